@@ -1,0 +1,80 @@
+"""What an adapter's `plugin.py` declares: the controller's view of a framework.
+
+The declaration is data and two questions; nothing here imports the framework. A whole
+plan is checked against it before anything starts.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from suite.case import Case
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting of an adapter: its values, its default, what it does."""
+
+    values: tuple[Any, ...] | type  # the values allowed, or a type such as int
+    default: Any
+    help: str
+
+    def problem(self, value: Any) -> str | None:
+        """Why a value is not allowed, or None."""
+        if isinstance(self.values, type):
+            fits = isinstance(value, self.values) and not (self.values is not bool and isinstance(value, bool))
+            return None if fits else f"wants {self.values.__name__}, not {value!r}"
+        return None if value in self.values else f"is one of {', '.join(map(repr, self.values))}, not {value!r}"
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way of spreading the training."""
+
+    name: str
+    help: str
+    launchers: tuple[str, ...]  # the first is taken when a plan says "auto"
+    distributed: bool = True  # False: one rank only
+    synchronous: bool = True  # its result equals one rank with the joined batch
+    separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """All that a plan may ask of an adapter."""
+
+    strategies: tuple[Strategy, ...]
+    devices: tuple[str, ...] = ("cpu",)
+    precisions: tuple[str, ...] = ("float32",)
+    tunings: tuple[str, ...] = ("default", "tuned")
+    layer_kinds: tuple[str, ...] = ()  # empty: every kind of workloads.kinds
+    knobs: dict[str, Knob] = field(default_factory=dict)
+    real_data: bool = True
+
+    def strategy(self, name: str) -> Strategy | None:
+        """The strategy of that name, or None."""
+        return next((strategy for strategy in self.strategies if strategy.name == name), None)
+
+
+class Adapter(ABC):
+    """A framework as the controller sees it; one instance is registered per adapter."""
+
+    name: str  # also its folder and its tox environment
+    title: str  # "PyTorch"
+    trainer: str  # "adapters.pytorch.worker:PyTorchTrainer", resolved inside the bundle
+    requires: tuple[str, ...] = ()  # modules that its interpreter must have
+    environment: str | None = None  # tox environment; None: any interpreter with NumPy does
+    remedy: str = ""  # the command that makes its environment
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What it can do, whatever the machine."""
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why this case cannot be done by this adapter, beyond what capabilities say; None when it can."""
+        return None
+
+    def environ(self, case: Case) -> dict[str, str]:
+        """Environment variables that its processes need, beyond thread counts."""
+        return {}

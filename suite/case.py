@@ -1,0 +1,105 @@
+"""A case: everything that decides one measurement, resolved; its id is a hash of these values."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+PASSES = ("native", "staged", "compute_only", "comm_only", "io_only")
+STAGES = ("io", "h2d", "forward", "backward", "skew", "communication", "update")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a case runs; written once, it means the same on every launcher."""
+
+    nodes: int = 1
+    ranks_per_node: int = 1
+    device: str = "cpu"  # "cpu" or "cuda"
+    threads: int = 1  # per rank
+    launcher: str = "local"
+    binding: str = "none"  # "none" or "cores": rank r gets its own `threads` cores
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """All ranks of the case."""
+        return self.nodes * self.ranks_per_node
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How long to measure, and how much of it before a number counts."""
+
+    warmup_steps: int = 10  # at least; then until the last 5 agree within `steady`
+    warmup_limit: float = 30.0  # seconds at most; beyond it the row is marked unsteady
+    steady: float = 0.05  # (max - min) / min of the last 5 steps
+    steps: int = 50  # at least
+    seconds: float = 10.0  # at least, per pass and process
+    processes: int = 3
+    quick: bool = False  # fewer than the design asks for: such rows are marked
+
+
+@dataclass(frozen=True)
+class Case:
+    """adapter x strategy x workload x placement x batch x data x knobs."""
+
+    adapter: str
+    strategy: str
+    workload: str
+    placement: Placement = field(default_factory=Placement)
+    batch: int = 8  # samples per rank
+    data: str = "synthetic"  # or a data set's name or path
+    precision: str = "float32"
+    tuning: str = "default"
+    lr: float = 0.01  # resolved: the workload's, scaled to the global batch
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    seed: int = 1
+    readers: int = 1
+    knobs: dict[str, Any] = field(default_factory=dict)
+    passes: tuple[str, ...] = PASSES
+    sampling: Sampling = field(default_factory=Sampling)
+    graph_digest: str = ""
+    time_limit: float = 1800.0  # seconds for one process group
+    silence_limit: float = 300.0  # seconds without any sign of progress from a rank
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Case":
+        """Read `to_dict`'s output back."""
+        values = dict(data)
+        placement = dict(values["placement"], hosts=tuple(values["placement"]["hosts"]))
+        values.update(
+            placement=Placement(**placement), sampling=Sampling(**values["sampling"]), passes=tuple(values["passes"])
+        )
+        return cls(**values)
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits over every value."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def label(self) -> str:
+        """What a person reads: adapter/strategy workload x ranks."""
+        where = f"{self.placement.ranks} rank{'s' if self.placement.ranks > 1 else ''}"
+        return f"{self.adapter}/{self.strategy} {self.workload} {where} batch {self.batch} {self.data_name}"
+
+    @property
+    def data_name(self) -> str:
+        """The data set's short name."""
+        return self.data.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one iteration over all ranks."""
+        return self.batch * self.placement.ranks
+
+    def on(self, **changes: Any) -> "Case":
+        """The same case with some values changed."""
+        return replace(self, **changes)

@@ -1,0 +1,122 @@
+"""The run folder: what was asked, where it ran, and one file per record, written whole or not at all.
+
+    RUN/
+      run.json                 format, version, when, the command line
+      plan.toml                the plan as given
+      cases.json               the plan as resolved: every case with its id, or why it cannot run
+      hosts/NAME.json          fingerprint of each host
+      bundles/ADAPTER/         exactly the code that ran in the framework's interpreter
+      records/ID-rN.json       case ID, repeat N
+      proofs/KEY.json          the proofs that records name
+      attempts/ID-rN/          job, rank messages and logs: the evidence behind a record
+
+History of the format: 1 (the first).
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from suite.errors import RequestError, StoreError
+
+FORMAT = 1
+
+
+class RunFolder:
+    """One run's results on disk."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` need not exist yet."""
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run; RequestError when it is none, or is of a format this version cannot read."""
+        marker = path / "run.json"
+        if not marker.is_file():
+            raise RequestError(f"{path} is not a run folder (no run.json); name a folder written by `stagebench run`")
+        found = _read(marker).get("format")
+        if found != FORMAT:
+            raise RequestError(
+                f"{marker} has format {found!r}, this stagebench reads {FORMAT}; "
+                "read it with the version that wrote it (its run.json says which)"
+            )
+        return cls(path)
+
+    def create(self, about: dict[str, Any]) -> None:
+        """Make the folders and write run.json, unless this run exists already (a resume)."""
+        if (self.path / "run.json").exists():
+            RunFolder.open(self.path)
+            return
+        for name in ("records", "proofs", "attempts", "bundles", "hosts"):
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        self.write("run.json", {**about, "format": FORMAT})
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """run.json."""
+        return _read(self.path / "run.json")
+
+    @property
+    def cases(self) -> list[dict[str, Any]]:
+        """cases.json: {"id", "case", "outcome": null | "unsupported" | "unavailable", "reason"} each."""
+        found: list[dict[str, Any]] = _read(self.path / "cases.json")["cases"]
+        return found
+
+    def attempt(self, case_id: str, repeat: int | str) -> Path:
+        """The folder of an attempt, made when needed."""
+        folder = self.path / "attempts" / f"{case_id}-r{repeat}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def record(self, case_id: str, repeat: int) -> dict[str, Any] | None:
+        """A record, or None when it has not been measured."""
+        path = self.path / "records" / f"{case_id}-r{repeat}.json"
+        return _read(path) if path.exists() else None
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Every record, in file name order, one at a time."""
+        for path in sorted((self.path / "records").glob("*.json")):
+            yield _read(path)
+
+    def proofs(self) -> dict[str, dict[str, Any]]:
+        """Every proof by its key."""
+        return {path.stem: _read(path) for path in sorted((self.path / "proofs").glob("*.json"))}
+
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        """Every host's fingerprint by name."""
+        return {path.stem: _read(path) for path in sorted((self.path / "hosts").glob("*.json"))}
+
+    def write(self, name: str, content: Any) -> None:
+        """Write one JSON file whole or not at all; StoreError when the disk refuses."""
+        write_whole(self.path / name, json.dumps(content, indent=1) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write beside the file, flush to the disk, then rename over it."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}; what was measured before is kept. "
+            "Free some space or name another folder with -o, then run the same command again to resume"
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open() as stream:
+            content: dict[str, Any] = json.load(stream)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is not readable JSON ({error}); remove it to have it measured again") from error
+    return content

@@ -1,0 +1,44 @@
+"""The stage clock: one synchronisation and one mark at every border between stages.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List
+
+from suite.worker.trainer import Trainer
+
+STAGES = ("io", "h2d", "forward", "backward", "skew", "communication", "update")
+
+
+class StageClock:
+    """Collects marks at the borders of stages; seconds are computed when all is over.
+
+    With device marks (CUDA events) nothing is read before the end, so the device is
+    not made to wait for the host's arithmetic.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        """A clock on the trainer's own time line."""
+        self._synchronize, self._mark, self._elapsed = trainer.synchronize, trainer.mark, trainer.elapsed
+        self._iterations: List[List[Any]] = []
+
+    def begin(self) -> None:
+        """Start an iteration."""
+        self._iterations.append([self._mark()])
+
+    def lap(self) -> None:
+        """End a stage."""
+        self._synchronize()
+        self._iterations[-1].append(self._mark())
+
+    def forget(self) -> None:
+        """Drop what was collected (warm-up)."""
+        del self._iterations[:]
+
+    def seconds(self) -> Dict[str, List[float]]:
+        """Per stage, the seconds of every iteration; call after a last `synchronize`."""
+        columns: Dict[str, List[float]] = {stage: [] for stage in STAGES}
+        for marks in self._iterations:
+            for stage, begin, end in zip(STAGES, marks, marks[1:]):
+                columns[stage].append(self._elapsed(begin, end))
+        return columns

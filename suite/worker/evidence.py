@@ -1,0 +1,160 @@
+"""The proof's worker half: produce what can be compared, and compare it with the oracle's.
+
+The oracle's results are a folder: `meta.json` and one .npy file a tensor, named
+`gradient.<name>.npy` (after the first exchange) and `parameter.<name>.npy` (after
+UPDATES updates), stored in float32 (rounding 3e-8, far below every tolerance).
+
+Oldest Python: 3.6.
+"""
+
+import json
+import os
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+
+from suite.worker.feed import share, synthetic
+from suite.worker.trainer import Trainer
+from workloads import weights
+from workloads.graph import Graph
+
+UPDATES = 3
+SEED = 11
+
+
+def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> None:
+    """Train UPDATES staged iterations on the whole batch and store the results."""
+    graph = graph.without_dropout()
+    initial = dict(weights.initial(graph))
+    batch = trainer.to_device(synthetic(graph, samples, SEED))
+    trainer.build(graph, initial)
+    losses: List[float] = []
+    for update in range(UPDATES):
+        trainer.forward(batch)
+        losses.append(trainer.loss())
+        if update == 0:
+            save(folder, "logits", trainer.logits())
+        trainer.backward()
+        trainer.communicate()
+        if update == 0:
+            for name, tensor in trainer.gradients().items():
+                save(folder, "gradient." + name, tensor)
+        trainer.update()
+    for name, tensor in trainer.parameters().items():
+        save(folder, "parameter." + name, tensor)
+    meta = {"losses": losses, "samples": samples, "weights": weights.digest(initial), "graph": graph.digest}
+    with open(os.path.join(folder, "meta.json"), "w") as stream:
+        json.dump(meta, stream)
+
+
+def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Dict[str, Any]:
+    """Run the staged and the native way from the same start and compare both with the oracle.
+
+    `samples` are this rank's; the oracle's batch is the ranks' batches joined.
+    Returns relative errors by tensor; the judgement is the controller's.
+    """
+    graph = graph.without_dropout()
+    setup = trainer.setup
+    with open(os.path.join(folder, "meta.json")) as stream:
+        meta = json.load(stream)
+    initial = dict(weights.initial(graph))
+    found = {"weights": weights.digest(initial), "graph": graph.digest, "samples": samples * setup.world}
+    for key, value in found.items():
+        if meta[key] != value:
+            raise ValueError("the oracle in %s was made for %s %r, this is %r" % (folder, key, meta[key], value))
+    host = share(synthetic(graph, samples * setup.world, SEED), setup.rank, samples)
+    oracle = Oracle(folder, setup.rank, samples, initial)
+
+    trainer.build(graph, initial)
+    batch = trainer.to_device(host)
+    staged: List[float] = []
+    errors: Dict[str, Dict[str, float]] = {}
+    for update in range(UPDATES):
+        trainer.forward(batch)
+        staged.append(trainer.loss())
+        if update == 0:
+            errors["logits"] = {"logits": oracle.logits_error(trainer.logits())}
+        trainer.backward()
+        trainer.communicate()
+        if update == 0:
+            errors["gradient"] = oracle.errors("gradient", trainer.gradients())
+        trainer.update()
+    errors.update(oracle.parameter_errors("staged", trainer.parameters()))
+
+    trainer.build(graph, initial)
+    batch = trainer.to_device(host)
+    native: List[float] = []
+    for _ in range(UPDATES):
+        trainer.step(batch)
+        native.append(trainer.loss())
+    final = trainer.parameters()
+    errors.update(oracle.parameter_errors("native", final))
+    return {
+        "losses": {"staged": staged, "native": native, "oracle": meta["losses"]},
+        "errors": errors,
+        "parameter_count": sum(int(final[p.name].size) for p in graph.parameters),
+        "macs": trainer.macs(),
+        "graph": graph.digest,
+        "weights": meta["weights"],
+    }
+
+
+class Oracle:
+    """The stored float64 results, and distances from them."""
+
+    def __init__(self, folder: str, rank: int, samples: int, initial: Dict[str, np.ndarray]) -> None:
+        """Results in `folder`; `initial` are the weights both sides started from."""
+        self._folder, self._rank, self._samples, self._initial = folder, rank, samples, initial
+
+    def logits_error(self, logits: np.ndarray) -> float:
+        """Distance of this rank's logits from its rows of the oracle's."""
+        begin = self._rank * self._samples
+        return distance(logits, load(self._folder, "logits")[begin : begin + self._samples])
+
+    def errors(self, kind: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
+        """Distance by tensor; a tensor that is missing counts as infinitely far."""
+        return dict(self._each(kind, tensors))
+
+    def parameter_errors(self, way: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
+        """Distances of the parameters and, which a small learning rate cannot hide, of their movement.
+
+        Running statistics are every rank's own, and the oracle keeps rank 0's.
+        """
+        moved = {}
+        for name, start in self._initial.items():
+            if name in tensors:
+                target = load(self._folder, "parameter." + name).astype(np.float64) - start
+                moved[name] = distance(tensors[name].astype(np.float64) - start, target)
+        return {way + " parameter": self.errors("parameter", tensors), way + " movement": moved}
+
+    def _each(self, kind: str, tensors: Dict[str, np.ndarray]) -> Iterator[Tuple[str, float]]:
+        prefix = kind + "."
+        for entry in sorted(os.listdir(self._folder)):
+            if not entry.startswith(prefix):
+                continue
+            name = entry[len(prefix) : -len(".npy")]
+            if "running_" in name and self._rank:
+                continue
+            if name not in tensors:
+                yield name, float("inf")
+            else:
+                yield name, distance(tensors[name], load(self._folder, prefix + name))
+
+
+def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """‖a - b‖ / ‖b‖ in float64; ‖a‖ where b is all zeros; infinite for another shape."""
+    if ours.shape != theirs.shape:
+        return float("inf")
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    size = float(np.linalg.norm(b))
+    return float(np.linalg.norm(a - b)) / (size or 1.0)
+
+
+def save(folder: str, name: str, tensor: np.ndarray) -> None:
+    """Store one tensor in float32."""
+    np.save(os.path.join(folder, name + ".npy"), np.asarray(tensor, dtype=np.float32))
+
+
+def load(folder: str, name: str) -> np.ndarray:
+    """Read one tensor, memory-mapped."""
+    return np.load(os.path.join(folder, name + ".npy"), mmap_mode="r")  # type: ignore[no-any-return]

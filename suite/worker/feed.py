@@ -1,0 +1,52 @@
+"""What an iteration eats: one batch that stays on the device, or a stream that is read.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from suite.worker.trainer import Batch, Trainer
+from workloads.graph import Graph
+
+
+class ResidentFeed:
+    """Synthetic data: generated once, put on the device once."""
+
+    reads = False
+
+    def __init__(self, trainer: Trainer, batch: Batch) -> None:
+        """Send the batch to the device."""
+        self._batch = trainer.to_device(batch)
+
+    def read(self) -> Any:
+        """Nothing to wait for."""
+        return None
+
+    def place(self, batch: Any) -> Any:
+        """The resident batch."""
+        return self._batch
+
+
+class StreamFeed:
+    """Real data: the adapter's own reader."""
+
+    reads = True
+
+    def __init__(self, trainer: Trainer) -> None:
+        """The trainer's input must be open."""
+        self.read, self.place = trainer.next_batch, trainer.to_device
+
+
+def synthetic(graph: Graph, samples: int, seed: int) -> Batch:
+    """Normal images and uniform labels, the same for the same seed."""
+    stream = np.random.RandomState(seed)
+    images = stream.standard_normal((samples,) + tuple(graph.input_shape)).astype(np.float32)
+    return Batch(images, stream.randint(0, graph.classes, samples).astype(np.int64))
+
+
+def share(batch: Batch, rank: int, samples: int) -> Batch:
+    """A rank's contiguous part of a global batch."""
+    part = slice(rank * samples, (rank + 1) * samples)
+    return Batch(batch.images[part], batch.labels[part])

@@ -1,0 +1,78 @@
+"""The measuring loop: warm up until steady, then run an agreed number of steps.
+
+Oldest Python: 3.6.
+"""
+
+import math
+import time
+from typing import Any, Callable, Dict, List, NamedTuple
+
+from suite.worker.trainer import Trainer
+
+AGREEING = 5  # steps that must agree before the measurement begins
+
+Timed = NamedTuple(
+    "Timed",
+    [
+        ("warmup_s", List[float]),
+        ("steady", bool),
+        ("step_s", List[float]),  # on the trainer's time line, mark to mark
+        ("wall_s", float),  # from the common barrier until this rank's last step is done
+        ("returned", List[Any]),  # what the body returned, a step each
+    ],
+)
+
+
+class Loop:
+    """Runs the body of a pass on every rank with the same number of steps."""
+
+    def __init__(self, trainer: Trainer, sampling: Dict[str, Any], progress: Callable[..., None]) -> None:
+        """`sampling` is suite.case.Sampling as a dictionary; `progress` takes keywords."""
+        self._trainer, self._sampling, self._progress = trainer, sampling, progress
+
+    def run(self, name: str, body: Callable[[], Any], measured: Callable[[], None] = lambda: None) -> Timed:
+        """Warm up, call `measured`, then time; no synchronisation between steps."""
+        trainer = self._trainer
+        warmup, steady = self._warm_up(name, body)
+        steps = self._agreed_steps(warmup)
+        measured()
+        marks: List[Any] = []
+        returned: List[Any] = []
+        trainer.synchronize()
+        trainer.maximum(0.0)
+        begin = time.perf_counter()
+        marks.append(trainer.mark())
+        for step in range(steps):
+            returned.append(body())
+            marks.append(trainer.mark())
+            self._progress(name=name, phase="measure", step=step + 1, of=steps)
+        trainer.synchronize()
+        wall = time.perf_counter() - begin
+        seconds = [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])]
+        return Timed(warmup, steady, seconds, wall, returned)
+
+    def _warm_up(self, name: str, body: Callable[[], Any]) -> "tuple":
+        """(seconds of each step, whether the last ones agree), the same decision on every rank."""
+        sampling = self._sampling
+        seconds: List[float] = []
+        began = time.perf_counter()
+        while True:
+            start = time.perf_counter()
+            body()
+            self._trainer.synchronize()
+            seconds.append(time.perf_counter() - start)
+            self._progress(name=name, phase="warmup", step=len(seconds), of=sampling["warmup_steps"])
+            last = seconds[-AGREEING:]
+            spread = max(last) / min(last) - 1.0
+            if len(seconds) < max(sampling["warmup_steps"], AGREEING):
+                continue
+            # Two collective questions, so that all ranks leave the loop together.
+            if self._trainer.maximum(spread) <= sampling["steady"]:
+                return seconds, True
+            if self._trainer.maximum(time.perf_counter() - began) > sampling["warmup_limit"]:
+                return seconds, False
+
+    def _agreed_steps(self, warmup: List[float]) -> int:
+        usual = sorted(warmup[-AGREEING:])[AGREEING // 2]
+        wanted = max(self._sampling["steps"], int(math.ceil(self._sampling["seconds"] / usual)))
+        return int(self._trainer.maximum(float(wanted)))

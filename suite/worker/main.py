@@ -1,0 +1,190 @@
+"""A worker's life: read the job, join the group, build, run the task, say what came of it.
+
+Oldest Python: 3.6.
+"""
+
+import importlib
+import os
+import platform
+import socket
+import sys
+import traceback
+from typing import Any, Dict, List
+
+import numpy as np
+
+from suite.worker import evidence
+from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
+from suite.worker.job import FORMAT, Outbox, read_job
+from suite.worker.loop import Loop
+from suite.worker.passes import Passes
+from suite.worker.ranks import Rank, own_rank
+from suite.worker.sources import open_source
+from suite.worker.trainer import Optimiser, Setup, Trainer, Unsupported
+from workloads import weights
+from workloads.graph import Graph
+
+
+class WrongWorld(Exception):
+    """The engine connected another number of ranks than was asked for."""
+
+
+class Diverged(Exception):
+    """The loss is not a finite number."""
+
+
+def main(argv: List[str]) -> int:
+    """Run the job named on the command line; 0 when it is done, 1 when it failed and said why."""
+    job = read_job(argv[0])
+    rank = own_rank()
+    redirect_output(os.path.join(job["output"], "rank-%d.log" % rank.rank))
+    outbox = Outbox(job["output"], rank.rank)
+    trainer = None
+    try:
+        cores = bind(job["case"]["placement"], rank)
+        outbox.send(
+            "hello",
+            format=FORMAT,
+            rank=rank.rank,
+            world=rank.world,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            python=platform.python_version(),
+            numpy=np.__version__,
+            cores=cores,
+        )
+        trainer = make_trainer(job, rank)
+        join(trainer, job, outbox)
+        TASKS[job["task"]](trainer, job, outbox)
+    except BaseException as error:
+        traceback.print_exc()
+        outbox.send(
+            "failed",
+            kind=kind_of(error),
+            message="%s: %s" % (type(error).__name__, error),
+            traceback=traceback.format_exc(),
+        )
+        # Other ranks may wait for this one in a collective call: leave at once, tidy or not.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+    trainer.close()
+    outbox.send("done")
+    return 0
+
+
+def redirect_output(path: str) -> None:
+    """Send this process's own output, and that of its native libraries, to a file of this rank's."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+
+
+def bind(placement: Dict[str, Any], rank: Rank) -> List[int]:
+    """Give this rank cores of its own where the placement says so; returns the cores it may use."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if placement["binding"] == "cores":
+        first = rank.local_rank * placement["threads"]
+        own = allowed[first : first + placement["threads"]]
+        if len(own) < placement["threads"]:
+            raise Unsupported(
+                "rank %d wants %d cores of its own; this host has %d" % (rank.rank, placement["threads"], len(allowed))
+            )
+        os.sched_setaffinity(0, own)
+        return own
+    return allowed
+
+
+def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
+    """The trainer class that the job names, with its setup."""
+    module, _, name = job["trainer"].partition(":")
+    case = job["case"]
+    setup = Setup(
+        rank=rank.rank,
+        world=rank.world,
+        local_rank=rank.local_rank,
+        strategy=case["strategy"],
+        device=case["placement"]["device"],
+        threads=case["placement"]["threads"],
+        batch=case["batch"],
+        precision=case["precision"],
+        tuning=case["tuning"],
+        knobs=case["knobs"],
+        optimiser=Optimiser(case["lr"], case["momentum"], case["weight_decay"]),
+        seed=case["seed"],
+        readers=case["readers"],
+    )
+    trainer: Trainer = getattr(importlib.import_module(module), name)(setup)
+    return trainer
+
+
+def join(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Start the trainer and compare what the engine connected with what was asked for."""
+    outbox.send("phase", name="join")
+    joined = trainer.start()
+    outbox.send("joined", **joined._asdict())
+    placement = job["case"]["placement"]
+    asked = placement["nodes"] * placement["ranks_per_node"]
+    if joined.world != asked or joined.rank != trainer.setup.rank:
+        raise WrongWorld(
+            "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "
+            "probably come from different installations"
+            % (trainer.setup.rank, asked, joined.transport, joined.rank, joined.world)
+        )
+
+
+def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Build, then run every pass that has something to measure here."""
+    case, setup = job["case"], trainer.setup
+    graph = Graph.from_dict(job["graph"])
+    outbox.send("phase", name="build")
+    trainer.build(graph, dict(weights.initial(graph)))
+    if job["data"] is None:
+        whole = synthetic(graph, setup.batch * setup.world, setup.seed)
+        feed: Any = ResidentFeed(trainer, share(whole, setup.rank, setup.batch))
+    else:
+        source = open_source(job["data"], graph.input_shape)
+        trainer.open_input(source)
+        feed = StreamFeed(trainer)
+        outbox.send("notes", notes={"data": source.name})
+    passes = Passes(trainer, feed, Loop(trainer, case["sampling"], outbox.progress))
+    for name in case["passes"]:
+        if passes.skipped(name):
+            continue
+        outbox.send("phase", name=name)
+        record = passes.run(name)
+        outbox.send("pass", record=record)
+        if "loss" in record and record["loss"] - record["loss"] != 0.0:
+            raise Diverged(
+                "the loss is %r after %d steps of the %s pass" % (record["loss"], len(record["step_s"]), name)
+            )
+    layers = trainer.layer_times()
+    if layers is not None:
+        outbox.send("layers", layers=layers)
+    outbox.send("notes", notes=trainer.notes())
+
+
+def prove(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Compare this trainer's results with the oracle's."""
+    outbox.send("phase", name="proof")
+    outbox.send("proof", proof=evidence.prove(trainer, Graph.from_dict(job["graph"]), job["batch"], job["oracle"]))
+
+
+def oracle(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Write the results that others are compared with; `batch` is the whole one here."""
+    outbox.send("phase", name="oracle")
+    evidence.write_oracle(trainer, Graph.from_dict(job["graph"]), job["batch"], job["oracle"])
+
+
+TASKS = {"measure": measure, "prove": prove, "oracle": oracle}
+
+
+def kind_of(error: BaseException) -> str:
+    """The outcome that an error means."""
+    if isinstance(error, Unsupported):
+        return "unsupported"
+    if isinstance(error, Diverged):
+        return "diverged"
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error).lower():
+        return "oom"
+    return "crash"

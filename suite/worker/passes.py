@@ -1,0 +1,103 @@
+"""The five passes: separate ways of running the same training, so that no number disturbs another.
+
+| pass | what runs | what it gives |
+|---|---|---|
+| native | `step`, nothing inside | the speed |
+| staged | the stage methods, synchronised at every border, a barrier before communication | each stage by itself |
+| compute_only | `step_alone` on all ranks at once | what communication adds |
+| comm_only | `communicate` on the model's own gradients | what communication costs alone |
+| io_only | the input alone | how fast data can come |
+
+Oldest Python: 3.6.
+"""
+
+import time
+from typing import Any, Callable, Dict, Optional
+
+from suite.worker.clock import StageClock
+from suite.worker.loop import Loop, Timed
+from suite.worker.trainer import Trainer
+
+
+class Passes:
+    """Runs passes on one trainer with one feed and returns their records."""
+
+    def __init__(self, trainer: Trainer, feed: Any, loop: Loop) -> None:
+        """`feed` is a ResidentFeed or a StreamFeed."""
+        self._trainer, self._feed, self._loop = trainer, feed, loop
+
+    def skipped(self, name: str) -> Optional[str]:
+        """Why a pass has nothing to measure here, or None."""
+        if name in ("compute_only", "comm_only") and self._trainer.setup.world == 1:
+            return "one rank exchanges nothing"
+        if name == "io_only" and not self._feed.reads:
+            return "synthetic data are not read"
+        return None
+
+    def run(self, name: str) -> Dict[str, Any]:
+        """One pass's record: every step on this rank."""
+        method: Callable[[], Dict[str, Any]] = getattr(self, "_" + name)
+        return dict(method(), **{"pass": name})
+
+    def _native(self) -> Dict[str, Any]:
+        return self._whole_steps("native", self._trainer.step)
+
+    def _compute_only(self) -> Dict[str, Any]:
+        return self._whole_steps("compute_only", self._trainer.step_alone)
+
+    def _whole_steps(self, name: str, step: Callable[[Any], None]) -> Dict[str, Any]:
+        read, place, clock = self._feed.read, self._feed.place, time.perf_counter
+
+        def body() -> float:
+            begin = clock()
+            batch = read()
+            waited = clock() - begin
+            step(place(batch))
+            return waited
+
+        timed = self._loop.run(name, body)
+        return dict(self._record(timed), io_s=timed.returned, loss=self._trainer.loss())
+
+    def _staged(self) -> Dict[str, Any]:
+        trainer, feed, clock = self._trainer, self._feed, StageClock(self._trainer)
+        distributed = trainer.setup.world > 1
+
+        def body() -> None:
+            clock.begin()
+            batch = feed.read()
+            clock.lap()
+            batch = feed.place(batch)
+            clock.lap()
+            trainer.forward(batch)
+            clock.lap()
+            trainer.backward()
+            clock.lap()
+            if distributed:
+                trainer.maximum(0.0)
+            clock.lap()
+            trainer.communicate()
+            clock.lap()
+            trainer.update()
+            clock.lap()
+
+        timed = self._loop.run("staged", body, measured=clock.forget)
+        return dict(self._record(timed), stage_s=clock.seconds(), loss=trainer.loss())
+
+    def _comm_only(self) -> Dict[str, Any]:
+        self._trainer.forward(self._feed.place(self._feed.read()))
+        self._trainer.backward()
+        record = self._record(self._loop.run("comm_only", self._trainer.communicate))
+        self._trainer.update()
+        return record
+
+    def _io_only(self) -> Dict[str, Any]:
+        return self._record(self._loop.run("io_only", self._feed.read))
+
+    def _record(self, timed: Timed) -> Dict[str, Any]:
+        return {
+            "warmup_s": timed.warmup_s,
+            "steady": timed.steady,
+            "step_s": timed.step_s,
+            "wall_s": timed.wall_s,
+            "samples": len(timed.step_s) * self._trainer.setup.batch,
+        }

@@ -1,0 +1,198 @@
+"""The one contract of the worker side: what an adapter must be able to do.
+
+Order of calls, in every process of a case:
+
+    start -> build -> open_input (only when data are read)
+          -> any number of iterations, native or staged
+          -> close
+
+A native iteration is `step` alone. A staged one is `forward`, `backward`,
+`communicate`, `update`, with `synchronize` between them. Before either stand
+`next_batch` and `to_device` when data are read; with synthetic data one batch stays
+on the device.
+
+Oldest Python: 3.6.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+import numpy as np
+
+from workloads.graph import Graph
+
+# Images are float32, normalised, (samples, channels, height, width); labels int64, (samples,).
+# An adapter's own next_batch may return anything that its own to_device takes.
+Batch = NamedTuple("Batch", [("images", Any), ("labels", Any)])
+
+Optimiser = NamedTuple("Optimiser", [("lr", float), ("momentum", float), ("weight_decay", float)])
+
+Setup = NamedTuple(
+    "Setup",
+    [
+        ("rank", int),  # as the launcher's environment says; `start` reports what the engine says
+        ("world", int),
+        ("local_rank", int),
+        ("strategy", str),
+        ("device", str),  # "cpu" or "cuda"
+        ("threads", int),
+        ("batch", int),  # samples per rank
+        ("precision", str),  # "float32", ...
+        ("tuning", str),  # "default": what an ordinary user writes; "tuned": all that an expert knows
+        ("knobs", Dict[str, Any]),  # the adapter's own, already checked by its plugin
+        ("optimiser", Optimiser),
+        ("seed", int),
+        ("readers", int),  # processes or threads that decode; 0: in the training process
+    ],
+)
+
+Joined = NamedTuple(
+    "Joined",
+    [
+        ("rank", int),
+        ("world", int),  # ranks that the engine really connected
+        ("transport", str),  # "none", "gloo", "nccl", "mpi: Open MPI 5.0.11", ...
+        ("versions", Dict[str, str]),  # framework and the libraries that decide its speed
+    ],
+)
+
+
+class Unsupported(Exception):
+    """Raised by a trainer for what it cannot do; the reason becomes the row's."""
+
+
+class Trainer(ABC):
+    """Trains one graph in one framework, as one rank of a group.
+
+    The optimiser is v <- m*v + g + wd*w, w <- w - lr*v for every parameter; the loss is
+    the sum over heads of weight x mean cross-entropy over the *global* batch, so
+    gradients are averaged over ranks.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        """Keep the setup; touch neither device nor network yet."""
+        self.setup = setup
+
+    # --- life ---------------------------------------------------------------
+
+    @abstractmethod
+    def start(self) -> Joined:
+        """Set threads and device, join the group. Called once, first."""
+
+    @abstractmethod
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """Make the network and the optimiser with these weights (canonical names and layouts).
+
+        May be called again: a proof rebuilds between its native and its staged half.
+        The velocity starts at zero, running statistics at mean 0 and variance 1.
+        """
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Return when everything asked of the device has been done (on a CPU: at once)."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to leave
+        """Leave the group; called once, last, when all went well."""
+
+    # --- data ---------------------------------------------------------------
+
+    def open_input(self, source: Any) -> None:
+        """Begin to read a `suite.worker.sources.Source` with `setup.readers` readers.
+
+        The default reads with threads; override it for the framework's own loader.
+        """
+        from suite.worker.threaded import ThreadedReader  # here: most cases read nothing
+
+        self._reader = ThreadedReader(source, self.setup)
+
+    def next_batch(self) -> Any:
+        """Wait for the next host batch (stage `io`)."""
+        return self._reader.next_batch()
+
+    @abstractmethod
+    def to_device(self, batch: Any) -> Any:
+        """Bring a host batch (NumPy, or what next_batch returns) to the device (stage `h2d`)."""
+
+    # --- the staged iteration -----------------------------------------------
+
+    @abstractmethod
+    def forward(self, batch: Any) -> None:
+        """Compute logits and loss of a device batch, keeping what backward needs (stage `forward`)."""
+
+    @abstractmethod
+    def backward(self) -> None:
+        """Compute this rank's gradients, without any exchange (stage `backward`)."""
+
+    @abstractmethod
+    def communicate(self) -> None:
+        """Average the gradients over all ranks (stage `communication`); nothing on one rank.
+
+        Also called many times in a row by the `comm_only` pass.
+        """
+
+    @abstractmethod
+    def update(self) -> None:
+        """Apply the optimiser and forget the gradients (stage `update`)."""
+
+    # --- the native iteration -----------------------------------------------
+
+    @abstractmethod
+    def step(self, batch: Any) -> None:
+        """One whole training step on the framework's own fastest path."""
+
+    def step_alone(self, batch: Any) -> None:
+        """The same without any exchange (pass `compute_only`); on one rank the step itself."""
+        if self.setup.world > 1:
+            raise Unsupported("%s cannot leave its exchange out" % type(self).__name__)
+        self.step(batch)
+
+    # --- evidence -----------------------------------------------------------
+
+    @abstractmethod
+    def loss(self) -> float:
+        """The last iteration's loss on this rank (weighted over heads), waiting for it."""
+
+    @abstractmethod
+    def logits(self) -> np.ndarray:
+        """The last head's logits of the last staged forward, float32 (samples, classes)."""
+
+    @abstractmethod
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Gradients by canonical name and layout; after `communicate`, the averaged ones."""
+
+    @abstractmethod
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """Parameters and running statistics by canonical name and layout."""
+
+    @abstractmethod
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample's forward pass, counted on the framework's own layers."""
+
+    # --- what the measuring loop needs ----------------------------------------
+
+    @abstractmethod
+    def maximum(self, value: float) -> float:
+        """The largest value over all ranks; also the barrier."""
+
+    def mark(self) -> Any:
+        """A point in time on the device's own time line; on a CPU the monotonic clock."""
+        return time.perf_counter()
+
+    def elapsed(self, begin: Any, end: Any) -> float:
+        """Seconds between two marks; called only after `synchronize`."""
+        return end - begin
+
+    def layer_times(self) -> Optional[List[Dict[str, Any]]]:
+        """Medians over the staged pass, a row a layer, where the adapter can tell.
+
+        Rows: {"layer", "kind", "forward_s", "backward_s", "communication_s", "bytes"}.
+        """
+        return None
+
+    def notes(self) -> Dict[str, Any]:
+        """What a reader of the record should know: merge plan, memory format, reader, ..."""
+        return {}
+
+
+TrainerFactory = Callable[[Setup], Trainer]

@@ -1,0 +1,78 @@
+"""Short words for writing a network down: each method adds a layer and returns its name.
+
+Oldest Python: 3.6; standard library only.
+"""
+
+from typing import Optional
+
+from workloads.graph import Graph
+
+
+def gaussian(std: float, bias: float = 0.0) -> dict:
+    """Initialisers: weights from N(0, std), a constant bias."""
+    return {"weight": {"kind": "gaussian", "std": std}, "bias": {"kind": "constant", "value": bias}}
+
+
+def xavier(bias: float = 0.0) -> dict:
+    """Caffe's xavier: weights uniform within sqrt(3 / fan_in), a constant bias."""
+    return {"weight": {"kind": "xavier"}, "bias": {"kind": "constant", "value": bias}}
+
+
+class Builder:
+    """Builds a `Graph`; names default to what the network's paper or reference calls them."""
+
+    def __init__(self, name: str, input_shape: tuple, classes: int) -> None:
+        """Start with the input, whose name is "input"."""
+        self.graph = Graph(name, input_shape, classes)
+
+    def conv(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
+        """A convolution: stride, pad, groups, bias, init as in `workloads.kinds`."""
+        return self.graph.add(name, "conv", (x,), out=out, kernel=kernel, **attrs)
+
+    def conv_relu(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
+        """A convolution and its rectifier, named `<name>_relu`."""
+        return self.relu(name + "_relu", self.conv(name, x, out, kernel, **attrs))
+
+    def conv_bn(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
+        """A convolution without bias, then batch normalisation named `<name>_bn`."""
+        return self.graph.add(name + "_bn", "batch_norm", (self.conv(name, x, out, kernel, bias=False, **attrs),))
+
+    def dense(self, name: str, x: str, out: int, init: Optional[dict] = None) -> str:
+        """A fully connected layer over a flat input."""
+        return self.graph.add(name, "dense", (x,), out=out, init=init or {})
+
+    def relu(self, name: str, x: str) -> str:
+        """max(x, 0)."""
+        return self.graph.add(name, "relu", (x,))
+
+    def max_pool(self, name: str, x: str, kernel: int, stride: int, pad: int = 0, ceil: bool = False) -> str:
+        """Max pooling."""
+        return self.graph.add(name, "max_pool", (x,), kernel=kernel, stride=stride, pad=pad, ceil=ceil)
+
+    def avg_pool(self, name: str, x: str, kernel: int, stride: int) -> str:
+        """Average pooling without padding."""
+        return self.graph.add(name, "avg_pool", (x,), kernel=kernel, stride=stride)
+
+    def lrn(self, name: str, x: str, **attrs: object) -> str:
+        """Local response normalisation across channels."""
+        return self.graph.add(name, "lrn", (x,), **attrs)
+
+    def dropout(self, name: str, x: str, rate: float) -> str:
+        """Inverted dropout."""
+        return self.graph.add(name, "dropout", (x,), rate=rate)
+
+    def flatten(self, name: str, x: str) -> str:
+        """(channels, height, width) to (features,)."""
+        return self.graph.add(name, "flatten", (x,))
+
+    def concat(self, name: str, *xs: str) -> str:
+        """Join along channels."""
+        return self.graph.add(name, "concat", xs)
+
+    def add(self, name: str, *xs: str) -> str:
+        """Sum element by element."""
+        return self.graph.add(name, "add", xs)
+
+    def head(self, logits: str, weight: float = 1.0) -> None:
+        """Attach the loss."""
+        self.graph.add_head(logits, weight)

@@ -1,0 +1,163 @@
+"""A network as a layer graph: shapes, parameters, multiply-accumulates, gradient bytes.
+
+Everything a framework could choose for itself is written out here: padding, the
+rounding of pooling, whether padding counts in an average, the form of LRN, the
+momentum of batch normalisation. `KINDS` in `workloads.kinds` lists the layer kinds
+and their attributes; `workloads.build` is the convenient way to make a graph.
+
+Oldest Python: 3.6; standard library only.
+"""
+
+import hashlib
+import json
+from typing import Dict, List, NamedTuple, Tuple
+
+from workloads import kinds
+
+Shape = Tuple[int, ...]  # without the batch: (channels, height, width) or (features,)
+
+Parameter = NamedTuple(
+    "Parameter",
+    [
+        ("name", str),  # "conv1.weight": layer, dot, role
+        ("shape", Shape),  # OIHW for convolutions, (out, in) for dense layers
+        ("init", dict),  # {"kind": "gaussian", "std": 0.01}, see workloads.weights
+    ],
+)
+
+Head = NamedTuple("Head", [("layer", str), ("weight", float)])  # logits and their share of the loss
+
+
+class Layer:
+    """One node: its kind, its inputs by name, its attributes, what follows from them."""
+
+    def __init__(self, name: str, kind: str, inputs: Tuple[str, ...], attrs: dict, input_shapes: List[Shape]) -> None:
+        """Infer shape, parameters and arithmetic; ValueError names the layer and what is wrong."""
+        self.name, self.kind, self.inputs, self.attrs = name, kind, tuple(inputs), dict(attrs)
+        self.input_shapes = list(input_shapes)
+        try:
+            self.shape: Shape = kinds.output_shape(kind, self.attrs, self.input_shapes)
+        except ValueError as error:
+            raise ValueError("layer %r (%s): %s" % (name, kind, error))
+        found = kinds.parameter_shapes(kind, self.attrs, self.input_shapes)
+        inits = self.attrs.get("init", {})
+        self.parameters = [
+            Parameter("%s.%s" % (name, role), shape, inits.get(role, kinds.DEFAULT_INIT[(kind, role)]))
+            for role, shape in found
+        ]
+        self.buffers = [("%s.%s" % (name, role), shape) for role, shape in kinds.buffer_shapes(kind, self.input_shapes)]
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable numbers in this layer."""
+        return sum(size(parameter.shape) for parameter in self.parameters)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample's forward pass (convolutions and dense layers)."""
+        return kinds.macs(self.kind, self.attrs, self.input_shapes, self.shape)
+
+    def gradient_bytes(self, itemsize: int = 4) -> int:
+        """Bytes that this layer adds to a gradient exchange."""
+        return self.parameter_count * itemsize
+
+
+class Graph:
+    """Layers in an order in which each comes after its inputs; the heads carry the loss.
+
+    The loss is the sum over heads of weight x mean softmax cross-entropy over the
+    global batch.
+    """
+
+    def __init__(self, name: str, input_shape: Shape, classes: int) -> None:
+        """An empty graph whose only node is "input"."""
+        self.name, self.input_shape, self.classes = name, tuple(input_shape), classes
+        self.layers: List[Layer] = []
+        self.heads: List[Head] = []
+        self._shapes: Dict[str, Shape] = {"input": self.input_shape}
+
+    def add(self, name: str, kind: str, inputs: Tuple[str, ...], **attrs: object) -> str:
+        """Append a layer and return its name; ValueError for a name taken, a kind or an input unknown."""
+        if name in self._shapes:
+            raise ValueError("graph %r has two layers named %r" % (self.name, name))
+        missing = [wanted for wanted in inputs if wanted not in self._shapes]
+        if missing:
+            raise ValueError("layer %r reads %r, which no earlier layer writes" % (name, missing[0]))
+        layer = Layer(name, kind, inputs, kinds.checked(name, kind, attrs), [self._shapes[i] for i in inputs])
+        self.layers.append(layer)
+        self._shapes[name] = layer.shape
+        return name
+
+    def add_head(self, layer: str, weight: float = 1.0) -> None:
+        """Attach a softmax cross-entropy loss to a layer of `classes` numbers."""
+        if self._shapes[layer] != (self.classes,):
+            raise ValueError("head %r has shape %r, not (%d,)" % (layer, self._shapes[layer], self.classes))
+        self.heads.append(Head(layer, weight))
+
+    @property
+    def parameters(self) -> List[Parameter]:
+        """Every trainable tensor, in forward order."""
+        return [parameter for layer in self.layers for parameter in layer.parameters]
+
+    @property
+    def buffers(self) -> List[Tuple[str, Shape]]:
+        """Every running statistic (name, shape), in forward order."""
+        return [buffer for layer in self.layers for buffer in layer.buffers]
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable numbers in the whole network."""
+        return sum(layer.parameter_count for layer in self.layers)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample's forward pass."""
+        return sum(layer.macs for layer in self.layers)
+
+    def gradient_bytes(self, itemsize: int = 4) -> int:
+        """Bytes of one gradient exchange."""
+        return sum(layer.gradient_bytes(itemsize) for layer in self.layers)
+
+    def without_dropout(self) -> "Graph":
+        """The same graph with every dropout rate 0: what a proof runs, since masks are not comparable."""
+        data = self.to_dict()
+        for layer in data["layers"]:
+            if layer["kind"] == "dropout":
+                layer["attrs"]["rate"] = 0.0
+        return Graph.from_dict(data)
+
+    def to_dict(self) -> dict:
+        """A JSON-ready description; `from_dict` reads it back."""
+        return {
+            "name": self.name,
+            "input_shape": list(self.input_shape),
+            "classes": self.classes,
+            "layers": [
+                {"name": x.name, "kind": x.kind, "inputs": list(x.inputs), "attrs": dict(x.attrs)} for x in self.layers
+            ],
+            "heads": [{"layer": head.layer, "weight": head.weight} for head in self.heads],
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict) -> "Graph":
+        """Rebuild a graph written by `to_dict`, inferring and checking everything again."""
+        graph = cls(data["name"], tuple(data["input_shape"]), data["classes"])
+        for layer in data["layers"]:
+            graph.add(layer["name"], layer["kind"], tuple(layer["inputs"]), **layer["attrs"])
+        for head in data["heads"]:
+            graph.add_head(head["layer"], head["weight"])
+        return graph
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the description: equal digests mean the same network."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def size(shape: Shape) -> int:
+    """The number of elements of a shape."""
+    product = 1
+    for extent in shape:
+        product *= extent
+    return product

@@ -1,0 +1,1 @@
+"""One small file per network; `workloads.catalogue` lists them."""

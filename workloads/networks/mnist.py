@@ -1,0 +1,30 @@
+"""The two small CNNs of the data-parallel article, in its PyTorch definitions (padding 1).
+
+The article states 2,636,554 parameters for the large one; no layout of its published
+code has them. Its PyTorch code, which is what stands here, has 4,104,202.
+"""
+
+from workloads.build import Builder
+from workloads.graph import Graph
+
+
+def mnist_small() -> Graph:
+    """One convolution, 402,442 parameters."""
+    b = Builder("mnist_small", (1, 28, 28), 10)
+    x = b.max_pool("pool1", b.conv_relu("conv1", "input", 32, 3, pad=1), 2, 2)
+    x = b.relu("fc1_relu", b.dense("fc1", b.flatten("flat", x), 64))
+    b.head(b.dense("fc2", x, 10))
+    return b.graph
+
+
+def mnist_large() -> Graph:
+    """Three convolutions, 4,104,202 parameters."""
+    b = Builder("mnist_large", (1, 28, 28), 10)
+    x = "input"
+    for index, width in enumerate((128, 256, 512), start=1):
+        x = b.max_pool("pool%d" % index, b.conv_relu("conv%d" % index, x, width, 3, pad=1), 2, 2)
+    x = b.flatten("flat", x)
+    for name in ("fc1", "fc2"):
+        x = b.relu(name + "_relu", b.dense(name, x, 512))
+    b.head(b.dense("fc3", x, 10))
+    return b.graph

@@ -1,0 +1,34 @@
+"""ResNet-50 v1.5 (He et al. 2015; the stride sits on the 3x3 convolution, as trained today).
+
+He-normal weights over fan-out, every gamma 1 (He et al. 2015). 25,557,032 parameters.
+"""
+
+from workloads.build import Builder
+from workloads.graph import Graph
+
+STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first
+HE = {"weight": {"kind": "he_fan_out"}}
+
+
+def bottleneck(b: Builder, name: str, x: str, width: int, stride: int, project: bool) -> str:
+    """1x1, 3x3, 1x1 beside an identity or a projection."""
+    y = b.relu(name + "_a_relu", b.conv_bn(name + "_a", x, width, 1, init=HE))
+    y = b.relu(name + "_b_relu", b.conv_bn(name + "_b", y, width, 3, stride=stride, pad=1, init=HE))
+    y = b.conv_bn(name + "_c", y, 4 * width, 1, init=HE)
+    if project:
+        x = b.conv_bn(name + "_proj", x, 4 * width, 1, stride=stride, init=HE)
+    return b.relu(name + "_relu", b.add(name + "_sum", y, x))
+
+
+def resnet50() -> Graph:
+    """224 x 224 images, 1000 classes."""
+    b = Builder("resnet50", (3, 224, 224), 1000)
+    x = b.relu("conv1_relu", b.conv_bn("conv1", "input", 64, 7, stride=2, pad=3, init=HE))
+    x = b.max_pool("pool1", x, 3, 2, pad=1)
+    for stage, (width, blocks, stride) in enumerate(STAGES, start=2):
+        for block in range(blocks):
+            first = block == 0
+            x = bottleneck(b, "res%d%s" % (stage, "abcdef"[block]), x, width, stride if first else 1, first)
+    x = b.flatten("flat", b.avg_pool("pool5", x, 7, 1))
+    b.head(b.dense("fc", x, 1000, {"weight": {"kind": "gaussian", "std": 0.01}}))
+    return b.graph

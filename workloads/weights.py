@@ -1,0 +1,66 @@
+"""Canonical initial weights: the same numbers for every framework, from a fixed seed.
+
+Each tensor has its own stream, keyed by its name, so that adding a layer changes no
+other. The digest of what was drawn travels with every proof: should a NumPy release
+ever change its streams, the proof says so.
+
+Oldest Python: 3.6; NumPy 1.19 or newer.
+"""
+
+import hashlib
+import math
+import zlib
+from typing import Dict, Iterator, Tuple
+
+import numpy as np
+
+from workloads.graph import Graph, Parameter
+
+SEED = 20120906
+
+
+def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
+    """One float32 tensor, in canonical layout; ValueError for an unknown initialiser."""
+    kind, shape = parameter.init["kind"], parameter.shape
+    if kind == "constant":
+        return np.full(shape, parameter.init["value"], dtype=np.float32)
+    stream = np.random.Generator(np.random.PCG64([seed, zlib.crc32(parameter.name.encode())]))
+    receptive = int(np.prod(shape[2:]))
+    fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
+    if kind == "xavier":
+        bound = math.sqrt(3.0 / fan_in)
+        return (stream.random(shape, dtype=np.float32) * 2 - 1) * np.float32(bound)
+    stds = {
+        "gaussian": parameter.init.get("std"),
+        "he": math.sqrt(2.0 / fan_in),
+        "he_fan_out": math.sqrt(2.0 / fan_out),
+    }
+    if kind not in stds:
+        raise ValueError(
+            "parameter %r has the unknown initialiser %r; known: constant, xavier, gaussian, he, he_fan_out"
+            % (parameter.name, kind)
+        )
+    return stream.standard_normal(shape, dtype=np.float32) * np.float32(stds[kind])
+
+
+def initial(graph: Graph, seed: int = SEED) -> Iterator[Tuple[str, np.ndarray]]:
+    """(name, float32 tensor) for every parameter, one at a time: AlexNet's would fill 240 MB."""
+    for parameter in graph.parameters:
+        yield parameter.name, draw(parameter, seed)
+
+
+def initial_buffers(graph: Graph) -> Dict[str, np.ndarray]:
+    """Running statistics at the start: mean 0, variance 1."""
+    return {
+        name: np.full(shape, 1.0 if name.endswith("running_var") else 0.0, dtype=np.float32)
+        for name, shape in graph.buffers
+    }
+
+
+def digest(weights: Dict[str, np.ndarray]) -> str:
+    """SHA-256 over names, shapes and bytes, in name order."""
+    whole = hashlib.sha256()
+    for name in sorted(weights):
+        whole.update(("%s %r" % (name, weights[name].shape)).encode())
+        whole.update(np.ascontiguousarray(weights[name]).tobytes())
+    return whole.hexdigest()
