@@ -54,6 +54,14 @@ class RunFolder:
             (self.path / name).mkdir(parents=True, exist_ok=True)
         self.write("run.json", {**about, "format": FORMAT})
 
+    def adopt_plan(self, text: str) -> None:
+        """Keep the plan as given; RequestError when this run was begun with another one."""
+        path = self.path / "plan.toml"
+        if path.exists() and path.read_text() != text:
+            raise RequestError(f"{self.path} was begun with another plan ({path}); name a new folder with -o")
+        if not path.exists():
+            write_whole(path, text)
+
     @property
     def about(self) -> dict[str, Any]:
         """run.json."""

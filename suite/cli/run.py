@@ -1,0 +1,52 @@
+"""`stagebench run`: measure a plan. Heavy imports wait until the command runs, so that --help is quick."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run(
+    plan: Annotated[str, typer.Argument(help="A ready-made plan's name (`stagebench list plans`) or a TOML file.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")] = None,
+    python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
+    proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed before.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the outcome counts as JSON, and nothing else.")] = False,
+) -> None:
+    """Measure every case of a plan: proofs first, then interleaved rounds of processes.
+
+    Stop it at any time: the same command goes on where it stopped.
+    """
+    import json as encoder
+    import sys
+    from datetime import UTC, datetime
+
+    from suite import __version__
+    from suite.cli.display import for_terminal
+    from suite.environments import Interpreters
+    from suite.observer import Observer
+    from suite.plan import load, resolve
+    from suite.plugins import adapters, launchers, workloads
+    from suite.session import FAILURES, Session, Settings, folder_for
+
+    loaded = load(plan)
+    resolved = resolve(loaded, adapters(), launchers(), workloads())
+    started = datetime.now(UTC)
+    about = {
+        "stagebench": __version__,
+        "created": started.isoformat(timespec="seconds"),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "plan": plan,
+    }
+    path = output or Path("results") / f"{loaded.name}-{started:%Y%m%d-%H%M%S}"
+    folder = folder_for(path, loaded.text, about)
+    observer = Observer() if json else for_terminal()
+    outcomes = Session(folder, resolved, Interpreters.from_options(python or []), observer, Settings(proofs, retry)).run()
+    if json:
+        typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
+    else:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        typer.echo(f"{path}: {counts}. Next: stagebench report {path} -o {path}/report")
+    if any(outcomes[failure] for failure in FAILURES):
+        raise typer.Exit(1)

@@ -1,0 +1,83 @@
+"""From the ranks' evidence to a verdict: is every error within its bound, are the counts equal?"""
+
+import math
+from typing import Any
+
+from suite.attempt import Attempt
+from suite.tolerances import Tolerance, tolerance
+from workloads.catalogue import Workload
+
+
+def judge(attempt: Attempt, workload: Workload, precision: str) -> dict[str, Any]:
+    """The verdict with everything it rests on; a proof that could not be run has not passed, and says why."""
+    proofs = [message["proof"] for rank in attempt.messages.values() for message in rank if message["type"] == "proof"]
+    if attempt.outcome != "ok" or not proofs:
+        return {"passed": False, "reason": f"the proof could not be run: {attempt.outcome}, {attempt.reason}"}
+    bounds, graph = tolerance(precision, workload.name), workload.graph()
+    losses = {way: _mean([proof["losses"][way] for proof in proofs]) for way in ("staged", "native", "oracle")}
+    errors = _worst_over_ranks([proof["errors"] for proof in proofs])
+    findings = [*_loss_findings(losses, bounds), *_tensor_findings(errors, bounds)]
+    worst = max(findings, key=lambda found: found["error"] / found["tolerance"])
+    problems = [_sentence(found) for found in findings if not found["error"] <= found["tolerance"]]
+    for what, ours in (("parameter_count", graph.parameter_count), ("macs", graph.macs)):
+        problems += [
+            f"{what} is {proof[what]}, the workload has {ours}" for proof in proofs[:1] if proof[what] != ours
+        ]
+    joined = [message for rank in attempt.messages.values() for message in rank if message["type"] == "joined"]
+    return {
+        "passed": not problems,
+        "reason": "; ".join(problems[:5]),
+        "worst": worst,
+        "losses": losses,
+        "errors": errors,
+        "parameter_count": proofs[0]["parameter_count"],
+        "macs": proofs[0]["macs"],
+        "graph": graph.digest,
+        "weights": proofs[0]["weights"],
+        "versions": joined[0]["versions"] if joined else {},
+        "tolerance": {"loss": bounds.loss, "tensor": bounds.tensor, "movement": bounds.movement},
+        "looser_because": bounds.reason,
+    }
+
+
+def _loss_findings(losses: dict[str, list[float]], bounds: Tolerance) -> list[dict[str, Any]]:
+    return [
+        _found(f"{way} loss", f"iteration {index + 1}", abs(ours - theirs) / abs(theirs), bounds.loss)
+        for way in ("staged", "native")
+        for index, (ours, theirs) in enumerate(zip(losses[way], losses["oracle"], strict=True))
+    ]
+
+
+def _tensor_findings(errors: dict[str, dict[str, float]], bounds: Tolerance) -> list[dict[str, Any]]:
+    return [
+        _found(what, tensor, error, bounds.movement if what.endswith("movement") else bounds.tensor)
+        for what, tensors in errors.items()
+        for tensor, error in tensors.items()
+    ]
+
+
+def _found(what: str, tensor: str, error: float, bound: float) -> dict[str, Any]:
+    return {"what": what, "tensor": tensor, "error": error if math.isfinite(error) else 1e300, "tolerance": bound}
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    return f"{found['what']} of {found['tensor']} is off by {found['error']:.2g} (allowed {found['tolerance']:.2g})"
+
+
+def _mean(rows: list[list[float | None]]) -> list[float]:
+    """Each iteration's mean over ranks: the global loss; a loss that was no number stays none."""
+    return [
+        sum(math.nan if value is None else value for value in column) / len(column)
+        for column in zip(*rows, strict=True)
+    ]
+
+
+def _worst_over_ranks(ranks: list[dict[str, dict[str, float | None]]]) -> dict[str, dict[str, float]]:
+    worst: dict[str, dict[str, float]] = {}
+    for errors in ranks:
+        for what, tensors in errors.items():
+            into = worst.setdefault(what, {})
+            for tensor, error in tensors.items():
+                # A missing number (infinitely far, or not a number) travels as null.
+                into[tensor] = max(into.get(tensor, 0.0), math.inf if error is None else error)
+    return worst

@@ -1,0 +1,66 @@
+"""From a case to an attempt: the job file, the launcher's processes, the watch over them."""
+
+import json
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from suite import bundle, datasets
+from suite.adapter import Adapter
+from suite.attempt import Attempt, Limits, run
+from suite.case import Case
+from suite.environments import Interpreter
+from suite.launcher import Launcher, Request
+from suite.worker.job import FORMAT
+from workloads.catalogue import Workload
+
+Heard = Callable[[int, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A case with all that is needed to start it."""
+
+    case: Case
+    adapter: Adapter
+    workload: Workload
+    launcher: Launcher
+    interpreter: Interpreter
+    bundle: Path
+
+    def attempt(self, folder: Path, task: str, heard: Heard, **extra: Any) -> Attempt:
+        """Start `task` ("measure", "prove", "oracle") and watch it to its end; evidence stays in `folder`."""
+        folder = folder.resolve()
+        job = {
+            "format": FORMAT,
+            "task": task,
+            "trainer": self.adapter.trainer,
+            "case": self.case.to_dict(),
+            "graph": self.workload.graph().to_dict(),
+            "data": datasets.locate(self.case.data, self.workload),
+            "output": str(folder),
+            **extra,
+        }
+        job_file = folder / "job.json"
+        job_file.write_text(json.dumps(job, indent=1))
+        command, environ = bundle.command(self.interpreter.path, self.bundle, job_file)
+        request = Request(
+            placement=self.case.placement,
+            command=tuple(command),
+            interpreter=self.interpreter.path,
+            environ={**environ, **bundle.thread_variables(self.case.placement.threads), **self.adapter.environ(self.case)},
+            folder=folder,
+            port=free_port(),
+        )
+        limits = Limits(self.case.time_limit, self.case.silence_limit)
+        return run(self.launcher.processes(request), self.case.placement.ranks, folder, limits, heard)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number

@@ -1,0 +1,134 @@
+"""The gate: every adapter trains exactly the workload it claims to, or its rows say otherwise.
+
+A proof compares one adapter's losses, logits, gradients and updated parameters, by its
+staged and by its native way, with those of the float64 oracle (the `reference`
+adapter). Oracles and proofs are kept in the cache, keyed by everything that could
+change them, and a run keeps a copy of the proofs that its records name.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from suite import bundle
+from suite.cache import cache_folder
+from suite.case import Case, Placement
+from suite.environments import Interpreters
+from suite.errors import StagebenchError
+from suite.fingerprint import fingerprint
+from suite.judgement import judge
+from suite.launch import Ready
+from suite.plugins import adapters, launchers
+from suite.store import write_whole
+from workloads.catalogue import Workload
+
+Proof = dict[str, Any]
+
+
+class Proofs:
+    """Makes proofs, once each, and remembers them."""
+
+    def __init__(self, interpreters: Interpreters) -> None:
+        """`interpreters` finds the one that the oracle runs in."""
+        self._interpreters = interpreters
+        self._folder = cache_folder("proofs")
+        self._host = fingerprint()
+
+    def prove(self, ready: Ready, scratch: Path) -> Proof:
+        """The proof that a case's records name: remembered, or made now with its evidence in `scratch`."""
+        proof_case = case_of_proof(ready)
+        key = self._key(ready, proof_case)
+        path = self._folder / f"{key}.json"
+        if path.exists():
+            found: Proof = json.loads(path.read_text())
+            return found
+        oracle = self._oracle(ready.workload, proof_case)
+        attempt = replace(ready, case=proof_case).attempt(
+            scratch, "prove", lambda rank, message: None, oracle=str(oracle), batch=proof_case.batch
+        )
+        proof = {"key": key, **_about(ready.case), **judge(attempt, ready.workload, ready.case.precision)}
+        if attempt.outcome == "ok":
+            write_whole(path, json.dumps(proof, indent=1) + "\n")
+        return proof
+
+    def _key(self, ready: Ready, case: Case) -> str:
+        """Everything that could change the verdict."""
+        parts = {
+            "bundle": bundle.digest(ready.adapter),
+            "graph": ready.workload.graph().digest,
+            "case": {**case.to_dict(), "placement": {**case.to_dict()["placement"], "hosts": []}},
+            "packages": ready.interpreter.packages,
+            "python": ready.interpreter.version,
+            "host": [self._host["cpu"], self._host["gpus"] if case.placement.device != "cpu" else []],
+        }
+        return _digest(parts)
+
+    def _oracle(self, workload: Workload, case: Case) -> Path:
+        """The folder of the float64 results for a proof, made when needed and kept in the cache."""
+        adapter, graph = adapters()["reference"], workload.graph().without_dropout()
+        normalises = any(layer.kind == "batch_norm" for layer in graph.layers)
+        ranks = case.placement.ranks
+        # Batch statistics are every rank's own; without them the ranks' batches simply join.
+        oracle_case = case.on(
+            adapter="reference",
+            strategy="single",
+            placement=Placement(threads=max(1, len(os.sched_getaffinity(0)))),
+            batch=case.global_batch,
+            precision="float64",
+            tuning="default",
+            knobs={"shards": ranks if normalises else 1},
+        )
+        samples = case.global_batch
+        key = _digest({"bundle": bundle.digest(adapter), "graph": graph.digest, "case": oracle_case.to_dict()})
+        folder = cache_folder("oracles") / key
+        if (folder / "meta.json").exists():
+            return folder
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            results = Path(scratch) / "results"
+            results.mkdir()
+            ready = Ready(
+                oracle_case,
+                adapter,
+                workload,
+                launchers()["local"],
+                self._interpreters.find(adapter),
+                bundle.write(adapter, Path(scratch) / "bundle"),
+            )
+            attempt = ready.attempt(
+                Path(scratch), "oracle", lambda rank, message: None, oracle=str(results), batch=samples
+            )
+            if attempt.outcome != "ok":
+                raise StagebenchError(f"the float64 oracle of {workload.name} could not be made: {attempt.reason}")
+            shutil.rmtree(folder, ignore_errors=True)
+            results.rename(folder)
+        return folder
+
+
+def case_of_proof(ready: Ready) -> Case:
+    """The case that proves another one: the same way of training, a small batch, the unscaled learning rate."""
+    case, workload = ready.case, ready.workload
+    ranks = case.placement.ranks
+    samples = max(workload.proof_batch, 2 * workload.proof_batch // ranks)
+    return case.on(batch=samples, data="synthetic", lr=workload.optimiser.lr, passes=(), readers=0, seed=1)
+
+
+def _about(case: Case) -> dict[str, Any]:
+    return {
+        "adapter": case.adapter,
+        "strategy": case.strategy,
+        "workload": case.workload,
+        "ranks": case.placement.ranks,
+        "device": case.placement.device,
+        "precision": case.precision,
+        "tuning": case.tuning,
+        "knobs": case.knobs,
+    }
+
+
+def _digest(parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

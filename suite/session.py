@@ -1,0 +1,203 @@
+"""Runs the cases of a plan in interleaved rounds and writes a record for each process group.
+
+Rounds, not blocks: every case gets its first process before any gets its second, so a
+drift of the machine hits all alike. What has a record is not measured again.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from suite import bundle
+from suite.attempt import Attempt
+from suite.case import Case
+from suite.environments import Interpreters
+from suite.errors import Interrupted, Unavailable
+from suite.fingerprint import fingerprint, load
+from suite.launch import Ready
+from suite.observer import Observer
+from suite.plan import Resolved
+from suite.plugins import adapters, launchers, workloads
+from suite.proofs import Proofs
+from suite.store import FORMAT, RunFolder
+
+FAILURES = ("oom", "timeout", "crash", "diverged")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line adds to a plan."""
+
+    proofs: bool = True
+    retry: bool = False  # measure again what failed before
+
+
+class Session:
+    """One run: resolved cases, a folder, somebody who listens."""
+
+    def __init__(
+        self, folder: RunFolder, resolved: list[Resolved], interpreters: Interpreters, observer: Observer, settings: Settings
+    ) -> None:
+        """Nothing is started yet."""
+        self._folder, self._resolved, self._observer, self._settings = folder, resolved, observer, settings
+        self._interpreters = interpreters
+        self._proofs = Proofs(interpreters)
+        self._proof_of: dict[str, dict[str, Any]] = {}
+
+    def run(self) -> Counter[str]:
+        """Measure all that can be measured; how many records there are of each outcome.
+
+        Raises Interrupted when the person stopped it: the same command resumes.
+        """
+        items = self._prepare()
+        todo, total = list(self._todo(items)), sum(_processes(item) for item in items)
+        self._observer.begin([item.case for item in items], total, self._done(items))
+        try:
+            for repeat, item in todo:
+                self._measure(item, repeat)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"stopped; {self._done(items)} of {total} records are in {self._folder.path}. "
+                "Run the same command again to go on"
+            ) from None
+        finally:
+            self._observer.end()
+        return self._outcomes(items)
+
+    def _prepare(self) -> list[Ready]:
+        """Find what each case needs, and write down the cases with what stands in the way of some."""
+        rows, found, bundles = [], [], self._folder.path / "bundles"
+        for resolved in self._resolved:
+            outcome, reason = resolved.outcome, resolved.reason
+            if outcome is None:
+                try:
+                    found.append(ready(resolved.case, self._interpreters, bundles / resolved.case.adapter))
+                except Unavailable as error:
+                    outcome, reason = "unavailable", str(error)
+            rows.append(
+                {"id": resolved.case.id, "case": resolved.case.to_dict(), "outcome": outcome, "reason": reason}
+            )
+        host = fingerprint()
+        self._folder.write("cases.json", {"cases": rows})
+        self._folder.write(f"hosts/{host['host']}.json", host)
+        if not found:
+            reasons = "\n".join(sorted({f"  {row['case']['adapter']}: {row['reason']}" for row in rows}))
+            raise Unavailable(f"no case of this plan can run here:\n{reasons}")
+        return found
+
+    def _todo(self, items: list[Ready]) -> Iterator[tuple[int, Ready]]:
+        for repeat in range(max(_processes(item) for item in items)):
+            for item in items:
+                if repeat < _processes(item) and not self._have(item.case, repeat):
+                    yield repeat, item
+
+    def _have(self, case: Case, repeat: int) -> bool:
+        record = self._folder.record(case.id, repeat)
+        return record is not None and not (self._settings.retry and record["outcome"] in FAILURES)
+
+    def _measure(self, item: Ready, repeat: int) -> None:
+        proof = self._prove(item)
+        case, before, started = item.case, load(), datetime.now(UTC)
+        self._observer.started(case, repeat)
+        folder = self._folder.attempt(case.id, repeat)
+        attempt = item.attempt(folder, "measure", lambda rank, message: self._observer.message(case, rank, message))
+        record = {
+            "format": FORMAT,
+            "case_id": case.id,
+            "case": case.to_dict(),
+            "repeat": repeat,
+            "outcome": attempt.outcome,
+            "reason": attempt.reason,
+            "started": started.isoformat(timespec="seconds"),
+            "seconds": attempt.seconds,
+            "interpreter": {
+                "path": str(item.interpreter.path),
+                "origin": item.interpreter.origin,
+                "version": item.interpreter.version,
+            },
+            "bundle": bundle.digest(item.adapter),
+            "proof": proof.get("key"),
+            "proof_reason": proof.get("reason", ""),
+            "load": {"before": before, "after": load()},
+            "ranks": ranks(attempt),
+            "evidence": attempt.evidence,
+        }
+        self._folder.write(f"records/{case.id}-r{repeat}.json", record)
+        self._observer.finished(case, record)
+
+    def _prove(self, item: Ready) -> dict[str, Any]:
+        """The case's proof, made at its first process; every proof goes into the run folder too."""
+        case = item.case
+        if not self._settings.proofs:
+            return {"reason": "proofs were switched off for this run"}
+        if case.id not in self._proof_of:
+            self._observer.proving(case)
+            proof = self._proofs.prove(item, self._folder.attempt(case.id, "proof"))
+            self._folder.write(f"proofs/{proof['key']}.json", proof)
+            self._proof_of[case.id] = proof
+            self._observer.proved(case, proof)
+        return self._proof_of[case.id]
+
+    def _done(self, items: list[Ready]) -> int:
+        return sum(self._have(item.case, repeat) for item in items for repeat in range(_processes(item)))
+
+    def _outcomes(self, items: list[Ready]) -> Counter[str]:
+        counts: Counter[str] = Counter(self._folder_outcomes(items))
+        counts.update(row["outcome"] for row in self._folder.cases if row["outcome"])
+        return counts
+
+    def _folder_outcomes(self, items: list[Ready]) -> Iterator[str]:
+        for item in items:
+            for repeat in range(_processes(item)):
+                record = self._folder.record(item.case.id, repeat)
+                if record is not None:
+                    yield record["outcome"]
+
+
+def ready(case: Case, interpreters: Interpreters, bundle_folder: Path) -> Ready:
+    """All that a case needs to be started; Unavailable says what this machine lacks."""
+    adapter, launcher = adapters()[case.adapter], launchers()[case.placement.launcher]
+    interpreter = interpreters.find(adapter)
+    missing = launcher.missing(case.placement, interpreter.path)
+    if missing:
+        raise Unavailable(missing)
+    code = bundle.write(adapter, bundle_folder)
+    return Ready(case, adapter, workloads()[case.workload], launcher, interpreter, code)
+
+
+def _processes(item: Ready) -> int:
+    return item.case.sampling.processes
+
+
+def ranks(attempt: Attempt) -> list[dict[str, Any]]:
+    """What each rank said, as the record keeps it: the last of each kind, the passes by name, the notes joined."""
+    return [_rank(rank, messages) for rank, messages in sorted(attempt.messages.items())]
+
+
+def _rank(rank: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
+    content: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "passes": {}, "layers": None, "notes": {}}
+    for message in messages:
+        kind = message["type"]
+        body = {key: value for key, value in message.items() if key not in ("type", "time")}
+        if kind in ("hello", "joined"):
+            content[kind] = body
+        elif kind == "pass":
+            content["passes"][body["record"]["pass"]] = body["record"]
+        elif kind == "layers":
+            content["layers"] = body["layers"]
+        elif kind == "notes":
+            content["notes"].update(body["notes"])
+        elif kind == "failed":
+            content["failed"] = body
+    return content
+
+
+def folder_for(path: Path, plan_text: str, about: dict[str, Any]) -> RunFolder:
+    """The run folder, new or resumed; RequestError when it belongs to another plan."""
+    folder = RunFolder(path)
+    folder.create(about)
+    folder.adopt_plan(plan_text)
+    return folder

@@ -1,0 +1,60 @@
+"""What "adapter" means: it joins, it is proven, it measures every pass, it refuses what it cannot do.
+
+Runs every adapter that is ready on this machine through its own interpreter.
+"""
+
+import pytest
+
+from suite.case import PASSES, Case, Sampling
+from suite.environments import Interpreters
+from suite.errors import Unavailable
+from suite.plan import Resolved
+from suite.observer import Observer
+from suite.plugins import adapters
+from suite.session import Session, Settings, ready
+from suite.store import RunFolder
+from suite.verify import cases_to_verify
+
+BRIEF = Sampling(warmup_steps=5, warmup_limit=2.0, steps=3, seconds=0.1, processes=1, quick=True)
+PROVABLE = [name for name in adapters() if name != "reference"]
+CASES = [case for name in PROVABLE for case in cases_to_verify([name], ["mnist_small"], [], [], 2)]
+
+pytestmark = pytest.mark.framework
+
+
+def name(case: Case) -> str:
+    return f"{case.adapter}-{case.strategy}-{case.tuning}"
+
+
+@pytest.fixture(params=CASES, ids=name)
+def case(request, tmp_path):
+    try:
+        ready(request.param, Interpreters.from_options([]), tmp_path / "bundle")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    return request.param.on(sampling=BRIEF, passes=PASSES)
+
+
+@pytest.fixture
+def record(case, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create({})
+    Session(folder, [Resolved(case, None, "")], Interpreters.from_options([]), Observer(), Settings()).run()
+    return folder.record(case.id, 0), folder.proofs()
+
+
+def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(case, record):
+    found, proofs = record
+    assert found["outcome"] == "ok", found["reason"]
+    proof = proofs[found["proof"]]
+    assert proof["passed"], proof["reason"]
+    several = case.placement.ranks > 1
+    expected = {"native", "staged"} | ({"compute_only", "comm_only"} if several else set())
+    assert len(found["ranks"]) == case.placement.ranks
+    for rank in found["ranks"]:
+        assert set(rank["passes"]) == expected
+        assert rank["joined"]["world"] == case.placement.ranks
+        assert rank["joined"]["versions"]
+        counts = {len(measured["step_s"]) for measured in rank["passes"].values() if measured["pass"] == "native"}
+        assert counts == {len(found["ranks"][0]["passes"]["native"]["step_s"])}
+

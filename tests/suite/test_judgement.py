@@ -1,0 +1,81 @@
+"""A proof passes only when every error is within its bound and both counts are equal."""
+
+import copy
+
+import pytest
+
+from suite.attempt import Attempt
+from suite.judgement import judge
+from suite.worker.job import finite
+from workloads.catalogue import by_name
+
+WORKLOAD = by_name()["mnist_small"]
+GOOD = {
+    "losses": {"staged": [2.3, 2.2, 2.1], "native": [2.3, 2.2, 2.1], "oracle": [2.3, 2.2, 2.1]},
+    "errors": {
+        "logits": {"logits": 1e-7},
+        "gradient": {"fc1.weight": 3e-7},
+        "staged parameter": {"fc1.weight": 1e-7},
+        "staged movement": {"fc1.weight": 1e-6},
+        "native parameter": {"fc1.weight": 1e-7},
+        "native movement": {"fc1.weight": 1e-6},
+    },
+    "parameter_count": 402_442,
+    "macs": 627_840,
+    "weights": "w",
+}
+
+
+def attempt(*proofs, outcome="ok", reason=""):
+    messages = {rank: [{"type": "proof", "proof": finite(proof)}] for rank, proof in enumerate(proofs)}
+    return Attempt(outcome, reason, messages, 1.0, {})
+
+
+def changed(path, value):
+    proof = copy.deepcopy(GOOD)
+    place = proof
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return proof
+
+
+def test_what_agrees_passes_and_names_its_worst_tensor():
+    verdict = judge(attempt(GOOD, GOOD), WORKLOAD, "float32")
+    assert verdict["passed"]
+    assert verdict["worst"]["what"] == "gradient"
+    assert verdict["reason"] == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("losses", "native", 2), 2.1 * (1 + 3e-6), "native loss of iteration 3"),
+        (("losses", "staged", 0), float("nan"), "staged loss of iteration 1"),
+        (("errors", "gradient", "fc1.weight"), 2e-5, "gradient of fc1.weight is off by 2e-05 (allowed 1e-05)"),
+        (("errors", "gradient", "fc1.weight"), float("inf"), "gradient of fc1.weight"),
+        (("errors", "native movement", "fc1.weight"), 0.5, "native movement of fc1.weight"),
+        (("parameter_count",), 402_443, "parameter_count is 402443, the workload has 402442"),
+        (("macs",), 1, "macs is 1, the workload has 627840"),
+    ],
+)
+def test_what_does_not_agree_fails_and_says_where(path, value, said):
+    verdict = judge(attempt(changed(path, value)), WORKLOAD, "float32")
+    assert not verdict["passed"]
+    assert said in verdict["reason"]
+
+
+def test_the_worst_rank_decides():
+    verdict = judge(attempt(GOOD, changed(("errors", "gradient", "fc1.weight"), 1.0)), WORKLOAD, "float32")
+    assert not verdict["passed"]
+
+
+def test_the_global_loss_is_the_mean_over_ranks():
+    low, high = changed(("losses", "native", 0), 2.2), changed(("losses", "native", 0), 2.4)
+    assert judge(attempt(low, high), WORKLOAD, "float32")["passed"]
+    assert not judge(attempt(low, low), WORKLOAD, "float32")["passed"]
+
+
+def test_a_proof_that_did_not_run_has_not_passed():
+    verdict = judge(attempt(outcome="crash", reason="rank 1 died"), WORKLOAD, "float32")
+    assert verdict == {"passed": False, "reason": "the proof could not be run: crash, rank 1 died"}
