@@ -18,7 +18,7 @@ from typing import Any
 from suite import bundle
 from suite.cache import cache_folder
 from suite.case import Case, Placement
-from suite.environments import Interpreters
+from suite.environments import find
 from suite.errors import StagebenchError
 from suite.fingerprint import fingerprint
 from suite.judgement import judge
@@ -33,8 +33,8 @@ Proof = dict[str, Any]
 class Proofs:
     """Makes proofs, once each, and remembers them."""
 
-    def __init__(self, interpreters: Interpreters) -> None:
-        """`interpreters` finds the one that the oracle runs in."""
+    def __init__(self, interpreters: dict[str, str]) -> None:
+        """`interpreters` are the explicit settings (adapter: path) that `suite.environments.find` honours."""
         self._interpreters = interpreters
         self._folder = cache_folder("proofs")
         self._host = fingerprint()
@@ -96,7 +96,7 @@ class Proofs:
                 adapter,
                 workload,
                 launchers()["local"],
-                self._interpreters.find(adapter),
+                find(adapter, self._interpreters),
                 bundle.write(adapter, Path(scratch) / "bundle"),
             )
             attempt = ready.attempt(

@@ -14,7 +14,7 @@ from typing import Any
 from suite import bundle
 from suite.attempt import Attempt
 from suite.case import Case
-from suite.environments import Interpreters
+from suite.environments import find
 from suite.errors import Interrupted, Unavailable
 from suite.fingerprint import fingerprint, load
 from suite.launch import Ready
@@ -39,7 +39,7 @@ class Session:
     """One run: resolved cases, a folder, somebody who listens."""
 
     def __init__(
-        self, folder: RunFolder, resolved: list[Resolved], interpreters: Interpreters, observer: Observer, settings: Settings
+        self, folder: RunFolder, resolved: list[Resolved], interpreters: dict[str, str], observer: Observer, settings: Settings
     ) -> None:
         """Nothing is started yet."""
         self._folder, self._resolved, self._observer, self._settings = folder, resolved, observer, settings
@@ -157,10 +157,10 @@ class Session:
                     yield record["outcome"]
 
 
-def ready(case: Case, interpreters: Interpreters, bundle_folder: Path) -> Ready:
+def ready(case: Case, interpreters: dict[str, str], bundle_folder: Path) -> Ready:
     """All that a case needs to be started; Unavailable says what this machine lacks."""
     adapter, launcher = adapters()[case.adapter], launchers()[case.placement.launcher]
-    interpreter = interpreters.find(adapter)
+    interpreter = find(adapter, interpreters)
     missing = launcher.missing(case.placement, interpreter.path)
     if missing:
         raise Unavailable(missing)

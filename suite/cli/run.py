@@ -24,7 +24,7 @@ def run(
 
     from suite import __version__
     from suite.cli.display import for_terminal
-    from suite.environments import Interpreters
+    from suite.cli.options import interpreters_from
     from suite.observer import Observer
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
@@ -42,7 +42,7 @@ def run(
     path = output or Path("results") / f"{loaded.name}-{started:%Y%m%d-%H%M%S}"
     folder = folder_for(path, loaded.text, about)
     observer = Observer() if json else for_terminal()
-    outcomes = Session(folder, resolved, Interpreters.from_options(python or []), observer, Settings(proofs, retry)).run()
+    outcomes = Session(folder, resolved, interpreters_from(python or []), observer, Settings(proofs, retry)).run()
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
     else:

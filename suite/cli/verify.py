@@ -27,13 +27,13 @@ def verify(
 
     from rich.console import Console
 
-    from suite.environments import Interpreters
+    from suite.cli.options import interpreters_from
     from suite.errors import Unavailable
     from suite.proofs import Proofs
     from suite.session import ready
     from suite.verify import cases_to_verify
 
-    console, interpreters = Console(stderr=json), Interpreters.from_options(python or [])
+    console, interpreters = Console(stderr=json), interpreters_from(python or [])
     proofs, rows, proof_maker = [], [], Proofs(interpreters)
     for case in cases_to_verify(adapter or [], workload or [], strategy or [], tuning or [], ranks):
         with tempfile.TemporaryDirectory() as scratch, console.status(f"proving {_name(case)}"):

@@ -6,14 +6,15 @@ Runs every adapter that is ready on this machine through its own interpreter.
 import pytest
 
 from suite.case import PASSES, Case, Sampling
-from suite.environments import Interpreters
 from suite.errors import Unavailable
 from suite.plan import Resolved
 from suite.observer import Observer
-from suite.plugins import adapters
+from suite.plugins import adapters, workloads
+from suite.proofs import Proofs
 from suite.session import Session, Settings, ready
 from suite.store import RunFolder
 from suite.verify import cases_to_verify
+from workloads.kinds import KINDS
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=2.0, steps=3, seconds=0.1, processes=1, quick=True)
 PROVABLE = [name for name in adapters() if name != "reference"]
@@ -29,7 +30,7 @@ def name(case: Case) -> str:
 @pytest.fixture(params=CASES, ids=name)
 def case(request, tmp_path):
     try:
-        ready(request.param, Interpreters.from_options([]), tmp_path / "bundle")
+        ready(request.param, {}, tmp_path / "bundle")
     except Unavailable as error:
         pytest.skip(str(error))
     return request.param.on(sampling=BRIEF, passes=PASSES)
@@ -39,7 +40,7 @@ def case(request, tmp_path):
 def record(case, tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.create({})
-    Session(folder, [Resolved(case, None, "")], Interpreters.from_options([]), Observer(), Settings()).run()
+    Session(folder, [Resolved(case, None, "")], {}, Observer(), Settings()).run()
     return folder.record(case.id, 0), folder.proofs()
 
 
@@ -58,3 +59,15 @@ def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(case
         counts = {len(measured["step_s"]) for measured in rank["passes"].values() if measured["pass"] == "native"}
         assert counts == {len(found["ranks"][0]["passes"]["native"]["step_s"])}
 
+
+
+def test_it_proves_a_network_of_every_kind_of_layer(case, tmp_path):
+    probe = case.on(workload="probe", graph_digest="")
+    item = ready(probe, {}, tmp_path / "bundle")
+    proof = Proofs({}).prove(item, tmp_path)
+    assert proof["passed"], proof["reason"]
+
+
+def test_the_probe_holds_every_kind():
+    kinds = {layer.kind for layer in workloads()["probe"].graph().layers}
+    assert kinds == set(KINDS)

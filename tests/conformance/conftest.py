@@ -1,0 +1,40 @@
+"""A tiny network that holds every layer kind and every attribute that frameworks disagree on."""
+
+import pytest
+
+from suite.hooks import hookimpl
+from suite.plugins import manager
+from workloads.build import Builder
+from workloads.catalogue import Optimiser, Workload
+from workloads.graph import Graph
+
+
+def probe_graph() -> Graph:
+    b = Builder("probe", (3, 20, 18), 7)
+    x = b.conv_relu("conv1", "input", 8, 5, stride=2, pad=2)
+    x = b.max_pool("pool1", b.lrn("norm1", x, size=5, alpha=0.3, beta=0.75, k=2.0), 3, 2, pad=1, ceil=True)
+    left = b.conv_bn("left", b.conv_relu("grouped", x, 12, 3, pad=1, groups=2), 12, 1)
+    right = b.conv("right", x, 12, 1)
+    x = b.relu("sum_relu", b.add("sum", left, right))
+    g = b.graph
+    counted = g.add("counted", "avg_pool", (x,), kernel=3, stride=1, pad=1, count_padding=True)
+    uncounted = g.add("uncounted", "avg_pool", (x,), kernel=3, stride=1, pad=1, count_padding=False)
+    x = b.concat("joined", x, counted, uncounted)
+    b.head(b.dense("side", b.flatten("side_flat", b.max_pool("side_pool", x, 2, 2)), 7), 0.3)
+    x = b.flatten("flat", g.add("last_pool", "avg_pool", (x,), kernel=2, stride=2, ceil=True))
+    b.head(b.dense("fc2", b.dropout("drop", b.relu("fc1_relu", b.dense("fc1", x, 16)), 0.5), 7))
+    return g
+
+
+class ProbePlugin:
+    @hookimpl
+    def stagebench_workloads(self):
+        return [Workload("probe", probe_graph, Optimiser(0.05, 8, 0.9, 1e-3), "digits", 8, "tests")]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _probe():
+    plugin = ProbePlugin()
+    manager().register(plugin)
+    yield
+    manager().unregister(plugin)
