@@ -50,7 +50,11 @@ class Ready:
             placement=self.case.placement,
             command=tuple(command),
             interpreter=self.interpreter.path,
-            environ={**environ, **bundle.thread_variables(self.case.placement.threads), **self.adapter.environ(self.case)},
+            environ={
+                **environ,
+                **bundle.thread_variables(self.case.placement.threads),
+                **self.adapter.environ(self.case),
+            },
             folder=folder,
             port=free_port(),
         )

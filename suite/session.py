@@ -39,7 +39,12 @@ class Session:
     """One run: resolved cases, a folder, somebody who listens."""
 
     def __init__(
-        self, folder: RunFolder, resolved: list[Resolved], interpreters: dict[str, str], observer: Observer, settings: Settings
+        self,
+        folder: RunFolder,
+        resolved: list[Resolved],
+        interpreters: dict[str, str],
+        observer: Observer,
+        settings: Settings,
     ) -> None:
         """Nothing is started yet."""
         self._folder, self._resolved, self._observer, self._settings = folder, resolved, observer, settings
@@ -77,9 +82,7 @@ class Session:
                     found.append(ready(resolved.case, self._interpreters, bundles / resolved.case.adapter))
                 except Unavailable as error:
                     outcome, reason = "unavailable", str(error)
-            rows.append(
-                {"id": resolved.case.id, "case": resolved.case.to_dict(), "outcome": outcome, "reason": reason}
-            )
+            rows.append({"id": resolved.case.id, "case": resolved.case.to_dict(), "outcome": outcome, "reason": reason})
         host = fingerprint()
         self._folder.write("cases.json", {"cases": rows})
         self._folder.write(f"hosts/{host['host']}.json", host)

@@ -8,7 +8,9 @@ import typer
 
 def run(
     plan: Annotated[str, typer.Argument(help="A ready-made plan's name (`stagebench list plans`) or a TOML file.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
+    ] = None,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
     retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed before.")] = False,
@@ -22,11 +24,12 @@ def run(
     import sys
     from datetime import UTC, datetime
 
-    from suite import __version__
     from suite.cli.display import for_terminal
+    from suite.plan import load, resolve
+
+    from suite import __version__
     from suite.cli.options import interpreters_from
     from suite.observer import Observer
-    from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
     from suite.session import FAILURES, Session, Settings, folder_for
 

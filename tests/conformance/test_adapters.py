@@ -4,10 +4,10 @@ Runs every adapter that is ready on this machine through its own interpreter.
 """
 
 import pytest
+from suite.plan import Resolved
 
 from suite.case import PASSES, Case, Sampling
 from suite.errors import Unavailable
-from suite.plan import Resolved
 from suite.observer import Observer
 from suite.plugins import adapters, workloads
 from suite.proofs import Proofs
@@ -58,7 +58,6 @@ def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(case
         assert rank["joined"]["versions"]
         counts = {len(measured["step_s"]) for measured in rank["passes"].values() if measured["pass"] == "native"}
         assert counts == {len(found["ranks"][0]["passes"]["native"]["step_s"])}
-
 
 
 def test_it_proves_a_network_of_every_kind_of_layer(case, tmp_path):

@@ -1,0 +1,86 @@
+"""What the controller itself costs: `--help`, seconds per case, peak memory.
+
+    python tests/benchmarks/controller.py
+
+A case of the reference adapter is measured through `stagebench run` and, in turn, its
+worker is started by hand on the same job; the difference is the controller's.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PLAN = """
+name = "overhead"
+[sampling]
+quick = true
+warmup_steps = 5
+warmup_limit = 0.1
+steps = 5
+seconds = 0.1
+processes = {processes}
+[[cases]]
+adapter = "reference"
+strategy = "single"
+workload = "mnist_small"
+batch = 2
+"""
+
+
+def timed(command: list[str], **options: object) -> tuple[float, int]:
+    """(wall seconds, peak resident bytes) of a command that must succeed."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, **options)  # type: ignore[call-overload]
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command} failed with status {status}")
+    return time.perf_counter() - begin, usage.ru_maxrss * 1024
+
+
+def runs(processes: int, folder: Path) -> tuple[float, int, Path]:
+    """`stagebench run` with that many processes of one case."""
+    plan, output = folder / f"plan{processes}.toml", folder / f"run{processes}-{time.monotonic_ns()}"
+    plan.write_text(PLAN.format(processes=processes))
+    seconds, peak = timed([sys.executable, "-m", "suite.cli", "run", str(plan), "-o", str(output)])
+    return seconds, peak, output
+
+
+def by_hand(output: Path) -> float:
+    """The same worker, started without the controller."""
+    job = next((output / "attempts").glob("*-r0/job.json"))
+    environ = dict(os.environ, STAGEBENCH_RANK="0", STAGEBENCH_WORLD="1", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+    bundle = output / "bundles" / "reference"
+    return timed([sys.executable, "-m", "suite.worker", str(job.resolve())], cwd=bundle, env=environ)[0]
+
+
+def main() -> None:
+    """Print each figure with its spread."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        runs(1, folder)  # makes the oracle and the proof, which the cache keeps
+        helps, extra, peaks = [], [], []
+        for _ in range(rounds):
+            helps.append(timed([sys.executable, "-m", "suite.cli", "--help"])[0])
+            one, _, output = runs(1, folder)
+            several, peak, _ = runs(5, folder)
+            extra.append((several - one) / 4 - by_hand(output))
+            peaks.append(peak)
+    for name, values, scale, unit in (
+        ("stagebench --help", helps, 1.0, "s"),
+        ("controller per case", extra, 1.0, "s"),
+        ("controller peak memory", peaks, 2**20, "MiB"),
+    ):
+        scaled = [value / scale for value in values]
+        print(f"{name}: median {statistics.median(scaled):.3f} {unit} ({min(scaled):.3f} to {max(scaled):.3f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The commands that README and CONTRIBUTING show: the quick ones run, the long ones name real environments."""
+
+import configparser
+import os
+import re
+import shlex
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOWN = [
+    line.split("#")[0].strip()
+    for name in ("README.md", "CONTRIBUTING.md")
+    for line in (ROOT / name).read_text().splitlines()
+    if re.match(r"    (stagebench|pipx run tox)\b", line)
+]
+QUICK = [line for line in SHOWN if line.startswith(("stagebench doctor", "stagebench list"))]
+
+
+def test_something_is_shown():
+    assert QUICK
+    assert any(line.startswith("pipx run tox run -m bench") for line in SHOWN)
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_quick_commands_run(command):
+    done = subprocess.run(shlex.split(command), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    # doctor says with 1 that no framework is ready, which a machine without them may truly be
+    assert done.returncode in ((0, 1) if "doctor" in command else (0,)), done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("command", [line for line in SHOWN if line.startswith("stagebench") and line not in QUICK])
+def test_every_option_shown_exists(command):
+    words = shlex.split(command)
+    name = words[:3] if words[1] == "data" else words[:2]
+    told = subprocess.run(
+        [*name, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+    )
+    assert told.returncode == 0, told.stderr
+    for option in (word for word in words if word.startswith("-")):
+        assert option.partition("=")[0] in told.stdout
+
+
+@pytest.mark.parametrize("command", [line for line in SHOWN if "tox" in line])
+def test_every_tox_environment_shown_exists(command):
+    config = configparser.RawConfigParser()
+    config.read(ROOT / "tox.ini")
+    words = shlex.split(command)
+    for flag, name in pairwise(words):
+        if flag == "-e":
+            assert f"testenv:{name}" in config
+        if flag == "-m":
+            assert re.search(rf"^{name} = ", config["tox"]["labels"], re.MULTILINE)
