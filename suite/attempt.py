@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.facts import Facts
 from suite.launcher import Process
 from suite.mailbox import Mailbox
 from suite.oom import oom_kills
-from suite.outcome import Facts, judge
+from suite.outcome import judge
 from suite.processes import Group
 from suite.watchdog import Limits, Watchdog
 
@@ -64,6 +65,7 @@ def run(
         group.end()
     for rank, message in mailbox.new():
         heard(rank, message)
+    mailbox.close()
     facts = Facts(
         ranks=ranks,
         messages=mailbox.messages,

@@ -52,8 +52,8 @@ class Watchdog:
         if any(death.code != 0 for death in deaths):
             self._fail()
         now = time.monotonic()
-        if self._failed_at is not None and now - self._failed_at > GRACE:
-            self.stopped = Stopped("grace", None, GRACE)
+        if self._failed_at is not None:
+            self.stopped = Stopped("grace", None, GRACE) if now - self._failed_at > GRACE else None
         elif now - self._began > self._limits.seconds:
             self.stopped = Stopped("time", None, self._limits.seconds)
         else:
