@@ -55,10 +55,14 @@ def deaths(facts: Facts) -> Iterator[Failure]:
     for death in facts.deaths:
         if death.code == 0 or death.ours:
             continue
-        rank, code = (death.rank, death.code) if death.rank is not None else engine_says(facts, death)
+        rank, code, at = death.rank, death.code, death.time
+        if rank is None:
+            rank, code = engine_says(facts, death)
+            # The engine saw it die first, whatever the others said before the engine itself ended.
+            at = at if rank is None or facts.said(rank, "failed") else 0.0
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
         proven = killed and facts.oom_kills > 0
-        yield Failure(death.time, rank, "oom" if proven else "crash", ended(code))
+        yield Failure(at, rank, "oom" if proven else "crash", ended(code))
 
 
 def engine_says(facts: Facts, death: Death) -> tuple[int | None, int]:
