@@ -4,12 +4,14 @@ The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended a
 and what stands in their logs. Whatever happens, nothing that was started stays behind.
 """
 
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.errors import StoreError
 from suite.facts import Facts
 from suite.launcher import Process
 from suite.mailbox import Mailbox
@@ -47,7 +49,7 @@ def run(
     processes run in it and their own output goes to its launcher-N.log. What `heard`
     raises, and KeyboardInterrupt, ends the processes and is passed on.
     """
-    clear(folder)
+    prepare(folder)
     began, kills = time.monotonic(), oom_kills()
     mailbox = Mailbox(folder, ranks)
     group = Group(processes, folder)
@@ -61,11 +63,12 @@ def run(
                 heard(rank, message)
             if watchdog.verdict(group.deaths()) is not None:
                 break
+        group.end()
+        for rank, message in mailbox.new():
+            heard(rank, message)
     finally:
         group.end()
-    for rank, message in mailbox.new():
-        heard(rank, message)
-    mailbox.close()
+        mailbox.close()
     facts = Facts(
         ranks=ranks,
         messages=mailbox.messages,
@@ -81,9 +84,16 @@ def run(
     return Attempt(outcome, reason, mailbox.messages, time.monotonic() - began, evidence)
 
 
-def clear(folder: Path) -> None:
-    """Remove what an earlier, unfinished attempt left in the folder; make it when needed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log"):
-        for stale in folder.glob(pattern):
-            stale.unlink()
+def prepare(folder: Path) -> None:
+    """Make the folder and remove what an earlier, unfinished attempt left in it; StoreError when that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log"):
+            for stale in folder.glob(pattern):
+                stale.unlink()
+        with tempfile.TemporaryFile(dir=folder) as probe:  # a full disk is better met here than in a rank
+            probe.write(b"x" * 4096)
+    except OSError as error:
+        raise StoreError(
+            f"cannot prepare {folder}: {error.strerror or error}; free some space or name another folder with -o"
+        ) from error
