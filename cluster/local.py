@@ -1,0 +1,66 @@
+"""`local`: one process per rank on this machine, started by us."""
+
+import socket
+from pathlib import Path
+
+from suite.case import Placement
+from suite.errors import RequestError
+from suite.hooks import hookimpl
+from suite.launcher import Launcher, Process, Request
+
+LOOPBACK = "127.0.0.1"
+
+
+class Local(Launcher):
+    """Starts ranks as plain processes; who needs an engine to meet finds the address in the environment."""
+
+    name = "local"
+    title = "processes on this machine"
+
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        """Other machines are out of its reach; nothing else can be missing."""
+        if placement.nodes > 1:
+            return (
+                f"the launcher 'local' starts ranks on this machine only, the placement asks for {placement.nodes} "
+                "nodes; ask for 1 node, or take another launcher (mpiexec)"
+            )
+        others = [host for host in placement.hosts if host not in ("localhost", LOOPBACK, socket.gethostname())]
+        if others:
+            return f"the launcher 'local' cannot start ranks on {', '.join(others)}; leave `hosts` out, or take mpiexec"
+        return None
+
+    def processes(self, request: Request) -> list[Process]:
+        """One process per rank, with its numbers in our variables and in torchrun's."""
+        problem = self.missing(request.placement, request.interpreter)
+        if problem is not None:
+            raise RequestError(problem)
+        world = request.placement.ranks
+        return [
+            Process(
+                request.command, {**request.environ, **rendezvous(LOOPBACK, request.port), **numbers(rank, world)}, rank
+            )
+            for rank in range(world)
+        ]
+
+
+def numbers(rank: int, world: int) -> dict[str, str]:
+    """Who a rank is; on one machine its local number is its number."""
+    return {
+        "STAGEBENCH_RANK": str(rank),
+        "STAGEBENCH_WORLD": str(world),
+        "STAGEBENCH_LOCAL_RANK": str(rank),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(rank),
+    }
+
+
+def rendezvous(host: str, port: int) -> dict[str, str]:
+    """Where ranks meet, in torch.distributed's variables; nowhere when no port was chosen."""
+    return {"MASTER_ADDR": host, "MASTER_PORT": str(port)} if port else {}
+
+
+@hookimpl
+def stagebench_launchers() -> list[Launcher]:
+    """The launcher of this file."""
+    return [Local()]

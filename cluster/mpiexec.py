@@ -1,0 +1,65 @@
+"""`mpiexec`: ranks started by an MPI's own launcher (Open MPI 5 and 4, MPICH)."""
+
+import os
+from pathlib import Path
+
+from cluster.dialects import Dialect, filled
+from cluster.engine import find
+from cluster.local import LOOPBACK, rendezvous
+from suite.case import Placement
+from suite.errors import RequestError, Unavailable
+from suite.hooks import hookimpl
+from suite.launcher import Launcher, Process, Request
+
+AGENT = "STAGEBENCH_LAUNCH_AGENT"  # a program to use like ssh: PROGRAM HOST COMMAND...
+
+
+class Mpiexec(Launcher):
+    """One mpiexec for the whole group; its options come from the table of dialects."""
+
+    name = "mpiexec"
+    title = "an MPI's mpiexec"
+
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        """An mpiexec that fits the interpreter, and a host for every node."""
+        if placement.nodes > 1 and len(placement.hosts) != placement.nodes:
+            return (
+                f"the placement asks for {placement.nodes} nodes and names {len(placement.hosts)} hosts "
+                f"({', '.join(placement.hosts) or 'none'}); name one per node with `hosts`"
+            )
+        try:
+            find(interpreter)
+        except Unavailable as error:
+            return str(error)
+        return None
+
+    def processes(self, request: Request) -> list[Process]:
+        """The one process; RequestError or Unavailable for what `missing` tells."""
+        problem = self.missing(request.placement, request.interpreter)
+        if problem is not None:
+            raise RequestError(problem)
+        engine = find(request.interpreter)
+        first = request.placement.hosts[0] if request.placement.hosts else LOOPBACK
+        variables = {**request.environ, **rendezvous(first, request.port)}
+        tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables), *request.command]
+        return [Process(tuple(tokens), {**variables, **engine.dialect.environ})]
+
+
+def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str]) -> list[str]:
+    """All between mpiexec and the command."""
+    tokens = filled(dialect.group, ranks=placement.ranks, per_node=placement.ranks_per_node)
+    if placement.hosts:
+        hosts = ",".join(f"{host}:{placement.ranks_per_node}" for host in placement.hosts)
+        tokens += filled(dialect.on_hosts, hosts=hosts)
+    agent = os.environ.get(AGENT)
+    if agent:
+        tokens += filled(dialect.agent, agent=agent)
+    for name, value in sorted(variables.items()):
+        tokens += filled(dialect.variable, name=name, value=value)
+    return tokens
+
+
+@hookimpl
+def stagebench_launchers() -> list[Launcher]:
+    """The launcher of this file."""
+    return [Mpiexec()]

@@ -1,0 +1,63 @@
+"""What the launchers' tests share: a real worker of a tiny adapter, and the whole way to start it."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite import bundle
+from suite.attempt import Limits, run
+from suite.case import Case, Sampling
+from suite.launcher import Request
+from workloads.networks.mnist import mnist_small
+
+QUICK = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The adapter, imported as a third party's package would be."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    yield __import__("tinyadapter.plugin", fromlist=["Tiny"]).Tiny()
+    for name in [name for name in sys.modules if name.startswith("tinyadapter")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def job(tiny, tmp_path):
+    """Writes bundle and job; gives the request for a launcher."""
+
+    def make(placement, interpreter, strategy="mpi", knobs=None, environ=None):
+        case = Case(
+            "tiny", strategy, "small", placement, knobs=knobs or {}, passes=("native",), sampling=QUICK, batch=2
+        )
+        attempt = tmp_path / "attempt"
+        attempt.mkdir(exist_ok=True)
+        content = {"format": 1, "task": "measure", "trainer": tiny.trainer, "case": case.to_dict()}
+        content.update(graph=mnist_small().to_dict(), data=None, output=str(attempt))
+        (attempt / "job.json").write_text(json.dumps(content))
+        code = bundle.write(tiny, tmp_path / "bundles" / "tiny")
+        command, variables = bundle.command(interpreter, code, attempt / "job.json", placement.threads)
+        return Request(placement, command, interpreter, {**variables, **(environ or {})}, attempt, free_port())
+
+    return make
+
+
+@pytest.fixture
+def launched():
+    """Starts a request with a launcher, to its end."""
+
+    def go(launcher, request, processes=None):
+        limits = Limits(seconds=30, silence=15)
+        processes = launcher.processes(request) if processes is None else processes
+        return run(processes, request.placement.ranks, request.folder, limits, lambda rank, message: None)
+
+    return go
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -1,0 +1,90 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.local import Local, stagebench_launchers
+from suite.case import Placement
+from suite.errors import RequestError
+from suite.launcher import Request
+
+HERE = Path(sys.executable)
+
+
+def request_for(placement, port=29500):
+    return Request(placement, ("python", "bundle", "job.json"), HERE, {"A": "1"}, Path("attempt"), port)
+
+
+def test_one_process_per_rank_with_its_numbers():
+    first, second = Local().processes(request_for(Placement(ranks_per_node=2)))
+    assert (first.rank, second.rank) == (0, 1)
+    assert first.tokens == second.tokens == ("python", "bundle", "job.json")
+    assert second.environ == {
+        "A": "1",
+        "STAGEBENCH_RANK": "1",
+        "STAGEBENCH_WORLD": "2",
+        "STAGEBENCH_LOCAL_RANK": "1",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+
+
+def test_without_a_port_there_is_nowhere_to_meet():
+    (process,) = Local().processes(request_for(Placement(), port=0))
+    assert "MASTER_PORT" not in process.environ
+
+
+@pytest.mark.parametrize(
+    ("placement", "reason"),
+    [
+        (Placement(nodes=2), "the placement asks for 2 nodes; ask for 1 node, or take another launcher"),
+        (Placement(hosts=("far",)), "cannot start ranks on far; leave `hosts` out"),
+    ],
+)
+def test_other_machines_are_refused_with_the_reason(placement, reason):
+    assert reason in Local().missing(placement, HERE)
+    with pytest.raises(RequestError, match="local"):
+        Local().processes(request_for(placement))
+
+
+def test_this_machine_may_be_named():
+    assert Local().missing(Placement(hosts=("localhost",)), HERE) is None
+
+
+def test_it_registers_itself():
+    assert [launcher.name for launcher in stagebench_launchers()] == ["local"]
+
+
+def test_real_workers_run_from_the_bundle_with_their_numbers_and_threads(job, launched, monkeypatch, tmp_path):
+    # Neither the working directory nor the caller's PYTHONPATH may lend them other code.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    request = job(Placement(ranks_per_node=2, threads=3), HERE, strategy="alone", environ={"TINY_WORDS": "a b 'c'"})
+    result = launched(Local(), request)
+    assert (result.outcome, result.reason) == ("ok", "")
+    for rank in (0, 1):
+        hello, joined = (next(m for m in result.messages[rank] if m["type"] == t) for t in ("hello", "joined"))
+        assert (hello["rank"], hello["world"], joined["rank"], joined["world"]) == (rank, 2, rank, 2)
+        assert joined["versions"] == {
+            "TINY_WORDS": "a b 'c'",
+            "OMP_NUM_THREADS": "3",
+            "MASTER_PORT": str(request.port),
+            "code": str(tmp_path / "bundles" / "tiny"),
+        }
+        (record,) = (m["record"] for m in result.messages[rank] if m["type"] == "pass")
+        assert len(record["step_s"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
+        ({"raises": 0}, "rank 0: ValueError: the layer is upside down"),
+    ],
+)
+def test_a_real_worker_that_dies_is_told(job, launched, knobs, reason):
+    result = launched(Local(), job(Placement(ranks_per_node=2), HERE, strategy="alone", knobs=knobs))
+    assert result.outcome == "crash"
+    assert result.reason.startswith(reason)

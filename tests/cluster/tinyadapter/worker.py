@@ -1,0 +1,63 @@
+"""A trainer that trains nothing: it joins, exchanges a number, and dies when told to.
+
+Oldest Python: 3.6.
+"""
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+from suite.worker.trainer import Joined, Trainer
+from workloads.graph import Graph
+
+
+class TinyTrainer(Trainer):
+    def start(self) -> Joined:
+        setup = self.setup
+        self.comm = None
+        versions = {name: os.environ.get(name, "") for name in ("TINY_WORDS", "OMP_NUM_THREADS", "MASTER_PORT")}
+        versions["code"] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        if setup.strategy != "mpi":
+            return Joined(setup.rank, setup.world, "none", versions)
+        from mpi4py import MPI
+
+        self.MPI, self.comm = MPI, MPI.COMM_WORLD
+        return Joined(self.comm.rank, self.comm.size, "mpi: " + MPI.Get_library_version()[:20], versions)
+
+    def build(self, graph: Graph, weights: dict[str, np.ndarray]) -> None:
+        self.steps = 0
+
+    def synchronize(self) -> None:
+        pass
+
+    def to_device(self, batch: Any) -> Any:
+        return batch
+
+    def step(self, batch: Any) -> None:
+        self.steps += 1
+        time.sleep(0.001)
+        if self.steps == 3 and self.setup.rank == self.setup.knobs.get("dies"):
+            os.kill(os.getpid(), getattr(signal, self.setup.knobs["signal"]))
+        if self.steps == 3 and self.setup.rank == self.setup.knobs.get("raises"):
+            raise ValueError("the layer is upside down")
+        self.maximum(0.0)
+
+    def loss(self) -> float:
+        return 0.5
+
+    def macs(self) -> int:
+        return 0
+
+    def maximum(self, value: float) -> float:
+        return value if self.comm is None else float(self.comm.allreduce(value, op=self.MPI.MAX))
+
+    def forward(self, batch: Any) -> None:
+        raise NotImplementedError("only the native pass is run")
+
+    def backward(self) -> None:
+        raise NotImplementedError("only the native pass is run")
+
+    communicate = update = logits = gradients = parameters = backward  # type: ignore[assignment]

@@ -1,0 +1,268 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from suite import attempt, watchdog
+from suite.attempt import Limits
+from suite.errors import StoreError
+from suite.launcher import Process
+
+CHECKOUT = Path(__file__).parents[2]
+LIMITS = Limits(seconds=20, silence=20)
+
+# What a rank does before its own lines: it speaks as the real worker does.
+PRELUDE = f"""
+import os, signal, subprocess, sys, time
+sys.path.insert(0, {str(CHECKOUT)!r})
+from suite.worker.job import Outbox
+rank = int(os.environ["STAGEBENCH_RANK"])
+log = os.open("rank-%d.log" % rank, os.O_WRONLY | os.O_CREAT)
+out = Outbox(".", rank)
+def said(path): # another rank wrote this
+    while not os.path.exists(path): time.sleep(0.01)
+    time.sleep(0.05)
+out.send("hello", rank=rank, pid=os.getpid())
+"""
+DONE = "out.send('done')"
+FOREVER = "time.sleep(1000)"
+
+
+def rank(number, body):
+    return Process((sys.executable, "-c", PRELUDE + body), {"STAGEBENCH_RANK": str(number)}, number)
+
+
+def run(folder, *bodies, limits=LIMITS, heard=lambda rank, message: None):
+    return attempt.run([rank(i, body) for i, body in enumerate(bodies)], len(bodies), folder, limits, heard)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path):
+    """After every test no process stands in the attempt's folder."""
+    yield
+    assert standing_in(tmp_path) == []
+
+
+@pytest.fixture
+def short_grace(monkeypatch):
+    monkeypatch.setattr(watchdog, "GRACE", 0.5)
+
+
+def standing_in(folder):
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+def test_ranks_that_are_done_are_ok_and_were_heard_in_order(tmp_path):
+    heard = []
+    body = "out.send('phase', name='native'); out.send('progress', step=1);" + DONE
+    result = run(tmp_path, body, body, heard=lambda rank, message: heard.append((rank, message["type"])))
+    assert (result.outcome, result.reason) == ("ok", "")
+    for number in (0, 1):
+        assert [kind for who, kind in heard if who == number] == ["hello", "phase", "progress", "done"]
+        assert [message["type"] for message in result.messages[number]] == ["hello", "phase", "done"]
+    assert result.evidence["exit_codes"] == {"rank 0": 0, "rank 1": 0}
+    assert result.evidence["limits"] == {"seconds": 20, "silence": 20}
+    assert 0 < result.seconds < 5
+    json.dumps(result.evidence)
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (
+            "os.write(log, b'it hurts\\n'); os._exit(3)",
+            "rank 1 ended with exit code 3 after 'hello'; its last lines: it hurts",
+        ),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1 was ended by SIGKILL after 'hello'"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "rank 1 was ended by SIGSEGV"),
+        ("raise ValueError('no such layer')", "rank 1 ended with exit code 1 after 'hello'; its last lines: "),
+        ("out.send('done'); os._exit(4)", "rank 1 ended with exit code 4 after 'done'"),
+    ],
+)
+@pytest.mark.usefixtures("short_grace")
+def test_a_dead_rank_ends_the_group_and_is_blamed(tmp_path, end, words):
+    began = time.monotonic()
+    result = run(tmp_path, FOREVER, end)
+    assert result.outcome == "crash"
+    assert words in result.reason
+    assert result.evidence["stopped"]["why"] == "grace"
+    assert result.evidence["exit_codes"]["rank 0"] == -signal.SIGTERM
+    assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("kind", ["unsupported", "oom", "diverged", "crash"])
+def test_the_first_failure_decides_and_the_others_are_still_heard(tmp_path, kind):
+    first = f"out.send('failed', kind={kind!r}, message='E: first'); open('told', 'w').close(); os._exit(1)"
+    second = "said('told'); out.send('failed', kind='crash', message='peer closed the connection'); os._exit(1)"
+    result = run(tmp_path, second, first)
+    assert result.outcome == kind
+    assert result.reason == "rank 1: E: first"
+    assert result.messages[0][-1]["message"] == "peer closed the connection"
+    assert result.evidence["stopped"] is None
+
+
+def test_a_silent_death_before_a_loud_one_is_blamed(tmp_path):
+    dies = "open('told', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"
+    complains = "said('told'); out.send('failed', kind='crash', message='peer closed the connection'); os._exit(1)"
+    result = run(tmp_path, complains, dies)
+    assert result.outcome == "crash"
+    assert result.reason.startswith("rank 1 was ended by SIGKILL")
+
+
+def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path):
+    hangs = "out.send('phase', name='build');" + FOREVER
+    result = run(tmp_path, DONE + ";" + FOREVER, hangs, limits=Limits(seconds=20, silence=1))
+    assert result.outcome == "timeout"
+    assert result.reason == "rank 1 said nothing for 1 s (silence limit) in build"
+    assert result.seconds < 4
+
+
+def test_ranks_that_are_done_and_do_not_leave_are_a_timeout(tmp_path):
+    result = run(tmp_path, DONE + ";" + FOREVER, limits=Limits(seconds=20, silence=1))
+    assert (result.outcome, result.seconds < 4) == ("timeout", True)
+    assert "all ranks were done, yet did not end" in result.reason
+
+
+def test_the_time_limit_ends_a_rank_that_talks_and_names_its_step(tmp_path):
+    talks = "while 1: out.send('progress', name='native', phase='measure', step=7, of=50); time.sleep(0.05)"
+    result = run(tmp_path, talks, DONE, limits=Limits(seconds=1.5, silence=20))
+    assert result.outcome == "timeout"
+    assert result.reason == "rank 0 not done within the time limit of 1.5 s in native (measure, step 7 of 50)"
+    assert result.seconds < 4
+
+
+def test_a_rank_that_ignores_sigterm_is_killed(tmp_path):
+    result = run(
+        tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER, limits=Limits(seconds=1, silence=20)
+    )
+    assert result.evidence["exit_codes"] == {"rank 0": -signal.SIGKILL}
+    assert result.outcome == "timeout"
+    assert result.seconds < 6
+
+
+def test_megabytes_of_output_neither_block_nor_stay_in_memory(tmp_path):
+    result = run(tmp_path, "[print('x' * 9999) for _ in range(3000)];" + DONE)
+    assert result.outcome == "ok"
+    assert (tmp_path / "launcher-0.log").stat().st_size == 3000 * 10000
+    assert result.evidence["logs"]["launcher-0.log"] == ["x" * 300] * 7
+
+
+@pytest.mark.parametrize("environment", ["None", "{}"], ids=["marked", "cleared environment"])
+@pytest.mark.parametrize("session", [False, True], ids=["same session", "own session"])
+def test_grandchildren_do_not_outlive_the_attempt(tmp_path, session, environment):
+    # Found by its mark or its session, though its parent is gone; without either, as a descendant.
+    goes_on = FOREVER if session and environment == "{}" else DONE
+    body = f"subprocess.Popen(['/bin/sleep', '1000'], start_new_session={session}, env={environment});{goes_on}"
+    run(tmp_path, body, limits=Limits(seconds=1.5, silence=20))
+    assert standing_in(tmp_path) == []
+
+
+def test_a_person_s_interrupt_ends_the_group_and_goes_on(tmp_path):
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, FOREVER, FOREVER)
+    assert standing_in(tmp_path) == []
+
+
+def test_an_error_of_the_listener_ends_the_group(tmp_path):
+    def listener(rank, message):
+        raise LookupError("display")
+
+    with pytest.raises(LookupError, match="display"):
+        run(tmp_path, FOREVER, heard=listener)
+    assert standing_in(tmp_path) == []
+
+
+def test_ranks_do_not_outlive_a_killed_controller(tmp_path):
+    program = f"""
+import sys
+sys.path[:0] = [{str(CHECKOUT)!r}]
+from pathlib import Path
+from suite.attempt import Limits, run
+from suite.launcher import Process
+tokens = (sys.executable, "-c", "import time; open('up', 'w').close(); time.sleep(1000)")
+run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
+"""
+    controller = subprocess.Popen([sys.executable, "-c", program])
+    wait_until(lambda: (tmp_path / "up").exists())
+    assert len(standing_in(tmp_path)) == 1
+    controller.kill()
+    controller.wait()
+    wait_until(lambda: standing_in(tmp_path) == [])
+
+
+def wait_until(true, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_program_that_cannot_be_started_says_so(tmp_path):
+    result = attempt.run([Process(("no-such-mpiexec",))], 2, tmp_path, LIMITS, print)
+    assert result.outcome == "crash"
+    assert result.reason == (
+        "no-such-mpiexec ended with exit code 127; "
+        "its last lines: cannot start no-such-mpiexec: No such file or directory"
+    )
+
+
+def test_missing_ranks_are_a_crash_though_every_exit_code_is_0(tmp_path):
+    result = attempt.run([rank(0, DONE)], 2, tmp_path, LIMITS, lambda rank, message: None)
+    assert result.outcome == "crash"
+    assert "rank 1 of 2 never said that it started" in result.reason
+
+
+def test_a_rank_that_leaves_without_being_done_is_a_crash(tmp_path):
+    result = run(tmp_path, "out.send('phase', name='native')", DONE)
+    assert result.outcome == "crash"
+    assert "rank 0 of 2 ended without being done" in result.reason
+
+
+def test_a_half_written_line_waits_for_its_end_and_a_broken_one_is_passed_over(tmp_path):
+    body = """
+raw = open("rank-0.jsonl", "a")
+raw.write('{"type": "no'); raw.flush(); time.sleep(0.4)
+raw.write('tes", "notes": 1}\\nnot json\\n[1]\\n{"type": "done"}\\n{"type": "never fin'); raw.flush()
+"""
+    result = run(tmp_path, body)
+    assert [message["type"] for message in result.messages[0]] == ["hello", "notes", "done"]
+    assert result.outcome == "ok"
+
+
+def test_what_an_earlier_attempt_left_is_not_taken_for_this_one_s(tmp_path):
+    (tmp_path / "rank-0.jsonl").write_text('{"type": "hello"}\n{"type": "done"}\n')
+    (tmp_path / "launcher-7.log").write_text("old")
+    (tmp_path / "job.json").write_text("{}")
+    result = attempt.run([Process((sys.executable, "-c", ""), rank=0)], 1, tmp_path, LIMITS, print)
+    assert result.outcome == "crash"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.json", "launcher-0.log"]
+
+
+def test_a_folder_that_cannot_be_written_is_told_with_its_remedy(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot prepare .*file/attempt: Not a directory; .* -o"):
+        attempt.run([rank(0, DONE)], 1, tmp_path / "file" / "attempt", LIMITS, print)
+
+
+def test_processes_get_no_input_no_broken_pipes_and_not_our_python_variables(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/somewhere/of/ours")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "7")
+    script = "echo $PYTHONPATH/$OMPI_COMM_WORLD_RANK/$OWN; cat; trap"
+    attempt.run([Process(("bash", "-c", script), {"OWN": "1"}, 0)], 1, tmp_path, LIMITS, print)
+    assert (tmp_path / "launcher-0.log").read_text() == "//1\n"

@@ -1,0 +1,82 @@
+"""The proof of an out-of-memory kill: the kernel's count, as it is, and a real kill where groups can be made."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite.oom import oom_kills
+
+CHECKOUT = Path(__file__).parents[2]
+LIMIT = 120 << 20
+
+
+@pytest.mark.parametrize(
+    ("files", "count"),
+    [
+        ({"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/memory.events": "low 0\noom 5\noom_kill 3\n"}, 3),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,memory:/a/b\n0::/\n",
+                "sys/fs/cgroup/memory/a/b/memory.oom_control": "under_oom 0\noom_kill 2\n",
+            },
+            2,
+        ),
+        ({"proc/self/cgroup": "0::/\n", "proc/vmstat": "pgfault 9\noom_kill 7\n"}, 7),
+        ({}, 0),
+    ],
+    ids=["version 2", "version 1", "machine", "nobody counts"],
+)
+def test_the_kernel_s_count_is_read_where_it_stands(tmp_path, files, count):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert oom_kills(tmp_path) == count
+
+
+# A controller inside a small memory group runs one rank that eats more than the group may have.
+CONTROLLER = """
+import json, os, sys
+from pathlib import Path
+group, folder, checkout = sys.argv[1:]
+Path(group, "cgroup.procs").write_text(str(os.getpid()))
+sys.path.insert(0, checkout)
+from suite.attempt import Limits, run
+from suite.launcher import Process
+eats = "import os; open('rank-0.log', 'w').write('eating'); x = b'x' * (400 << 20)"
+result = run([Process((sys.executable, "-c", eats), rank=0)], 1, Path(folder), Limits(20, 20), print)
+print(json.dumps([result.outcome, result.reason, result.evidence["oom_kills"]]))
+"""
+
+
+@pytest.fixture
+def group():
+    """A control group with little memory; where none can be made, the reason is told."""
+    for place, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = Path(place, f"stagebench-test-{os.getpid()}")
+        try:
+            folder.mkdir()
+            if (folder / limit).exists():
+                (folder / limit).write_text(str(LIMIT))
+                break
+            folder.rmdir()
+        except OSError:
+            continue
+    else:
+        pytest.skip("no control group with a memory limit can be made here (needs root and cgroup's memory controller)")
+    yield folder
+    folder.rmdir()
+
+
+def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_oom(group, tmp_path):
+    tokens = [sys.executable, "-c", CONTROLLER, str(group), str(tmp_path), str(CHECKOUT)]
+    done = subprocess.run(tokens, capture_output=True, text=True, timeout=30, check=False)
+    outcome, reason, kills = json.loads(done.stdout.splitlines()[-1])
+    assert (outcome, kills) == ("oom", 1)
+    assert reason == (
+        "rank 0 was ended by SIGKILL before it said anything "
+        "(the kernel ended 1 process(es) for want of memory meanwhile); its last lines: eating"
+    )
