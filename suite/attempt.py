@@ -1,0 +1,89 @@
+"""One attempt at a case: start its processes, listen, watch, end what must end, say what came of it.
+
+The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended and when,
+and what stands in their logs. Whatever happens, nothing that was started stays behind.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from suite.facts import Facts
+from suite.launcher import Process
+from suite.mailbox import Mailbox
+from suite.oom import oom_kills
+from suite.outcome import judge
+from suite.processes import Group
+from suite.watchdog import Limits, Watchdog
+
+__all__ = ["Attempt", "Limits", "run"]
+
+LOOK_EVERY = 0.1  # seconds; a process that ends is noticed at once
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of it."""
+
+    outcome: str  # ok | unsupported | oom | timeout | crash | diverged
+    reason: str  # "" when ok; else who, what and the last lines
+    messages: dict[int, list[dict[str, Any]]]  # of each rank, in order, without "progress"
+    seconds: float  # from the first start until all had ended
+    evidence: dict[str, Any]  # exit codes, last lines of the logs, limits: ready for JSON
+
+
+def run(
+    processes: list[Process],
+    ranks: int,
+    folder: Path,
+    limits: Limits,
+    heard: Callable[[int, dict[str, Any]], None],
+) -> Attempt:
+    """Run the processes to their end; `heard(rank, message)` is called as messages come.
+
+    `folder` is the attempt's: the ranks' files of an earlier attempt are removed, the
+    processes run in it and their own output goes to its launcher-N.log. What `heard`
+    raises, and KeyboardInterrupt, ends the processes and is passed on.
+    """
+    clear(folder)
+    began, kills = time.monotonic(), oom_kills()
+    mailbox = Mailbox(folder, ranks)
+    group = Group(processes, folder)
+    watchdog = Watchdog(limits, ranks)
+    try:
+        group.start()
+        while group.alive():
+            group.wait(LOOK_EVERY)
+            for rank, message in mailbox.new():
+                watchdog.heard(rank, message)
+                heard(rank, message)
+            if watchdog.verdict(group.deaths()) is not None:
+                break
+    finally:
+        group.end()
+    for rank, message in mailbox.new():
+        heard(rank, message)
+    mailbox.close()
+    facts = Facts(
+        ranks=ranks,
+        messages=mailbox.messages,
+        last_words=mailbox.last,
+        processes=processes,
+        deaths=group.deaths(),
+        stopped=watchdog.stopped,
+        oom_kills=oom_kills() - kills,
+        folder=folder,
+    )
+    outcome, reason = judge(facts)
+    evidence = {**facts.evidence(), "limits": asdict(limits)}
+    return Attempt(outcome, reason, mailbox.messages, time.monotonic() - began, evidence)
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier, unfinished attempt left in the folder; make it when needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log"):
+        for stale in folder.glob(pattern):
+            stale.unlink()

@@ -1,0 +1,48 @@
+"""All that is known when an attempt is over."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from suite.launcher import Process
+from suite.logs import last_lines
+from suite.processes import Death
+from suite.watchdog import Stopped
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known when an attempt is over."""
+
+    ranks: int
+    messages: dict[int, list[dict[str, Any]]]
+    last_words: dict[int, dict[str, Any]]  # each rank's last message, progress too
+    processes: list[Process]
+    deaths: list[Death]
+    stopped: Stopped | None
+    oom_kills: int  # of the kernel, meanwhile
+    folder: Path
+
+    def evidence(self) -> dict[str, Any]:
+        """What a record keeps, ready for JSON."""
+        logs = sorted((*self.folder.glob("rank-*.log"), *self.folder.glob("launcher-*.log")))
+        return {
+            "exit_codes": {self.called(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
+            "stopped": asdict(self.stopped) if self.stopped else None,
+            "oom_kills": self.oom_kills,
+            "logs": {path.name: last_lines(path, 20) for path in logs},
+        }
+
+    def called(self, death: Death) -> str:
+        """Who died."""
+        return self.engine if death.rank is None else f"rank {death.rank}"
+
+    def said(self, rank: int, type: str) -> bool:
+        """Whether a rank sent a message of this type."""
+        return any(message["type"] == type for message in self.messages[rank])
+
+    @property
+    def engine(self) -> str:
+        """What the engine that starts the ranks is called."""
+        tokens = next((process.tokens for process in self.processes if process.rank is None), ("engine",))
+        return Path(tokens[0]).name

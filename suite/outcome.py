@@ -1,0 +1,82 @@
+"""From the facts of an attempt to its outcome and the sentence that says why.
+
+The rank that failed first is blamed, not those that its end brought down. `oom` needs
+proof: the rank's own word, or a SIGKILL while the kernel's count of such kills rose.
+"""
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from suite.engines import first_death
+from suite.facts import Facts
+from suite.processes import Death
+from suite.wording import doing, ended, full_disk, lines, named, timeout
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something that went wrong with one rank or with the engine."""
+
+    time: float  # seconds since the epoch
+    rank: int | None  # None: the engine
+    outcome: str
+    what: str
+
+
+def judge(facts: Facts) -> tuple[str, str]:
+    """(outcome, reason)."""
+    if facts.stopped and facts.stopped.why != "grace":
+        return "timeout", timeout(facts, facts.stopped)
+    failures = [*words(facts), *deaths(facts)]
+    if failures:
+        proven = [failure for failure in failures if failure.outcome == "oom"]
+        # Another host's clock may differ from ours: a rank's own words go before what became of the engine.
+        first = min(proven or failures, key=lambda failure: (failure.rank is None, failure.time))
+        return first.outcome, sentence(facts, first)
+    for sign, meaning in (("hello", "never said that it started"), ("done", "ended without being done")):
+        silent = [rank for rank in range(facts.ranks) if not facts.said(rank, sign)]
+        if silent:
+            reason = f"{named(silent)} of {facts.ranks} {meaning}" + lines(facts, silent[0])
+            return "crash", reason + full_disk(facts)
+    return "ok", ""
+
+
+def words(facts: Facts) -> Iterator[Failure]:
+    """Failures that ranks told of."""
+    for rank, messages in facts.messages.items():
+        for message in messages:
+            if message["type"] == "failed":
+                yield Failure(message.get("time", 0.0), rank, message.get("kind", "crash"), message.get("message", ""))
+
+
+def deaths(facts: Facts) -> Iterator[Failure]:
+    """Processes that ended badly and not by us."""
+    for death in facts.deaths:
+        if death.code == 0 or death.ours:
+            continue
+        rank, code = (death.rank, death.code) if death.rank is not None else engine_says(facts, death)
+        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        proven = killed and facts.oom_kills > 0
+        yield Failure(death.time, rank, "oom" if proven else "crash", ended(code))
+
+
+def engine_says(facts: Facts, death: Death) -> tuple[int | None, int]:
+    """(rank, its code) where the engine's output names one that died without a word, else (None, the engine's)."""
+    pids = {
+        message["pid"]: rank
+        for rank, messages in facts.messages.items()
+        for message in messages
+        if message["type"] == "hello" and "pid" in message
+    }
+    return first_death(facts.folder / f"launcher-{death.index}.log", pids) or (None, death.code)
+
+
+def sentence(facts: Facts, failure: Failure) -> str:
+    """Who failed, how, and the last words."""
+    who = facts.engine if failure.rank is None else f"rank {failure.rank}"
+    told = failure.rank is not None and facts.said(failure.rank, "failed")
+    text = f"{who}: {failure.what}" if told else f"{who} {failure.what}{doing(facts, failure.rank)}"
+    if facts.oom_kills > 0:
+        text += f" (the kernel ended {facts.oom_kills} process(es) for want of memory meanwhile)"
+    return text + ("" if told else lines(facts, failure.rank)) + full_disk(facts)
