@@ -17,18 +17,17 @@ class Estimate:
         self._began = clock()
         self._started: float | None = None
         self._case: Case | None = None
-        self._fraction = 0.0
+        self.fraction = 0.0  # of the running process
         self._seconds: dict[str, list[float]] = {}  # finished processes, by case
-        self._cases: list[Case] = []
         self.processes = self.done = 0
 
-    def begin(self, cases: list[Case], processes: int, done: int) -> None:
+    def begin(self, processes: int, done: int) -> None:
         """What lies ahead; `processes` counts those already `done`."""
-        self._cases, self.processes, self.done, self._began = cases, processes, done, self._clock()
+        self.processes, self.done, self._began = processes, done, self._clock()
 
     def started(self, case: Case) -> None:
         """A process group starts."""
-        self._case, self._started, self._fraction = case, self._clock(), 0.0
+        self._case, self._started, self.fraction = case, self._clock(), 0.0
 
     def message(self, message: dict[str, Any]) -> None:
         """Rank 0's progress moves the fraction of the running process."""
@@ -39,7 +38,7 @@ class Estimate:
             return
         step = min(1.0, message["step"] / max(1, message["of"]))
         within = WARMUP_SHARE * step if message["phase"] == "warmup" else WARMUP_SHARE + (1 - WARMUP_SHARE) * step
-        self._fraction = max(self._fraction, (passes.index(message["name"]) + within) / len(passes))
+        self.fraction = max(self.fraction, (passes.index(message["name"]) + within) / len(passes))
 
     def finished(self, case: Case) -> None:
         """A process group has ended, well or not."""
@@ -47,6 +46,7 @@ class Estimate:
         if self._started is not None:
             self._seconds.setdefault(case.id, []).append(self._clock() - self._started)
         self._started = self._case = None
+        self.fraction = 0.0
 
     @property
     def elapsed(self) -> float:
@@ -71,14 +71,14 @@ class Estimate:
         seen = {case: sum(values) / len(values) for case, values in self._seconds.items()}
         if seen:
             return sum(seen.values()) / len(seen)
-        return running / self._fraction if self._fraction > 0.05 else None
+        return running / self.fraction if self.fraction > 0.05 else None
 
     def _own(self, running: float, expected: float) -> float:
         """Seconds of the running process in all."""
         before = self._seconds.get(self._case.id, []) if self._case else []
         if before:
             return sum(before) / len(before)
-        return running / self._fraction if self._fraction > 0.05 else max(running, expected)
+        return running / self.fraction if self.fraction > 0.05 else max(running, expected)
 
 
 def passes_run(case: Case) -> list[str]:

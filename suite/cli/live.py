@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.text import Text
 
+WIDEST = 120  # columns of a result line: beyond that the eye loses the row
+
 
 class LiveDisplay(Observer):
     """What runs now and how long is left at the bottom; each result printed above as it comes."""
@@ -25,17 +27,18 @@ class LiveDisplay(Observer):
         from rich.spinner import Spinner
 
         self._console = console
-        self._live = Live(console=console, get_renderable=self.view, refresh_per_second=4, transient=True)
         self._spinner = Spinner("dots", style="cyan")
         self._lock = threading.Lock()  # the view is drawn by rich's own thread
         self._estimate = Estimate()
         self._proofs: dict[str, dict[str, Any]] = {}
         self._doing = "starting"
         self._states: dict[int, str] = {}
+        # Last: it asks for a first view at once.
+        self._live = Live(console=console, get_renderable=self.view, refresh_per_second=4, transient=True)
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """Start drawing."""
-        self._estimate.begin(cases, processes, done)
+        self._estimate.begin(processes, done)
         self._live.start()
 
     def proving(self, case: Case) -> None:
@@ -72,7 +75,8 @@ class LiveDisplay(Observer):
         proof, proof_colour = words.proof(record, self._proofs)
         outcome = "" if record["outcome"] == "ok" else f"{record['outcome']}  "
         tail = outcome + "".join(told)
-        room = self._console.width - len(tail) - len(proof) - 5
+        proof = proof.ljust(len("proof FAILED"))
+        room = min(self._console.width, WIDEST) - len(tail) - len(proof) - 4
         self._print(symbol, colour, words.label(case, room).ljust(room), tail, (proof, proof_colour))
         if outcome:
             self._print_reason(str(record.get("reason")), colour)
@@ -112,7 +116,9 @@ class LiveDisplay(Observer):
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)
-        bar.add_row(ProgressBar(total=max(1, estimate.processes), completed=estimate.done), Text(told))
+        bar.add_row(
+            ProgressBar(total=max(1, estimate.processes), completed=estimate.done + estimate.fraction), Text(told)
+        )
         return bar
 
     def _now(self, doing: str) -> None:

@@ -20,7 +20,7 @@ class PlainDisplay(Observer):
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """How much lies ahead."""
-        self._estimate.begin(cases, processes, done)
+        self._estimate.begin(processes, done)
         already = f", {done} of them measured before" if done else ""
         self._say(f"{len(cases)} cases, {processes} processes{already}")
 

@@ -49,7 +49,7 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
 def _arrays(path: Path, graph: Graph) -> str | None:
     import numpy as np
 
-    with np.load(path) as content:
+    with path.open("rb") as stream, np.load(stream) as content:
         lacking = {"images", "labels"} - set(content.files)
         if lacking:
             raise ValueError(f"{path} holds no array named {' or '.join(sorted(lacking))}")

@@ -61,6 +61,7 @@ class Locator:
             if array and position == len(keys) - 1:
                 self._counts[path] = self._counts.get(path, 0) + 1
             if path in self._counts:
+                self._note(path)
                 path += (self._counts[path] - 1,)
             self._note(path)
         self._at += 2 if array else 1

@@ -49,12 +49,15 @@ class Names:
             self.problems.add(written.head, f"this block names no {key}; known: {', '.join(names)}")
         for index, value in enumerate(values):
             if value not in names:
-                where = self._elsewhere(value) if key == "strategy" else ""
-                self.problems.add(written.path(key, index), f"unknown {key} {value!r}{where}; {known(value, names)}")
+                told = self._elsewhere(value, names) if key == "strategy" else known(value, names)
+                self.problems.add(written.path(key, index), f"unknown {key} {value!r}; {told}")
 
-    def _elsewhere(self, strategy: str) -> str:
+    def _elsewhere(self, strategy: str, names: list[str]) -> str:
+        """A strategy of other adapters is no misspelling: say whose it is."""
         owners = [name for name, able in self.capabilities.items() if able.strategy(strategy)]
-        return f" for this block's adapters ({', '.join(owners)} has it)" if owners else ""
+        if not owners:
+            return known(strategy, names)
+        return f"{', '.join(owners)} has it, this block's adapters have {', '.join(names)}"
 
     def _knobs(self, written: Written, used: list[str]) -> None:
         knobs = {name: knob for adapter in used for name, knob in self.capabilities[adapter].knobs.items()}
