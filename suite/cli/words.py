@@ -44,7 +44,7 @@ def significant(value: float) -> str:
     """Three digits that matter, never an exponent for what a person reads."""
     if value == 0 or not 0.001 <= abs(value) < 1e6:
         return f"{value:.3g}"
-    digits = max(0, 2 - len(str(int(abs(value)))) + 1) if abs(value) >= 1 else 3
+    digits = max(0, 3 - len(str(int(abs(value))))) if abs(value) >= 1 else 3
     return f"{value:,.{digits}f}"
 
 

@@ -71,15 +71,19 @@ class Many(Local):
 
 
 class Toys:
-    adapters, launchers = (Alpha(), Beta()), (Local(), Many())
+    """Fresh instances every time: a test may change its own."""
+
+    def __init__(self) -> None:
+        self.adapters: list[Adapter] = [Alpha(), Beta()]
+        self.launchers: list[Launcher] = [Local(), Many()]
 
     @hookimpl
     def stagebench_adapters(self) -> list[Adapter]:
-        return list(self.adapters)
+        return self.adapters
 
     @hookimpl
     def stagebench_launchers(self) -> list[Launcher]:
-        return list(self.launchers)
+        return self.launchers
 
 
 @pytest.fixture
