@@ -1,0 +1,34 @@
+"""The root command: its own commands, then those that plugins bring."""
+
+from typing import Annotated
+
+import typer
+
+from suite import __version__
+from suite.cli import data, doctor, listing
+from suite.plugins import manager
+
+COMMANDS = (listing, data, doctor)
+
+
+def build() -> typer.Typer:
+    """The whole command line; RequestError when a plugin is broken."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(root)
+    for module in COMMANDS:
+        module.register(app)
+    manager().hook.stagebench_commands(app=app)
+    return app
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and leave."""
+    if asked:
+        typer.echo(f"stagebench {__version__}")
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=show_version, help="And exit.")] = False,
+) -> None:
+    """What distributed training costs, stage by stage, with the proof beside it."""

@@ -1,0 +1,138 @@
+"""`stagebench data`: make, list and check data sets."""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from suite.cli.tables import Row, show, show_json
+from suite.errors import Interrupted, RequestError
+
+T = TypeVar("T")
+group = typer.Typer(no_args_is_help=True, help="Make, list and check data sets.")
+make = typer.Typer(no_args_is_help=True, help="Make a data set from what scikit-learn ships.")
+group.add_typer(make, name="make")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    app.add_typer(group, name="data")
+
+
+@make.command("imagenet-like")
+def make_photographs(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder [default: the data home].")] = None,
+    classes: Annotated[int, typer.Option(min=1, max=10_000, help="Class folders.")] = 10,
+    images: Annotated[int, typer.Option(min=1, max=100_000, help="Images per class.")] = 20,
+    size: Annotated[str, typer.Option(help="Width x height in pixels.")] = "500x375",
+    seed: Annotated[int, typer.Option(min=0, help="Decides every crop.")] = 1,
+) -> None:
+    """JPEG photographs in class folders, of ImageNet's typical size; continues where it was interrupted."""
+    from suite.data.make import Photographs, photographs
+    from suite.data.sets import SETS, home
+
+    width, height = _size(size)
+    folder = (output or home() / SETS["imagenet-like"].entry).expanduser().absolute()
+    wanted = Photographs(folder, classes, images, width, height, seed)
+    try:
+        written = sum(path.stat().st_size for path in _progress(photographs(wanted), classes * images, "making images"))
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the same command continues {folder}") from None
+    typer.echo(f"{folder}: {classes * images:,} images in {classes:,} classes, {written / 1e6:.1f} MB")
+    _say_how_to_use(output, folder)
+
+
+@make.command("digits")
+def make_digits(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Place [default: the data home].")] = None,
+) -> None:
+    """scikit-learn's handwritten digits, scaled to 28x28."""
+    from suite.data.make import digits
+    from suite.data.sets import SETS, home
+
+    path = (output or home()).expanduser().absolute()
+    path = path if path.suffix == ".npz" else path / SETS["digits"].entry
+    typer.echo(f"{path}: {digits(path):,} digits of 28x28")
+    _say_how_to_use(output, path)
+
+
+@group.command("list")
+def list_sets(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """The data sets known by name: made or not, and where."""
+    rows = sets()
+    if as_json:
+        show_json(rows)
+    else:
+        show(rows, ("name", "made", "path", "help", "remedy"))
+
+
+@group.command("check")
+def check(data: Annotated[str, typer.Argument(help="An image folder, or a data set's name.")]) -> None:
+    """Decode every image; name the unreadable ones and exit with 1."""
+    from suite.data.check import images, problems
+
+    folder = _folder(data)
+    try:
+        paths = images(folder)
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{folder} is not an image folder: {error}") from error
+    bad = [problem for problem in _progress(problems(paths), len(paths), "decoding") if problem]
+    for problem in bad:
+        typer.echo(problem)
+    typer.echo(f"{folder}: {len(paths) - len(bad):,} of {len(paths):,} images can be read")
+    if bad:
+        raise typer.Exit(1)
+
+
+def sets() -> list[Row]:
+    """A row for each named set."""
+    from suite.data.sets import SETS, home, made
+
+    rows: list[Row] = []
+    for known in SETS.values():
+        path = made(known.name)
+        remedy = None if path else known.remedy
+        place = str(path or home() / known.entry)
+        rows.append({"name": known.name, "made": bool(path), "path": place, "help": known.help, "remedy": remedy})
+    return rows
+
+
+def _folder(data: str) -> Path:
+    from suite.data.sets import SETS, made
+
+    if data in SETS and not Path(data).exists():
+        found = made(data)
+        if found is None:
+            raise RequestError(f"the data set {data!r} is not there or not complete; make it: {SETS[data].remedy}")
+        if found.is_dir():
+            return found
+        raise RequestError(f"{data} is an array file ({found}); only image folders are decoded")
+    folder = Path(data).expanduser().absolute()
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder; name a folder of class folders, or one of {', '.join(SETS)}")
+    return folder
+
+
+def _size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,5})[xX×](\d{1,5})", text.strip())  # noqa: RUF001 - people paste the real sign
+    if match is None or not (16 <= int(match[1]) <= 8192 and 16 <= int(match[2]) <= 8192):
+        raise RequestError(f"--size {text!r} is not WIDTHxHEIGHT with sides of 16 to 8192 pixels, such as 500x375")
+    return int(match[1]), int(match[2])
+
+
+def _say_how_to_use(output: Path | None, path: Path) -> None:
+    if output is not None:
+        typer.echo(f'in a plan: data = "{path}"')
+
+
+def _progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
+    """The items, with a bar where a person looks."""
+    if not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, description=what, total=total, console=Console(stderr=True))

@@ -1,0 +1,136 @@
+"""`stagebench doctor`: what can be measured here, and what to do about the rest."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from suite.adapter import Adapter
+from suite.case import Placement
+from suite.cli.tables import Row, show, show_json
+from suite.errors import Unavailable
+from suite.launcher import Launcher
+from suite.plugins import adapters, launchers
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """What is ready on this machine, what is missing and how to get it; exits with 1 when no framework is ready."""
+    found = examination()
+    if as_json:
+        show_json(found)
+    else:
+        _print(found)
+    if not found["ready"]:
+        raise typer.Exit(1)
+
+
+def examination() -> dict[str, Any]:
+    """All of it, JSON-ready."""
+    from suite.cli import data, host
+
+    about = host.facts(Path.cwd())
+    rows = [adapter_state(adapter) for adapter in adapters().values()]
+    return {
+        "ready": any(row["ready"] for row in rows if row["framework"]),
+        "adapters": rows,
+        "launchers": [launcher_state(launcher, rows) for launcher in launchers().values()],
+        "data": data.sets(),
+        "host": about,
+        "warnings": host.warnings(about),
+    }
+
+
+def adapter_state(adapter: Adapter) -> Row:
+    """Ready or not, which interpreter, what was tried, the remedy."""
+    from suite.environments import find, survey
+
+    state: Row = {
+        "name": adapter.name,
+        "title": adapter.title,
+        "framework": adapter.environment is not None,  # the reference needs none and measures none
+        "ready": False,
+        "devices": list(adapter.capabilities.devices),
+        "launchers": sorted({name for offer in adapter.capabilities.strategies for name in offer.launchers}),
+        "tried": [
+            {"path": str(candidate.path), "origin": candidate.origin, "problem": problem}
+            for candidate, problem in survey(adapter)
+        ],
+    }
+    try:
+        interpreter = find(adapter)
+    except Unavailable as error:
+        return {**state, "missing": str(error), "remedy": adapter.remedy}
+    return {
+        **state,
+        "ready": True,
+        "interpreter": str(interpreter.path),
+        "origin": interpreter.origin,
+        "python": interpreter.version,
+        "packages": interpreter.packages,
+    }
+
+
+def launcher_state(launcher: Launcher, rows: list[Row]) -> Row:
+    """For which of the ready adapters it can start two ranks here; engines stand beside an adapter's interpreter."""
+    users = {row["name"]: row["interpreter"] for row in rows if row["ready"] and launcher.name in row["launchers"]}
+    placement = Placement(ranks_per_node=2, launcher=launcher.name)
+    problems = {
+        name: launcher.missing(placement, Path(interpreter))
+        for name, interpreter in (users or {"this Python": sys.executable}).items()
+    }
+    works = [name for name, problem in problems.items() if problem is None]
+    missing = next((problem for problem in problems.values() if problem), None)
+    return {
+        "name": launcher.name,
+        "title": launcher.title,
+        "ready": bool(works),
+        "for": works,
+        "missing": problems,
+        "remedy": None if works else missing,
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    rows = [
+        {
+            **row,
+            "packages": [f"{name} {version}".strip() for name, version in row.get("packages", {}).items()],
+            "interpreter": f"{row['interpreter']} ({row['origin']})" if row["ready"] else row["remedy"] or "see below",
+        }
+        for row in found["adapters"]
+    ]
+    show(rows, ("name", "ready", "python", "packages", "devices", "interpreter"), "Adapters (or how to get them)")
+    typer.echo()
+    show(found["launchers"], ("name", "ready", "for", "title", "remedy"), "Launchers")
+    typer.echo()
+    show(found["data"], ("name", "made", "path", "remedy"), "Data sets")
+    typer.echo()
+    _print_host(found["host"])
+    for row in found["adapters"]:
+        if not row["ready"]:
+            typer.echo(f"- {row['missing']}")
+    for warning in found["warnings"]:
+        typer.echo(f"- {warning}")
+
+
+def _print_host(host: dict[str, Any]) -> None:
+    memory, free = host["memory_bytes"] / 2**30, host["memory_available_bytes"] / 2**30
+    show(
+        [
+            {"what": "machine", "value": f"{host['host']}, {host['system']}, Python {host['python']}"},
+            {"what": "cores", "value": f"{host['cores']} usable, {host['cores_physical'] or 'unknown'} physical"},
+            {"what": "memory", "value": f"{memory:.1f} GiB, {free:.1f} available"},
+            {"what": "load", "value": " ".join(map(str, host["load"]))},
+            {"what": "clock governor", "value": host["clock_governor"] or "cannot be read"},
+            {"what": "disk free here", "value": f"{host['disk_free_bytes'] / 1e9:.1f} GB"},
+            {"what": "GPUs", "value": host["gpus"] or "none seen"},
+        ],
+        ("what", "value"),
+        "Host",
+    )

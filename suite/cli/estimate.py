@@ -1,0 +1,89 @@
+"""How long is left: from finished processes, and before the first has finished, from how far it has come."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from suite.case import Case
+
+WARMUP_SHARE = 0.3  # of a pass, when one must guess
+
+
+class Estimate:
+    """Follows a session's events; `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._started: float | None = None
+        self._case: Case | None = None
+        self.fraction = 0.0  # of the running process
+        self._seconds: dict[str, list[float]] = {}  # finished processes, by case
+        self.processes = self.done = 0
+
+    def begin(self, processes: int, done: int) -> None:
+        """What lies ahead; `processes` counts those already `done`."""
+        self.processes, self.done, self._began = processes, done, self._clock()
+
+    def started(self, case: Case) -> None:
+        """A process group starts."""
+        self._case, self._started, self.fraction = case, self._clock(), 0.0
+
+    def message(self, message: dict[str, Any]) -> None:
+        """Rank 0's progress moves the fraction of the running process."""
+        if message.get("type") != "progress" or self._case is None:
+            return
+        passes = passes_run(self._case)
+        if message["name"] not in passes:
+            return
+        step = min(1.0, message["step"] / max(1, message["of"]))
+        within = WARMUP_SHARE * step if message["phase"] == "warmup" else WARMUP_SHARE + (1 - WARMUP_SHARE) * step
+        self.fraction = max(self.fraction, (passes.index(message["name"]) + within) / len(passes))
+
+    def finished(self, case: Case) -> None:
+        """A process group has ended, well or not."""
+        self.done += 1
+        if self._started is not None:
+            self._seconds.setdefault(case.id, []).append(self._clock() - self._started)
+        self._started = self._case = None
+        self.fraction = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the session began."""
+        return self._clock() - self._began
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are probably left; None while nothing is known."""
+        remaining = max(0, self.processes - self.done)
+        running = self._clock() - self._started if self._started is not None else 0.0
+        expected = self._expected(running)
+        if expected is None:
+            return None
+        if self._started is None:
+            return remaining * expected
+        own = self._own(running, expected)
+        return max(0.0, own - running) + max(0, remaining - 1) * expected
+
+    def _expected(self, running: float) -> float | None:
+        """Seconds of a process, the mean over all cases; a case not yet seen counts as the mean of those seen."""
+        seen = {case: sum(values) / len(values) for case, values in self._seconds.items()}
+        if seen:
+            return sum(seen.values()) / len(seen)
+        return running / self.fraction if self.fraction > 0.05 else None
+
+    def _own(self, running: float, expected: float) -> float:
+        """Seconds of the running process in all."""
+        before = self._seconds.get(self._case.id, []) if self._case else []
+        if before:
+            return sum(before) / len(before)
+        return running / self.fraction if self.fraction > 0.05 else max(running, expected)
+
+
+def passes_run(case: Case) -> list[str]:
+    """The passes that have something to measure; as suite.worker.passes skips them."""
+    skipped = {"compute_only", "comm_only"} if case.placement.ranks == 1 else set()
+    if case.data == "synthetic":
+        skipped.add("io_only")
+    return [name for name in case.passes if name not in skipped]

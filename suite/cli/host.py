@@ -1,0 +1,62 @@
+"""What this machine offers and how busy it is: what a person should know before measuring."""
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+CLOCKS = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    """Cores, memory, load, clock governor, free space in `folder`, GPUs; None where it cannot be read."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cores": len(os.sched_getaffinity(0)),
+        "cores_physical": psutil.cpu_count(logical=False),
+        "memory_bytes": memory.total,
+        "memory_available_bytes": memory.available,
+        "load": [round(value, 2) for value in os.getloadavg()],
+        "clock_governor": governor(),
+        "disk_free_bytes": shutil.disk_usage(folder).free,
+        "gpus": gpus(),
+    }
+
+
+def warnings(found: dict[str, Any]) -> list[str]:
+    """What would disturb a measurement now, each with what to do."""
+    told = []
+    if found["load"][0] > 0.3 * found["cores"]:
+        told.append(f"the load is {found['load'][0]} on {found['cores']} cores: other work disturbs the numbers; wait")
+    if found["clock_governor"] not in (None, "performance"):
+        told.append(f"the clock governor is {found['clock_governor']!r}: `cpupower frequency-set -g performance`")
+    if found["disk_free_bytes"] < 2e9:
+        told.append(f"only {found['disk_free_bytes'] / 1e9:.1f} GB of disk are free here; free some space")
+    return told
+
+
+def governor() -> str | None:
+    """The clock governor of the first core."""
+    try:
+        return CLOCKS.read_text().strip()
+    except OSError:
+        return None
+
+
+def gpus() -> list[str]:
+    """GPUs as `nvidia-smi -L` names them; none where it is missing or silent."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    try:
+        told = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.split(" (UUID")[0] for line in told.splitlines() if line.startswith("GPU")]

@@ -1,0 +1,113 @@
+"""`stagebench list`: what is installed."""
+
+from typing import Annotated, Any
+
+import typer
+
+from suite.adapter import Adapter
+from suite.cli.tables import Row, show, show_json
+from suite.plugins import adapters, launchers, workloads
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+group = typer.Typer(no_args_is_help=True, help="List adapters, workloads, strategies, launchers or plans.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    app.add_typer(group, name="list")
+
+
+@group.command("adapters")
+def list_adapters(as_json: Json = False) -> None:
+    """The frameworks that can be measured."""
+    _show([adapter_row(adapter) for adapter in adapters().values()], as_json, "name title strategies devices knobs")
+
+
+@group.command("workloads")
+def list_workloads(as_json: Json = False) -> None:
+    """The networks, with parameters, multiply-accumulates and gradient bytes."""
+    rows = []
+    for workload in workloads().values():
+        graph = workload.graph()
+        rows.append(
+            {
+                "name": workload.name,
+                "input": "x".join(map(str, graph.input_shape)),
+                "parameters": graph.parameter_count,
+                "macs": graph.macs,
+                "gradient_bytes": graph.gradient_bytes(),
+                "layers": len(graph.layers),
+                "dataset": workload.dataset,
+                "source": workload.source,
+                "digest": graph.digest,
+            }
+        )
+    _show(rows, as_json, "name input parameters macs gradient_bytes dataset source")
+
+
+@group.command("strategies")
+def list_strategies(as_json: Json = False) -> None:
+    """How each adapter can spread a training."""
+    rows = [
+        {
+            "adapter": adapter.name,
+            "strategy": strategy.name,
+            "distributed": strategy.distributed,
+            "synchronous": strategy.synchronous,
+            "launchers": list(strategy.launchers),
+            "stages": list(strategy.separable),
+            "help": strategy.help,
+        }
+        for adapter in adapters().values()
+        for strategy in adapter.capabilities.strategies
+    ]
+    _show(rows, as_json, "adapter strategy distributed synchronous launchers help")
+
+
+@group.command("launchers")
+def list_launchers(as_json: Json = False) -> None:
+    """The ways of starting ranks."""
+    _show([{"name": item.name, "title": item.title} for item in launchers().values()], as_json, "name title")
+
+
+@group.command("plans")
+def list_plans(as_json: Json = False) -> None:
+    """The ready-made plans; `stagebench run NAME` runs one."""
+    from suite.plan import load, ready_made
+
+    plans = [load(path) for path in ready_made().values()]
+    rows = [{"name": plan.name, "title": plan.title, "file": str(plan.file)} for plan in plans]
+    _show(rows, as_json, "name title file")
+
+
+def adapter_row(adapter: Adapter) -> Row:
+    """All that an adapter declares."""
+    able = adapter.capabilities
+    knobs: dict[str, Any] = {
+        name: {"values": _values(knob.values), "default": knob.default, "help": knob.help}
+        for name, knob in able.knobs.items()
+    }
+    return {
+        "name": adapter.name,
+        "title": adapter.title,
+        "strategies": [strategy.name for strategy in able.strategies],
+        "devices": list(able.devices),
+        "precisions": list(able.precisions),
+        "tunings": list(able.tunings),
+        "knobs": knobs,
+        "environment": adapter.environment,
+        "requires": list(adapter.requires),
+    }
+
+
+def _values(values: "tuple[Any, ...] | type") -> Any:
+    return values.__name__ if isinstance(values, type) else list(values)
+
+
+def _show(rows: list[Row], as_json: bool, columns: str) -> None:
+    if as_json:
+        show_json(rows)
+    elif rows:
+        show(rows, columns.split())
+    else:
+        typer.echo("none is installed")

@@ -1,0 +1,142 @@
+"""What a session tells, as a live view: what runs now and how long is left, each result above it.
+
+rich is imported inside the functions, as everywhere in the command line (see `suite.cli`).
+"""
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from suite.case import Case
+from suite.cli import words
+from suite.cli.estimate import Estimate
+from suite.observer import Observer
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.text import Text
+
+WIDEST = 120  # columns of a result line: beyond that the eye loses the row
+
+
+class LiveDisplay(Observer):
+    """What runs now and how long is left at the bottom; each result printed above as it comes."""
+
+    def __init__(self, console: "Console") -> None:
+        """Draws on `console` from begin to end."""
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        self._console = console
+        self._spinner = Spinner("dots", style="cyan")
+        self._lock = threading.Lock()  # the view is drawn by rich's own thread
+        self._estimate = Estimate()
+        self._proofs: dict[str, dict[str, Any]] = {}
+        self._doing = "starting"
+        self._states: dict[int, str] = {}
+        # Last: it asks for a first view at once.
+        self._live = Live(console=console, get_renderable=self.view, refresh_per_second=4, transient=True)
+
+    def begin(self, cases: list[Case], processes: int, done: int) -> None:
+        """Start drawing."""
+        self._estimate.begin(processes, done)
+        self._live.start()
+
+    def proving(self, case: Case) -> None:
+        """A proof is the thing that runs now."""
+        self._now(f"proving  {words.label(case, self._console.width - 12)}")
+
+    def proved(self, case: Case, proof: dict[str, Any]) -> None:
+        """A proof that failed is printed; one that passed shows in the results."""
+        self._proofs[str(proof.get("key"))] = proof
+        if not proof.get("passed"):
+            self._print("✗", "red", f"proof of {words.label(case, self._console.width - 12)}")
+            self._print_reason(words.proof_problem(proof), "red")
+
+    def started(self, case: Case, repeat: int) -> None:
+        """A case is the thing that runs now."""
+        self._estimate.started(case)
+        repeats = f"  repeat {repeat + 1}/{case.sampling.processes}"
+        self._now(words.label(case, self._console.width - len(repeats) - 4) + repeats)
+
+    def message(self, case: Case, rank: int, message: dict[str, Any]) -> None:
+        """A rank's state."""
+        if rank == 0:
+            self._estimate.message(message)
+        state = words.rank_state(message)
+        if state is not None:
+            with self._lock:
+                self._states[rank] = state
+
+    def finished(self, case: Case, record: dict[str, Any]) -> None:
+        """A result, printed above the live part."""
+        self._estimate.finished(case)
+        symbol, colour = words.mark(record["outcome"])
+        told = [f"{text:>{width}}" for text, width in zip(words.numbers(record), (16, 11), strict=False)]
+        proof, proof_colour = words.proof(record, self._proofs)
+        outcome = "" if record["outcome"] == "ok" else f"{record['outcome']}  "
+        tail = outcome + "".join(told)
+        proof = proof.ljust(len("proof FAILED"))
+        room = min(self._console.width, WIDEST) - len(tail) - len(proof) - 4
+        self._print(symbol, colour, words.label(case, room).ljust(room), tail, (proof, proof_colour))
+        if outcome:
+            self._print_reason(str(record.get("reason")), colour)
+        self._now("choosing what comes next")
+
+    def end(self) -> None:
+        """Stop drawing and say how it ended."""
+        self._live.stop()
+        estimate = self._estimate
+        took = words.duration(estimate.elapsed)
+        self._console.print(f"{estimate.done} of {estimate.processes} processes measured in {took}", highlight=False)
+
+    def view(self) -> "Group":
+        """The live part: a rule, what runs now, its ranks, the bar."""
+        from rich.console import Group
+        from rich.rule import Rule
+        from rich.table import Table
+        from rich.text import Text
+
+        with self._lock:
+            doing, ranks = self._doing, words.grouped(self._states)
+        more = [f"and {len(ranks) - 3} other states"] if len(ranks) > 3 else []
+        lines = [Text(f"   {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in ranks[:3] + more]
+        now = Table.grid(padding=(0, 1))
+        now.add_row(self._spinner, Text(doing, no_wrap=True, overflow="ellipsis"))
+        return Group(Rule(style="dim"), now, *lines, self._bar())
+
+    def _bar(self) -> "Any":
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        estimate = self._estimate
+        left = estimate.left
+        told = f"{estimate.done}/{estimate.processes} processes  {words.duration(estimate.elapsed)} so far  "
+        told += "working out how long is left" if left is None else f"about {words.duration(left)} left"
+        bar = Table.grid(padding=(0, 1), expand=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        bar.add_row(
+            ProgressBar(total=max(1, estimate.processes), completed=estimate.done + estimate.fraction), Text(told)
+        )
+        return bar
+
+    def _now(self, doing: str) -> None:
+        with self._lock:
+            self._doing, self._states = doing, {}
+
+    def _print(self, symbol: str, colour: str, *parts: "str | tuple[str, str] | Text") -> None:
+        from rich.text import Text
+
+        line = Text.assemble((symbol, colour), " ", parts[0], " ", *(_spaced(part) for part in parts[1:]))
+        self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True, highlight=False)
+
+    def _print_reason(self, reason: str, colour: str) -> None:
+        from rich.padding import Padding
+        from rich.text import Text
+
+        self._console.print(Padding(Text(reason, style=colour), (0, 0, 0, 2)), highlight=False)
+
+
+def _spaced(part: "str | tuple[str, str] | Text") -> "Any":
+    return (f" {part[0]}", part[1]) if isinstance(part, tuple) else part

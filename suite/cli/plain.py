@@ -1,0 +1,65 @@
+"""What a session tells, as plain lines: for pipes, files and CI logs."""
+
+import sys
+from typing import Any, TextIO
+
+from suite.case import Case
+from suite.cli import words
+from suite.cli.estimate import Estimate
+from suite.observer import Observer
+
+
+class PlainDisplay(Observer):
+    """One line for every event worth a line, written at once."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """Lines go to `stream`, stdout when not given."""
+        self._stream = stream or sys.stdout
+        self._estimate = Estimate()
+        self._proofs: dict[str, dict[str, Any]] = {}
+
+    def begin(self, cases: list[Case], processes: int, done: int) -> None:
+        """How much lies ahead."""
+        self._estimate.begin(processes, done)
+        already = f", {done} of them measured before" if done else ""
+        self._say(f"{len(cases)} cases, {processes} processes{already}")
+
+    def proved(self, case: Case, proof: dict[str, Any]) -> None:
+        """A proof that failed is worth a line; one that passed shows in the results."""
+        self._proofs[str(proof.get("key"))] = proof
+        if not proof.get("passed"):
+            self._say(f"proof FAILED: {case.label}: {words.proof_problem(proof)}")
+
+    def started(self, case: Case, repeat: int) -> None:
+        """What runs now."""
+        self._estimate.started(case)
+        self._say(f"{self._count(1)} running {case.label}, repeat {repeat + 1} of {case.sampling.processes}")
+
+    def message(self, case: Case, rank: int, message: dict[str, Any]) -> None:
+        """Only for the estimate."""
+        if rank == 0:
+            self._estimate.message(message)
+
+    def finished(self, case: Case, record: dict[str, Any]) -> None:
+        """A result."""
+        self._estimate.finished(case)
+        told = [*words.numbers(record), words.proof(record, self._proofs)[0]]
+        if record["outcome"] != "ok":
+            told.insert(0, str(record.get("reason")))
+        told.append(f"{record.get('seconds', 0.0):.0f} s")
+        left = self._estimate.left
+        ahead = f"; about {words.duration(left)} left" if left else ""
+        self._say(f"{self._count(0)} {record['outcome']}: {case.label}: {', '.join(told)}{ahead}")
+
+    def end(self) -> None:
+        """How it ended."""
+        estimate = self._estimate
+        self._say(f"{estimate.done} of {estimate.processes} processes measured in {words.duration(estimate.elapsed)}")
+
+    def _count(self, ahead: int) -> str:
+        total = self._estimate.processes
+        return f"[{self._estimate.done + ahead:{len(str(total))}}/{total}]"
+
+    def _say(self, line: str) -> None:
+        self._stream.write(" ".join(line.split("\n")) + "\n")
+        self._stream.flush()

@@ -1,0 +1,57 @@
+"""One way of showing rows: a table on a terminal, aligned lines when piped, JSON when asked."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+Row = dict[str, Any]
+
+
+def show(rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
+    """Print the named columns of the rows, whole: nothing is cut off when piped."""
+    cells = [[words(row.get(column)) for column in columns] for row in rows]
+    if sys.stdout.isatty():
+        _table(cells, columns, title)
+        return
+    if title:
+        typer.echo(title)
+    lines = [list(columns), *cells]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    for line in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def show_json(content: Any) -> None:
+    """Print JSON that a program may read."""
+    typer.echo(json.dumps(content, indent=1, default=str))
+
+
+def words(value: Any) -> str:
+    """A cell: lists joined, yes and no, thousands apart, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple | dict):
+        return ", ".join(map(str, value)) or "-"
+    return str(value)
+
+
+def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for index, column in enumerate(columns):
+        numeric = all(line[index].replace(",", "").replace(".", "").isdigit() for line in cells if line[index])
+        table.add_column(column, justify="right" if numeric and cells else "left", overflow="fold")
+    for line in cells:
+        table.add_row(*map(Text, line))
+    Console().print(table)

@@ -1,0 +1,104 @@
+"""How the displays word what a session tells them."""
+
+from typing import Any
+
+from suite.case import Case
+
+MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
+
+
+def mark(outcome: str) -> tuple[str, str]:
+    """(symbol, colour) of an outcome."""
+    return MARKS.get(outcome, ("✗", "red"))
+
+
+def label(case: Case, width: int) -> str:
+    """The case's full label where it fits, else a short one: adapter/strategy workload ranks x batch."""
+    short = f"{case.adapter}/{case.strategy} {case.workload} {case.placement.ranks}×{case.batch}"  # noqa: RUF001
+    return case.label if len(case.label) <= width else short
+
+
+def rate(record: dict[str, Any]) -> float | None:
+    """Global samples/s of the native pass: what all ranks consumed over the slowest rank's wall time."""
+    passes = [rank.get("passes", {}).get("native") for rank in record.get("ranks", [])]
+    walls = [found["wall_s"] for found in passes if found]
+    if not walls or len(walls) < len(passes) or not max(walls) > 0:
+        return None
+    return float(sum(found["samples"] for found in passes) / max(walls))
+
+
+def loss(record: dict[str, Any]) -> float | None:
+    """The native pass's last loss, the mean over ranks; None when a rank has none."""
+    found = [rank.get("passes", {}).get("native", {}).get("loss") for rank in record.get("ranks", [])]
+    return sum(found) / len(found) if found and None not in found else None
+
+
+def numbers(record: dict[str, Any]) -> list[str]:
+    """What was measured, as short words; empty when nothing was."""
+    speed, last = rate(record), loss(record)
+    told = [] if speed is None else [f"{significant(speed)} samples/s"]
+    return told if last is None else [*told, f"loss {significant(last)}"]
+
+
+def significant(value: float) -> str:
+    """Three digits that matter, never an exponent for what a person reads."""
+    if value == 0 or not 0.001 <= abs(value) < 1e6:
+        return f"{value:.3g}"
+    digits = max(0, 3 - len(str(int(abs(value))))) if abs(value) >= 1 else 3
+    return f"{value:,.{digits}f}"
+
+
+def proof(record: dict[str, Any], proofs: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """(words, colour) of the proof that a record names; `proofs` by key, as the session told them."""
+    key = record.get("proof")
+    if key is None:
+        return "no proof", "yellow"
+    if key not in proofs:
+        return "proof stored", "green"
+    return ("proof ok", "green") if proofs[key].get("passed") else ("proof FAILED", "red")
+
+
+def proof_problem(found: dict[str, Any]) -> str:
+    """Why a proof failed: its reason, or its worst tensor."""
+    worst = found.get("worst") or {}
+    return str(found.get("reason") or "") or (
+        f"{worst.get('what')} {worst.get('tensor')} is off by {worst.get('error')}, allowed {worst.get('tolerance')}"
+        if worst
+        else "no reason was given"
+    )
+
+
+def duration(seconds: float) -> str:
+    """1:05, 2:03:04."""
+    whole = max(0, round(seconds))
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def rank_state(message: dict[str, Any]) -> str | None:
+    """What a rank is doing, from its message; None when the message does not say."""
+    kind = message.get("type")
+    if kind == "progress":
+        doing = {"warmup": "warming up", "measure": "step"}.get(message["phase"], message["phase"])
+        return f"{message['name']}: {doing} {message['step']}/{message['of']}"
+    if kind == "phase":
+        return str(message["name"])
+    if kind == "hello":
+        return "started"
+    return {"done": "done", "failed": f"failed: {message.get('message', '')}"}.get(str(kind))
+
+
+def grouped(states: dict[int, str]) -> list[str]:
+    """Ranks in the same state told together: `ranks 0-3  native: step 3/5`."""
+    by_state: dict[str, list[int]] = {}
+    for rank, state in sorted(states.items()):
+        by_state.setdefault(state, []).append(rank)
+    return [f"{_ranks(ranks)}  {state}" for state, ranks in by_state.items()]
+
+
+def _ranks(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"ranks {ranks[0]}-{ranks[-1]}"
+    return f"{len(ranks)} ranks"

@@ -1,0 +1,44 @@
+"""Decoding every image of a folder, to find the unreadable ones before a training does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from suite.worker.sources import listed
+
+UNREADABLE = (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError)
+
+
+def header(path: Path) -> tuple[int, int]:
+    """(width, height) from the file's header; OSError names an unreadable file."""
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except UNREADABLE as error:
+        raise OSError(_told(path, error)) from error
+
+
+def images(folder: Path) -> list[Path]:
+    """Every image of a class-folder tree; ValueError or OSError names what is missing."""
+    return [Path(path) for path, _ in listed(str(folder))[0]]
+
+
+def problems(paths: list[Path]) -> Iterator[str | None]:
+    """For each image None, or why it cannot be decoded."""
+    for path in paths:
+        try:
+            with Image.open(path) as image:
+                image.convert("RGB")
+        except UNREADABLE as error:
+            yield _told(path, error)
+        else:
+            yield None
+
+
+def _told(path: Path, error: BaseException) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        why = "not an image that Pillow knows"
+    else:
+        why = getattr(error, "strerror", None) or str(error)
+    return f"cannot read the image {path}: {why}; remove or replace it"

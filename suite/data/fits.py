@@ -1,0 +1,88 @@
+"""Does a data set fit a network? Answered before anything starts, from headers and listings alone."""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from suite.data.sets import SETS, home, kind_of, made
+from suite.plan.problems import known
+from workloads.graph import Graph
+
+NAMES = ("synthetic", "real", *SETS)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a plan's data mean for a workload; `data` is the resolved value.
+
+    `outcome` is None, "unsupported", "unavailable" or "wrong" (the plan or the data are broken).
+    """
+
+    data: str
+    outcome: str | None = None
+    reason: str = ""
+
+
+def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
+    """Resolve a plan's data value: a name, or a path relative to `base`; `dataset` is what "real" means."""
+    if data == "synthetic":
+        return Fit(data)
+    name = dataset if data == "real" else data
+    if name in SETS:
+        found = made(name)
+        if found is None:
+            return Fit(name, "unavailable", f"the data set {name!r} is not in {home()}; make it: {SETS[name].remedy}")
+    else:
+        found = (base / Path(name).expanduser()).absolute()
+        if not found.exists():
+            return Fit(
+                data, "wrong", f"data = {data!r}: there is no such file or folder ({found}); {known(data, NAMES)}"
+            )
+    misfit = _arrays if kind_of(found) == "arrays" else _folder
+    try:
+        refused = misfit(found, graph)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        return Fit(str(found), "wrong", f"data = {data!r} cannot be read: {error}")
+    return Fit(str(found), "unsupported" if refused else None, refused or "")
+
+
+def _arrays(path: Path, graph: Graph) -> str | None:
+    import numpy as np
+
+    with path.open("rb") as stream, np.load(stream) as content:
+        lacking = {"images", "labels"} - set(content.files)
+        if lacking:
+            raise ValueError(f"{path} holds no array named {' or '.join(sorted(lacking))}")
+        shape, labels = content["images"].shape, content["labels"]
+    if (1, *shape[1:]) != tuple(graph.input_shape):
+        return f"{path.name} holds images of 1x{_by(shape[1:])}, {graph.name} wants {_by(graph.input_shape)}"
+    if labels.max(initial=0) >= graph.classes:
+        return f"{path.name} has labels up to {labels.max()}, {graph.name} has {graph.classes} classes"
+    return None
+
+
+def _folder(path: Path, graph: Graph) -> str | None:
+    from suite.worker.sources import listed
+
+    files, classes = listed(str(path))
+    _open_one_of_each(files)
+    if len(graph.input_shape) != 3 or graph.input_shape[0] != 3:
+        return f"{path.name} holds colour images, {graph.name} wants {_by(graph.input_shape)}"
+    if len(classes) > graph.classes:
+        return f"{path.name} has {len(classes)} classes, {graph.name} tells {graph.classes} apart"
+    return None
+
+
+def _open_one_of_each(files: list[tuple[str, int]]) -> None:
+    """Read the header of each class's first image; `stagebench data check` decodes all of them."""
+    from suite.data.check import header
+
+    seen: set[int] = set()
+    for path, label in files:
+        if label not in seen:
+            seen.add(label)
+            header(Path(path))
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

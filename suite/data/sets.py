@@ -1,0 +1,87 @@
+"""The data sets that stagebench can make, where they stand, and what a job is told of them."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from suite.errors import Unavailable
+from workloads.catalogue import Workload
+
+MARKER = "dataset.json"  # in an image folder: how it was made, and whether it is complete
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set known by name."""
+
+    name: str
+    kind: str  # "folder" or "arrays", as in a job's data entry
+    entry: str  # below the data home
+    help: str
+
+    @property
+    def remedy(self) -> str:
+        """The command that makes it."""
+        return f"stagebench data make {self.name}"
+
+
+SETS = {
+    known.name: known
+    for known in (
+        DataSet("imagenet-like", "folder", "imagenet-like", "JPEG photographs of 500x375 in class folders"),
+        DataSet("digits", "arrays", "digits.npz", "1,797 handwritten digits of 28x28"),
+    )
+}
+
+
+def home() -> Path:
+    """Where named sets stand: STAGEBENCH_DATA, else the XDG cache."""
+    explicit = os.environ.get("STAGEBENCH_DATA")
+    if explicit:
+        return Path(explicit).expanduser().absolute()
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "stagebench" / "data"
+
+
+def made(name: str) -> Path | None:
+    """The place of a named set; None when it is not there, or was never finished."""
+    path = home() / SETS[name].entry
+    if SETS[name].kind == "folder":
+        return path if read_marker(path).get("complete") else None
+    return path if path.is_file() else None
+
+
+def read_marker(folder: Path) -> dict[str, Any]:
+    """How an image folder was made; empty for a folder that stagebench did not make."""
+    try:
+        content = json.loads((folder / MARKER).read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def kind_of(path: Path) -> str:
+    """What a path holds: "arrays" for an .npz file, "folder" for anything else."""
+    return "arrays" if path.suffix == ".npz" else "folder"
+
+
+def locate(name: str, workload: Workload) -> dict[str, str] | None:
+    """A job's data entry, {"kind", "path"}; None for synthetic data.
+
+    `name` is "synthetic", "real" (the workload's own set), a named set or a path.
+    Unavailable, with the command that makes it, when the set is not there.
+    """
+    if name == "synthetic":
+        return None
+    name = workload.dataset if name == "real" else name
+    if name in SETS:
+        path = made(name)
+        if path is None:
+            raise Unavailable(f"the data set {name!r} is not in {home()}; make it: {SETS[name].remedy}")
+        return {"kind": SETS[name].kind, "path": str(path)}
+    path = Path(name).expanduser().absolute()
+    if not path.exists():
+        raise Unavailable(f"the data set {path} is not there; name an image folder, an .npz file or {', '.join(SETS)}")
+    return {"kind": kind_of(path), "path": str(path)}

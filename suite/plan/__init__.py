@@ -1,0 +1,27 @@
+"""Plans: a TOML file that spells a set of cases, checked whole before anything starts.
+
+    name = "mine"
+    title = "AlexNet on one and two ranks"
+
+    [defaults]                  # any key of a [[cases]] block
+    threads = 1
+
+    [sampling]                  # how long to measure; see suite.case.Sampling
+    quick = true                # needed by anything shorter than the full measurement
+
+    [[cases]]                   # every list is swept; a block is the product of its lists
+    adapter = ["pytorch", "caffempi"]
+    strategy = "single"
+    workload = "alexnet"
+    ranks = [1, 2]              # per node
+    data = "synthetic"          # or "real" (the workload's own set), a set's name, a path beside the plan
+    [cases.knobs]               # given to the adapters that have them
+    memory_format = ["contiguous", "channels_last"]
+
+`hosts` and `passes` are lists by nature and are not swept.
+"""
+
+from suite.plan.read import Plan, load, ready_made
+from suite.plan.resolve import Resolved, resolve
+
+__all__ = ["Plan", "Resolved", "load", "ready_made", "resolve"]

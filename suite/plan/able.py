@@ -1,0 +1,42 @@
+"""Can the adapter do this case? What it cannot is `unsupported`, with the reason, beside the cases that it can."""
+
+from suite.adapter import Adapter, Capabilities
+from suite.case import Case
+from workloads.graph import Graph
+
+
+def refusal(adapter: Adapter, able: Capabilities, case: Case, graph: Graph) -> str | None:
+    """Why the adapter cannot do the case; None when it can, as far as one can tell without running it."""
+    return _by_strategy(adapter, able, case) or _by_values(adapter, able, case, graph) or adapter.unsupported(case)
+
+
+def _by_strategy(adapter: Adapter, able: Capabilities, case: Case) -> str | None:
+    strategy = able.strategy(case.strategy)
+    if strategy is None:
+        offers = ", ".join(offer.name for offer in able.strategies)
+        return f"{adapter.name} has no strategy {case.strategy!r}; it has {offers}"
+    ranks = case.placement.ranks
+    if ranks > 1 and not strategy.distributed:
+        return f"{adapter.name}'s strategy {case.strategy!r} trains on one rank, not on {ranks}"
+    if case.placement.launcher not in strategy.launchers:
+        starts = ", ".join(strategy.launchers)
+        return f"{adapter.name}/{case.strategy} is started by {starts}, not by {case.placement.launcher}"
+    return None
+
+
+def _by_values(adapter: Adapter, able: Capabilities, case: Case, graph: Graph) -> str | None:
+    for what, value, offers in (
+        ("device", case.placement.device, able.devices),
+        ("precision", case.precision, able.precisions),
+        ("tuning", case.tuning, able.tunings),
+    ):
+        if value not in offers:
+            return f"{adapter.name} does not do {what} {value!r}; it does {', '.join(offers)}"
+    if case.data != "synthetic" and not able.real_data:
+        return f"{adapter.name} does not read real data; use data = 'synthetic'"
+    for name, value in case.knobs.items():
+        problem = able.knobs[name].problem(value)
+        if problem:
+            return f"{adapter.name}'s knob {name} {problem}"
+    lacking = sorted({layer.kind for layer in graph.layers} - set(able.layer_kinds)) if able.layer_kinds else []
+    return f"{adapter.name} has no layers of kind {', '.join(lacking)}" if lacking else None

@@ -1,0 +1,130 @@
+"""Where a key stands in a TOML text: tomllib gives values without their lines.
+
+The text has been accepted by tomllib, so the scanner may trust its grammar.
+"""
+
+import re
+
+Path = tuple[str | int, ...]  # ("cases", 0, "ranks", 1)
+
+_TOKEN = re.compile(
+    r'''
+    (?P<string> """(?:\\.|[^\\])*?"{3,5} | \'\'\'.*?'{3,5} | "(?:\\.|[^"\\\n])*" | '[^'\n]*' )
+  | (?P<skip>   \#[^\n]* | [ \t\r]+ )
+  | (?P<mark>   [\n\[\]{},=.] )
+  | (?P<word>   [^\s\[\]{},=.\#"']+ )
+    ''',
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Locator:
+    """Lines of every key and array element of a TOML text."""
+
+    def __init__(self, text: str) -> None:
+        """Scan the text once."""
+        self._lines: dict[Path, int] = {}
+        self._tokens = list(_tokens(text))
+        self._at = 0
+        self._counts: dict[Path, int] = {}  # arrays of tables seen so far
+        base: Path = ()
+        while self._at < len(self._tokens):
+            if self._peek() == "\n":
+                self._at += 1
+            elif self._peek() == "[":
+                base = self._header()
+            else:
+                self._pair(base)
+
+    def line(self, path: Path) -> int:
+        """The line of the path, or of the nearest thing around it; 1 when there is none."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self._lines:
+                return self._lines[path[:end]]
+        return 1
+
+    def _peek(self, ahead: int = 0) -> str:
+        index = self._at + ahead
+        return self._tokens[index][0] if index < len(self._tokens) else "\n"
+
+    def _note(self, path: Path) -> None:
+        self._lines.setdefault(path, self._tokens[min(self._at, len(self._tokens) - 1)][1])
+
+    def _header(self) -> Path:
+        """`[a.b]` or `[[a.b]]`: the path that the keys below it belong to."""
+        array = self._peek(1) == "["
+        self._at += 2 if array else 1
+        path: Path = ()
+        keys = self._key()
+        for position, key in enumerate(keys):
+            path += (key,)
+            if array and position == len(keys) - 1:
+                self._counts[path] = self._counts.get(path, 0) + 1
+            if path in self._counts:
+                self._note(path)
+                path += (self._counts[path] - 1,)
+            self._note(path)
+        self._at += 2 if array else 1
+        return path
+
+    def _key(self) -> list[str]:
+        """A dotted key; stops at `=` or `]`."""
+        keys = []
+        while self._peek() not in ("=", "]"):
+            if self._peek() != ".":
+                keys.append(self._peek().strip("\"'"))
+            self._at += 1
+        return keys
+
+    def _pair(self, base: Path) -> None:
+        begin = self._at
+        path = base
+        for key in self._key():
+            path += (key,)
+            self._lines.setdefault(path, self._tokens[begin][1])
+        self._at += 1  # =
+        self._value(path, ("\n", ",", "}"))
+
+    def _value(self, path: Path, ends: tuple[str, ...]) -> None:
+        self._note(path)
+        if self._peek() == "[":
+            self._array(path)
+        elif self._peek() == "{":
+            self._inline_table(path)
+        else:
+            while self._at < len(self._tokens) and self._peek() not in ends:
+                self._at += 1
+
+    def _array(self, path: Path) -> None:
+        self._at += 1
+        index = 0
+        while self._peek() != "]":
+            if self._peek() in ("\n", ","):
+                self._at += 1
+                continue
+            self._value((*path, index), ("\n", ",", "]"))
+            index += 1
+        self._at += 1
+
+    def _inline_table(self, path: Path) -> None:
+        self._at += 1
+        while self._peek() != "}":
+            if self._peek() in ("\n", ","):
+                self._at += 1
+                continue
+            self._pair(path)
+        self._at += 1
+
+
+def _tokens(text: str) -> "list[tuple[str, int]]":
+    found, line, at = [], 1, 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:  # not TOML; tomllib has refused it before
+            at += 1
+            continue
+        if match.lastgroup != "skip":
+            found.append((match.group(), line))
+        line += match.group().count("\n")
+        at = match.end()
+    return found

@@ -1,0 +1,80 @@
+"""The shape of a plan file, checked by pydantic: types, ranges, keys.
+
+What depends on adapters, launchers, workloads and this machine is checked when the plan
+is resolved.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from suite.case import Sampling
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+T = TypeVar("T")
+Swept = Annotated[list[T], BeforeValidator(_listed), Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Pass = Literal["native", "staged", "compute_only", "comm_only", "io_only"]
+Word = Annotated[str, Field(min_length=1)]
+
+
+class Strict(BaseModel):
+    """No unknown key, no silent conversion."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Block(Strict):
+    """A [[cases]] block with the defaults filled in; every field but hosts, passes and knobs is swept."""
+
+    adapter: Swept[Word] = []
+    strategy: Swept[Word] = []
+    workload: Swept[Word] = []
+    data: Swept[Word] = ["synthetic"]
+    batch: Swept[Count] = [8]
+    nodes: Swept[Count] = [1]
+    ranks: Swept[Count] = [1]
+    device: Swept[Literal["cpu", "cuda"]] = ["cpu"]
+    threads: Swept[Count] = [1]
+    launcher: Swept[Word] = ["auto"]
+    binding: Swept[Literal["none", "cores"]] = ["none"]
+    tuning: Swept[Word] = ["default"]
+    precision: Swept[Word] = ["float32"]
+    lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch
+    readers: Swept[Count] = [1]
+    seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
+    time_limit: Swept[Positive] = [1800.0]
+    silence_limit: Swept[Positive] = [300.0]
+    hosts: list[Word] = []
+    passes: Annotated[list[Pass], Field(min_length=1)] = [*get_args(Pass)]
+    knobs: dict[str, Annotated[list[Any], BeforeValidator(_listed), Field(min_length=1)]] = {}
+
+
+class SamplingBlock(Strict):
+    """[sampling]; the fields and defaults of `suite.case.Sampling`."""
+
+    warmup_steps: Count = Sampling.warmup_steps
+    warmup_limit: Positive = Sampling.warmup_limit
+    steady: Positive = Sampling.steady
+    steps: Count = Sampling.steps
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Sampling.seconds
+    processes: Count = Sampling.processes
+    quick: bool = Sampling.quick
+
+    def below_design(self) -> list[str]:
+        """The keys that ask for less than a full measurement, as `key = value (full: n)`."""
+        keys = ("warmup_steps", "steps", "seconds", "processes")
+        asked = [(key, getattr(self, key), getattr(Sampling, key)) for key in keys]
+        return [f"{key} = {value:g} (full: {full:g})" for key, value, full in asked if value < full]
+
+
+class Heading(Strict):
+    """What a plan says of itself."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    title: str = ""

@@ -1,0 +1,35 @@
+"""Can the placement exist? Wrong ones are slips of the plan, whatever the adapter."""
+
+import os
+from collections.abc import Sequence
+
+from suite.plan.problems import Problems
+from suite.plan.sweep import Choice
+
+# Launchers that start processes on the machine they run on, and on no other.
+ONE_HOST = ("local",)
+
+
+def check(choice: Choice, launcher: str, problems: Problems) -> None:
+    """Add what makes this placement impossible."""
+    written, nodes, hosts = choice.written, choice["nodes"], choice.written.block.hosts
+    if nodes > 1 and launcher in ONE_HOST:
+        problems.add(
+            written.path("nodes"),
+            f"nodes = {nodes}, but the launcher {launcher!r} knows only this machine; "
+            "use nodes = 1 with more ranks, or a launcher such as 'mpiexec' with hosts",
+        )
+    if hosts and len(hosts) != nodes:
+        problems.add(written.path("hosts"), f"{len(hosts)} hosts for nodes = {nodes}; name one host per node")
+    if choice["binding"] == "cores" and nodes == 1 and not hosts:
+        _check_cores(choice, sorted(os.sched_getaffinity(0)), problems)
+
+
+def _check_cores(choice: Choice, cores: Sequence[int], problems: Problems) -> None:
+    ranks, threads = choice["ranks"], choice["threads"]
+    if ranks * threads > len(cores):
+        problems.add(
+            choice.written.path("binding"),
+            f"binding = 'cores' with {ranks} ranks of {threads} threads wants {ranks * threads} cores, "
+            f"this machine offers {len(cores)}; lower ranks or threads, or write binding = 'none'",
+        )

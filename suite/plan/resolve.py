@@ -1,0 +1,150 @@
+"""From a plan to cases: every value resolved, every case either runnable or refused with a reason."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from suite.adapter import Adapter
+from suite.case import PASSES, Case, Placement
+from suite.data.fits import Fit, fit
+from suite.launcher import Launcher
+from suite.plan import able, placing
+from suite.plan.names import Names
+from suite.plan.read import Plan
+from suite.plan.sweep import Choice, choices
+from workloads.catalogue import Workload
+from workloads.graph import Graph
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A case of the plan. `outcome` is None (it can run), "unsupported" or "unavailable".
+
+    `reason` says why it cannot run; for one that can, it is empty or a note about how it came about.
+    """
+
+    case: Case
+    outcome: str | None
+    reason: str
+
+
+def resolve(
+    plan: Plan,
+    adapters: Mapping[str, Adapter],
+    launchers: Mapping[str, Launcher],
+    workloads: Mapping[str, Workload],
+) -> list[Resolved]:
+    """Every case of the plan, in its order, each id once; RequestError lists all that is wrong with the plan."""
+    maker = _Maker(plan, adapters, launchers, workloads)
+    found = list(maker.all())
+    plan.problems.raise_any()
+    return _merged(found)
+
+
+class _Maker:
+    def __init__(
+        self,
+        plan: Plan,
+        adapters: Mapping[str, Adapter],
+        launchers: Mapping[str, Launcher],
+        workloads: Mapping[str, Workload],
+    ) -> None:
+        self.plan, self.adapters, self.launchers, self.workloads = plan, adapters, launchers, workloads
+        self.names = Names(plan.problems, adapters, launchers, workloads)
+        self.graphs: dict[str, Graph] = {}
+        self.fits: dict[tuple[str, str], Fit] = {}
+
+    def all(self) -> Iterator[tuple[Resolved, str]]:
+        """(case, where it is written); problems go to the plan's list."""
+        for written in self.plan.blocks:
+            if not self.names.check(written):
+                continue
+            for choice in choices(written):
+                launcher = self.launcher(choice)
+                placing.check(choice, launcher, self.plan.problems)
+                yield self.resolved(choice, launcher), self.plan.problems.at(written.head)
+
+    def launcher(self, choice: Choice) -> str:
+        """The name asked for; "auto" is the first of the strategy's launchers that is installed."""
+        if choice["launcher"] != "auto":
+            return str(choice["launcher"])
+        strategy = self.names.capabilities[choice["adapter"]].strategy(choice["strategy"])
+        offers = strategy.launchers if strategy else ("local",)
+        return next((name for name in offers if name in self.launchers), offers[0])
+
+    def resolved(self, choice: Choice, launcher: str) -> Resolved:
+        adapter = self.adapters[choice["adapter"]]
+        capabilities = self.names.capabilities[adapter.name]
+        workload, graph = self.workloads[choice["workload"]], self.graph(choice["workload"])
+        found = self.fit(choice, workload, graph)
+        knobs = {name: choice.knobs.get(name, knob.default) for name, knob in capabilities.knobs.items()}
+        case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=knobs)
+        refused = able.refusal(adapter, capabilities, case, graph)
+        if refused:
+            return Resolved(case, "unsupported", refused)
+        if launcher not in self.launchers:
+            return Resolved(case, "unavailable", f"no plugin brings the launcher {launcher!r}; install one that does")
+        return Resolved(case, found.outcome, found.reason)
+
+    def graph(self, name: str) -> Graph:
+        if name not in self.graphs:
+            self.graphs[name] = self.workloads[name].graph()
+        return self.graphs[name]
+
+    def fit(self, choice: Choice, workload: Workload, graph: Graph) -> Fit:
+        """What the choice's data mean for its workload, looked up once."""
+        key = (choice["data"], workload.name)
+        if key not in self.fits:
+            self.fits[key] = fit(choice["data"], workload.dataset, graph, self.plan.file.parent)
+        found = self.fits[key]
+        if found.outcome == "wrong":
+            index = choice.written.block.data.index(choice["data"])
+            self.plan.problems.add(choice.written.path("data", index), found.reason)
+        return found
+
+    def case(self, choice: Choice, launcher: str, workload: Workload, graph: Graph) -> Case:
+        block, defaults = choice.written.block, workload.optimiser
+        placement = Placement(
+            nodes=choice["nodes"],
+            ranks_per_node=choice["ranks"],
+            device=choice["device"],
+            threads=choice["threads"],
+            launcher=launcher,
+            binding=choice["binding"],
+            hosts=tuple(block.hosts),
+        )
+        samples = choice["batch"] * placement.ranks
+        return Case(
+            adapter=choice["adapter"],
+            strategy=choice["strategy"],
+            workload=workload.name,
+            placement=placement,
+            batch=choice["batch"],
+            precision=choice["precision"],
+            tuning=choice["tuning"],
+            lr=choice["lr"] if choice["lr"] is not None else defaults.lr * samples / defaults.reference_batch,
+            momentum=defaults.momentum,
+            weight_decay=defaults.weight_decay,
+            seed=choice["seed"],
+            readers=choice["readers"],
+            passes=tuple(name for name in PASSES if name in block.passes),
+            sampling=self.plan.sampling,
+            graph_digest=graph.digest,
+            time_limit=choice["time_limit"],
+            silence_limit=choice["silence_limit"],
+        )
+
+
+def _merged(found: list[tuple[Resolved, str]]) -> list[Resolved]:
+    """Each id once, at its first place, with a note where the plan spells it again in another block."""
+    kept: dict[str, tuple[Resolved, set[str]]] = {}
+    for resolved, where in found:
+        case_id = resolved.case.id
+        if case_id not in kept:
+            kept[case_id] = (resolved, {where})
+            continue
+        first, places = kept[case_id]
+        if where not in places and first.outcome is None:
+            note = "; ".join(filter(None, (first.reason, f"also spelt at {where}, merged")))
+            first = replace(first, reason=note)
+        kept[case_id] = (first, places | {where})
+    return [resolved for resolved, _ in kept.values()]

@@ -1,0 +1,120 @@
+"""Toy plugins, registered as a third party's would be: what plans and the command line are tried on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pluggy
+import pytest
+
+from suite import catalogue, plugins
+from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.case import Case, Placement
+from suite.hooks import PROJECT, Hooks, hookimpl
+from suite.launcher import Launcher, Process, Request
+
+
+class Alpha(Adapter):
+    name, title, trainer = "alpha", "Alpha", "toys.alpha.worker:AlphaTrainer"
+    requires, environment, remedy = ("no_such_framework",), "alpha", "tox run -e alpha"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            strategies=(
+                Strategy("single", "one rank", ("local", "many"), distributed=False),
+                Strategy("ddp", "all-reduce", ("local", "many")),
+            ),
+            devices=("cpu", "cuda"),
+            precisions=("float32", "bfloat16"),
+            knobs={
+                "format": Knob(("auto", "last"), "auto", "memory format"),
+                "bucket": Knob(int, 25, "MB of a bucket"),
+            },
+        )
+
+    def unsupported(self, case: Case) -> str | None:
+        if case.strategy == "ddp" and case.batch == 13:
+            return "alpha is superstitious"
+        return None
+
+
+class Beta(Adapter):
+    name, title, trainer = "beta", "Beta", "toys.beta.worker:BetaTrainer"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            strategies=(Strategy("single", "one rank", ("local",), distributed=False), Strategy("ring", "", ("many",))),
+            tunings=("default",),
+            layer_kinds=("conv", "dense", "relu", "max_pool", "flatten"),
+            knobs={"overlap": Knob(("none", "merged"), "merged", "hides communication")},
+            real_data=False,
+        )
+
+
+class Local(Launcher):
+    name, title = "local", "this machine"
+
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        return None
+
+    def processes(self, request: Request) -> list[Process]:
+        return [Process(request.command)]
+
+
+class Many(Local):
+    name, title = "many", "many machines"
+
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        return "there is no manyexec; install it: pip install manyexec"
+
+
+class Toys:
+    """Fresh instances every time: a test may change its own."""
+
+    def __init__(self) -> None:
+        self.adapters: list[Adapter] = [Alpha(), Beta()]
+        self.launchers: list[Launcher] = [Local(), Many()]
+
+    @hookimpl
+    def stagebench_adapters(self) -> list[Adapter]:
+        return self.adapters
+
+    @hookimpl
+    def stagebench_launchers(self) -> list[Launcher]:
+        return self.launchers
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The toys and the built-in workloads, by name; the command line sees the same ones."""
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    manager.register(Toys())
+    manager.register(catalogue)
+    manager.check_pending()
+    monkeypatch.setattr(plugins, "manager", lambda: manager)
+    return SimpleNamespace(
+        adapters=plugins.adapters(), launchers=plugins.launchers(), workloads=plugins.workloads(), manager=manager
+    )
+
+
+@pytest.fixture(autouse=True)
+def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data home: no test sees the data sets of the person who runs it."""
+    home = tmp_path / "data-home"
+    monkeypatch.setenv("STAGEBENCH_DATA", str(home))
+    return home
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a plan and returns its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "plan.toml"
+        path.write_text(text)
+        return path
+
+    return write

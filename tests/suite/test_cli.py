@@ -1,0 +1,243 @@
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+import suite
+from suite.cli import app, doctor, main
+from suite.environments import Interpreter
+from suite.errors import Interrupted, RequestError
+from suite.hooks import hookimpl
+
+ROOT = Path(suite.__file__).parent.parent
+
+
+@pytest.fixture
+def stagebench(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+    """Run a command line with the toy plugins."""
+    monkeypatch.setattr(app, "manager", lambda: toys.manager)
+
+    def run(*arguments: str) -> SimpleNamespace:
+        result = CliRunner().invoke(app.build(), list(arguments))
+        return SimpleNamespace(code=result.exit_code, out=result.output, error=result.exception)
+
+    return run
+
+
+Run = Callable[..., SimpleNamespace]
+
+
+def test_list_adapters(stagebench: Run) -> None:
+    told = stagebench("list", "adapters")
+    assert told.code == 0
+    assert [line.split()[0] for line in told.out.splitlines()] == ["name", "alpha", "beta"]
+    (alpha, _) = json.loads(stagebench("list", "adapters", "--json").out)
+    assert alpha["knobs"]["bucket"] == {"values": "int", "default": 25, "help": "MB of a bucket"}
+    assert alpha["strategies"] == ["single", "ddp"]
+
+
+def test_list_workloads_with_their_arithmetic(stagebench: Run) -> None:
+    rows = {row["name"]: row for row in json.loads(stagebench("list", "workloads", "--json").out)}
+    assert rows["alexnet"]["parameters"] == 60_965_224
+    assert rows["alexnet"]["gradient_bytes"] == 4 * 60_965_224
+    assert "25,557,032" in stagebench("list", "workloads").out
+
+
+def test_list_strategies_launchers_and_plans(stagebench: Run) -> None:
+    rows = json.loads(stagebench("list", "strategies", "--json").out)
+    assert [(row["adapter"], row["strategy"]) for row in rows] == [
+        ("alpha", "single"),
+        ("alpha", "ddp"),
+        ("beta", "single"),
+        ("beta", "ring"),
+    ]
+    assert [row["name"] for row in json.loads(stagebench("list", "launchers", "--json").out)] == ["local", "many"]
+    assert "quick" in {row["name"] for row in json.loads(stagebench("list", "plans", "--json").out)}
+
+
+def test_plugins_add_commands(stagebench: Run, toys: SimpleNamespace) -> None:
+    class Shout:
+        @hookimpl
+        def stagebench_commands(self, app: typer.Typer) -> None:
+            @app.command()
+            def shout() -> None:
+                typer.echo("AHOY")
+
+    toys.manager.register(Shout())
+    assert stagebench("shout").out == "AHOY\n"
+
+
+def test_data_are_made_listed_and_checked(stagebench: Run, data_home: Path) -> None:
+    pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
+    assert "stagebench data make digits" in stagebench("data", "list").out
+    told = stagebench("data", "make", "imagenet-like", "--classes", "2", "--images", "1", "--size", "64x48")
+    assert told.code == 0
+    assert f"{data_home / 'imagenet-like'}: 2 images in 2 classes" in told.out
+    assert "1,797 digits" in stagebench("data", "make", "digits").out
+    rows = json.loads(stagebench("data", "list", "--json").out)
+    assert [(row["name"], row["made"], row["remedy"]) for row in rows] == [
+        ("imagenet-like", True, None),
+        ("digits", True, None),
+    ]
+    told = stagebench("data", "check", "imagenet-like")
+    assert (told.code, "2 of 2 images can be read" in told.out) == (0, True)
+
+
+def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    Image.new("RGB", (20, 20)).save(tmp_path / "photos" / "a" / "good.png")
+    (tmp_path / "photos" / "a" / "bad.jpg").write_text("no")
+    told = stagebench("data", "check", str(tmp_path / "photos"))
+    assert told.code == 1
+    assert "bad.jpg: not an image" in told.out
+    assert "1 of 2 images can be read" in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("data", "check", "nowhere"), "nowhere is not a folder"),
+        (("data", "check", "imagenet-like"), "make it: stagebench data make imagenet-like"),
+        (("data", "make", "imagenet-like", "--size", "500"), "'500' is not WIDTHxHEIGHT"),
+        (("data", "make", "imagenet-like", "--size", "5x5"), "sides of 16 to 8192"),
+    ],
+)
+def test_wrong_requests_are_refused(stagebench: Run, arguments: tuple[str, ...], told: str) -> None:
+    error = stagebench(*arguments).error
+    assert isinstance(error, RequestError)
+    assert told in str(error)
+
+
+def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run) -> None:
+    told = stagebench("doctor")
+    assert told.code == 1
+    assert "tox run -e alpha" in told.out
+    assert "no_such_framework" in told.out
+    assert "stagebench data make digits" in told.out
+    found = json.loads(stagebench("doctor", "--json").out)
+    alpha, beta = found["adapters"]
+    assert (alpha["ready"], alpha["framework"], beta["ready"], beta["framework"]) == (False, True, True, False)
+    assert not found["ready"], "a reference without a framework does not make the machine ready"
+    assert [(row["name"], row["ready"]) for row in found["launchers"]] == [("local", True), ("many", False)]
+    assert "pip install manyexec" in found["launchers"][1]["remedy"]
+    assert found["host"]["cores"] >= 1
+
+
+def test_doctor_is_content_with_one_framework(stagebench: Run, toys: SimpleNamespace) -> None:
+    toys.adapters["alpha"].requires = ("json",)  # every Python has it: alpha is really looked for and found
+    found = json.loads(stagebench("doctor", "--json").out)
+    alpha = found["adapters"][0]
+    assert found["ready"]
+    assert isinstance(alpha["python"], str)
+    assert Path(alpha["interpreter"]).exists()
+    assert stagebench("doctor").code == 0
+
+
+def test_doctor_uses_the_real_finders(toys: SimpleNamespace) -> None:
+    state = doctor.adapter_state(toys.adapters["beta"])
+    assert state["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert Interpreter(Path(state["interpreter"]), "", "").path.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RequestError("no plan 'x'"), 2), (Interrupted("stopped; run again"), 130)],
+)
+def test_an_expected_error_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    def build() -> typer.Typer:
+        raise error
+
+    monkeypatch.setattr(app, "build", build)
+    assert main() == code
+    assert capsys.readouterr().err == f"stagebench: {error}\n"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Run the real program, with a plugin found through its installed entry point."""
+    site = tmp_path / "site"
+    info = site / "toy-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[stagebench]\ntoy = toy_plugin\n")
+    (site / "toy_plugin.py").write_text(
+        "import os\n"
+        "from suite.hooks import hookimpl\n"
+        "@hookimpl\n"
+        "def stagebench_commands(app):\n"
+        "    @app.command()\n"
+        "    def toy():\n"
+        "        if 'TOY_INTERRUPT' in os.environ: raise KeyboardInterrupt\n"
+        "        raise ZeroDivisionError('a defect')\n"
+    )
+    program = "import sys; from suite.cli import main; sys.exit(main())"
+
+    def run(*arguments: str, limit: int = 0, **environ: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            env={**os.environ, "PYTHONPATH": f"{site}:{ROOT}", **environ},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None,
+        )
+
+    return run
+
+
+Shell = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_the_real_program(shell: Shell) -> None:
+    assert shell("--version").stdout == f"stagebench {suite.__version__}\n"
+    told = shell("--help").stdout
+    assert all(word in told for word in ("list", "doctor", "data", "toy"))
+    refused = shell("data", "check", "nowhere")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("stagebench: ")
+    assert len(refused.stderr.splitlines()) == 1
+    assert shell("list", "adaptors").returncode == 2
+    defect = shell("toy")
+    assert defect.returncode == 1
+    assert "Traceback" in defect.stderr
+    assert shell("toy", TOY_INTERRUPT="1").returncode == 130
+
+
+def test_a_disk_that_refuses_is_one_message_and_leaves_no_partial_file(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
+    told = shell("data", "make", "imagenet-like", "-o", "photos", limit=20_000)  # no file may grow beyond 20 kB
+    assert told.returncode == 1
+    assert "cannot write" in told.stderr
+    assert "run the same command again: it continues" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert not list((tmp_path / "photos").rglob("*.partial"))
+
+
+def test_help_is_quick_because_heavy_modules_wait(shell: Shell) -> None:
+    program = "import sys; from suite.cli import app; app.build(); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    ours = {"numpy", "pydantic", "PIL", "sklearn", "plotly", "jinja2", "rich.table", "rich.live", "psutil"}
+    assert not ours & set(loaded)
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        assert shell("--help").returncode == 0
+        seconds.append(time.perf_counter() - began)
+    # 0.4 s on a quiet machine (measured 0.2); three times that on a busy one still tells of a heavy import.
+    assert min(seconds) < 1.2

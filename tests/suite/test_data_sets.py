@@ -1,0 +1,140 @@
+import hashlib
+import json
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from suite.data import home, locate, made
+from suite.data.check import header, images, problems
+from suite.data.make import Photographs, digits, photographs
+from suite.errors import RequestError, Unavailable
+from suite.worker.sources import open_source
+from workloads.catalogue import by_name
+
+pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
+WORKLOADS = by_name()
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.jpg")
+    }
+
+
+def small(folder: Path, **changes: int) -> Photographs:
+    return Photographs(folder, **{"classes": 3, "images": 2, "width": 120, "height": 90, **changes})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "photos"
+    list(photographs(small(path)))
+    return path
+
+
+def test_photographs_are_a_folder_per_class_of_one_size(folder: Path) -> None:
+    found = images(folder)
+    assert [path.parent.name for path in found] == ["class0000"] * 2 + ["class0001"] * 2 + ["class0002"] * 2
+    assert {header(path) for path in found} == {(120, 90)}
+    assert len(set(hashes(folder).values())) == 6, "every crop is another one"
+    assert list(problems(found)) == [None] * 6
+
+
+def test_the_worker_reads_what_was_made(folder: Path) -> None:
+    source = open_source({"kind": "folder", "path": str(folder)}, (3, 64, 64))
+    image, label = source.sample(5)
+    assert (image.shape, label, len(source)) == ((3, 64, 64), 2, 6)
+    assert image.std() > 0.1, "a photograph is not flat"
+
+
+def test_typical_size_is_that_of_imagenet(tmp_path: Path) -> None:
+    sizes = [path.stat().st_size for path in photographs(Photographs(tmp_path / "p", classes=2, images=3))]
+    assert 70_000 < np.mean(sizes) < 150_000
+
+
+def test_the_same_seed_gives_the_same_files_and_another_does_not(folder: Path, tmp_path: Path) -> None:
+    list(photographs(small(tmp_path / "again")))
+    list(photographs(small(tmp_path / "other", seed=2)))
+    assert hashes(tmp_path / "again") == hashes(folder)
+    assert not set(hashes(tmp_path / "other").values()) & set(hashes(folder).values())
+
+
+def test_an_interrupted_making_continues(folder: Path, data_home: Path) -> None:
+    unfinished = data_home / "imagenet-like"
+    list(islice(photographs(small(unfinished)), 3))
+    assert made("imagenet-like") is None, "an incomplete set is not offered"
+    kept = {path: path.stat().st_mtime_ns for path in images_so_far(unfinished)}
+    list(photographs(small(unfinished)))
+    assert made("imagenet-like") == unfinished
+    assert hashes(unfinished) == hashes(folder)
+    assert all(path.stat().st_mtime_ns == when for path, when in kept.items()), "what was there is not made again"
+
+
+def images_so_far(folder: Path) -> list[Path]:
+    found = list(folder.rglob("*.jpg"))
+    assert len(found) == 3
+    return found
+
+
+def test_a_folder_made_otherwise_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"made with other settings \(classes 3\)"):
+        list(photographs(small(folder, classes=4)))
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RequestError, match="holds other files"):
+        list(photographs(small(tmp_path)))
+    with pytest.raises(RequestError, match="is a file"):
+        list(photographs(small(tmp_path / "notes.txt")))
+
+
+def test_digits_are_28_by_28_and_readable(data_home: Path) -> None:
+    assert digits(data_home / "digits.npz") == 1797
+    with np.load(data_home / "digits.npz") as content:
+        assert (content["images"].shape, content["images"].dtype) == ((1797, 28, 28), np.uint8)
+        assert np.bincount(content["labels"]).min() > 170
+        assert content["images"].max() == 255
+    spec = locate("real", WORKLOADS["mnist_small"])
+    assert spec == {"kind": "arrays", "path": str(data_home / "digits.npz")}
+    assert len(open_source(spec, (1, 28, 28))) == 1797
+
+
+def test_locate(folder: Path, data_home: Path) -> None:
+    alexnet = WORKLOADS["alexnet"]
+    assert locate("synthetic", alexnet) is None
+    assert locate(str(folder), alexnet) == {"kind": "folder", "path": str(folder)}
+    with pytest.raises(Unavailable, match="stagebench data make imagenet-like"):
+        locate("real", alexnet)
+    with pytest.raises(Unavailable, match="is not there"):
+        locate(str(folder / "nothing"), alexnet)
+
+
+def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert home() == tmp_path / "data-home"
+    monkeypatch.delenv("STAGEBENCH_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert home() == tmp_path / "stagebench" / "data"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert home() == tmp_path / ".cache" / "stagebench" / "data"
+
+
+def test_unreadable_images_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    Image.effect_noise((64, 64), 50).convert("RGB").save(tmp_path / "a" / "good.jpg")
+    whole = (tmp_path / "a" / "good.jpg").read_bytes()
+    (tmp_path / "a" / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "a" / "text.png").write_text("no image")
+    good, half, text = problems(images(tmp_path))
+    assert good is None
+    assert half is not None
+    assert text is not None
+    assert "half.jpg: image file is truncated" in half
+    assert "text.png: not an image" in text
+
+
+def test_the_marker_says_how_it_was_made(folder: Path) -> None:
+    marker = json.loads((folder / "dataset.json").read_text())
+    assert marker["complete"] is True
+    assert marker["recipe"]["classes"] == 3

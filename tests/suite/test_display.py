@@ -1,0 +1,172 @@
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from suite.case import Case, Placement, Sampling
+from suite.cli import words
+from suite.cli.display import LiveDisplay, PlainDisplay, for_terminal
+from suite.cli.estimate import Estimate, passes_run
+from suite.observer import Observer
+
+SAMPLING = Sampling(processes=2)
+ONE = Case("alpha", "single", "alexnet", batch=8, data="/data/imagenet-like", sampling=SAMPLING)
+TWO = ONE.on(strategy="ddp", placement=Placement(ranks_per_node=2))
+
+
+def record(case: Case, outcome: str = "ok", **changes: Any) -> dict[str, Any]:
+    ranks = [
+        {"rank": rank, "passes": {"native": {"wall_s": 2.0 + rank, "samples": 40, "loss": 6.0 + rank}}}
+        for rank in range(case.placement.ranks)
+    ]
+    return {"outcome": outcome, "reason": "", "proof": "k1", "seconds": 12.0, "ranks": ranks, **changes}
+
+
+def session(display: Observer) -> None:
+    """Events as a session tells them: a good case, one with a failed proof, one that crashes."""
+    display.begin([ONE, TWO], 4, 1)
+    display.proving(ONE)
+    display.proved(ONE, {"key": "k1", "passed": True})
+    display.proved(TWO, {"key": "k2", "passed": False, "reason": "gradient conv1.weight is off by 0.1"})
+    display.started(ONE, 0)
+    display.message(ONE, 0, {"type": "hello"})
+    display.message(ONE, 0, {"type": "phase", "name": "native"})
+    display.message(ONE, 0, {"type": "progress", "name": "native", "phase": "measure", "step": 3, "of": 5})
+    display.finished(ONE, record(ONE))
+    display.started(TWO, 0)
+    display.finished(TWO, record(TWO, proof="k2"))
+    display.started(TWO, 1)
+    display.finished(TWO, record(TWO, "crash", reason="rank 1: signal SIGKILL", ranks=[], proof=None))
+    display.end()
+
+
+def test_plain_lines() -> None:
+    stream = io.StringIO()
+    session(PlainDisplay(stream))
+    lines = [line.split("; about")[0] for line in stream.getvalue().splitlines()]
+    assert lines == [
+        "2 cases, 4 processes, 1 of them measured before",
+        "proof FAILED: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: gradient conv1.weight is off by 0.1",
+        "[2/4] running alpha/single alexnet 1 rank batch 8 imagenet-like, repeat 1 of 2",
+        "[2/4] ok: alpha/single alexnet 1 rank batch 8 imagenet-like: 20.0 samples/s, loss 6.00, proof ok, 12 s",
+        "[3/4] running alpha/ddp alexnet 2 ranks batch 8 imagenet-like, repeat 1 of 2",
+        "[3/4] ok: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: 26.7 samples/s, loss 6.50, proof FAILED, 12 s",
+        "[4/4] running alpha/ddp alexnet 2 ranks batch 8 imagenet-like, repeat 2 of 2",
+        "[4/4] crash: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: rank 1: signal SIGKILL, no proof, 12 s",
+        "4 of 4 processes measured in 0:00",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_live_lines_fit_and_tell_all(width: int) -> None:
+    stream = io.StringIO()
+    session(LiveDisplay(Console(file=stream, width=width)))  # no terminal: only what stays is written
+    lines = [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
+    assert max(map(len, lines)) <= width
+    told = "\n".join(lines)
+    assert "✓ alpha/single alexnet" in told
+    assert "20.0 samples/s  loss 6.00 proof ok" in told
+    assert "26.7 samples/s  loss 6.50 proof FAILED" in told
+    assert "rank 1: signal SIGKILL" in told
+    assert lines[-1] == "4 of 4 processes measured in 0:00"
+
+
+def test_the_live_view_says_what_runs_and_how_long_is_left() -> None:
+    display = LiveDisplay(Console(file=io.StringIO(), width=100))
+    display.begin([ONE, TWO], 4, 0)
+    try:
+        display.started(TWO, 1)
+        for rank, step in enumerate((3, 4)):
+            display.message(
+                TWO, rank, {"type": "progress", "name": "native", "phase": "measure", "step": step, "of": 5}
+            )
+        shown = Console(file=io.StringIO(), width=100)
+        with shown.capture() as capture:
+            shown.print(display.view())
+    finally:
+        display.end()
+    told = capture.get()
+    assert "alpha/ddp alexnet 2 ranks batch 8 imagenet-like  repeat 2/2" in told
+    assert "rank 0  native: step 3/5" in told
+    assert "rank 1  native: step 4/5" in told
+    assert "0/4 processes" in told
+    assert "about 0:0" in told
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    assert isinstance(for_terminal(io.StringIO()), PlainDisplay)
+
+
+def test_ranks_in_the_same_state_are_told_together() -> None:
+    assert words.grouped(dict.fromkeys(range(4), "native")) == ["ranks 0-3  native"]
+    assert words.grouped({0: "a", 1: "b", 2: "a"}) == ["2 ranks  a", "rank 1  b"]
+
+
+def test_the_rate_is_global_and_needs_every_rank() -> None:
+    whole = record(TWO)
+    assert words.rate(whole) == pytest.approx(80 / 3.0)
+    whole["ranks"][1]["passes"] = {}
+    assert words.rate(whole) is None
+    assert words.loss(whole) is None
+    assert words.rate({"ranks": []}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (19.34, "19.3"),
+        (3.4, "3.40"),
+        (1234.5, "1,234"),
+        (0.0312, "0.031"),
+        (2e-7, "2e-07"),
+        (0.0, "0"),
+        (-6.5, "-6.50"),
+    ],
+)
+def test_three_digits_that_matter(value: float, told: str) -> None:
+    assert words.significant(value) == told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.4, "0:00"), (65, "1:05"), (7384, "2:03:04")])
+def test_durations(seconds: float, told: str) -> None:
+    assert words.duration(seconds) == told
+
+
+def test_passes_that_have_nothing_to_measure_do_not_count() -> None:
+    assert passes_run(ONE) == ["native", "staged", "io_only"]
+    assert passes_run(TWO.on(data="synthetic")) == ["native", "staged", "compute_only", "comm_only"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_first_estimate_comes_from_how_far_the_first_process_is() -> None:
+    clock = Clock()
+    estimate = Estimate(clock)
+    estimate.begin(4, 0)
+    assert estimate.left is None
+    estimate.started(ONE)
+    clock.now = 10.0
+    estimate.message({"type": "progress", "name": "staged", "phase": "measure", "step": 5, "of": 5})
+    assert estimate.left == pytest.approx(5.0 + 3 * 15.0)  # two of three passes in 10 s
+
+
+def test_later_estimates_come_from_finished_processes() -> None:
+    clock = Clock()
+    estimate = Estimate(clock)
+    estimate.begin(5, 1)
+    for case, seconds in ((ONE, 10.0), (TWO, 30.0)):
+        estimate.started(case)
+        clock.now += seconds
+        estimate.finished(case)
+    assert estimate.left == pytest.approx(2 * 20.0)
+    estimate.started(ONE)
+    clock.now += 4.0
+    assert estimate.left == pytest.approx(6.0 + 20.0)
+    assert (estimate.done, estimate.elapsed) == (3, 44.0)

@@ -1,0 +1,134 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from suite.errors import RequestError
+from suite.plan import load, resolve
+
+Write = Callable[[str], Path]
+CORES = len(os.sched_getaffinity(0))
+
+GOOD = """\
+name = "x"
+[defaults]
+threads = 1
+[sampling]
+steps = 50
+[[cases]]
+adapter = "alpha"
+strategy = "single"
+workload = "mnist_small"
+batch = 8
+"""
+
+
+def refused(toys: SimpleNamespace, path: Path) -> str:
+    with pytest.raises(RequestError) as error:
+        resolve(load(path), toys.adapters, toys.launchers, toys.workloads)
+    assert error.value.exit_code == 2
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "value", "remedy"),
+    [
+        ('"alpha"', '"alhpa"', 7, "unknown adapter 'alhpa'", "did you mean 'alpha'? known: alpha, beta"),
+        ('"alpha"', '["alpha",\n "gamma"]', 8, "unknown adapter 'gamma'", "known: alpha, beta"),
+        ('"single"', '"singel"', 8, "unknown strategy 'singel'", "did you mean 'single'? known: ddp, single"),
+        ('"single"', '"ring"', 8, "unknown strategy 'ring'", "beta has it, this block's adapters have ddp, single"),
+        ('"mnist_small"', '"mnist_smal"', 9, "unknown workload 'mnist_smal'", "did you mean 'mnist_small'?"),
+        ("batch = 8", 'launcher = "lokal"', 10, "unknown launcher 'lokal'", "did you mean 'local'? known: auto, local"),
+        ("batch = 8", 'precision = "float23"', 10, "unknown precision 'float23'", "did you mean 'float32'?"),
+        ("batch = 8", 'tuning = "tund"', 10, "unknown tuning 'tund'", "did you mean 'tuned'?"),
+        ("batch = 8", "bacth = 8", 10, "unknown key 'bacth'", "did you mean 'batch'?"),
+        ("batch = 8", "batch = 0", 10, "batch = 0", "greater than or equal to 1"),
+        ("batch = 8", "batch = []", 10, "batch = []", "at least 1 item"),
+        ("batch = 8", "batch = [4, 2.5]", 10, "batch = 2.5", "valid integer"),
+        ("batch = 8", 'batch = "8"', 10, "batch = '8'", "valid integer"),
+        ("batch = 8", "ranks = 0", 10, "ranks = 0", "greater than or equal to 1"),
+        ("batch = 8", "lr = -0.1", 10, "lr = -0.1", "greater than 0"),
+        ("batch = 8", 'device = "gpu"', 10, "device = 'gpu'", "known: cpu, cuda"),
+        ("batch = 8", 'passes = ["natve"]', 10, "passes = 'natve'", "did you mean 'native'?"),
+        ("batch = 8", "nodes = 2", 10, "nodes = 2", "'local' knows only this machine; use nodes = 1"),
+        ("batch = 8", 'hosts = ["a", "b"]', 10, "2 hosts for nodes = 1", "one host per node"),
+        ("batch = 8", f"binding = 'cores'\nranks = {CORES + 1}", 10, f"wants {CORES + 1} cores", "lower ranks"),
+        ("batch = 8", "knobs.formt = 'auto'", 10, "unknown knob 'formt' for alpha", "did you mean 'format'?"),
+        ("batch = 8", "[cases.knobs]\nformat = 'first'", 11, "knob format", "is one of 'auto', 'last', not 'first'"),
+        ("batch = 8", "knobs.bucket = ['x', 1]", 10, "knob bucket", "wants int, not 'x'"),
+        ("batch = 8", 'data = "no/such/folder"', 10, "data = 'no/such/folder'", "no such file or folder"),
+        ("batch = 8", 'data = "digts"', 10, "data = 'digts'", "did you mean 'digits'?"),
+        ("threads = 1", "treads = 1", 3, "unknown key 'treads'", "did you mean 'threads'?"),
+        ("threads = 1", "threads = 0", 3, "threads = 0", "greater than or equal to 1"),
+        ("threads = 1", 'knobs.formt = "auto"', 3, "unknown knob 'formt'", "did you mean 'format'?"),
+        ("steps = 50", "stepz = 50", 5, "unknown key 'stepz'", "did you mean 'steps'?"),
+        ("steps = 50", "steps = 5", 4, "steps = 5 (full: 50)", "add quick = true"),
+        ('name = "x"', 'nmae = "x"', 1, "unknown key 'nmae'", "did you mean 'name'?"),
+        ('name = "x"', 'title = "x"', 1, "'name' is missing", ""),
+        ('name = "x"', 'name = "a/b"', 1, "name = 'a/b'", "should match pattern"),
+        ('adapter = "alpha"\n', "", 6, "names no adapter", "known: alpha, beta"),
+        ('strategy = "single"\n', "", 6, "names no strategy", "known: ddp, single"),
+        ("[[cases]]", "[[case]]", 6, "unknown key 'case'", "did you mean 'cases'?"),
+        ("[defaults]\nthreads = 1", "defaults = 3", 2, "defaults is a table", "write [defaults]"),
+    ],
+)
+def test_a_slip_is_told_with_line_value_and_remedy(
+    toys: SimpleNamespace, plan_file: Write, old: str, new: str, line: int, value: str, remedy: str
+) -> None:
+    assert old in GOOD
+    told = refused(toys, plan_file(GOOD.replace(old, new, 1)))
+    (problem,) = [each for each in told.splitlines() if value in each]
+    assert f"plan.toml:{line}: " in problem
+    assert remedy in problem
+
+
+def test_the_good_plan_is_good(toys: SimpleNamespace, plan_file: Write) -> None:
+    assert len(resolve(load(plan_file(GOOD)), toys.adapters, toys.launchers, toys.workloads)) == 1
+
+
+def test_all_problems_come_in_one_message_by_line(toys: SimpleNamespace, plan_file: Write) -> None:
+    text = GOOD.replace('"alpha"', '"alhpa"').replace("batch = 8", "batch = 0\nspeed = 3")
+    told = refused(toys, plan_file(text + GOOD[GOOD.index("[[cases]]") :].replace("mnist_small", "mnist")))
+    lines = [int(line.split(":")[1]) for line in told.splitlines()[1:]]
+    assert "the plan has 4 problems; nothing was started" in told
+    assert lines == [7, 10, 11, 15]
+
+
+def test_a_problem_in_the_defaults_is_told_once(toys: SimpleNamespace, plan_file: Write) -> None:
+    block = GOOD[GOOD.index("[[cases]]") :]
+    told = refused(toys, plan_file(GOOD.replace("threads = 1", "readers = 0") + block + block))
+    assert len(told.splitlines()) == 2
+
+
+def test_broken_toml_names_its_line(plan_file: Write) -> None:
+    with pytest.raises(RequestError, match=r"plan\.toml:2: not valid TOML"):
+        load(plan_file('name = "x"\nbatch = = 3\n'))
+
+
+def test_a_plan_that_is_not_there_suggests_the_ready_made_ones(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="did you mean 'quick'"):
+        load("quik")
+    with pytest.raises(RequestError, match="neither a file nor a ready-made plan"):
+        load(tmp_path)
+
+
+def test_a_broken_image_is_named(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
+    folder = tmp_path / "photos" / "cats"
+    folder.mkdir(parents=True)
+    (folder / "broken.jpg").write_bytes(b"not an image")
+    told = refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "photos"').replace("mnist_small", "alexnet")))
+    assert "plan.toml:10" in told
+    assert f"cannot read the image {folder / 'broken.jpg'}" in told
+
+
+def test_a_folder_without_classes_is_told(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    told = refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "photos"').replace("mnist_small", "alexnet")))
+    assert f"{tmp_path / 'photos'} has no class folders" in told
+
+
+def test_a_damaged_array_file_is_told(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
+    (tmp_path / "mine.npz").write_bytes(b"PK\x03\x04 but then nothing")
+    assert "'mine.npz' cannot be read" in refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "mine.npz"')))

@@ -1,0 +1,154 @@
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from suite.case import PASSES, Case, Sampling
+from suite.plan import Resolved, load, ready_made, resolve
+from suite.plan.model import Pass, SamplingBlock
+
+Write = Callable[[str], Path]
+HEAD = 'name = "x"\n'
+
+
+@pytest.fixture
+def cases(toys: SimpleNamespace, plan_file: Write) -> Callable[[str], list[Resolved]]:
+    def resolved(text: str) -> list[Resolved]:
+        return resolve(load(plan_file(HEAD + text)), toys.adapters, toys.launchers, toys.workloads)
+
+    return resolved
+
+
+Cases = Callable[[str], list[Resolved]]
+SINGLE = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\nworkload = "mnist_small"\n'
+
+
+def test_the_plan_model_names_the_same_things_as_a_case() -> None:
+    assert get_args(Pass) == PASSES
+    assert SamplingBlock().model_dump() == Sampling().__dict__
+
+
+def test_a_case_is_resolved_to_the_last_value(cases: Cases, toys: SimpleNamespace) -> None:
+    (found,) = cases(SINGLE + "batch = 32\nknobs.bucket = 5\n")
+    case = found.case
+    assert (found.outcome, found.reason) == (None, "")
+    assert case.lr == pytest.approx(0.01 * 32 / 64)  # mnist_small: 0.01 at 64
+    assert case.knobs == {"format": "auto", "bucket": 5}
+    assert case.graph_digest == toys.workloads["mnist_small"].graph().digest
+    assert case.placement.launcher == "local"
+    assert case.passes == PASSES
+    assert Case.from_dict(case.to_dict()) == case
+
+
+def test_lists_are_swept_in_the_order_written(cases: Cases) -> None:
+    found = cases(
+        '[[cases]]\nadapter = "alpha"\nstrategy = "ddp"\nworkload = ["alexnet", "mnist_small"]\nranks = [2, 1]\n'
+        'knobs.format = ["last", "auto"]\n'
+    )
+    told = [(r.case.workload, r.case.placement.ranks, r.case.knobs["format"]) for r in found]
+    assert told == [(w, n, f) for w in ("alexnet", "mnist_small") for n in (2, 1) for f in ("last", "auto")]
+
+
+def test_lr_scales_with_the_global_batch_unless_given(cases: Cases) -> None:
+    block = SINGLE.replace("single", "ddp") + "batch = 64\nranks = [1, 4]\n"
+    assert [r.case.lr for r in cases(block)] == pytest.approx([0.01, 0.04])
+    assert [r.case.lr for r in cases(block + "lr = 0.5\n")] == [0.5, 0.5]
+
+
+def test_defaults_fill_every_block_and_blocks_win(cases: Cases) -> None:
+    text = "[defaults]\nbatch = 4\nthreads = 2\nknobs = { bucket = 7, format = 'last' }\n" + SINGLE
+    (found,) = cases(text + "batch = 16\nknobs.bucket = 9\n")
+    assert (found.case.batch, found.case.placement.threads) == (16, 2)
+    assert found.case.knobs == {"bucket": 9, "format": "last"}
+
+
+def test_ids_depend_on_values_and_not_on_spelling(cases: Cases) -> None:
+    (plain,) = cases(SINGLE)
+    (spelt,) = cases(SINGLE + 'ranks = [1]\nlauncher = "local"\nknobs.format = "auto"\ndata = "synthetic"\n')
+    (other,) = cases(SINGLE + "seed = 2\n")
+    assert plain.case.id == spelt.case.id != other.case.id
+    assert len(plain.case.id) == 12
+
+
+def test_the_same_case_twice_is_kept_once_with_a_note(cases: Cases) -> None:
+    found = cases(SINGLE + SINGLE.replace("workload = ", "batch = [8, 4]\nworkload = "))
+    assert [r.case.batch for r in found] == [8, 4]
+    assert "plan.toml:6" in found[0].reason
+    assert "merged" in found[0].reason
+    assert found[1].reason == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "reason"),
+    [
+        ('["alpha"]\nstrategy = "single"\nranks = [1, 2]', 1, "trains on one rank, not on 2"),
+        ('["alpha", "beta"]\nstrategy = "ddp"', 1, "beta has no strategy 'ddp'; it has single, ring"),
+        ('"alpha"\nstrategy = "ddp"\nbatch = [8, 13]', 1, "alpha is superstitious"),
+        ('["alpha", "beta"]\nstrategy = "single"\nprecision = "bfloat16"', 1, "precision 'bfloat16'; it does float32"),
+        ('["alpha", "beta"]\nstrategy = "single"\ntuning = "tuned"', 1, "tuning 'tuned'; it does default"),
+        ('["alpha", "beta"]\nstrategy = "single"\ndevice = "cuda"', 1, "device 'cuda'; it does cpu"),
+        ('["alpha", "beta"]\nstrategy = "single"\nlauncher = "many"', 1, "is started by local, not by many"),
+    ],
+)
+def test_what_an_adapter_cannot_do_is_unsupported_beside_what_it_can(
+    cases: Cases, text: str, index: int, reason: str
+) -> None:
+    found = cases(f'[[cases]]\nworkload = "mnist_small"\nadapter = {text}\n')
+    assert [r.outcome for r in found] == [None if i != index else "unsupported" for i in range(2)]
+    assert reason in found[index].reason
+
+
+def test_layers_that_an_adapter_lacks_are_named(cases: Cases) -> None:
+    (found,) = cases('[[cases]]\nadapter = "beta"\nstrategy = "single"\nworkload = "alexnet"\n')
+    assert (found.outcome, found.reason) == ("unsupported", "beta has no layers of kind dropout, lrn")
+
+
+def test_a_knob_goes_to_the_adapters_that_have_it(cases: Cases) -> None:
+    found = cases(
+        '[[cases]]\nadapter = ["alpha", "beta"]\nstrategy = "single"\nworkload = "mnist_small"\n'
+        '[cases.knobs]\noverlap = ["none", "merged"]\n'
+    )
+    assert [(r.case.adapter, r.case.knobs.get("overlap")) for r in found] == [
+        ("alpha", None),
+        ("beta", "none"),
+        ("beta", "merged"),
+    ]
+
+
+def test_a_launcher_that_no_plugin_brings_makes_the_case_unavailable(toys: SimpleNamespace, plan_file: Write) -> None:
+    plan = load(plan_file(HEAD + '[[cases]]\nadapter = "beta"\nstrategy = "ring"\nworkload = "mnist_small"\n'))
+    (found,) = resolve(plan, toys.adapters, {"local": toys.launchers["local"]}, toys.workloads)
+    assert found.outcome == "unavailable"
+    assert "'many'" in found.reason
+
+
+def test_a_set_that_was_not_made_is_unavailable_with_the_remedy(cases: Cases) -> None:
+    (found,) = cases(SINGLE + 'data = "real"\n')
+    assert found.outcome == "unavailable"
+    assert "stagebench data make digits" in found.reason
+
+
+def test_data_become_absolute_paths_and_must_fit_the_network(cases: Cases, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", images=np.zeros((4, 28, 28), np.uint8), labels=np.arange(4))
+    text = SINGLE.replace('"mnist_small"', '["mnist_small", "alexnet"]') + 'data = "mine.npz"\n'
+    fits, misfit = cases(text)
+    assert fits.case.data == str(tmp_path / "mine.npz")
+    assert (fits.outcome, misfit.outcome) == (None, "unsupported")
+    assert misfit.reason == "mine.npz holds images of 1x28x28, alexnet wants 3x227x227"
+
+
+def test_labels_beyond_the_network_are_refused(cases: Cases, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", images=np.zeros((1, 28, 28), np.uint8), labels=np.array([10]))
+    (found,) = cases(SINGLE + 'data = "mine.npz"\n')
+    assert (found.outcome, found.reason) == ("unsupported", "mine.npz has labels up to 10, mnist_small has 10 classes")
+
+
+def test_every_ready_made_plan_is_valid_toml_of_the_right_shape() -> None:
+    plans = [load(name) for name in ready_made()]
+    assert "quick" in {plan.name for plan in plans}
+    for plan in plans:
+        assert plan.name == plan.file.stem
+        assert not plan.problems.found
