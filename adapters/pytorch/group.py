@@ -1,0 +1,97 @@
+"""The process group, and the staged exchange of gradients.
+
+Oldest Python: 3.6.
+"""
+
+import os
+from typing import List, Sequence
+
+import torch
+import torch.distributed as dist
+
+from suite.worker.trainer import Setup
+
+
+class Group:
+    """torch.distributed as one rank sees it."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Join by MASTER_ADDR and MASTER_PORT; ValueError when the launcher has not set them."""
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+        if missing:
+            raise ValueError(
+                "%s is not set, and 'ddp' meets there; a launcher sets it, by hand: MASTER_ADDR=127.0.0.1 "
+                "MASTER_PORT=29500" % missing[0]
+            )
+        backend = "nccl" if setup.device == "cuda" else "gloo"
+        dist.init_process_group(backend, init_method="env://", rank=setup.rank, world_size=setup.world)
+        self.rank, self.world, self.transport = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
+        # The loop's questions are about host numbers: they must not touch the device's queue.
+        self._host = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
+
+    def maximum(self, value: float) -> float:
+        """The largest value over all ranks."""
+        cell = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(cell, dist.ReduceOp.MAX, group=self._host)
+        return cell.item()
+
+    def close(self) -> None:
+        """Leave together: the first to go may host the store that the others still ask."""
+        dist.barrier(group=self._host)
+        dist.destroy_process_group()
+
+
+class Exchange:
+    """Averages gradients as DDP does - scaled, copied into flat buckets, all-reduced - but all at once.
+
+    Buckets follow DDP's order (last layers first) and size, so that `comm_only` measures
+    what the native step has to hide.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], world: int, bucket_bytes: int) -> None:
+        """The buckets are allocated when they are first needed: a native run has DDP's own."""
+        self._parameters, self._scale = list(reversed(parameters)), 1.0 / world
+        self._flats: List[torch.Tensor] = []
+        self._views: List[torch.Tensor] = []
+        self._local: List[torch.Tensor] = []
+        self._bucket_bytes = bucket_bytes
+
+    def average(self) -> None:
+        """Replace every `.grad` by the ranks' average; asked again, it averages the same gradients again."""
+        if not self._flats:
+            for bucket in buckets(self._parameters, self._bucket_bytes):
+                self._allocate(bucket)
+        if not self._local:
+            self._local = [parameter.grad for parameter in self._parameters]  # type: ignore[misc]
+        for view, gradient in zip(self._views, self._local):
+            torch.mul(gradient, self._scale, out=view)
+        for work in [dist.all_reduce(flat, async_op=True) for flat in self._flats]:
+            work.wait()
+        for parameter, view in zip(self._parameters, self._views):
+            parameter.grad = view
+
+    def forget(self) -> None:
+        """Drop the local gradients: the next `average` takes new ones."""
+        self._local = []
+
+    def _allocate(self, bucket: List[torch.Tensor]) -> None:
+        flat = torch.zeros(sum(x.numel() for x in bucket), dtype=bucket[0].dtype, device=bucket[0].device)
+        begin = 0
+        for parameter in bucket:
+            # With the parameter's own strides: a gradient in channels_last is copied straight.
+            self._views.append(flat.as_strided(parameter.size(), parameter.stride(), begin))
+            begin += parameter.numel()
+        self._flats.append(flat)
+
+
+def buckets(tensors: Sequence[torch.Tensor], limit: int) -> List[List[torch.Tensor]]:
+    """Neighbours joined until a bucket has reached `limit` bytes, DDP's rule."""
+    result: List[List[torch.Tensor]] = []
+    filled = limit
+    for tensor in tensors:
+        if filled >= limit:
+            result.append([])
+            filled = 0
+        result[-1].append(tensor)
+        filled += tensor.numel() * tensor.element_size()
+    return result

@@ -1,0 +1,60 @@
+"""Threads, device and versions.
+
+Oldest Python: 3.6.
+"""
+
+import os
+import re
+import shutil
+from typing import Dict
+
+import torch
+
+from suite.worker.trainer import Setup, Unsupported
+
+
+def prepare(setup: Setup, tuned: bool, compiled: bool) -> torch.device:
+    """Set threads and device; Unsupported says what this machine lacks."""
+    torch.set_num_threads(setup.threads)
+    if torch.get_num_interop_threads() != 1:
+        # One network runs, one operation after the other: more would only sit on cores. Can be set once.
+        torch.set_num_interop_threads(1)
+    if setup.device == "cuda":
+        return cuda(setup, tuned)
+    if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
+        raise Unsupported("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
+    return torch.device("cpu")
+
+
+def cuda(setup: Setup, tuned: bool) -> torch.device:
+    """This rank's own device."""
+    if not torch.cuda.is_available():
+        built = "for CUDA %s" % torch.version.cuda if torch.version.cuda else "without CUDA"
+        raise Unsupported("no CUDA device: PyTorch %s is built %s" % (torch.__version__, built))
+    if setup.local_rank >= torch.cuda.device_count():
+        raise Unsupported(
+            "local rank %d wants a device of its own; this host has %d"
+            % (setup.local_rank, torch.cuda.device_count())
+        )
+    torch.cuda.set_device(setup.local_rank)
+    # TF32 rounds products to 10 bits: it is not the float32 that the record names.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.benchmark = tuned
+    return torch.device("cuda", setup.local_rank)
+
+
+def versions(device: str) -> Dict[str, str]:
+    """Of torch and of the libraries that decide its speed."""
+    found = {"torch": torch.__version__}
+    patterns = {"onednn": r"MKL-DNN v([\d.]+)", "mkl": r"Math Kernel Library Version (\S+)", "openmp": r"OpenMP (\S+)"}
+    text = torch.__config__.show()
+    for name, pattern in patterns.items():
+        match = re.search(pattern, text)
+        if match:
+            found[name] = match.group(1)
+    if device == "cuda":
+        found.update(cuda=str(torch.version.cuda), cudnn=str(torch.backends.cudnn.version()))
+        found.update(nccl=".".join(map(str, torch.cuda.nccl.version())), gpu=torch.cuda.get_device_name())
+    else:
+        found["cpu_capability"] = torch.backends.cpu.get_cpu_capability()
+    return found

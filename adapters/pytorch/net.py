@@ -1,0 +1,125 @@
+"""A graph as one nn.Module: a flat program of native layers, run in order.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from adapters.pytorch.lower import Operation, lower, overwritable
+from workloads.graph import Graph
+
+# what to call, where its result goes, its first input, its other inputs (places in a list of values)
+Instruction = Tuple[Operation, int, int, Tuple[int, ...]]
+
+
+class Net(nn.Module):
+    """Runs a graph; `forward` gives the logits of every head, the network's answer last.
+
+    Everything that depends on the graph is decided here, once: a call of `forward` costs
+    a tuple and an index a layer beyond the layers themselves.
+    """
+
+    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], fast: bool) -> None:
+        """Lower every layer and set its weights (canonical names); KeyError names a missing one."""
+        super().__init__()
+        self.layers = nn.ModuleList()
+        self._states: List[Tuple[str, Any, str]] = []
+        readers = read_counts(graph)
+        mine = overwritable(graph, readers)
+        places = Places(graph)
+        self._program: List[Instruction] = []
+        for index, layer in enumerate(graph.layers):
+            operation = lower(layer, fast, exclusive=layer.inputs[0] in mine)
+            if isinstance(operation, nn.Module):
+                self._keep(operation, layer.name)
+            inputs, output = places.of(index)
+            self._program.append((operation, output, inputs[0], inputs[1:]))
+        self._size, self._heads = places.size, [places.now[head.layer] for head in graph.heads]
+        self._load(weights)
+
+    def forward(self, images: torch.Tensor) -> List[torch.Tensor]:
+        """Logits (samples, classes) of every head, for images (samples, channels, height, width)."""
+        values: List[Any] = [None] * self._size
+        values[0] = images
+        for operation, output, first, rest in self._program:
+            if rest:
+                values[output] = operation(values[first], *[values[place] for place in rest])
+            else:
+                values[output] = operation(values[first])
+        return [values[place] for place in self._heads]
+
+    def trainable(self) -> Iterator[Tuple[str, nn.Parameter]]:
+        """(canonical name, parameter), in the graph's order."""
+        return ((name, tensor) for name, tensor in self.tensors() if isinstance(tensor, nn.Parameter))
+
+    def tensors(self) -> Iterator[Tuple[str, torch.Tensor]]:
+        """(canonical name, tensor) of parameters and running statistics."""
+        return ((name, getattr(module, role)) for name, module, role in self._states)
+
+    def _keep(self, module: nn.Module, name: str) -> None:
+        self.layers.append(module)
+        for role in ("weight", "bias", "running_mean", "running_var"):
+            if getattr(module, role, None) is not None:
+                self._states.append((name + "." + role, module, role))
+
+    def _load(self, weights: Dict[str, np.ndarray]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.trainable():
+                parameter.copy_(torch.from_numpy(weights[name]))
+
+
+class Places:
+    """Gives every value a place in a short list; a place is used again once its last reader has run.
+
+    So an activation lives exactly as long as in a hand-written forward that overwrites `x`.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        """Walk the layers once with `of`, in order."""
+        self._graph = graph
+        self._last = {name: index for index, layer in enumerate(graph.layers) for name in layer.inputs}
+        self._last.update((head.layer, len(graph.layers)) for head in graph.heads)
+        self.now, self._free, self.size = {"input": 0}, [], 1  # type: Dict[str, int], List[int], int
+
+    def of(self, index: int) -> Tuple[Tuple[int, ...], int]:
+        """Places of a layer's inputs and of its output."""
+        layer = self._graph.layers[index]
+        inputs = tuple(self.now[name] for name in layer.inputs)
+        for name in set(layer.inputs):
+            if self._last[name] == index:
+                self._free.append(self.now.pop(name))
+        if not self._free:
+            self._free.append(self.size)
+            self.size += 1
+        output = self._free.pop()
+        if layer.name in self._last:
+            self.now[layer.name] = output
+        else:
+            self._free.append(output)  # nobody reads it
+        return inputs, output
+
+
+def read_counts(graph: Graph) -> Dict[str, int]:
+    """How often each value is read."""
+    counts: Dict[str, int] = {}
+    for layer in graph.layers:
+        for name in layer.inputs:
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def joint_loss(heads: List[torch.Tensor], shares: List[float], labels: torch.Tensor) -> torch.Tensor:
+    """Sum over heads of share x mean softmax cross-entropy; in float32 at least."""
+    total: Optional[torch.Tensor] = None
+    for logits, share in zip(heads, shares):
+        wide = logits.float() if logits.dtype == torch.bfloat16 else logits
+        loss = functional.cross_entropy(wide, labels)
+        loss = loss if share == 1.0 else loss * share
+        total = loss if total is None else total + loss
+    assert total is not None, "a graph has at least one head"
+    return total

@@ -1,0 +1,82 @@
+"""PyTorch as the controller sees it: what it can do and what its processes need."""
+
+from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.case import Case
+from suite.hooks import hookimpl
+
+LAUNCHERS = ("local", "mpiexec")
+
+STRATEGIES = (
+    Strategy("single", "One process, no exchange.", LAUNCHERS, distributed=False),
+    Strategy("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward.", LAUNCHERS),
+)
+
+DDP_KNOBS = {
+    "bucket_cap_mb": Knob(int, 25, "Size of DDP's gradient buckets in MiB, at least 1; also of the staged exchange's."),
+    "static_graph": Knob((True, False), False, "Tell DDP that every iteration uses the same parameters."),
+    "gradient_as_bucket_view": Knob(
+        ("auto", True, False), "auto", "Gradients live in DDP's buckets, one copy less; auto: when tuned."
+    ),
+    "forward_sync_buffers": Knob(
+        ("auto", True, False), "auto", "Send rank 0's running statistics before every forward; auto: unless tuned."
+    ),
+}
+
+KNOBS = {
+    "memory_format": Knob(
+        ("auto", "contiguous", "channels_last"),
+        "auto",
+        "Layout of images and convolution weights; auto: channels_last when tuned and the network is convolutional.",
+    ),
+    "compile": Knob(bool, False, "Run the network through torch.compile (on a CPU it needs a C++ compiler)."),
+    **DDP_KNOBS,
+}
+
+# glibc gives large blocks back to the kernel and faults them in again at every step:
+# keep them (FACTS: AlexNet +46 %). Values are bytes; ignored by other C libraries.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+
+
+class PyTorch(Adapter):
+    """PyTorch on CPUs and CUDA devices, alone or under DDP."""
+
+    name = "pytorch"
+    title = "PyTorch"
+    trainer = "adapters.pytorch.worker:PyTorchTrainer"
+    requires = ("torch",)
+    environment = "pytorch"
+    remedy = "tox run -e pytorch"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Whatever the machine; a missing device is the worker's to report."""
+        return Capabilities(
+            strategies=STRATEGIES,
+            devices=("cpu", "cuda"),
+            precisions=("float32", "bfloat16", "float64"),
+            knobs=dict(KNOBS),
+        )
+
+    def unsupported(self, case: Case) -> str | None:
+        """Knobs that would change nothing, or cannot be; DDP on one rank is allowed, it shows what DDP itself costs."""
+        if case.strategy != "ddp":
+            idle = [name for name, knob in DDP_KNOBS.items() if case.knobs.get(name, knob.default) != knob.default]
+            if idle:
+                return f"the knob {idle[0]!r} belongs to the strategy 'ddp' and changes nothing under {case.strategy!r}"
+        if case.knobs.get("bucket_cap_mb", 1) < 1:
+            return f"bucket_cap_mb is {case.knobs['bucket_cap_mb']}; a bucket holds at least 1 MiB"
+        return None
+
+    def environ(self, case: Case) -> dict[str, str]:
+        """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
+        return dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
+
+
+@hookimpl
+def stagebench_adapters() -> list[Adapter]:
+    """The PyTorch adapter."""
+    return [PyTorch()]

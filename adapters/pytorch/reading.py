@@ -1,0 +1,91 @@
+"""Reading with torch's DataLoader.
+
+The worker processes come from a fork server: this process already has threads (gloo's,
+OpenMP's, perhaps MPI's), and a plain fork of it can hang. The server has imported this
+module once, so that a worker starts in milliseconds instead of importing torch again.
+
+Oldest Python: 3.6.
+"""
+
+import multiprocessing
+from typing import Any, Iterator, List, Tuple, Union
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from suite.worker.sources import Source
+from suite.worker.threaded import batches_of_indices
+from suite.worker.trainer import Batch, Setup
+
+BATCHES_AHEAD = 2  # per worker; DataLoader's default, written down
+
+Read = Union[str, List[Tuple[np.ndarray, int]]]  # samples, or why they cannot be read
+
+
+class Samples(Dataset):
+    """A source as a data set; a batch is fetched in one call."""
+
+    def __init__(self, source: Source) -> None:
+        """The source travels to the workers."""
+        self._source = source
+
+    def __getitems__(self, indices: List[int]) -> Read:
+        """A batch's samples. An error travels as its text: DataLoader would bury it in a traceback."""
+        try:
+            return [self._source.sample(index) for index in indices]
+        except OSError as error:
+            return str(error)
+
+
+def collated(read: Read) -> Any:
+    """A batch of tensors, made in shared memory inside a worker."""
+    return read if isinstance(read, str) else default_collate(read)
+
+
+class IndexBatches:
+    """The endless batches of indices of this rank, as DataLoader wants them."""
+
+    def __init__(self, source: Source, setup: Setup) -> None:
+        """See `suite.worker.threaded.batches_of_indices`."""
+        self._source, self._setup = source, setup
+
+    def __iter__(self) -> Iterator[List[int]]:
+        """Epoch after epoch."""
+        return batches_of_indices(self._source, self._setup)
+
+
+class LoaderReader:
+    """`setup.readers` worker processes; with none, this process reads."""
+
+    def __init__(self, source: Source, setup: Setup) -> None:
+        """Begin to read at once."""
+        options: dict = {}
+        if setup.readers:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload([__name__])
+            options = {
+                "multiprocessing_context": context,
+                "prefetch_factor": BATCHES_AHEAD,
+                "persistent_workers": True,
+            }
+        loader = DataLoader(
+            Samples(source),
+            batch_sampler=IndexBatches(source, setup),
+            num_workers=setup.readers,  # each sets itself to one thread
+            collate_fn=collated,
+            pin_memory=setup.device == "cuda" and torch.cuda.is_available(),
+            **options,
+        )
+        self._batches = iter(loader)
+
+    def next_batch(self) -> Batch:
+        """The next batch as tensors; OSError names the file that cannot be read."""
+        read = next(self._batches)
+        if isinstance(read, str):
+            raise OSError(read)
+        return Batch(*read)
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._batches = iter(())
