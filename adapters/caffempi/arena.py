@@ -1,0 +1,62 @@
+"""All parameters, all gradients and all velocities, each kind in one flat buffer.
+
+Layers hold views. Neighbouring layers' gradients are neighbours in memory, so that
+fusing their messages needs no copy, and one update runs over as much as one likes.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import numpy as np
+import torch
+
+from workloads.graph import Graph, size
+
+ALIGNMENT = 16  # elements: 64 bytes in float32, a cache line and the widest vector
+
+Span = NamedTuple("Span", [("begin", int), ("end", int)])  # elements of the flat buffers
+
+
+class Arena:
+    """Flat buffers in forward order, and the views into them."""
+
+    def __init__(self, graph: Graph, channels_last: bool, dtype: Any) -> None:
+        """Zeros; four-dimensional tensors are laid out channels-last where asked."""
+        self._channels_last = channels_last
+        self._places: Dict[str, Tuple[int, Tuple[int, ...]]] = {}
+        self.spans: List[Span] = []  # a span a layer of the graph, empty for those without parameters
+        offset = 0
+        for layer in graph.layers:
+            begin = offset
+            for parameter in layer.parameters:
+                self._places[parameter.name] = offset, parameter.shape
+                offset += -(-size(parameter.shape) // ALIGNMENT) * ALIGNMENT
+            self.spans.append(Span(begin, offset))
+        self.parameters = torch.zeros(offset, dtype=dtype)
+        self.gradients = torch.zeros(offset, dtype=dtype)
+        self.velocities = torch.zeros(offset, dtype=dtype)
+
+    def view(self, flat: Any, name: str) -> Any:
+        """A parameter's place in one of the buffers, in its canonical shape."""
+        offset, shape = self._places[name]
+        piece = flat[offset : offset + size(shape)]
+        if self._channels_last and len(shape) == 4:
+            out, channels, height, width = shape
+            return piece.view(out, height, width, channels).permute(0, 3, 1, 2)
+        return piece.view(shape)
+
+    def load(self, weights: Dict[str, np.ndarray]) -> None:
+        """Copy canonical weights in and stop: the velocity is zero again; KeyError names a missing tensor."""
+        for name in self._places:
+            self.view(self.parameters, name).copy_(torch.from_numpy(np.ascontiguousarray(weights[name])))
+        self.velocities.zero_()
+
+    def export(self, flat: Any) -> Dict[str, np.ndarray]:
+        """Copies of all tensors of a buffer, canonical names and layouts."""
+        return {name: exported(self.view(flat, name)) for name in self._places}
+
+
+def exported(tensor: Any) -> np.ndarray:
+    """A NumPy copy in C order."""
+    return np.array(tensor.numpy(), order="C", copy=True)

@@ -1,0 +1,109 @@
+"""Convolutions: the general one, and 1x1 ones as matrix products where the layout allows it.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, Sequence
+
+import torch
+
+from adapters.caffempi.layers.base import Layer, Tensor
+from workloads.graph import Layer as Node
+from workloads.graph import size
+
+aten = torch.ops.aten
+
+
+class Convolution(Layer):
+    """Cross-correlation with zero padding on both sides."""
+
+    def __init__(self, node: Node) -> None:
+        """Spell the window for aten."""
+        super().__init__(node)
+        attrs = node.attrs
+        # stride, padding, dilation, transposed, output padding, groups
+        self._window = ([attrs["stride"]] * 2, [attrs["pad"]] * 2, [1, 1], False, [0, 0], attrs["groups"])
+        self.weight: Any = None
+        self.bias: Any = None
+
+    def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
+        """Weight (out, in / groups, kernel, kernel) and, perhaps, bias (out)."""
+        self.weight, self.weight_gradient = parameters["weight"], gradients["weight"]
+        self.bias, self.bias_gradient = parameters.get("bias"), gradients.get("bias")
+
+    def forward(self, xs: Sequence[Tensor]) -> Tensor:
+        """(samples, in, height, width) to (samples, out, ...)."""
+        self._x = xs[0]
+        y = torch.convolution(xs[0], self.weight, self.bias, *self._window)
+        self.output_shape = tuple(y.shape[1:])
+        return y
+
+    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
+        """Gradients of input, weight and bias in one call, as oneDNN shares work among them."""
+        has_bias = self.bias is not None
+        dx, dw, db = aten.convolution_backward.default(
+            dy,
+            self._x,
+            self.weight,
+            [self.bias.shape[0]] if has_bias else None,
+            *self._window,
+            [self.wants[0], True, has_bias],
+        )
+        self._x = None
+        self.weight_gradient.copy_(dw)
+        if has_bias:
+            self.bias_gradient.copy_(db)
+        return (dx,)
+
+    def macs(self) -> int:
+        """Every output is a product over its input channels and its window."""
+        return size(self.output_shape) * size(tuple(self.weight.shape[1:]))
+
+
+class PointConvolution(Convolution):
+    """A 1x1 convolution, stride 1, on channels-last data: a matrix product over pixels.
+
+    The same arithmetic as the general one; the weight's gradient is written straight
+    into the flat buffer instead of being copied there.
+    """
+
+    @staticmethod
+    def fits(node: Node) -> bool:
+        """Whether a convolution is of this form."""
+        attrs = node.attrs
+        return (attrs["kernel"], attrs["stride"], attrs["pad"], attrs["groups"]) == (1, 1, 0, 1)
+
+    def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
+        """Look at the weight as a matrix (out, in)."""
+        super().bind(parameters, gradients)
+        out, channels = self.weight.shape[:2]
+        self._matrix = self.weight.view(out, channels)
+        self._matrix_gradient = self.weight_gradient.view(out, channels)
+
+    def forward(self, xs: Sequence[Tensor]) -> Tensor:
+        """One product for all samples' pixels."""
+        samples, _, height, width = xs[0].shape
+        self._x = pixels(xs[0])
+        if self.bias is None:
+            y = torch.mm(self._x, self._matrix.t())
+        else:
+            y = torch.addmm(self.bias, self._x, self._matrix.t())
+        self.output_shape = (y.shape[1], height, width)
+        return y.view(samples, height, width, -1).permute(0, 3, 1, 2)
+
+    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
+        """Two products and a sum."""
+        samples, _, height, width = dy.shape
+        flat = pixels(dy)
+        torch.mm(flat.t(), self._x, out=self._matrix_gradient)
+        self._x = None
+        if self.bias is not None:
+            torch.sum(flat, 0, out=self.bias_gradient)
+        if not self.wants[0]:
+            return (None,)
+        return (torch.mm(flat, self._matrix).view(samples, height, width, -1).permute(0, 3, 1, 2),)
+
+
+def pixels(x: Tensor) -> Tensor:
+    """(samples, channels, height, width) as (pixels, channels); a view when x is channels-last."""
+    return x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])

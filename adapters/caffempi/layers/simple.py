@@ -1,0 +1,113 @@
+"""The kinds without a window and without parameters.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Sequence
+
+import torch
+
+from adapters.caffempi.layers.base import Layer, Tensor
+from workloads.graph import Layer as Node
+
+aten = torch.ops.aten
+
+
+class Rectifier(Layer):
+    """max(x, 0), in place where `adapters.caffempi.lower` finds that nobody else reads x."""
+
+    inplace = False
+
+    def forward(self, xs: Sequence[Tensor]) -> Tensor:
+        """Keep the result: its sign says where the gradient passes."""
+        self._y = torch.relu_(xs[0]) if self.inplace else torch.relu(xs[0])
+        return self._y
+
+    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
+        """Pass where the result is positive; the gradient at 0 is 0."""
+        y, self._y = self._y, None
+        if owned:
+            return (aten.threshold_backward.grad_input(dy, y, 0, grad_input=dy),)
+        return (aten.threshold_backward.default(dy, y, 0),)
+
+
+class Dropout(Layer):
+    """Inverted dropout with a mask of its own, drawn from the process's generator."""
+
+    def forward(self, xs: Sequence[Tensor]) -> Tensor:
+        """Zero with probability `rate`, else scale by 1 / (1 - rate)."""
+        kept = 1.0 - self.attrs["rate"]
+        self._mask = torch.empty_like(xs[0]).bernoulli_(kept)
+        if kept:
+            self._mask.div_(kept)
+        return xs[0] * self._mask
+
+    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
+        """The same mask."""
+        mask, self._mask = self._mask, None
+        return (torch.mul(mask, dy, out=mask),)
+
+
+class Identity(Layer):
+    """Dropout at rate 0."""
+
+    fresh, aliases = False, True
+
+    def forward(self, xs: Sequence[Tensor]) -> Tensor:
+        """The input itself."""
+        return xs[0]
+
+    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
+        """The gradient itself."""
+        return (dy,)
+
+
+class Flatten(Layer):
+    """(channels, height, width) to features in that order; a copy where memory is channels-last."""
+
+    fresh, aliases = False, True
+
+    def forward(self, xs: Sequence[Tensor]) -> Tensor:
+        """(samples, features)."""
+        self._shape = xs[0].shape
+        return xs[0].reshape(self._shape[0], -1)
+
+    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
+        """Back to the input's shape."""
+        return (dy.reshape(self._shape),)
+
+
+class Concat(Layer):
+    """Join along channels."""
+
+    fresh = False
+
+    def __init__(self, node: Node) -> None:
+        """Remember where each input's channels lie."""
+        super().__init__(node)
+        self._widths = [shape[0] for shape in node.input_shapes]
+
+    def forward(self, xs: Sequence[Tensor]) -> Tensor:
+        """One copy."""
+        return torch.cat(list(xs), 1)
+
+    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
+        """Views of the gradient, one an input."""
+        return dy.split(self._widths, 1)
+
+
+class Add(Layer):
+    """Sum element by element; every input receives the same gradient."""
+
+    fresh = False
+
+    def forward(self, xs: Sequence[Tensor]) -> Tensor:
+        """The sum of two inputs or more."""
+        total = torch.add(xs[0], xs[1]) if len(xs) > 1 else xs[0].clone()
+        for x in xs[2:]:
+            total.add_(x)
+        return total
+
+    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
+        """The gradient itself, to each."""
+        return (dy,) * len(self.wants)

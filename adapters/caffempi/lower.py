@@ -1,0 +1,108 @@
+"""From the layer graph to the net.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List, Tuple
+
+import torch
+
+from adapters.caffempi.arena import Arena
+from adapters.caffempi.layers.base import Layer
+from adapters.caffempi.layers.convolution import Convolution, PointConvolution
+from adapters.caffempi.layers.dense import Dense
+from adapters.caffempi.layers.loss import SoftmaxLoss
+from adapters.caffempi.layers.normalisation import BatchNormalisation, LocalResponse
+from adapters.caffempi.layers.pooling import AveragePooling, MaxPooling
+from adapters.caffempi.layers.simple import Add, Concat, Dropout, Flatten, Identity, Rectifier
+from adapters.caffempi.net import Net, Slot
+from suite.worker.trainer import Unsupported
+from workloads.graph import Graph
+from workloads.graph import Layer as Node
+
+KINDS = {
+    "conv": Convolution,
+    "dense": Dense,
+    "relu": Rectifier,
+    "max_pool": MaxPooling,
+    "avg_pool": AveragePooling,
+    "lrn": LocalResponse,
+    "batch_norm": BatchNormalisation,
+    "dropout": Dropout,
+    "concat": Concat,
+    "add": Add,
+    "flatten": Flatten,
+}
+
+
+def lower(graph: Graph, channels_last: bool, world: int, dtype: Any = torch.float32) -> Net:
+    """The net of a graph, with parameters all zero; Unsupported names a kind that has no layer here."""
+    arena = Arena(graph, channels_last, dtype)
+    layers = [layer_of(node, channels_last) for node in graph.layers]
+    blobs = {"input": 0}
+    blobs.update((node.name, index + 1) for index, node in enumerate(graph.layers))
+    inputs = [tuple(blobs[name] for name in node.inputs) for node in graph.layers]
+    heads = [blobs[head.layer] for head in graph.heads]
+    for node, layer in zip(graph.layers, layers):
+        bind(node, layer, arena)
+    choose_gradients(layers, inputs)
+    choose_inplace(layers, inputs, heads)
+    slots = [Slot(layer, read, last) for layer, read, last in zip(layers, inputs, last_reads(inputs))]
+    losses = [(blobs[head.layer], SoftmaxLoss(head.layer, head.weight, world)) for head in graph.heads]
+    return Net(slots, losses, arena)
+
+
+def layer_of(node: Node, channels_last: bool) -> Layer:
+    """A graph layer's implementation."""
+    if node.kind not in KINDS:
+        raise Unsupported("caffempi has no layer for %r of kind %r" % (node.name, node.kind))
+    if node.kind == "conv" and channels_last and PointConvolution.fits(node):
+        return PointConvolution(node)
+    if node.kind == "dropout" and node.attrs["rate"] == 0:
+        return Identity(node)
+    return KINDS[node.kind](node)  # type: ignore[abstract]
+
+
+def bind(node: Node, layer: Layer, arena: Arena) -> None:
+    """Hand a layer its views."""
+    names = {parameter.name.rpartition(".")[2]: parameter.name for parameter in node.parameters}
+    if names:
+        layer.bind(
+            {role: arena.view(arena.parameters, name) for role, name in names.items()},
+            {role: arena.view(arena.gradients, name) for role, name in names.items()},
+        )
+
+
+def choose_gradients(layers: List[Layer], inputs: List[Tuple[int, ...]]) -> None:
+    """An input's gradient is wanted where a parameter lies before it."""
+    needed = [False]
+    for layer, read in zip(layers, inputs):
+        layer.wants = tuple(needed[blob] for blob in read)
+        needed.append(any(layer.wants) or bool(layer.node.parameters))
+
+
+def choose_inplace(layers: List[Layer], inputs: List[Tuple[int, ...]], heads: List[int]) -> None:
+    """A rectifier overwrites its input where it is the only reader, through views as well.
+
+    That is safe because no layer here needs its own output in backward, but for the
+    rectifier, whose output another rectifier does not change.
+    """
+    readers: Dict[int, int] = {0: 2}  # the input belongs to the caller
+    for read in inputs + [(head,) for head in heads]:
+        for blob in read:
+            readers[blob] = readers.get(blob, 0) + 1
+    alone = [False]
+    for index, (layer, read) in enumerate(zip(layers, inputs)):
+        if isinstance(layer, Rectifier):
+            layer.inplace = alone[read[0]]
+        own_memory = not layer.aliases or alone[read[0]]
+        alone.append(own_memory and readers.get(index + 1, 0) == 1)
+
+
+def last_reads(inputs: List[Tuple[int, ...]]) -> List[Tuple[int, ...]]:
+    """For each layer the blobs that no later layer reads."""
+    last: Dict[int, int] = {}
+    for index, read in enumerate(inputs):
+        for blob in read:
+            last[blob] = index
+    return [tuple(sorted(b for b in set(read) if last[b] == index)) for index, read in enumerate(inputs)]

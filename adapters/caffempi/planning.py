@@ -1,0 +1,58 @@
+"""Measure what the merge rule needs on the real communicator, and agree on one plan.
+
+Oldest Python: 3.6.
+"""
+
+import time
+from typing import Any, Callable, List, NamedTuple, Optional
+
+import numpy as np
+
+from adapters.caffempi.arena import Span
+from adapters.caffempi.exchange import Exchange, Group
+from adapters.caffempi.merge import Cost, fitted, group_of, merged
+
+SMALL, LARGE = 1024, 1048576  # elements of the two test messages: 4 kB and 4 MB
+REPEATS = 5
+
+Plan = NamedTuple("Plan", [("groups", List[Group]), ("cost", Optional[Cost])])
+
+
+def plan_for(overlap: str, spans: List[Span], comm: Any, transfer: Any, ready_s: Callable[[], List[float]]) -> Plan:
+    """The groups of a way of overlapping, in the order of backward.
+
+    `ready_s` measures when each layer's backward ends; it is asked only where needed.
+    Rank 0 decides for all, as the measured times differ from rank to rank.
+    """
+    layers = [index for index in range(len(spans) - 1, -1, -1) if spans[index].begin < spans[index].end]
+    cost = None
+    if overlap == "none":
+        indices = [layers]
+    elif overlap == "layerwise":
+        indices = [[index] for index in layers]
+    else:
+        cost = measured_cost(comm, transfer)
+        times = ready_s()
+        sizes = [4 * (spans[index].end - spans[index].begin) for index in layers]
+        grouped = merged([times[index] for index in layers], sizes, cost)
+        indices, cost = comm.bcast(([[layers[member] for member in group] for group in grouped], cost))
+    return Plan([group_of(group, spans) for group in indices], cost)
+
+
+def measured_cost(comm: Any, transfer: Any) -> Cost:
+    """Start-up and seconds per byte of a non-blocking exchange here and now."""
+    return fitted(4 * SMALL, seconds(comm, transfer, SMALL), 4 * LARGE, seconds(comm, transfer, LARGE))
+
+
+def seconds(comm: Any, transfer: Any, elements: int) -> float:
+    """The fastest of some exchanges of so many numbers, posted and waited for as in training."""
+    # A second, empty group: the last one would be exchanged by the blocking way.
+    groups = [Group(0, [0], Span(0, elements)), Group(1, [1], Span(elements, elements))]
+    exchange = Exchange(comm, np.zeros(elements, dtype=np.float32), groups, transfer)
+    found = []
+    for _ in range(REPEATS):
+        comm.Barrier()
+        begin = time.perf_counter()
+        exchange.whole()
+        found.append(time.perf_counter() - begin)
+    return min(found)

@@ -1,0 +1,58 @@
+"""The Caffe-MPI-style trainer, as the controller sees it."""
+
+from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.case import Case
+from suite.hooks import hookimpl
+
+# glibc gives large blocks back to the kernel and faults them in again in every iteration.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
+
+KNOBS = {
+    "overlap": Knob(
+        ("auto", "none", "layerwise", "merged"),
+        "auto",
+        "when gradients leave: after backward, as each layer's backward ends, or so in groups chosen from measured "
+        "start-up and bandwidth (auto: merged when tuned, else layerwise)",
+    ),
+    "aggregation": Knob(
+        ("allreduce", "parameter_server"),
+        "allreduce",
+        "all-reduce, or push to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync with "
+        "update_on_kvstore=False)",
+    ),
+    "memory_format": Knob(
+        ("auto", "contiguous", "channels_last"), "auto", "layout of images (auto: channels_last when tuned)"
+    ),
+}
+
+
+class CaffeMPI(Adapter):
+    """Caffe-MPI's design: a net of layers with explicit backward, Caffe's solver, gradients over MPI."""
+
+    name = "caffempi"
+    title = "Caffe-MPI style"
+    trainer = "adapters.caffempi.worker:CaffeMPITrainer"
+    requires = ("torch", "mpi4py")
+    environment = "caffempi"
+    remedy = "tox run -e caffempi"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """One rank alone, or data-parallel ranks under mpiexec, on CPUs in float32."""
+        return Capabilities(
+            strategies=(
+                Strategy("single", "one rank without MPI", ("local", "mpiexec"), distributed=False),
+                Strategy("data_parallel", "every rank a replica, gradients summed by MPI", ("mpiexec",)),
+            ),
+            knobs=KNOBS,
+        )
+
+    def environ(self, case: Case) -> dict[str, str]:
+        """Tuned runs keep the memory they were given."""
+        return dict(KEEP_MEMORY) if case.tuning == "tuned" else {}
+
+
+@hookimpl
+def stagebench_adapters() -> list[Adapter]:
+    """This adapter."""
+    return [CaffeMPI()]

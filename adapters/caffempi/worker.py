@@ -1,0 +1,207 @@
+"""Trains a workload the way Caffe-MPI does: a net of layers, Caffe's solver, gradients over MPI.
+
+Oldest Python: 3.6.
+"""
+
+import platform
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import torch
+
+from adapters.caffempi.arena import Span, exported
+from adapters.caffempi.exchange import Exchange
+from adapters.caffempi.lower import lower
+from adapters.caffempi.planning import plan_for
+from adapters.caffempi.solver import Solver
+from adapters.caffempi.timing import LayerClock
+from suite.worker.feed import synthetic
+from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from workloads.graph import Graph
+
+TRIALS = 3  # iterations that tell the merge rule when each layer's gradient is ready
+LARGEST = 2.0**30  # by how much repeated sums may grow before they are divided again
+
+
+class CaffeMPITrainer(Trainer):
+    """One rank. The gradient that a net computes is divided by the number of ranks already: sums are averages."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Resolve what the knobs leave open."""
+        super().__init__(setup)
+        tuned = setup.tuning == "tuned"
+        overlap, layout = setup.knobs.get("overlap", "auto"), setup.knobs.get("memory_format", "auto")
+        self._overlap = ("merged" if tuned else "layerwise") if overlap == "auto" else overlap
+        self._layout = ("channels_last" if tuned else "contiguous") if layout == "auto" else layout
+        self._aggregation = setup.knobs.get("aggregation", "allreduce")
+        self._ranks: Any = None
+        self._exchange: Optional[Exchange] = None
+        self._reader: Any = None
+
+    # --- life ---------------------------------------------------------------
+
+    def start(self) -> Joined:
+        """Set threads and, unless alone, join the MPI group."""
+        torch.set_num_threads(self.setup.threads)
+        torch.manual_seed(self.setup.seed * 1000003 + self.setup.rank)
+        versions = {"torch": torch.__version__, "python": platform.python_version(), "numpy": np.__version__}
+        if self.setup.strategy == "single":
+            return Joined(self.setup.rank, self.setup.world, "none", versions)
+        import mpi4py  # here: a single rank starts faster without MPI
+
+        from adapters.caffempi.ranks import Ranks
+
+        self._ranks = Ranks(self._aggregation)
+        versions["mpi4py"] = mpi4py.__version__
+        versions["mpi"] = self._ranks.library()
+        return Joined(self._ranks.rank, self._ranks.size, "mpi: " + self._ranks.library(), versions)
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """The net, its solver and the plan of its exchange."""
+        self._net = lower(graph, self._layout == "channels_last", self.setup.world)
+        self._solver = Solver(self._net.arena, self.setup.optimiser)
+        self._clock = LayerClock(self._net)
+        self._graph, self._sums = graph, 0
+        self._all = Span(0, len(self._net.arena.gradients))
+        self._plan: Any = None
+        if self.setup.world > 1:
+            arena, ranks = self._net.arena, self._ranks
+            arena.load(weights)  # a trial on zeros would time denormal or empty arithmetic
+            self._plan = plan_for(self._overlap, arena.spans, ranks.comm, ranks.transfer, self._trial)
+            self._exchange = Exchange(ranks.comm, arena.gradients.numpy(), self._plan.groups, ranks.transfer)
+        self._net.arena.load(weights)
+
+    def _trial(self) -> List[float]:
+        """When each layer's gradient is ready, measured; the net is as before, but for its gradients."""
+        clock = LayerClock(self._net)
+        self._run_aside(self.setup.batch, TRIALS, clock)
+        return clock.ready_s()
+
+    def _run_aside(self, samples: int, times: int, clock: LayerClock) -> None:
+        """Run forward and backward on generated data, and restore what they moved."""
+        kept = {name: buffer.clone() for name, buffer in self._net.buffers().items()}
+        batch = self.to_device(synthetic(self._graph, samples, self.setup.seed))
+        for _ in range(times):
+            self._net.forward(batch.images, batch.labels)
+            clock.begin()
+            self._net.backward(clock.backward)
+        for name, buffer in self._net.buffers().items():
+            buffer.copy_(kept[name])
+
+    def synchronize(self) -> None:
+        """Operators on a CPU have finished when they return."""
+
+    def close(self) -> None:
+        """Stop reading and leave MPI."""
+        if self._reader is not None:
+            self._reader.close()
+        if self._ranks is not None:
+            self._ranks.leave()
+
+    # --- data ---------------------------------------------------------------
+
+    def to_device(self, batch: Any) -> Batch:
+        """NumPy to tensors, in the net's memory format."""
+        images = torch.from_numpy(batch.images)
+        if self._layout == "channels_last":
+            images = images.contiguous(memory_format=torch.channels_last)
+        return Batch(images, torch.from_numpy(batch.labels))
+
+    # --- the staged iteration -----------------------------------------------
+
+    def forward(self, batch: Any) -> None:
+        """Layer by layer, timed."""
+        self._clock.begin()
+        self._net.forward(batch.images, batch.labels, self._clock.forward)
+
+    def backward(self) -> None:
+        """Layer by layer, timed, without any exchange."""
+        self._clock.begin()
+        self._net.backward(self._clock.backward)
+        self._sums = 0
+
+    def communicate(self) -> None:
+        """The plan's messages one after the other, timed."""
+        if self._exchange is None:
+            return
+        # Without a new backward (pass `comm_only`) every sum is larger by the number of ranks.
+        if self.setup.world ** float(self._sums) > LARGEST:
+            self._average()
+        self._exchange.whole(self._clock.communication)
+        self._sums += 1
+
+    def update(self) -> None:
+        """Caffe's rule over all parameters."""
+        self._average()
+        self._solver.update(self._all)
+
+    def _average(self) -> None:
+        """Divide away what sums after the first one added."""
+        if self._sums > 1:
+            self._net.arena.gradients.mul_(float(self.setup.world) ** (1 - self._sums))
+            self._sums = 1
+
+    # --- the native iteration -----------------------------------------------
+
+    def step(self, batch: Any) -> None:
+        """Wait-free back-propagation: groups leave as they are complete and are applied as they arrive."""
+        if self._exchange is None:
+            self.step_alone(batch)
+            return
+        self._net.forward(batch.images, batch.labels)
+        self._net.backward(self._exchange.lap)
+        for span in self._exchange.finish():
+            self._solver.update(span)
+
+    def step_alone(self, batch: Any) -> None:
+        """The same without MPI."""
+        self._net.forward(batch.images, batch.labels)
+        self._net.backward()
+        self._solver.update(self._all)
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        """This rank's loss."""
+        return self._net.loss()
+
+    def logits(self) -> np.ndarray:
+        """The last head's."""
+        return exported(self._net.losses[-1][1].logits)
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Averaged after `communicate`; before it, this rank's share of the average."""
+        self._average()
+        return self._net.arena.export(self._net.arena.gradients)
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """Parameters and running statistics."""
+        found = self._net.arena.export(self._net.arena.parameters)
+        found.update((name, exported(buffer)) for name, buffer in self._net.buffers().items())
+        return found
+
+    def macs(self) -> int:
+        """Counted on the layers after a forward pass."""
+        if not self._net.losses or self._net.losses[0][1].logits is None:
+            self._run_aside(2, 1, LayerClock(self._net))
+        return self._net.macs()
+
+    # --- what the measuring loop needs ----------------------------------------
+
+    def maximum(self, value: float) -> float:
+        """Over all ranks."""
+        return value if self._ranks is None else self._ranks.maximum(value)
+
+    def layer_times(self) -> List[Dict[str, Any]]:
+        """Caffe's table; the losses have a row of their own."""
+        return self._clock.rows()
+
+    def notes(self) -> Dict[str, Any]:
+        """What was chosen, and from which measurements."""
+        found: Dict[str, Any] = {"memory_format": self._layout}
+        if self._plan is not None:
+            found.update(overlap=self._overlap, aggregation=self._aggregation)
+            found["groups"] = [[self._graph.layers[i].name for i in group.layers] for group in self._plan.groups]
+            if self._plan.cost is not None:
+                found.update(self._plan.cost._asdict())
+        return found
