@@ -5,6 +5,7 @@ chart is drawn, so that charts follow the light or dark scheme. Row names are an
 above the bars: beside them they would leave no room on a phone.
 """
 
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def speeds(panel: Panel, adapters: list[str]) -> Figure:
         "error_x": {**whiskers(rates), "color": "--ink", "width": 4},
         "hovertemplate": "%{customdata}<extra></extra>",
         "customdata": [
-            f"{name}<br>{number(rate.value)} samples/s ({number(rate.low)} … {number(rate.high)})"
+            f"{escape(name)}<br>{number(rate.value)} samples/s ({number(rate.low)} … {number(rate.high)})"
             for name, rate in zip(panel.names, rates, strict=True)
         ],
     }
@@ -51,7 +52,7 @@ def stages(panel: Panel) -> Figure | None:
     rows = [(row, name) for row, name in zip(panel.rows, panel.names, strict=True) if row.budget]
     if not rows:
         return None
-    shown = Panel(panel.title, [row for row, _ in rows], [name for _, name in rows])
+    shown = Panel(panel.title, [row for row, _ in rows], [name for _, name in rows], panel.common)
     budgets = [row.budget for row in shown.rows if row.budget]
     traces = []
     for stage in STAGES:
@@ -82,8 +83,8 @@ def step_times(panel: Panel) -> Figure:
         far = outliers(values)
         dots_x += [round(float(value), 4) for value in values[far]]
         dots_y += [place] * int(far.sum())
-        boxes.append([float(value) for value in (values[~far].min(), *np.percentile(values, [25, 50, 75]))])
-        boxes[-1].append(float(values[~far].max()))
+        near = values[~far]
+        boxes.append([float(near.min()), *quantiles(values, (25, 50, 75)), float(near.max())])
     low, first, middle, third, high = (list(column) for column in zip(*boxes, strict=True))
     box: Figure = {
         "type": "box",
@@ -109,6 +110,11 @@ def step_times(panel: Panel) -> Figure:
     }
     medians = [f"median {number(value)} ms" for value in middle]
     return _rows_figure(panel, [box, dots], "ms per step, slowest rank", medians)
+
+
+def quantiles(values: Values, percentages: tuple[int, ...]) -> list[float]:
+    """Percentiles as plain numbers."""
+    return [float(value) for value in np.percentile(values, percentages)]
 
 
 def whiskers(rates: list[Interval]) -> Figure:
@@ -138,27 +144,42 @@ def _places(panel: Panel) -> list[int]:
 
 def _rows_figure(panel: Panel, traces: list[Figure], unit: str, values: list[str]) -> Figure:
     """One row a case: its name above at the left, its number above at the right."""
-    frame = layout(len(panel.rows) * ROW_HEIGHT + 70)
+    frame = layout(len(panel.rows) * ROW_HEIGHT + 58)
     frame["xaxis"] |= axis(unit) | {"rangemode": "tozero"}
     frame["yaxis"] = {"visible": False, "range": [-len(panel.rows) + 0.6, 0.75], "fixedrange": True}
     frame["annotations"] = [
-        {"xref": "paper", "x": x, "xanchor": anchor, "yref": "y", "y": place + 0.42, "text": text, "showarrow": False}
+        {
+            "xref": "paper",
+            "x": x,
+            "xanchor": anchor,
+            "yref": "y",
+            "y": place + 0.42,
+            "text": text,
+            "showarrow": False,
+            "bgcolor": "--page",
+            "borderpad": 0,
+        }
         for place, name, value in zip(_places(panel), panel.names, values, strict=True)
-        for x, anchor, text in ((0, "left", name), (1, "right", f"<b>{value}</b>"))
+        for x, anchor, text in ((0, "left", escape(name)), (1, "right", f"<b>{value}</b>"))
     ]
     return {"data": traces, "layout": frame}
 
 
 def axis(title: str) -> Figure:
     """A titled axis that does not zoom."""
-    return {"title": {"text": title}, "gridcolor": "--line", "zerolinecolor": "--muted", "fixedrange": True}
+    return {
+        "title": {"text": title, "standoff": 6},
+        "gridcolor": "--line",
+        "zerolinecolor": "--muted",
+        "fixedrange": True,
+    }
 
 
 def layout(height: int) -> Figure:
     """What all charts share."""
     return {
         "height": height,
-        "margin": {"l": 8, "r": 12, "t": 12, "b": 46},
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 42},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": "--ink"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",

@@ -17,17 +17,24 @@ def names(cases: Sequence[Case]) -> list[str]:
     ]
 
 
+def common(cases: Sequence[Case]) -> str:
+    """What all the cases share, besides network and data, which a heading names."""
+    columns = [dict(_properties(case)) for case in cases]
+    keys = ("ranks", "batch", "tuning", "precision", "device", "threads")
+    return " · ".join(columns[0][key] for key in keys if len({column[key] for column in columns}) == 1)
+
+
 def _properties(case: Case) -> Iterable[tuple[str, str]]:
     place = case.placement
     yield "workload", case.workload
     yield "ranks", f"{place.ranks} rank{'s' if place.ranks > 1 else ''}"
     yield "nodes", f"{place.nodes} node{'s' if place.nodes > 1 else ''}"
-    yield "batch", f"batch {case.batch}"
+    yield "batch", f"batch {case.batch} per rank"
     yield "data", case.data_name
     yield "tuning", case.tuning
     yield "precision", case.precision
     yield "device", place.device
-    yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''}"
+    yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per rank"
     yield "readers", f"{case.readers} reader{'s' if case.readers != 1 else ''}"
     yield "seed", f"seed {case.seed}"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reports.names import names
+from reports.names import common, names
 from suite.measured import DISQUALIFYING
 from suite.summary import Row
 
@@ -15,6 +15,7 @@ class Panel:
     title: str
     rows: list[Row]
     names: list[str]
+    common: str  # what the rows share: "batch 8 per rank · tuned · float32 · ..."
     warning: str = ""
 
 
@@ -45,7 +46,8 @@ def for_charts(rows: Iterable[Row]) -> list[Panel]:
 
 def _panel(title: str, rows: list[Row], warning: str = "") -> Panel:
     ordered = sorted(rows, key=_order)
-    return Panel(title, ordered, names([row.case for row in ordered]), warning)
+    cases = [row.case for row in ordered]
+    return Panel(title, ordered, names(cases), common(cases), warning)
 
 
 def _order(row: Row) -> tuple[int, int, str, float]:

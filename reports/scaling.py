@@ -1,6 +1,7 @@
 """The scaling chart: samples/s from one rank to N, beside the ideal line."""
 
 from dataclasses import replace
+from html import escape
 
 from reports.charts import Figure, axis, colour, layout, whiskers
 from reports.names import names
@@ -21,7 +22,7 @@ def scaling(panel: Panel) -> Figure | None:
             series.setdefault(f"{baseline.id} {row.case.strategy}", [baseline]).append(row)
     if not series:
         return None
-    titles = names([_without_place(rows[-1].case) for rows in series.values()])
+    titles = [escape(name) for name in names([_without_place(rows[-1].case) for rows in series.values()])]
     traces = [
         trace
         for index, (rows, title) in enumerate(zip(series.values(), titles, strict=True))

@@ -54,6 +54,11 @@ class Row:
         return self.estimate is not None and not any(mark in DISQUALIFYING for mark in self.marks)
 
     @property
+    def several_ranks(self) -> bool:
+        """Whether scaling is a question."""
+        return self.case.placement.ranks > 1
+
+    @property
     def measured(self) -> list[Process]:
         """The processes with a speed."""
         return [process for process in self.processes if process.rate]
