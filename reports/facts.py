@@ -5,12 +5,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from reports.names import names
+from reports.names import differences, names
 from reports.text import number
 from suite.comparison import Against, group
 from suite.errors import StoreError
+from suite.rows import Row
 from suite.store import RunFolder
-from suite.summary import Row
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,23 @@ def findings(rows: list[Row]) -> list[str]:
     for row in rows:
         if row.against:
             groups.setdefault(group(row.case), []).append(row)
-    titles = names([members[0].case.on(adapter="", strategy="", knobs={}) for members in groups.values()])
+    firsts = [members[0].case for members in groups.values()]
+    titles = [
+        " · ".join(dict.fromkeys([case.workload, *differing]))
+        for case, differing in zip(firsts, differences(firsts), strict=True)
+    ]
     return [_finding(title, members) for title, members in zip(titles, groups.values(), strict=True)]
 
 
 def _finding(title: str, members: list[Row]) -> str:
     called = dict(zip([row.id for row in members], names([row.case for row in members]), strict=True))
-    best = next(row for row in members if row.against and row.against.verdict == "fastest")
-    where = title.removeprefix("/").removeprefix(" · ") or best.case.workload
+    best = next(row for row in members if row.against and row.against.verdict == "leads")
     others = sorted(
         (row for row in members if row is not best), key=lambda row: -row.estimate.value if row.estimate else 0.0
     )
     speed = number(best.rate.value if best.rate else None)
     compared = "; ".join(_compared(called[row.id], row.against) for row in others)
-    return f"{where}: {called[best.id]} leads with {speed} samples/s; {compared}."
+    return f"{title}: {called[best.id]} leads with {speed} samples/s; {compared}."
 
 
 def _compared(name: str, against: Against | None) -> str:

@@ -7,14 +7,17 @@ from suite.case import Case
 
 def names(cases: Sequence[Case]) -> list[str]:
     """A name for each case: adapter/strategy, then every property in which the cases differ."""
+    return [
+        " · ".join([f"{case.adapter}/{case.strategy}", *differing, *_own_knobs(case, cases)])
+        for case, differing in zip(cases, differences(cases), strict=True)
+    ]
+
+
+def differences(cases: Sequence[Case]) -> list[list[str]]:
+    """For each case, the properties in which the cases differ; adapters and their knobs aside."""
     columns = [dict(_properties(case)) for case in cases]
     varying = [key for key in columns[0] if len({column[key] for column in columns}) > 1] if columns else []
-    return [
-        " · ".join(
-            [f"{case.adapter}/{case.strategy}", *(column[key] for key in varying), *_own_knobs(case, cases)],
-        )
-        for case, column in zip(cases, columns, strict=True)
-    ]
+    return [[column[key] for key in varying] for column in columns]
 
 
 def common(cases: Sequence[Case]) -> str:

@@ -9,17 +9,19 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from reports import charts, facts
+from reports.figure import Figure, colour
 from reports.panels import Panel, by_network, for_charts
 from reports.scaling import scaling
 from reports.text import FILTERS
 from suite import __version__
 from suite.errors import StoreError
 from suite.measured import DISQUALIFYING, NOTED
+from suite.rows import Row
 from suite.stats import outliers
 from suite.store import RunFolder, write_whole
-from suite.summary import Row, summarise
+from suite.summary import summarise
 
-Chart = tuple[Panel, charts.Figure]
+Chart = tuple[Panel, Figure]
 
 
 def write(folder: RunFolder, directory: Path) -> Path:
@@ -51,7 +53,7 @@ def render(folder: RunFolder, rows: list[Row]) -> str:
     )
 
 
-def figure_json(figure: charts.Figure) -> str:
+def figure_json(figure: Figure) -> str:
     """JSON that may stand inside a script element."""
     return json.dumps(figure, separators=(",", ":")).replace("<", "\\u003c")
 
@@ -74,14 +76,14 @@ def _context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "scaling_charts": _drawn(panels, scaling),
         "step_charts": _drawn(panels, charts.step_times),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): colour for k, colour in charts.STAGE_COLOURS.items()},
-        "adapter_colours": {adapter: charts.colour(index) for index, adapter in enumerate(adapters)},
+        "adapter_colours": {adapter: colour(index) for index, adapter in enumerate(adapters)},
         "step_facts": step_facts,
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,
     }
 
 
-def _drawn(panels: list[Panel], draw: Callable[[Panel], charts.Figure | None]) -> list[Chart]:
+def _drawn(panels: list[Panel], draw: Callable[[Panel], Figure | None]) -> list[Chart]:
     drawn = [(panel, draw(panel)) for panel in panels]
     return [(panel, figure) for panel, figure in drawn if figure is not None]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from reports.names import common, names
 from suite.measured import DISQUALIFYING
-from suite.summary import Row
+from suite.rows import Row
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from html import escape
 
-from reports.charts import Figure, axis, colour, layout, whiskers
+from reports.figure import Figure, axis, colour, layout, whiskers
 from reports.names import names
 from reports.panels import Panel
 from suite.case import Case, Placement
-from suite.summary import Row
+from suite.rows import Row
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 

@@ -17,7 +17,7 @@ class Against:
 
     fastest: str  # id of the row compared with; the row's own when it is the fastest
     ratio: Interval
-    verdict: str  # "fastest", "slower", "no detectable difference"
+    verdict: str  # "leads", "slower", "no detectable difference"
 
 
 def group(case: Case) -> Key:
@@ -48,5 +48,5 @@ def against_fastest(entries: Iterable[Entry]) -> dict[str, Against]:
         best_id, best = max(members, key=lambda member: member[1].value)
         for id_, estimate in members:
             interval = ratio(estimate, best)
-            found[id_] = Against(best_id, interval, "fastest" if id_ == best_id else interval.verdict)
+            found[id_] = Against(best_id, interval, "leads" if id_ == best_id else interval.verdict)
     return found
