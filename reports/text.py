@@ -6,12 +6,12 @@ UNKNOWN = "\u2013"  # an en dash
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, thousands with a thin space; a dash for what is not known."""
+    """Three significant digits, thousands with a narrow no-break space; a dash for what is not known."""
     if value is None:
         return UNKNOWN
     size = abs(value)
     if size >= 100 or value == 0:
-        return f"{value:,.0f}".replace(",", "\u2009").replace("-", "\u2212")
+        return f"{value:,.0f}".replace(",", "\u202f").replace("-", "\u2212")
     digits = 1 if size >= 10 else 2 if size >= 1 else 3
     text = f"{value:.{digits}f}" if size >= 0.001 else f"{value:.1e}"
     return text.replace("-", "\u2212")

@@ -21,6 +21,7 @@ def case_of(adapter: str = "pytorch", workload: str = "alexnet", ranks: int = 1,
     """A case as a resolved plan has it."""
     strategy = "single" if ranks == 1 else "ddp" if adapter == "pytorch" else "data_parallel"
     values: dict[str, Any] = {
+        "strategy": strategy,
         "batch": 8,
         "data": "/data/imagenet-like",
         "tuning": "tuned",
@@ -30,7 +31,7 @@ def case_of(adapter: str = "pytorch", workload: str = "alexnet", ranks: int = 1,
         "lr": 0.01 * ranks,
         "graph_digest": "d" * 64,
     }
-    return Case(adapter, strategy, workload, **{**values, **changes})
+    return Case(adapter, workload=workload, **{**values, **changes})
 
 
 def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[str, Any]:
