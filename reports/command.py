@@ -1,0 +1,40 @@
+"""`stagebench report`: a run folder to a page. Heavy imports wait until the command runs, so that --help is quick."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suite.hooks import hookimpl
+
+
+@hookimpl
+def stagebench_commands(app: typer.Typer) -> None:
+    """Add `report` to the command line."""
+    app.command()(report)
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run`.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder of the page; default: `report` inside the run folder.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write a page only with -o.")] = False,
+) -> None:
+    """Write one self-contained HTML page about a run, finished or not."""
+    import json as encoder
+
+    from rich.console import Console
+
+    from suite.store import RunFolder
+    from suite.summary import summarise
+
+    folder = RunFolder.open(run)
+    if json:
+        typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
+        if output is None:
+            return
+    from reports.page import write
+
+    page = write(folder, output or run / "report")
+    Console(stderr=json).print(f"Report: {page}", highlight=False, soft_wrap=True)

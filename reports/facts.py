@@ -1,0 +1,123 @@
+"""What a page says in words: what ran where, how much of it, and what came out in short."""
+
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from reports.names import differences, names
+from reports.text import number
+from suite.comparison import Against, group
+from suite.errors import StoreError
+from suite.rows import Row
+from suite.store import RunFolder
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan as given; empty where the run folder has lost it."""
+
+    name: str
+    title: str
+    text: str
+
+
+def plan_of(folder: RunFolder) -> Plan:
+    """The run's plan.toml; a plan that cannot be parsed is still shown as text."""
+    path = folder.path / "plan.toml"
+    if not path.exists():
+        return Plan("", "", "")
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        values = {}
+    return Plan(str(values.get("name", "")), str(values.get("title", "")), text)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How much of the run is there."""
+
+    records: int
+    wanted: int
+    outcomes: list[tuple[str, int]]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every process that could run has its record."""
+        return self.records >= self.wanted
+
+
+def progress_of(rows: list[Row]) -> Progress:
+    """Records against processes asked for, and the rows' outcomes, most frequent first."""
+    wanted = sum(row.case.sampling.processes for row in rows if row.processes or row.outcome == "not measured")
+    return Progress(sum(len(row.processes) for row in rows), wanted, Counter(row.outcome for row in rows).most_common())
+
+
+@dataclass(frozen=True)
+class Software:
+    """What an adapter ran on; several values where processes differed, which a reader should see."""
+
+    adapter: str
+    interpreters: list[str]
+    versions: list[str]
+    transports: list[str]
+    bundles: list[str]
+
+
+def software_of(rows: list[Row]) -> list[Software]:
+    """By adapter, in the rows' order."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row.case.adapter, []).extend(process.about for process in row.processes)
+    return [_software(adapter, abouts) for adapter, abouts in found.items() if abouts]
+
+
+def findings(rows: list[Row]) -> list[str]:
+    """A sentence for every group of comparable rows: who is fastest, and by how much, if it can be told."""
+    groups: dict[tuple[str | int, ...], list[Row]] = {}
+    for row in rows:
+        if row.against:
+            groups.setdefault(group(row.case), []).append(row)
+    firsts = [members[0].case for members in groups.values()]
+    titles = [
+        " · ".join(dict.fromkeys([case.workload, *differing]))
+        for case, differing in zip(firsts, differences(firsts), strict=True)
+    ]
+    return [_finding(title, members) for title, members in zip(titles, groups.values(), strict=True)]
+
+
+def _finding(title: str, members: list[Row]) -> str:
+    called = dict(zip([row.id for row in members], names([row.case for row in members]), strict=True))
+    best = next(row for row in members if row.against and row.against.verdict == "leads")
+    others = sorted(
+        (row for row in members if row is not best), key=lambda row: -row.estimate.value if row.estimate else 0.0
+    )
+    speed = number(best.rate.value if best.rate else None)
+    compared = "; ".join(_compared(called[row.id], row.against) for row in others)
+    return f"{title}: {called[best.id]} leads with {speed} samples/s; {compared}."
+
+
+def _compared(name: str, against: Against | None) -> str:
+    assert against
+    ratio = against.ratio
+    ends = f"{ratio.low * 100:.0f} … {ratio.high * 100:.0f} %"
+    return f"{name} reaches {ratio.value * 100:.0f} % of it ({ends}): {against.verdict}"
+
+
+def _software(adapter: str, abouts: list[dict[str, Any]]) -> Software:
+    def several(values: list[str | None]) -> list[str]:
+        return sorted({value for value in values if value})
+
+    pythons = [about["interpreter"] or {} for about in abouts]
+    return Software(
+        adapter,
+        several([f"Python {python.get('version')}, {python.get('origin')}" if python else None for python in pythons]),
+        several([", ".join(f"{name} {version}" for name, version in about["versions"].items()) for about in abouts]),
+        several([about["transport"] for about in abouts]),
+        several([about["bundle"] for about in abouts]),
+    )

@@ -1,0 +1,54 @@
+"""Short names: a case is called by what sets it apart from those it stands beside."""
+
+from collections.abc import Iterable, Sequence
+
+from suite.case import Case
+
+
+def names(cases: Sequence[Case]) -> list[str]:
+    """A name for each case: adapter/strategy, then every property in which the cases differ."""
+    return [
+        " · ".join([f"{case.adapter}/{case.strategy}", *differing, *_own_knobs(case, cases)])
+        for case, differing in zip(cases, differences(cases), strict=True)
+    ]
+
+
+def differences(cases: Sequence[Case]) -> list[list[str]]:
+    """For each case, the properties in which the cases differ; adapters and their knobs aside."""
+    columns = [dict(_properties(case)) for case in cases]
+    varying = [key for key in columns[0] if len({column[key] for column in columns}) > 1] if columns else []
+    return [[column[key] for key in varying] for column in columns]
+
+
+def common(cases: Sequence[Case]) -> str:
+    """What all the cases share, besides network and data, which a heading names."""
+    columns = [dict(_properties(case)) for case in cases]
+    keys = ("ranks", "batch", "tuning", "precision", "device", "threads")
+    return " · ".join(columns[0][key] for key in keys if len({column[key] for column in columns}) == 1)
+
+
+def _properties(case: Case) -> Iterable[tuple[str, str]]:
+    place = case.placement
+    yield "workload", case.workload
+    yield "ranks", f"{place.ranks} rank{'s' if place.ranks > 1 else ''}"
+    yield "nodes", f"{place.nodes} node{'s' if place.nodes > 1 else ''}"
+    yield "batch", f"batch {case.batch} per rank"
+    yield "data", case.data_name
+    yield "tuning", case.tuning
+    yield "precision", case.precision
+    yield "device", place.device
+    yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per rank"
+    yield "readers", f"{case.readers} reader{'s' if case.readers != 1 else ''}"
+    yield "seed", f"seed {case.seed}"
+
+
+def _own_knobs(case: Case, cases: Sequence[Case]) -> list[str]:
+    """Knobs in which cases of the same adapter and strategy differ: other adapters have other knobs."""
+    kin = [other.knobs for other in cases if (other.adapter, other.strategy) == (case.adapter, case.strategy)]
+    launchers = {
+        other.placement.launcher
+        for other in cases
+        if (other.adapter, other.strategy, other.placement.ranks) == (case.adapter, case.strategy, case.placement.ranks)
+    }
+    differing = [key for key, value in case.knobs.items() if any(knobs.get(key) != value for knobs in kin)]
+    return [f"{key}={case.knobs[key]}" for key in differing] + [case.placement.launcher] * (len(launchers) > 1)

@@ -1,0 +1,54 @@
+"""What may stand side by side in one chart: one network, one input, and no unproven row beside another framework's."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reports.names import common, names
+from suite.measured import DISQUALIFYING
+from suite.rows import Row
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows for one chart, each with its short name; `warning` says why they stand alone."""
+
+    title: str
+    rows: list[Row]
+    names: list[str]
+    common: str  # what the rows share: "batch 8 per rank · tuned · float32 · ..."
+    warning: str = ""
+
+
+def by_network(rows: Iterable[Row]) -> list[Panel]:
+    """Every row with a speed, a panel a network and input: for tables, which show the marks."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.estimate is not None:
+            groups.setdefault(f"{row.case.workload} on {row.case.data_name}", []).append(row)
+    return [_panel(title, group) for title, group in groups.items()]
+
+
+def for_charts(rows: Iterable[Row]) -> list[Panel]:
+    """The same for charts: rows that may not be compared get a chart of their own, one an adapter."""
+    found = []
+    for panel in by_network(rows):
+        comparable = [row for row in panel.rows if row.comparable]
+        if comparable:
+            found.append(_panel(panel.title, comparable))
+        others: dict[str, list[Row]] = {}
+        for row in (row for row in panel.rows if not row.comparable):
+            others.setdefault(row.case.adapter, []).append(row)
+        for adapter, group in others.items():
+            marks = sorted({mark for row in group for mark in row.marks if mark in DISQUALIFYING})
+            found.append(_panel(f"{panel.title}: {adapter} alone", group, f"not to be compared: {', '.join(marks)}"))
+    return found
+
+
+def _panel(title: str, rows: list[Row], warning: str = "") -> Panel:
+    ordered = sorted(rows, key=_order)
+    cases = [row.case for row in ordered]
+    return Panel(title, ordered, names(cases), common(cases), warning)
+
+
+def _order(row: Row) -> tuple[int, int, str, float]:
+    return row.case.placement.ranks, row.case.batch, row.case.tuning, -(row.estimate.value if row.estimate else 0.0)

@@ -1,0 +1,69 @@
+"""The scaling chart: samples/s from one rank to N, beside the ideal line."""
+
+from dataclasses import replace
+from html import escape
+
+from reports.figure import Figure, axis, colour, layout, whiskers
+from reports.names import names
+from reports.panels import Panel
+from suite.case import Case, Placement
+from suite.rows import Row
+
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
+
+
+def scaling(panel: Panel) -> Figure | None:
+    """A line a series (one strategy and its one-rank baseline) with its ideal; None when there is no baseline."""
+    known = {row.id: row for row in panel.rows}
+    series: dict[str, list[Row]] = {}
+    for row in panel.rows:
+        if row.scaling and row.scaling.baseline_id in known:
+            baseline = known[row.scaling.baseline_id]
+            series.setdefault(f"{baseline.id} {row.case.strategy}", [baseline]).append(row)
+    if not series:
+        return None
+    titles = [escape(name) for name in names([_without_place(rows[-1].case) for rows in series.values()])]
+    traces = [
+        trace
+        for index, (rows, title) in enumerate(zip(series.values(), titles, strict=True))
+        for trace in (_ideal(index, rows), _line(index, rows, title))
+    ]
+    ranks = sorted({rank for trace in traces for rank in trace["x"]})
+    frame = layout(360)
+    frame["xaxis"] = {**axis("ranks"), "tickvals": ranks, "range": [0.8, max(ranks) + 0.2]}
+    frame["yaxis"] = {**axis("samples/s, all ranks together"), "rangemode": "tozero"}
+    frame |= {"showlegend": True, "legend": {"orientation": "h", "y": -0.22, "x": 0}}
+    frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 40}
+    return {"data": traces, "layout": frame}
+
+
+def _ideal(index: int, rows: list[Row]) -> Figure:
+    ranks, baseline = [row.case.placement.ranks for row in rows], rows[0].rate
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": ranks,
+        "y": [rank * baseline.value for rank in ranks] if baseline else [],
+        "line": {"color": colour(index), "dash": "dot", "width": 1.5},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _line(index: int, rows: list[Row], title: str) -> Figure:
+    rates = [row.rate for row in rows if row.rate]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [row.case.placement.ranks for row in rows],
+        "y": [rate.value for rate in rates],
+        "name": title,
+        "line": {"color": colour(index)},
+        "marker": {"size": 9, "symbol": SYMBOLS[index % len(SYMBOLS)]},
+        "error_y": whiskers(rates),
+        "hovertemplate": f"{title}<br>%{{x}} ranks: %{{y:.4g}} samples/s<extra></extra>",
+    }
+
+
+def _without_place(case: Case) -> Case:
+    return replace(case, placement=Placement(device=case.placement.device, threads=case.placement.threads))

@@ -1,0 +1,56 @@
+"""How numbers are written on a page: three significant digits, units in the headings."""
+
+from suite.stats import Interval
+
+UNKNOWN = "\u2013"  # an en dash
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, thousands with a narrow no-break space; a dash for what is not known."""
+    if value is None:
+        return UNKNOWN
+    size = abs(value)
+    if size >= 100 or value == 0:
+        return f"{value:,.0f}".replace(",", "\u202f").replace("-", "\u2212")
+    digits = 1 if size >= 10 else 2 if size >= 1 else 3
+    text = f"{value:.{digits}f}" if size >= 0.001 else f"{value:.1e}"
+    return text.replace("-", "\u2212")
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds written in milliseconds, without the unit."""
+    return number(None if seconds is None else seconds * 1000)
+
+
+def interval(found: Interval | None) -> str:
+    """The interval's ends."""
+    return f"{number(found.low)} … {number(found.high)}" if found else UNKNOWN
+
+
+def share(value: float | None) -> str:
+    """A fraction in per cent."""
+    return UNKNOWN if value is None else f"{value * 100:.1f} %"
+
+
+def scientific(value: float | None) -> str:
+    """An error; what was not finite is said so."""
+    if value is None or value >= 1e299:
+        return "not finite"
+    return f"{value:.1e}"
+
+
+def memory(size: float | None) -> str:
+    """Bytes in GiB or MiB."""
+    if size is None:
+        return UNKNOWN
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"
+
+
+FILTERS = {
+    "number": number,
+    "ms": milliseconds,
+    "interval": interval,
+    "share": share,
+    "scientific": scientific,
+    "memory": memory,
+}

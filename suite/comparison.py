@@ -1,0 +1,52 @@
+"""Like beside like: every comparable row against the fastest of its group, with a verdict."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from suite.case import Case
+from suite.stats import Estimate, Interval, ratio
+
+Entry = tuple[str, Case, Estimate | None]
+Key = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Against:
+    """A row's speed over that of the fastest row of its group."""
+
+    fastest: str  # id of the row compared with; the row's own when it is the fastest
+    ratio: Interval
+    verdict: str  # "leads", "slower", "no detectable difference"
+
+
+def group(case: Case) -> Key:
+    """Rows are compared when these are equal: the same network, input, arithmetic, devices and care."""
+    place = case.placement
+    return (
+        case.workload,
+        case.graph_digest,
+        case.data,
+        case.precision,
+        place.device,
+        place.nodes,
+        place.ranks_per_node,
+        place.threads,
+        case.batch,
+        case.tuning,
+    )
+
+
+def against_fastest(entries: Iterable[Entry]) -> dict[str, Against]:
+    """By row id; a row alone in its group is compared with nothing and left out."""
+    groups: dict[Key, list[tuple[str, Estimate]]] = defaultdict(list)
+    for id_, case, estimate in entries:
+        if estimate is not None:
+            groups[group(case)].append((id_, estimate))
+    found: dict[str, Against] = {}
+    for members in (members for members in groups.values() if len(members) > 1):
+        best_id, best = max(members, key=lambda member: member[1].value)
+        for id_, estimate in members:
+            interval = ratio(estimate, best)
+            found[id_] = Against(best_id, interval, "leads" if id_ == best_id else interval.verdict)
+    return found

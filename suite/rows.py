@@ -1,0 +1,98 @@
+"""A row: one case of a run, with everything a page, a table or an export says of it."""
+
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from suite.budget import Budget, over_processes
+from suite.case import Case
+from suite.comparison import Against
+from suite.measured import DISQUALIFYING, Process, merge_layers
+from suite.scaling import Scaling
+from suite.stats import Estimate, Interval
+
+
+@dataclass
+class Row:
+    """One case of a run, with everything a page says of it."""
+
+    id: str
+    case: Case
+    outcome: str  # ok only if every record is; else the first other outcome
+    reason: str
+    processes: list[Process]
+    marks: list[str] = field(default_factory=list)
+    proof: dict[str, Any] | None = None
+    proof_reason: str = ""  # why there is none
+    estimate: Estimate | None = None  # global samples/s
+    scaling: Scaling | None = None
+    against: Against | None = None
+
+    @property
+    def rate(self) -> Interval | None:
+        """Global samples/s: all ranks' samples / the slowest rank's wall time; median over processes."""
+        return self.estimate.interval if self.estimate else None
+
+    @property
+    def rate_per_device(self) -> Interval | None:
+        """The same for each rank's device."""
+        return self.rate.scaled(1 / self.case.placement.ranks) if self.rate else None
+
+    @property
+    def comparable(self) -> bool:
+        """Whether it may stand beside other frameworks' rows in a chart or a comparison."""
+        return self.estimate is not None and not any(mark in DISQUALIFYING for mark in self.marks)
+
+    @property
+    def several_ranks(self) -> bool:
+        """Whether scaling is a question."""
+        return self.case.placement.ranks > 1
+
+    @property
+    def measured(self) -> list[Process]:
+        """The processes with a speed."""
+        return [process for process in self.processes if process.rate]
+
+    @property
+    def budget(self) -> Budget | None:
+        """The closed budget, medians over processes."""
+        return over_processes([process.budget for process in self.measured if process.budget])
+
+    @property
+    def layers(self) -> list[dict[str, Any]] | None:
+        """Each layer's seconds, the median over processes."""
+        tables = [process.layers for process in self.measured if process.layers]
+        return merge_layers(tables, median) if tables else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values; every step stays in the record files."""
+        budget = self.budget
+        return {
+            "id": self.id,
+            "label": self.case.label,
+            "case": self.case.to_dict(),
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "marks": self.marks,
+            "comparable": self.comparable,
+            "proof": self.proof["key"] if self.proof else None,
+            "samples_per_second": asdict(self.rate) if self.rate else None,
+            "samples_per_second_per_device": asdict(self.rate_per_device) if self.rate_per_device else None,
+            "processes": [_process(process) for process in self.processes],
+            "budget_seconds": budget.to_dict() if budget else None,
+            "scaling": asdict(self.scaling) if self.scaling else None,
+            "against_fastest": asdict(self.against) if self.against else None,
+            "layers": self.layers,
+        }
+
+
+def _process(process: Process) -> dict[str, Any]:
+    return {
+        "repeat": process.repeat,
+        "outcome": process.outcome,
+        "samples_per_second": process.rate,
+        "steps": process.step_seconds.size,
+        "wall_seconds": process.wall,
+        "losses": process.losses,
+        "load": process.about["load"],
+    }

@@ -1,0 +1,68 @@
+"""Weak scaling: how much of N times one rank's speed N ranks reach, with the same batch per rank."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from suite.case import Case
+from suite.stats import Estimate, Interval, ratio
+
+Entry = tuple[str, Case, Estimate | None]
+
+# What the case and its one-rank baseline must share. Left out: ranks, strategy, launcher and
+# binding, which are the question; the learning rate, which follows the global batch; and
+# how long was measured.
+SHARED = (
+    "adapter",
+    "workload",
+    "batch",
+    "data",
+    "precision",
+    "tuning",
+    "momentum",
+    "weight_decay",
+    "seed",
+    "readers",
+    "knobs",
+    "graph_digest",
+)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Speed on N ranks / (N x speed on one): 1 is ideal."""
+
+    efficiency: Interval
+    baseline_id: str
+    baseline_label: str
+    baseline_rate: float  # samples/s on one rank
+
+    @property
+    def super_linear(self) -> bool:
+        """Whether even the interval's low end is above ideal: then the baseline deserves a look."""
+        return self.efficiency.processes > 1 and self.efficiency.low > 1.0
+
+
+def scaling_of(case: Case, estimate: Estimate | None, entries: Iterable[Entry]) -> Scaling | None:
+    """The efficiency of a case on several ranks; None on one rank, without a speed, or without a baseline.
+
+    Of several baselines the fastest is taken: the gain over the best that one rank can do.
+    """
+    if estimate is None or case.placement.ranks == 1:
+        return None
+    candidates = [
+        (found, id_, other)
+        for id_, other, found in entries
+        if found is not None and other.placement.ranks == 1 and shared(other) == shared(case)
+    ]
+    if not candidates:
+        return None
+    base, id_, other = max(candidates, key=lambda candidate: candidate[0].value)
+    efficiency = ratio(estimate, base).scaled(1 / case.placement.ranks)
+    return Scaling(efficiency, id_, other.label, base.value)
+
+
+def shared(case: Case) -> dict[str, Any]:
+    """What decides which one-rank case is a baseline."""
+    values = {name: getattr(case, name) for name in SHARED}
+    return {**values, "device": case.placement.device, "threads": case.placement.threads}

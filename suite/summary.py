@@ -1,0 +1,93 @@
+"""A run folder as rows, one a case: outcome, marks, speed, budget, scaling, losses, layers.
+
+Records are read one at a time and only what rows need is kept, so that a long run fits in
+little memory. A row has the speed of the processes that were measured well; a run may be
+incomplete, and its rows say so.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from suite.case import Case
+from suite.comparison import against_fastest
+from suite.errors import StoreError
+from suite.measured import Process, read
+from suite.rows import Row
+from suite.scaling import scaling_of
+from suite.stats import rate
+from suite.store import RunFolder
+
+MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
+
+
+def summarise(folder: RunFolder) -> list[Row]:
+    """Every case's row, in the plan's order; StoreError for a record that cannot be read or belongs to no case."""
+    cases, proofs = folder.cases, folder.proofs()
+    processes: dict[str, list[Process]] = {entry["id"]: [] for entry in cases}
+    for record in folder.records():
+        process = read(record)
+        if record["case_id"] not in processes:
+            raise StoreError(
+                f"the record of case {record['case_id']} in {folder.path / 'records'} belongs to no case of "
+                "cases.json; it is another run's: move it away"
+            )
+        processes[record["case_id"]].append(process)
+    rows = [_row(entry, processes[entry["id"]], proofs) for entry in cases]
+    for row in rows:
+        row.scaling = scaling_of(row.case, row.estimate, [(one.id, one.case, one.estimate) for one in rows])
+    verdicts = against_fastest([(row.id, row.case, row.estimate) for row in rows if row.comparable])
+    for row in rows:
+        row.against = verdicts.get(row.id)
+    return rows
+
+
+def _row(entry: dict[str, Any], processes: list[Process], proofs: dict[str, dict[str, Any]]) -> Row:
+    case = Case.from_dict(entry["case"])
+    processes.sort(key=lambda process: process.repeat)
+    outcome, reason = _outcome(entry, processes)
+    row = Row(entry["id"], case, outcome, reason, processes)
+    keys = {process.about["proof"] for process in processes if process.about["proof"]}
+    if len(keys) == 1:
+        row.proof = proofs.get(keys.copy().pop())
+    row.proof_reason = _proof_reason(row, keys)
+    row.marks = list(_marks(row))
+    if row.measured:
+        first = row.measured[0]
+        samples_per_step = first.samples / first.step_seconds.size
+        row.estimate = rate([process.step_seconds for process in row.measured], samples_per_step)
+    return row
+
+
+def _outcome(entry: dict[str, Any], processes: list[Process]) -> tuple[str, str]:
+    if not processes:
+        return entry["outcome"] or MISSING, entry["reason"] or ("" if entry["outcome"] else "the run stopped before it")
+    failed = next((process for process in processes if process.outcome != "ok"), None)
+    return (failed.outcome, failed.reason) if failed else ("ok", "")
+
+
+def _proof_reason(row: Row, keys: set[str]) -> str:
+    if row.proof:
+        return ""
+    if len(keys) > 1:
+        return f"its records name different proofs ({', '.join(sorted(keys))}): the framework changed during the run"
+    if keys:
+        return f"proofs/{keys.copy().pop()}.json is missing from the run folder"
+    said = [process.about["proof_reason"] for process in row.processes if process.about["proof_reason"]]
+    return said[0] if said else "no proof was made"
+
+
+def _marks(row: Row) -> Iterable[str]:
+    if not row.processes:
+        return
+    found: set[str] = set().union(*(process.marks for process in row.processes))
+    yield from (mark for mark in ("missing rank", "non-finite loss", "unsteady", "unsteady breakdown") if mark in found)
+    if row.proof is None:
+        yield "no proof"
+    elif not row.proof["passed"]:
+        yield "proof failed"
+    if row.case.sampling.quick:
+        yield "quick"
+    if len(row.measured) < row.case.sampling.processes:
+        yield "incomplete"
+    if len(row.measured) == 1:
+        yield "one process"

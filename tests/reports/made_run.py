@@ -1,0 +1,212 @@
+"""Writes run folders with the real schema, from simulated times: what the tests and a look at the page need."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from suite.case import Case, Placement, Sampling
+from suite.store import FORMAT, RunFolder
+
+NETWORKS = {
+    # ms per iteration of io, h2d, forward, backward, communication, update
+    "alexnet": (9.0, 1.0, 120.0, 250.0, 90.0, 45.0),
+    "resnet50": (4.0, 0.5, 370.0, 760.0, 60.0, 28.0),
+    "mnist_small": (0.1, 0.02, 4.0, 7.0, 1.5, 0.6),
+}
+SPEED = {"pytorch": 1.0, "caffempi": 1.06, "reference": 8.0}
+
+
+def case_of(adapter: str = "pytorch", workload: str = "alexnet", ranks: int = 1, **changes: Any) -> Case:
+    """A case as a resolved plan has it."""
+    strategy = "single" if ranks == 1 else "ddp" if adapter == "pytorch" else "data_parallel"
+    values: dict[str, Any] = {
+        "strategy": strategy,
+        "batch": 8,
+        "data": "/data/imagenet-like",
+        "tuning": "tuned",
+        "sampling": Sampling(quick=True, steps=20, seconds=2.0, processes=3),
+        "knobs": {"memory_format": "channels_last"} if adapter == "pytorch" else {"overlap": "merged"},
+        "placement": Placement(ranks_per_node=ranks, launcher="local" if adapter == "pytorch" else "mpiexec"),
+        "lr": 0.01 * ranks,
+        "graph_digest": "d" * 64,
+    }
+    return Case(adapter, workload=workload, **{**values, **changes})
+
+
+def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[str, Any]:
+    """Simulated passes of one rank: processes differ by 1 %, steps by 4 %, some steps are hiccups."""
+    ranks = case.placement.ranks
+    label = f"{case.adapter}{case.workload}{ranks}{repeat}"
+    shared, own = np.random.default_rng(list(label.encode())), np.random.default_rng([*label.encode(), rank])
+    factor = SPEED.get(case.adapter, 1.0) * slower * np.exp(shared.normal(0, 0.01)) / 1000
+    io, h2d, forward, backward, communication, update = (ms * factor for ms in NETWORKS[case.workload])
+    communication *= ranks > 1
+    steps = max(case.sampling.steps, 40)
+
+    def noisy(mean: float) -> np.ndarray:
+        values = mean * np.exp(own.normal(0, 0.04, steps))
+        values[own.integers(0, steps)] *= 1.7
+        return values
+
+    def whole(mean: float, **more: Any) -> dict[str, Any]:
+        seconds = noisy(mean)
+        return {
+            "warmup_s": noisy(mean)[:10].tolist(),
+            "steady": True,
+            "step_s": seconds.tolist(),
+            "wall_s": float(seconds.sum()) + 1e-5,
+            "samples": steps * case.batch,
+            **more,
+        }
+
+    compute = io + h2d + forward + backward + update
+    stages = {"io": io, "h2d": h2d, "forward": forward, "backward": backward, "communication": communication}
+    stage_s = {name: noisy(seconds).tolist() for name, seconds in {**stages, "update": update}.items()}
+    stage_s["skew"] = noisy(0.004 * ranks * (ranks > 1)).tolist()
+    found = {
+        "native": whole(compute * 0.97 + communication * 0.45, io_s=noisy(io).tolist(), loss=2.3 - 0.1 * repeat),
+        "staged": whole(compute + communication, stage_s=stage_s, loss=2.1),
+        "io_only": whole(io * 0.8),
+    }
+    if ranks > 1:
+        found["compute_only"] = whole(compute * 0.97, io_s=noisy(io).tolist(), loss=2.2)
+        found["comm_only"] = whole(communication * 0.95)
+    return {name: {**one, "pass": name} for name, one in found.items()}
+
+
+def layers_of(case: Case) -> list[dict[str, Any]] | None:
+    """What an adapter that times layers reports."""
+    if case.adapter != "caffempi":
+        return None
+    return [
+        {
+            "layer": name,
+            "kind": kind,
+            "forward_s": 0.004 * scale,
+            "backward_s": 0.009 * scale,
+            "communication_s": 0.002 * scale * (case.placement.ranks > 1),
+            "bytes": size,
+        }
+        for name, kind, scale, size in (
+            ("conv1", "conv", 3, 139_776),
+            ("relu1", "relu", 0.1, 0),
+            ("fc6", "dense", 5, 151_011_328),
+        )
+    ]
+
+
+def proof_of(case: Case, passed: bool = True) -> dict[str, Any]:
+    """A proof as suite.proofs writes it."""
+    worst = {"what": "gradient", "tensor": "conv1.weight", "error": 3.1e-6 if passed else 4e-2, "tolerance": 1e-5}
+    return {
+        "key": f"{case.id}aaaa",
+        "adapter": case.adapter,
+        "strategy": case.strategy,
+        "workload": case.workload,
+        "ranks": case.placement.ranks,
+        "device": "cpu",
+        "precision": case.precision,
+        "tuning": case.tuning,
+        "knobs": case.knobs,
+        "passed": passed,
+        "reason": "" if passed else "gradient of conv1.weight is off by 0.04 (allowed 1e-05)",
+        "worst": worst,
+        "losses": {"staged": [6.9, 6.8, 6.7], "native": [6.9, 6.8, 6.7], "oracle": [6.9, 6.8, 6.7]},
+        "errors": {"gradient": {"conv1.weight": worst["error"]}},
+        "parameter_count": 60_965_224,
+        "macs": 714_188_480,
+        "graph": case.graph_digest,
+        "versions": {"torch": "2.13.0"},
+    }
+
+
+class MadeRun:
+    """A run folder in the making."""
+
+    def __init__(self, path: Path) -> None:
+        """Write run.json, the plan and a host."""
+        self.folder, self._cases = RunFolder(path), []
+        about = {"stagebench": "0.1.0", "created": "2026-11-20T10:00:00+00:00", "plan": "quick"}
+        self.folder.create({**about, "command": ["stagebench", "run", "quick", "-o", "results/quick"]})
+        (path / "plan.toml").write_text('name = "quick"\ntitle = "Two trainers, real images"\n')
+        host = {"host": "bench", "cpu": "AMD EPYC 7B13", "cores": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1"}
+        self.folder.write("hosts/bench.json", {**host, "os": "Debian GNU/Linux 12", "gpus": [], "python": "3.11.7"})
+
+    def add(self, case: Case, *, repeats: int = 3, proof: dict[str, Any] | None = None, **changes: Any) -> Case:
+        """A case with its records; `changes` go into every record, `slower` into its times."""
+        self.refuse(case, None, "")
+        if proof is not None:
+            self.folder.write(f"proofs/{proof['key']}.json", proof)
+        for repeat in range(repeats):
+            self.folder.write(f"records/{case.id}-r{repeat}.json", record_of(case, repeat, proof, **changes))
+        return case
+
+    def proven(self, case: Case, **changes: Any) -> Case:
+        """A case with records and a proof that passed."""
+        return self.add(case, proof=proof_of(case), **changes)
+
+    def refuse(self, case: Case, outcome: str | None, reason: str) -> None:
+        """A case without records: unsupported, unavailable, or (None) not reached."""
+        self._cases.append({"id": case.id, "case": case.to_dict(), "outcome": outcome, "reason": reason})
+        self.folder.write("cases.json", {"cases": self._cases})
+
+
+def record_of(
+    case: Case, repeat: int, proof: dict[str, Any] | None = None, slower: float = 1.0, **changes: Any
+) -> dict[str, Any]:
+    """One record."""
+    world = case.placement.ranks
+    ranks = [
+        {
+            "rank": rank,
+            "hello": {"format": 1, "rank": rank, "world": world, "host": "bench", "pid": 1, "cores": [0, 1]},
+            "joined": {"rank": rank, "world": world, "transport": "gloo", "versions": {"torch": "2.13.0"}},
+            "passes": passes_of(case, repeat, rank, slower),
+            "layers": layers_of(case),
+            "notes": {"data": "imagenet-like (200 images, 10 classes)"},
+        }
+        for rank in range(world)
+    ]
+    return {
+        "format": FORMAT,
+        "case_id": case.id,
+        "case": case.to_dict(),
+        "repeat": repeat,
+        "outcome": "ok",
+        "reason": "",
+        "started": "2026-11-20T10:01:00+00:00",
+        "seconds": 12.3,
+        "interpreter": {"path": "/envs/pytorch/bin/python", "origin": "tox environment", "version": "3.11.7"},
+        "bundle": {"pytorch": "b" * 64, "caffempi": "c" * 64}.get(case.adapter, "e" * 64),
+        "proof": proof["key"] if proof else None,
+        "proof_reason": "" if proof else "proofs were switched off for this run",
+        "load": {"before": [0.5, 0.4, 0.3], "after": [1.9, 0.8, 0.4]},
+        "ranks": ranks,
+        "evidence": {},
+        **changes,
+    }
+
+
+def everything(path: Path) -> RunFolder:
+    """A run with one of everything that a page must show."""
+    run = MadeRun(path)
+    for workload in ("alexnet", "resnet50"):
+        for adapter in ("pytorch", "caffempi"):
+            for ranks in (1, 2, 4):
+                run.proven(case_of(adapter, workload, ranks))
+    run.add(case_of("reference", "mnist_small", data="/data/digits.npz"))
+    wrong = case_of("pytorch", "mnist_small", data="/data/digits.npz", knobs={"memory_format": "contiguous"})
+    run.add(wrong, proof=proof_of(wrong, passed=False))
+    run.proven(case_of("pytorch", "mnist_small", data="/data/digits.npz"), repeats=1)
+    run.add(
+        case_of("caffempi", "mnist_small", data="/data/digits.npz"),
+        repeats=1,
+        outcome="crash",
+        reason="rank 0 ended with signal 9 in the native pass",
+        ranks=[],
+        evidence={"rank 0": ["step 12", "Killed"]},
+    )
+    run.refuse(case_of("pytorch", "mnist_small", 2), "unsupported", "ddp wants one process per device")
+    run.refuse(case_of("reference", "resnet50"), None, "")
+    return run.folder

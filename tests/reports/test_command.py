@@ -1,0 +1,71 @@
+import json
+import subprocess
+import sys
+
+import pluggy
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import reports.command
+from suite.errors import RequestError, StoreError
+from suite.hooks import PROJECT, Hooks
+from tests.reports.made_run import MadeRun, case_of
+
+
+@pytest.fixture
+def app():
+    """A command line with the plugin registered as any third party's is."""
+    plugins = pluggy.PluginManager(PROJECT)
+    plugins.add_hookspecs(Hooks)
+    plugins.register(reports.command)
+    plugins.check_pending()
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    plugins.hook.stagebench_commands(app=app)
+    return app
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    made.proven(case_of())
+    return made.folder.path
+
+
+def test_writes_the_page_and_names_it(app, run, tmp_path):
+    result = CliRunner().invoke(app, ["report", str(run), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    page = tmp_path / "out" / "index.html"
+    assert result.output == f"Report: {page}\n"
+    assert page.read_text().startswith("<!doctype html>")
+    assert [path.name for path in page.parent.iterdir()] == ["index.html"]
+
+
+def test_json_prints_rows_and_writes_nothing(app, run):
+    result = CliRunner().invoke(app, ["report", str(run), "--json"])
+    assert json.loads(result.stdout)[0]["outcome"] == "ok"
+    assert not (run / "report").exists()
+
+
+def test_json_with_a_folder_keeps_stdout_a_programs(app, run, tmp_path):
+    result = CliRunner().invoke(app, ["report", str(run), "--json", "-o", str(tmp_path / "out")])
+    assert json.loads(result.stdout)
+    assert (tmp_path / "out" / "index.html").exists()
+
+
+def test_what_is_no_run_is_refused(app, tmp_path):
+    result = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert isinstance(result.exception, RequestError)
+    assert "no run.json" in str(result.exception)
+
+
+def test_a_broken_record_is_named(app, run):
+    next((run / "records").iterdir()).write_text("{")
+    result = CliRunner().invoke(app, ["report", str(run)])
+    assert isinstance(result.exception, StoreError)
+
+
+def test_the_command_costs_no_start_up_time():
+    heavy = "import reports.command, sys; print([m for m in ('numpy', 'plotly', 'jinja2') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"

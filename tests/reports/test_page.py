@@ -1,0 +1,174 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from reports.page import render, write
+from suite.errors import StoreError
+from suite.summary import summarise
+from tests.reports.made_run import MadeRun, case_of, everything
+
+
+class Page(HTMLParser):
+    """Text outside scripts and styles, figures, and every address that a browser would follow or fetch."""
+
+    VOID = ("meta", "link", "br", "img")
+
+    def __init__(self, text):
+        super().__init__()
+        self.words, self.figures, self.addresses, self.ids, self.open = [], [], [], [], []
+        self.feed(text)
+        assert self.open == [], "every element is closed"
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.addresses += [values[key] for key in ("src", "href", "action", "data", "poster") if values.get(key)]
+        self.ids += [values["id"]] if "id" in values else []
+        if tag not in self.VOID:
+            self.open.append((tag, values.get("type")))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if ("script", "application/json") in self.open:
+            self.figures.append(json.loads(data))
+        elif not {"script", "style"} & {tag for tag, _ in self.open}:
+            self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return everything(tmp_path_factory.mktemp("page") / "run")
+
+
+@pytest.fixture(scope="module")
+def source(folder):
+    return render(folder, summarise(folder))
+
+
+@pytest.fixture(scope="module")
+def page(source):
+    return Page(source)
+
+
+def traces(page, kind):
+    return [trace for figure in page.figures for trace in figure["data"] if trace["type"] == kind]
+
+
+def test_nothing_is_fetched(page, source):
+    assert all(address.startswith("#") for address in page.addresses)
+    assert {address[1:] for address in page.addresses} <= set(page.ids)
+    style = source[source.index("<style>") : source.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "default-src 'none'" in source
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Two trainers, real images",
+        "AMD EPYC 7B13, 2 cores, 8.0 GiB",
+        "torch 2.13.0",
+        "44 of 51 processes",
+        "samples that all ranks consumed ÷ wall time of the slowest rank",
+        "alexnet · 2 ranks: pytorch/ddp leads with",
+        "= staged ÷ native",
+        "fc6",
+        "conv1.weight",
+        "gradient of conv1.weight is off by 0.04",
+        "proofs were switched off for this run",
+        "rank 0 ended with signal 9 in the native pass",
+        "ddp wants one process per device",
+        "not measured",
+        "stagebench run plan.toml -o again",
+        'title = "Two trainers, real images"',
+        "b" * 64,
+        "no detectable difference",
+        "60 965 224",
+    ],
+)
+def test_a_reader_finds(page, words):
+    assert words in page.text
+
+
+def test_tables_hold_what_the_charts_draw(page, folder):
+    for row in summarise(folder):
+        if row.rate:
+            assert f"{row.rate.value:.3g}" in page.text
+
+
+def test_unproven_rows_are_drawn_apart(source):
+    assert "mnist_small on digits.npz: reference alone" in source
+    assert "not to be compared: no proof" in source
+    shared = re.search(r"<h3>mnist_small on digits.npz</h3>.*?</script>", source, re.S).group()
+    assert "reference" not in shared
+
+
+def test_stacks_add_up_to_the_native_time(page, folder):
+    natives = sorted(row.budget.native * 1000 for row in summarise(folder) if row.budget)
+    stacked = [figure for figure in page.figures if figure["layout"].get("barmode") == "relative"]
+    sums = [sum(column) for figure in stacked for column in zip(*(t["x"] for t in figure["data"]), strict=True)]
+    assert sorted(sums) == pytest.approx(natives)
+
+
+def test_a_stage_has_the_same_colour_everywhere(page):
+    colours = {(t["name"], t["marker"]["color"]) for t in traces(page, "bar") if "name" in t}
+    assert len(colours) == len({name for name, _ in colours}) == 7
+
+
+def test_the_ideal_line_starts_at_the_baseline(page):
+    lines = traces(page, "scatter")
+    ideal = next(t for t in lines if t.get("line", {}).get("dash") == "dot")
+    assert ideal["x"] == [1, 2, 4]
+    assert ideal["y"] == pytest.approx([ideal["y"][0] * n for n in (1, 2, 4)])
+    real = lines[lines.index(ideal) + 1]
+    assert real["y"][0] == pytest.approx(ideal["y"][0])
+
+
+def test_outliers_are_drawn(page):
+    dots = [t for t in traces(page, "scatter") if t["mode"] == "markers"]
+    assert sum(len(t["x"]) for t in dots) >= 3 * 12  # a hiccup in every simulated process
+
+
+def test_names_from_a_plan_cannot_become_markup(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of(data='/x/</script><img src="http://e.example/x">'))
+    run.proven(case_of("caffempi", knobs={"note": "<b>x"}, data='/x/</script><img src="http://e.example/x">'))
+    page = Page(render(run.folder, summarise(run.folder)))
+    assert all(address.startswith("#") for address in page.addresses)
+
+
+def test_an_empty_run_still_has_a_page(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    run.refuse(case_of(), None, "")
+    (run.folder.path / "plan.toml").unlink()
+    (run.folder.path / "hosts" / "bench.json").unlink()
+    page = Page(write(run.folder, tmp_path / "page").read_text())
+    assert "0 of 3 processes" in page.text
+    assert "No case has a speed yet" in page.text
+    assert "lost its plan.toml" in page.text
+    assert page.figures == []
+
+
+def test_passes_left_out_leave_dashes_not_errors(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    case = run.proven(case_of(ranks=2))
+    for repeat in range(3):
+        record = run.folder.record(case.id, repeat)
+        for rank in record["ranks"]:
+            rank["passes"] = {"native": rank["passes"]["native"]}
+        run.folder.write(f"records/{case.id}-r{repeat}.json", record)
+    page = Page(render(run.folder, summarise(run.folder)))
+    assert "No case has both its native and its staged pass" in page.text
+    assert "samples/s" in page.text
+
+
+def test_a_folder_that_cannot_be_made_is_named(folder, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(StoreError, match="name another one with -o"):
+        write(folder, blocked / "page")

@@ -1,0 +1,209 @@
+import json
+
+import pytest
+
+from suite.case import Sampling
+from suite.errors import StoreError
+from suite.measured import DISQUALIFYING, NOTED
+from suite.summary import summarise
+from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
+
+FULL = Sampling(processes=3)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return MadeRun(tmp_path / "run")
+
+
+def only(run):
+    (row,) = summarise(run.folder)
+    return row
+
+
+def changed(run, case, change, repeat=1):
+    """Rewrite one record of a case."""
+    record = run.folder.record(case.id, repeat)
+    change(record)
+    run.folder.write(f"records/{case.id}-r{repeat}.json", record)
+
+
+def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
+    case = run.proven(case_of(ranks=2, sampling=Sampling(processes=1)), repeats=1)
+
+    def known(record):
+        for rank, wall in zip(record["ranks"], (2.0, 4.0), strict=True):
+            rank["passes"]["native"] |= {"step_s": [wall / 10] * 10, "wall_s": wall, "samples": 80}
+
+    changed(run, case, known, repeat=0)
+    row = only(run)
+    assert row.rate.value == pytest.approx(160 / 4.0)
+    assert row.rate_per_device.value == pytest.approx(20.0)
+    assert row.processes[0].rate == pytest.approx(40.0)
+
+
+def test_a_good_row_has_no_marks(run):
+    run.proven(case_of(sampling=FULL))
+    row = only(run)
+    assert (row.outcome, row.marks, row.comparable) == ("ok", [], True)
+    assert row.rate.low < row.rate.value < row.rate.high
+    assert row.budget.native > 0
+    assert row.proof["passed"]
+
+
+def nothing(record):
+    pass
+
+
+def unsteady(record):
+    record["ranks"][0]["passes"]["native"]["steady"] = False
+
+
+def unsteady_elsewhere(record):
+    record["ranks"][0]["passes"]["io_only"]["steady"] = False
+
+
+def lost_rank(record):
+    record["ranks"] = []
+
+
+def wrong_world(record):
+    record["ranks"][0]["joined"]["world"] = 7
+
+
+def nan_loss(record):
+    record["ranks"][0]["passes"]["staged"]["loss"] = None
+
+
+def other_proof(record):
+    record["proof"] = "somebody-elses"
+
+
+@pytest.mark.parametrize(
+    ("change", "sampling", "repeats", "marks"),
+    [
+        (nothing, Sampling(quick=True), 3, ["quick"]),
+        (nothing, FULL, 2, ["incomplete"]),
+        (nothing, FULL, 1, ["incomplete", "one process"]),
+        (unsteady, FULL, 3, ["unsteady"]),
+        (unsteady_elsewhere, FULL, 3, ["unsteady breakdown"]),
+        (lost_rank, FULL, 3, ["missing rank", "incomplete"]),
+        (wrong_world, FULL, 3, ["missing rank"]),
+        (nan_loss, FULL, 3, ["non-finite loss"]),
+        (other_proof, FULL, 3, ["no proof"]),
+    ],
+)
+def test_marks(run, change, sampling, repeats, marks):
+    case = run.proven(case_of(sampling=sampling), repeats=repeats)
+    changed(run, case, change, repeat=0)
+    row = only(run)
+    assert row.marks == marks
+    assert row.comparable == (not set(marks) & set(DISQUALIFYING))
+    assert set(marks) <= {*DISQUALIFYING, *NOTED}
+
+
+def test_a_failed_proof_disqualifies(run):
+    case = case_of(sampling=FULL)
+    run.add(case, proof=proof_of(case, passed=False))
+    row = only(run)
+    assert row.marks == ["proof failed"]
+    assert not row.comparable
+
+
+def test_no_proof_says_why(run):
+    run.add(case_of())
+    assert only(run).proof_reason == "proofs were switched off for this run"
+
+
+def test_one_failed_process_decides_the_outcome_but_not_the_speed(run):
+    case = run.proven(case_of())
+    run.folder.write(
+        f"records/{case.id}-r1.json", record_of(case, 1, proof_of(case), outcome="oom", reason="no memory", ranks=[])
+    )
+    row = only(run)
+    assert (row.outcome, row.reason) == ("oom", "no memory")
+    assert len(row.measured) == 2
+    assert "incomplete" in row.marks
+
+
+def test_cases_without_records(run):
+    run.refuse(case_of(), "unsupported", "not here")
+    run.refuse(case_of(ranks=2), None, "")
+    first, second = summarise(run.folder)
+    assert (first.outcome, first.reason) == ("unsupported", "not here")
+    assert second.outcome == "not measured"
+    assert first.rate is None
+    assert second.budget is None
+
+
+def test_scaling_takes_the_fastest_one_rank_case_with_the_same_batch_and_knobs(run):
+    run.proven(case_of())
+    best = run.proven(case_of(strategy="ddp"), slower=0.9)
+    run.proven(case_of(batch=16), slower=0.2)
+    run.proven(case_of(knobs={"memory_format": "contiguous"}), slower=0.2)
+    run.proven(case_of(ranks=2))
+    rows = summarise(run.folder)
+    scaling = rows[-1].scaling
+    assert scaling.baseline_id == best.id
+    assert scaling.efficiency.value == pytest.approx(rows[-1].rate.value / (2 * rows[1].rate.value))
+    assert not scaling.super_linear
+    assert all(row.scaling is None for row in rows[:-1])
+
+
+def test_more_than_ideal_is_flagged(run):
+    run.proven(case_of(), slower=3.0)
+    run.proven(case_of(ranks=2))
+    assert summarise(run.folder)[1].scaling.super_linear
+
+
+def test_no_baseline_no_efficiency(run):
+    run.proven(case_of(batch=16))
+    run.proven(case_of(ranks=2))
+    assert summarise(run.folder)[1].scaling is None
+
+
+def test_only_comparable_rows_of_one_group_are_compared(run):
+    run.proven(case_of())
+    run.proven(case_of("caffempi"), slower=2.0)
+    run.add(case_of("reference"), slower=0.01)  # no proof: does not win
+    run.proven(case_of("caffempi", batch=16))
+    leader, slower, unproven, alone = summarise(run.folder)
+    assert leader.against.verdict == "leads"
+    assert slower.against.verdict == "slower"
+    assert slower.against.fastest == leader.id
+    assert unproven.against is None
+    assert alone.against is None
+
+
+def test_rows_are_json(run):
+    run.proven(case_of())
+    run.proven(case_of("caffempi", ranks=2))
+    run.refuse(case_of(ranks=4), None, "")
+    rows = json.loads(json.dumps([row.to_dict() for row in summarise(run.folder)], allow_nan=False))
+    assert rows[0]["samples_per_second"]["value"] > 0
+    assert rows[1]["layers"][0]["layer"] == "conv1"
+    assert rows[2]["samples_per_second"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda record: record.update(format=99), "format 99"),
+        (lambda record: record.pop("ranks"), "not a whole record"),
+        (lambda record: record["ranks"][0].pop("passes"), "remove it"),
+        (lambda record: record.update(case_id="elsewhere"), "belongs to no case"),
+    ],
+)
+def test_broken_records_are_named(run, change, words):
+    case = run.proven(case_of())
+    changed(run, case, change)
+    with pytest.raises(StoreError, match=words):
+        summarise(run.folder)
+
+
+def test_unreadable_json_is_named(run):
+    case = run.proven(case_of())
+    path = run.folder.path / "records" / f"{case.id}-r1.json"
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(StoreError, match=f"{case.id}-r1.json is not readable JSON"):
+        summarise(run.folder)
