@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite import bundle, datasets
+from suite import bundle
 from suite.adapter import Adapter
 from suite.attempt import Attempt, Limits, run
 from suite.case import Case
+from suite.data.sets import locate
 from suite.environments import Interpreter
 from suite.launcher import Launcher, Request
+from suite.store import write_whole
 from suite.worker.job import FORMAT
 from workloads.catalogue import Workload
 
@@ -39,27 +41,24 @@ class Ready:
             "trainer": self.adapter.trainer,
             "case": self.case.to_dict(),
             "graph": self.workload.graph().to_dict(),
-            "data": datasets.locate(self.case.data, self.workload),
+            "data": locate(self.case.data, self.workload),
             "output": str(folder),
             **extra,
         }
         job_file = folder / "job.json"
-        job_file.write_text(json.dumps(job, indent=1))
-        command, environ = bundle.command(self.interpreter.path, self.bundle, job_file)
+        write_whole(job_file, json.dumps(job, indent=1))
+        placement = self.case.placement
+        command, environ = bundle.command(self.interpreter.path, self.bundle, job_file, placement.threads)
         request = Request(
-            placement=self.case.placement,
-            command=tuple(command),
+            placement=placement,
+            command=command,
             interpreter=self.interpreter.path,
-            environ={
-                **environ,
-                **bundle.thread_variables(self.case.placement.threads),
-                **self.adapter.environ(self.case),
-            },
+            environ={**environ, **self.adapter.environ(self.case)},
             folder=folder,
             port=free_port(),
         )
         limits = Limits(self.case.time_limit, self.case.silence_limit)
-        return run(self.launcher.processes(request), self.case.placement.ranks, folder, limits, heard)
+        return run(self.launcher.processes(request), placement.ranks, folder, limits, heard)
 
 
 def free_port() -> int:

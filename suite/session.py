@@ -87,8 +87,8 @@ class Session:
         self._folder.write("cases.json", {"cases": rows})
         self._folder.write(f"hosts/{host['host']}.json", host)
         if not found:
-            reasons = "\n".join(sorted({f"  {row['case']['adapter']}: {row['reason']}" for row in rows}))
-            raise Unavailable(f"no case of this plan can run here:\n{reasons}")
+            reasons = sorted({f"  {row['reason']}" for row in rows})
+            raise Unavailable("\n".join(["no case of this plan can run here:", *reasons]))
         return found
 
     def _todo(self, items: list[Ready]) -> Iterator[tuple[int, Ready]]:

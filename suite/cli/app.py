@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from suite import __version__
-from suite.cli import data, doctor, listing
+from suite.cli import data, doctor, listing, run, verify
 from suite.plugins import manager
 
-COMMANDS = (listing, data, doctor)
+COMMANDS = (doctor, listing, data, verify, run)
 
 
 def build() -> typer.Typer:

@@ -6,6 +6,11 @@ from typing import Annotated
 import typer
 
 
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(run)
+
+
 def run(
     plan: Annotated[str, typer.Argument(help="A ready-made plan's name (`stagebench list plans`) or a TOML file.")],
     output: Annotated[
@@ -24,12 +29,11 @@ def run(
     import sys
     from datetime import UTC, datetime
 
-    from suite.cli.display import for_terminal
-    from suite.plan import load, resolve
-
     from suite import __version__
+    from suite.cli.display import for_terminal
     from suite.cli.options import interpreters_from
     from suite.observer import Observer
+    from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
     from suite.session import FAILURES, Session, Settings, folder_for
 

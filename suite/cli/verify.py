@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from suite.case import Case
 
 
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(verify)
+
+
 def verify(
     adapter: Annotated[list[str] | None, typer.Option(help="Only this adapter (repeatable).")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Only this workload (repeatable).")] = None,

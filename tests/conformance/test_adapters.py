@@ -4,11 +4,11 @@ Runs every adapter that is ready on this machine through its own interpreter.
 """
 
 import pytest
-from suite.plan import Resolved
 
 from suite.case import PASSES, Case, Sampling
 from suite.errors import Unavailable
 from suite.observer import Observer
+from suite.plan import Resolved
 from suite.plugins import adapters, workloads
 from suite.proofs import Proofs
 from suite.session import Session, Settings, ready

@@ -3,8 +3,8 @@
 import copy
 
 import pytest
-from suite.attempt import Attempt
 
+from suite.attempt import Attempt
 from suite.judgement import judge
 from suite.worker.job import finite
 from workloads.catalogue import by_name

@@ -1,0 +1,7 @@
+"""`python -m suite.cli`: the command line where no script is installed."""
+
+import sys
+
+from suite.cli import main
+
+sys.exit(main())
