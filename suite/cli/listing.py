@@ -107,7 +107,5 @@ def _values(values: "tuple[Any, ...] | type") -> Any:
 def _show(rows: list[Row], as_json: bool, columns: str) -> None:
     if as_json:
         show_json(rows)
-    elif rows:
-        show(rows, columns.split())
     else:
-        typer.echo("none is installed")
+        show(rows, columns.split())

@@ -13,6 +13,9 @@ Row = dict[str, Any]
 def show(rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
     """Print the named columns of the rows, whole: nothing is cut off when piped."""
     cells = [[words(row.get(column)) for column in columns] for row in rows]
+    if not cells:
+        typer.echo(f"{title}: none is installed" if title else "none is installed")
+        return
     if sys.stdout.isatty():
         _table(cells, columns, title)
         return
@@ -48,10 +51,11 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.title, table.title_justify, table.title_style = title or None, "left", "bold"
     for index, column in enumerate(columns):
-        numeric = all(line[index].replace(",", "").replace(".", "").isdigit() for line in cells if line[index])
-        table.add_column(column, justify="right" if numeric and cells else "left", overflow="fold")
+        numeric = all(line[index].replace(",", "").isdigit() for line in cells)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for line in cells:
         table.add_row(*map(Text, line))
     Console().print(table)
