@@ -9,6 +9,8 @@ import typer
 
 Row = dict[str, Any]
 
+SHORT = 16  # a column of words no longer than this is never broken; longer ones give way
+
 
 def show(rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
     """Print the named columns of the rows, whole: nothing is cut off when piped."""
@@ -54,8 +56,9 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.title, table.title_justify, table.title_style = title or None, "left", "bold"
     for index, column in enumerate(columns):
-        numeric = all(line[index].replace(",", "").isdigit() for line in cells)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        numeric = all(line[index].replace(",", "").replace(".", "").isdigit() for line in cells)
+        short = max(len(line[index]) for line in cells) <= SHORT
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
     for line in cells:
         table.add_row(*map(Text, line))
     Console().print(table)
