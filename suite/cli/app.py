@@ -29,6 +29,8 @@ def show_version(asked: bool) -> None:
 
 
 def root(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=show_version, help="And exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=show_version, help="Show the version.")
+    ] = False,
 ) -> None:
     """What distributed training costs, stage by stage, with the proof beside it."""

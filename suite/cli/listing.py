@@ -20,13 +20,17 @@ def register(app: typer.Typer) -> None:
 @group.command("adapters")
 def list_adapters(as_json: Json = False) -> None:
     """The frameworks that can be measured."""
-    _show([adapter_row(adapter) for adapter in adapters().values()], as_json, "name title strategies devices knobs")
+    _show(
+        [adapter_row(adapter) for adapter in adapters().values()],
+        as_json,
+        ("name", "title", "strategies", "devices", "knobs"),
+    )
 
 
 @group.command("workloads")
 def list_workloads(as_json: Json = False) -> None:
     """The networks, with parameters, multiply-accumulates and gradient bytes."""
-    rows = []
+    rows: list[Row] = []
     for workload in workloads().values():
         graph = workload.graph()
         rows.append(
@@ -42,7 +46,9 @@ def list_workloads(as_json: Json = False) -> None:
                 "digest": graph.digest,
             }
         )
-    _show(rows, as_json, "name input parameters macs gradient_bytes dataset source")
+    for row in [] if as_json else rows:
+        row.update({"GMACs": f"{row['macs'] / 1e9:.4f}", "gradient MB": f"{row['gradient_bytes'] / 1e6:.2f}"})
+    _show(rows, as_json, ("name", "input", "parameters", "GMACs", "gradient MB", "dataset", "source"))
 
 
 @group.command("strategies")
@@ -61,13 +67,13 @@ def list_strategies(as_json: Json = False) -> None:
         for adapter in adapters().values()
         for strategy in adapter.capabilities.strategies
     ]
-    _show(rows, as_json, "adapter strategy distributed synchronous launchers help")
+    _show(rows, as_json, ("adapter", "strategy", "distributed", "synchronous", "launchers", "help"))
 
 
 @group.command("launchers")
 def list_launchers(as_json: Json = False) -> None:
     """The ways of starting ranks."""
-    _show([{"name": item.name, "title": item.title} for item in launchers().values()], as_json, "name title")
+    _show([{"name": item.name, "title": item.title} for item in launchers().values()], as_json, ("name", "title"))
 
 
 @group.command("plans")
@@ -77,7 +83,7 @@ def list_plans(as_json: Json = False) -> None:
 
     plans = [load(path) for path in ready_made().values()]
     rows = [{"name": plan.name, "title": plan.title, "file": str(plan.file)} for plan in plans]
-    _show(rows, as_json, "name title file")
+    _show(rows, as_json, ("name", "title", "file"))
 
 
 def adapter_row(adapter: Adapter) -> Row:
@@ -104,10 +110,8 @@ def _values(values: "tuple[Any, ...] | type") -> Any:
     return values.__name__ if isinstance(values, type) else list(values)
 
 
-def _show(rows: list[Row], as_json: bool, columns: str) -> None:
+def _show(rows: list[Row], as_json: bool, columns: tuple[str, ...]) -> None:
     if as_json:
         show_json(rows)
-    elif rows:
-        show(rows, columns.split())
     else:
-        typer.echo("none is installed")
+        show(rows, columns)

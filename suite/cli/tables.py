@@ -9,10 +9,15 @@ import typer
 
 Row = dict[str, Any]
 
+SHORT = 16  # a column of words no longer than this is never broken; longer ones give way
+
 
 def show(rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
     """Print the named columns of the rows, whole: nothing is cut off when piped."""
     cells = [[words(row.get(column)) for column in columns] for row in rows]
+    if not cells:
+        typer.echo(f"{title}: none is installed" if title else "none is installed")
+        return
     if sys.stdout.isatty():
         _table(cells, columns, title)
         return
@@ -48,10 +53,12 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.title, table.title_justify, table.title_style = title or None, "left", "bold"
     for index, column in enumerate(columns):
-        numeric = all(line[index].replace(",", "").replace(".", "").isdigit() for line in cells if line[index])
-        table.add_column(column, justify="right" if numeric and cells else "left", overflow="fold")
+        numeric = all(line[index].replace(",", "").replace(".", "").isdigit() for line in cells)
+        short = max(len(line[index]) for line in cells) <= SHORT
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
     for line in cells:
         table.add_row(*map(Text, line))
     Console().print(table)

@@ -21,7 +21,8 @@
 `hosts` and `passes` are lists by nature and are not swept.
 """
 
-from suite.plan.read import Plan, load, ready_made
+from suite.plan.read import Plan, load
+from suite.plan.ready import ready_made
 from suite.plan.resolve import Resolved, resolve
 
 __all__ = ["Plan", "Resolved", "load", "ready_made", "resolve"]

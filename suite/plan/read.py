@@ -3,7 +3,6 @@
 import re
 import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from suite.plan.locator import Locator
 from suite.plan.locator import Path as KeyPath
 from suite.plan.model import Block, Heading, SamplingBlock
 from suite.plan.problems import Problems, known
+from suite.plan.ready import find
 
 TOP_KEYS = ("name", "title", "defaults", "sampling", "cases")
 
@@ -54,15 +54,9 @@ class Plan:
     problems: Problems
 
 
-def ready_made() -> dict[str, Path]:
-    """The plans that come with stagebench, by name."""
-    folder = Path(str(resources.files("suite"))) / "plans"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
 def load(name_or_path: str | Path) -> Plan:
     """Read a ready-made plan by name, or a file; RequestError when it is not there or not TOML."""
-    file = _find(name_or_path)
+    file = find(name_or_path)
     try:
         text = file.read_text(encoding="utf-8")
         content = tomllib.loads(text)
@@ -75,19 +69,6 @@ def load(name_or_path: str | Path) -> Plan:
         line = place.group(1) if place else str(text.count("\n") + 1)
         raise RequestError(f"{file}:{line}: not valid TOML: {error}") from error
     return _Reader(file, text, content).plan()
-
-
-def _find(name_or_path: str | Path) -> Path:
-    plans = ready_made()
-    if str(name_or_path) in plans:
-        return plans[str(name_or_path)]
-    file = Path(name_or_path)
-    if not file.is_file():
-        raise RequestError(
-            f"there is no plan {str(name_or_path)!r}: neither a file nor a ready-made plan; "
-            f"{known(name_or_path, plans)}"
-        )
-    return file
 
 
 class _Reader:

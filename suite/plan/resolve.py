@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from suite.adapter import Adapter
 from suite.case import PASSES, Case, Placement
 from suite.data.fits import Fit, fit
+from suite.errors import RequestError
 from suite.launcher import Launcher
 from suite.plan import able, placing
 from suite.plan.names import Names
@@ -34,9 +35,13 @@ def resolve(
     workloads: Mapping[str, Workload],
 ) -> list[Resolved]:
     """Every case of the plan, in its order, each id once; RequestError lists all that is wrong with the plan."""
+    if not adapters or not workloads:
+        raise RequestError(
+            "no adapter or no workload is registered: stagebench itself is not installed; pip install it"
+        )
     maker = _Maker(plan, adapters, launchers, workloads)
     found = list(maker.all())
-    plan.problems.raise_any()
+    maker.problems.raise_any()
     return _merged(found)
 
 
@@ -49,7 +54,8 @@ class _Maker:
         workloads: Mapping[str, Workload],
     ) -> None:
         self.plan, self.adapters, self.launchers, self.workloads = plan, adapters, launchers, workloads
-        self.names = Names(plan.problems, adapters, launchers, workloads)
+        self.problems = replace(plan.problems, found=set(plan.problems.found))  # the plan may be resolved again
+        self.names = Names(self.problems, adapters, launchers, workloads)
         self.graphs: dict[str, Graph] = {}
         self.fits: dict[tuple[str, str], Fit] = {}
 
@@ -60,16 +66,17 @@ class _Maker:
                 continue
             for choice in choices(written):
                 launcher = self.launcher(choice)
-                placing.check(choice, launcher, self.plan.problems)
-                yield self.resolved(choice, launcher), self.plan.problems.at(written.head)
+                placing.check(choice, launcher, self.problems)
+                yield self.resolved(choice, launcher), self.problems.at(written.head)
 
     def launcher(self, choice: Choice) -> str:
-        """The name asked for; "auto" is the first of the strategy's launchers that is installed."""
+        """The name asked for; "auto" is the strategy's first that is installed and reaches that many nodes."""
         if choice["launcher"] != "auto":
             return str(choice["launcher"])
         strategy = self.names.capabilities[choice["adapter"]].strategy(choice["strategy"])
         offers = strategy.launchers if strategy else ("local",)
-        return next((name for name in offers if name in self.launchers), offers[0])
+        reaching = [name for name in offers if choice["nodes"] == 1 or name not in placing.ONE_HOST]
+        return next((name for name in (*reaching, *offers) if name in self.launchers), offers[0])
 
     def resolved(self, choice: Choice, launcher: str) -> Resolved:
         adapter = self.adapters[choice["adapter"]]
@@ -98,7 +105,7 @@ class _Maker:
         found = self.fits[key]
         if found.outcome == "wrong":
             index = choice.written.block.data.index(choice["data"])
-            self.plan.problems.add(choice.written.path("data", index), found.reason)
+            self.problems.add(choice.written.path("data", index), found.reason)
         return found
 
     def case(self, choice: Choice, launcher: str, workload: Workload, graph: Graph) -> Case:

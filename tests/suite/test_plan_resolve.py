@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from suite.case import PASSES, Case, Sampling
+from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
 from suite.plan.model import Pass, SamplingBlock
 
@@ -118,6 +119,12 @@ def test_a_knob_goes_to_the_adapters_that_have_it(cases: Cases) -> None:
     ]
 
 
+def test_auto_takes_a_launcher_that_reaches_the_nodes(cases: Cases) -> None:
+    one, two = cases(SINGLE.replace("single", "ddp") + "nodes = [1, 2]\n")
+    assert [r.case.placement.launcher for r in (one, two)] == ["local", "many"]
+    assert two.case.placement.ranks == 2
+
+
 def test_a_launcher_that_no_plugin_brings_makes_the_case_unavailable(toys: SimpleNamespace, plan_file: Write) -> None:
     plan = load(plan_file(HEAD + '[[cases]]\nadapter = "beta"\nstrategy = "ring"\nworkload = "mnist_small"\n'))
     (found,) = resolve(plan, toys.adapters, {"local": toys.launchers["local"]}, toys.workloads)
@@ -144,6 +151,11 @@ def test_labels_beyond_the_network_are_refused(cases: Cases, tmp_path: Path) -> 
     np.savez(tmp_path / "mine.npz", images=np.zeros((1, 28, 28), np.uint8), labels=np.array([10]))
     (found,) = cases(SINGLE + 'data = "mine.npz"\n')
     assert (found.outcome, found.reason) == ("unsupported", "mine.npz has labels up to 10, mnist_small has 10 classes")
+
+
+def test_without_plugins_the_remedy_is_told_and_not_every_name(plan_file: Write) -> None:
+    with pytest.raises(RequestError, match="not installed; pip install it"):
+        resolve(load(plan_file(HEAD + SINGLE)), {}, {}, {})
 
 
 def test_every_ready_made_plan_is_valid_toml_of_the_right_shape() -> None:
