@@ -33,11 +33,11 @@ KNOBS = {
 }
 
 # glibc gives large blocks back to the kernel and faults them in again at every step:
-# keep them (FACTS: AlexNet +46 %). Values are bytes; ignored by other C libraries.
+# keep them. AlexNet, batch 8, one thread: 60,000 page faults a step fall to none, and the
+# step from 0.40 s to 0.28 s. Values are bytes; other C libraries ignore them.
 KEEP_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
-    "MALLOC_TOP_PAD_": str(64 << 20),
 }
 
 

@@ -1,0 +1,60 @@
+"""What the controller is told, without PyTorch."""
+
+import pluggy
+import pytest
+
+from adapters.pytorch import plugin
+from suite.case import Case, Placement
+from suite.hooks import PROJECT, Hooks
+
+ADAPTER = plugin.PyTorch()
+DDP = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2))
+
+
+def test_it_registers_through_the_hook():
+    plugins = pluggy.PluginManager(PROJECT)
+    plugins.add_hookspecs(Hooks)
+    plugins.register(plugin)
+    plugins.check_pending()
+    [[adapter]] = plugins.hook.stagebench_adapters()
+    assert (adapter.name, adapter.environment, adapter.requires) == ("pytorch", "pytorch", ("torch",))
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "problem"),
+    [
+        ("bucket_cap_mb", True, "wants int"),
+        ("bucket_cap_mb", 4, None),
+        ("memory_format", "nhwc", "is one of 'auto', 'contiguous', 'channels_last'"),
+        ("compile", "yes", "wants bool"),
+        ("gradient_as_bucket_view", "auto", None),
+    ],
+)
+def test_knobs_are_checked(knob, value, problem):
+    found = ADAPTER.capabilities.knobs[knob].problem(value)
+    assert (found is None) if problem is None else (problem in found)
+
+
+def test_every_default_is_allowed():
+    for knob in ADAPTER.capabilities.knobs.values():
+        assert knob.problem(knob.default) is None
+
+
+def test_ddp_on_one_rank_is_allowed():
+    assert ADAPTER.unsupported(DDP.on(placement=Placement())) is None
+
+
+def test_a_knob_that_would_change_nothing_is_refused():
+    alone = DDP.on(strategy="single", placement=Placement(), knobs={"static_graph": True})
+    assert "belongs to the strategy 'ddp'" in ADAPTER.unsupported(alone)
+    assert ADAPTER.unsupported(alone.on(knobs={"static_graph": False, "bucket_cap_mb": 25})) is None
+
+
+def test_an_empty_bucket_is_refused():
+    assert "at least 1 MiB" in ADAPTER.unsupported(DDP.on(knobs={"bucket_cap_mb": 0}))
+
+
+def test_only_tuned_cpu_processes_get_allocator_settings():
+    assert ADAPTER.environ(DDP) == {}
+    assert ADAPTER.environ(DDP.on(tuning="tuned", placement=Placement(device="cuda"))) == {}
+    assert ADAPTER.environ(DDP.on(tuning="tuned"))["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)

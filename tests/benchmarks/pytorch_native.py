@@ -1,0 +1,204 @@
+"""Is the adapter's native step as fast as a plain hand-written loop of the same network?
+
+    python tests/benchmarks/pytorch_native.py --network resnet50 --ranks 2 --rounds 7
+
+Both live in one process (in the same processes, for two ranks), start from the same
+weights, take the same batch and the same allocator settings, and run in alternating
+short blocks, so that whatever else the machine does hits both. The ratio is plain
+seconds over ours, a figure a round (median, and its bootstrap 95 % interval): 1 is equal,
+more is faster than plain. Beside it the same in CPU seconds of this process, which a busy
+machine disturbs less. Losses must agree.
+
+The plain networks use the adapter's LRN, or else its speed would hide an overhead
+elsewhere; `--lrn torch` gives them torch.nn.LocalResponseNorm.
+"""
+
+import argparse
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+from pytorch_plain import criterion, plain
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from adapters.pytorch.lrn import FastLRN
+from adapters.pytorch.plugin import KEEP_MEMORY
+from adapters.pytorch.worker import PyTorchTrainer
+from suite.worker.feed import ResidentFeed, share, synthetic
+from suite.worker.ranks import own_rank
+from suite.worker.trainer import Optimiser, Setup
+from workloads import weights
+from workloads.catalogue import by_name
+
+BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
+LRNS = {"fast": partial(FastLRN, 5, 1e-4, 0.75, 1.0), "torch": partial(nn.LocalResponseNorm, 5, 1e-4, 0.75, 1.0)}
+OPTIMISER = Optimiser(1e-4, 0.9, 5e-4)
+BLOCK_SECONDS = 0.25
+EQUAL_STEPS = 5
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=[*sorted(BATCH), "all"], default="all")
+    parser.add_argument("--ranks", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--batch", type=int, help="samples per rank (default: by network)")
+    parser.add_argument("--lrn", choices=sorted(LRNS), default="fast", help="LRN of the plain networks")
+    return parser.parse_args()
+
+
+def main():
+    asked = arguments()
+    if "STAGEBENCH_RANK" in os.environ:
+        return measure(asked)
+    names = sorted(BATCH) if asked.network == "all" else [asked.network]
+    results = [launched(asked, name) for name in names]
+    say(f"{'network':12} {'ranks':>5} {'batch':>5} {'plain ms':>9} {'ours ms':>9} {'ratio':>7} {'95 %':>15} {'cpu':>6} {'loss':>8}")
+    for r in results:
+        spread = f"{r['low']:.3f} - {r['high']:.3f}"
+        times = f"{r['plain_ms']:9.2f} {r['ours_ms']:9.2f} {r['ratio']:7.3f} {spread:>15} {r['cpu_ratio']:6.3f}"
+        say(f"{r['network']:12} {r['ranks']:5} {r['batch']:5} {times} {r['loss_difference']:8.1e}")
+    say(json.dumps(results))
+    return 0 if all(r["ratio"] >= 0.98 and r["loss_difference"] <= 2e-6 for r in results) else 1
+
+
+def say(line):
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def launched(asked, name):
+    """One process group on this network; the result of its rank 0."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = ["--network", name, "--ranks", asked.ranks, "--rounds", asked.rounds, "--lrn", asked.lrn]
+    options += ["--batch", asked.batch or BATCH[name]]
+    common = dict(os.environ, **KEEP_MEMORY, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__, *map(str, options)],
+            env=dict(common, STAGEBENCH_RANK=str(rank), STAGEBENCH_WORLD=str(asked.ranks)),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(asked.ranks)
+    ]
+    outputs = [process.communicate()[0] for process in ranks]
+    if any(process.returncode for process in ranks):
+        raise SystemExit(f"{name}: a rank failed, see above")
+    return json.loads(outputs[0].splitlines()[-1])
+
+
+def measure(asked):
+    """One rank: both ways in turn."""
+    rank = own_rank()
+    strategy = "ddp" if asked.ranks > 1 else "single"
+    tuned = {"threads": 1, "batch": asked.batch, "precision": "float32", "tuning": "tuned", "knobs": {}}
+    trainer = PyTorchTrainer(
+        Setup(*rank, strategy=strategy, device="cpu", optimiser=OPTIMISER, seed=1, readers=0, **tuned)
+    )
+    trainer.start()
+    graph = by_name()[asked.network].graph()
+    initial = dict(weights.initial(graph))
+    trainer.build(graph, initial)
+    batch = share(synthetic(graph, asked.batch * asked.ranks, 1), rank.rank, asked.batch)
+    feed = ResidentFeed(trainer, batch)
+    ways = {
+        "ours": (lambda: trainer.step(feed.place(feed.read())), trainer.loss),
+        "plain": hand_written(asked, list(initial.values()), batch),
+    }
+    result = compared(asked, ways, trainer)
+    trainer.close()
+    if rank.rank == 0:
+        say(json.dumps(result))
+    return 0
+
+
+def hand_written(asked, values, batch):
+    """(step, loss) of the plain loop."""
+    network = plain(asked.network, values, LRNS[asked.lrn])
+    if asked.ranks > 1:
+        network = DistributedDataParallel(network, gradient_as_bucket_view=True, forward_sync_buffers=False)
+    lr, momentum, decay = OPTIMISER
+    optimiser = torch.optim.SGD(network.parameters(), lr, momentum=momentum, weight_decay=decay, fused=True)
+    images = torch.from_numpy(batch.images).contiguous(memory_format=torch.channels_last)
+    labels = torch.from_numpy(batch.labels)
+    last = []
+
+    def step():
+        optimiser.zero_grad(set_to_none=True)
+        loss = criterion(network(images), labels)
+        loss.backward()
+        optimiser.step()
+        last[:] = [loss.detach()]
+
+    return step, lambda: float(last[0])
+
+
+def compared(asked, ways, trainer):
+    """Equal losses first (the masks of dropout drawn alike), then blocks in turn."""
+    losses = {name: [] for name in ways}
+    for seed in range(EQUAL_STEPS):
+        for name, (step, loss) in ways.items():
+            torch.manual_seed(seed)
+            step()
+            losses[name].append(loss())
+    difference = max(abs(a - b) / abs(b) for a, b in zip(losses["ours"], losses["plain"], strict=True))
+    usual, _ = block(ways["plain"][0], 3, trainer)
+    steps = max(1, round(BLOCK_SECONDS / usual))
+    timed = {name: [] for name in ways}
+    for number in range(asked.rounds):
+        for name in sorted(ways, reverse=bool(number % 2)):
+            timed[name].append(block(ways[name][0], steps, trainer))
+    pairs = list(zip(timed["plain"], timed["ours"], strict=True))
+    ratios = [plain_wall / ours_wall for (plain_wall, _), (ours_wall, _) in pairs]
+    low, high = interval(ratios)
+    return {
+        "network": asked.network,
+        "ranks": asked.ranks,
+        "batch": asked.batch,
+        "steps_per_block": steps,
+        "plain_ms": statistics.median(wall for wall, _ in timed["plain"]) * 1e3,
+        "ours_ms": statistics.median(wall for wall, _ in timed["ours"]) * 1e3,
+        "ratio": statistics.median(ratios),
+        "low": low,
+        "high": high,
+        "cpu_ratio": statistics.median(plain_cpu / ours_cpu for (_, plain_cpu), (_, ours_cpu) in pairs),
+        "ratios": ratios,
+        "loss_difference": trainer.maximum(difference),
+    }
+
+
+def block(step, steps, trainer):
+    """(wall, CPU) seconds of one step, the slowest rank's, in the measuring loop's own shape."""
+    marks = []
+    trainer.maximum(0.0)
+    begin, cpu = time.perf_counter(), time.process_time()
+    for _ in range(steps):
+        step()
+        marks.append(trainer.mark())
+    wall, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    return trainer.maximum(wall / steps), trainer.maximum(cpu / steps)
+
+
+def interval(ratios, draws=2000):
+    """Bootstrap 95 % interval of the median."""
+    chance = random.Random(1)
+    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return medians[draws // 40], medians[-draws // 40]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
