@@ -110,11 +110,11 @@ class Proofs:
 
 
 def case_of_proof(ready: Ready) -> Case:
-    """The case that proves another one: the same way of training, a small batch, the unscaled learning rate."""
+    """The case that proves another one: the same way of training, a small batch, a learning rate of the proof's own."""
     case, workload = ready.case, ready.workload
     ranks = case.placement.ranks
     samples = max(workload.proof_batch, 2 * workload.proof_batch // ranks)
-    return case.on(batch=samples, data="synthetic", lr=workload.optimiser.lr, passes=(), readers=0, seed=1)
+    return case.on(batch=samples, data="synthetic", lr=workload.proof_lr, passes=(), readers=0, seed=1)
 
 
 def _about(case: Case) -> dict[str, Any]:

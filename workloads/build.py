@@ -18,6 +18,12 @@ def xavier(bias: float = 0.0) -> dict:
     return {"weight": {"kind": "xavier"}, "bias": {"kind": "constant", "value": bias}}
 
 
+def uniform(fan_in: int) -> dict:
+    """PyTorch's default: weights and biases uniform within 1 / sqrt(fan_in)."""
+    drawn = {"kind": "uniform", "bound": fan_in**-0.5}
+    return {"weight": drawn, "bias": drawn}
+
+
 class Builder:
     """Builds a `Graph`; names default to what the network's paper or reference calls them."""
 

@@ -27,6 +27,8 @@ def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
     if kind == "constant":
         return np.full(shape, parameter.init["value"], dtype=np.float32)
     stream = np.random.Generator(np.random.PCG64([seed, zlib.crc32(parameter.name.encode())]))
+    if kind == "uniform":
+        return ((stream.random(shape) * 2 - 1) * parameter.init["bound"]).astype(np.float32)
     receptive = int(np.prod(shape[2:]))
     fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
     if kind == "xavier":
@@ -39,7 +41,7 @@ def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
     }
     if kind not in stds:
         raise ValueError(
-            "parameter %r has the unknown initialiser %r; known: constant, xavier, gaussian, he, he_fan_out"
+            "parameter %r has the unknown initialiser %r; known: constant, uniform, xavier, gaussian, he, he_fan_out"
             % (parameter.name, kind)
         )
     drawn = stream.standard_normal(shape)

@@ -29,7 +29,7 @@ def probe_graph() -> Graph:
 class ProbePlugin:
     @hookimpl
     def stagebench_workloads(self):
-        return [Workload("probe", probe_graph, Optimiser(0.05, 8, 0.9, 1e-3), "digits", 8, "tests")]
+        return [Workload("probe", probe_graph, Optimiser(0.05, 8, 0.9, 1e-3), "digits", 8, 0.05, "tests")]
 
 
 @pytest.fixture(autouse=True, scope="session")

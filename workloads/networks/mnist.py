@@ -1,30 +1,31 @@
 """The two small CNNs of the data-parallel article, in its PyTorch definitions (padding 1).
 
 The article states 2,636,554 parameters for the large one; no layout of its published
-code has them. Its PyTorch code, which is what stands here, has 4,104,202.
+code has them. Its PyTorch code, which is what stands here, has 4,104,202. Initialised as that code leaves it: PyTorch's defaults.
 """
 
-from workloads.build import Builder
+from workloads.build import Builder, uniform
 from workloads.graph import Graph
 
 
 def mnist_small() -> Graph:
     """One convolution, 402,442 parameters."""
     b = Builder("mnist_small", (1, 28, 28), 10)
-    x = b.max_pool("pool1", b.conv_relu("conv1", "input", 32, 3, pad=1), 2, 2)
-    x = b.relu("fc1_relu", b.dense("fc1", b.flatten("flat", x), 64))
-    b.head(b.dense("fc2", x, 10))
+    x = b.max_pool("pool1", b.conv_relu("conv1", "input", 32, 3, pad=1, init=uniform(9)), 2, 2)
+    x = b.relu("fc1_relu", b.dense("fc1", b.flatten("flat", x), 64, uniform(32 * 14 * 14)))
+    b.head(b.dense("fc2", x, 10, uniform(64)))
     return b.graph
 
 
 def mnist_large() -> Graph:
     """Three convolutions, 4,104,202 parameters."""
     b = Builder("mnist_large", (1, 28, 28), 10)
-    x = "input"
+    x, channels = "input", 1
     for index, width in enumerate((128, 256, 512), start=1):
-        x = b.max_pool("pool%d" % index, b.conv_relu("conv%d" % index, x, width, 3, pad=1), 2, 2)
-    x = b.flatten("flat", x)
+        x = b.conv_relu("conv%d" % index, x, width, 3, pad=1, init=uniform(9 * channels))
+        x, channels = b.max_pool("pool%d" % index, x, 2, 2), width
+    x, features = b.flatten("flat", x), 512 * 3 * 3
     for name in ("fc1", "fc2"):
-        x = b.relu(name + "_relu", b.dense(name, x, 512))
-    b.head(b.dense("fc3", x, 10))
+        x, features = b.relu(name + "_relu", b.dense(name, x, 512, uniform(features))), 512
+    b.head(b.dense("fc3", x, 10, uniform(features)))
     return b.graph
