@@ -177,38 +177,48 @@ def test_the_death_of_one_real_rank_ends_the_group_and_names_it(interpreter, job
     assert time.monotonic() - began < 12
 
 
+# (mpiexec, library): as tried with the real ones
+STRANGERS = [("mpich", "openmpi5"), ("openmpi5", "openmpi4"), ("openmpi4", "mpich"), ("openmpi5", "mpich")]
+PAIRS = [("openmpi5", "openmpi5"), ("openmpi4", "openmpi5")]
+
+
 @pytest.fixture
-def stranger(tmp_path):
-    """Open MPI 5's environment as it would be without its mpiexec."""
-    source = real("openmpi5").parent.parent
-    target = tmp_path / "stranger"
+def pair(request, tmp_path):
+    """(another environment's mpiexec, the interpreter of an environment that has none)."""
+    mpiexec, library = request.param
+    source = real(library).parent.parent
+    target = tmp_path / "lonely"
     (target / "bin").mkdir(parents=True)
     for name in ("lib", "bin/python"):
         (target / name).symlink_to(source / name)
     shutil.copy(source / "pyvenv.cfg", target)
-    return target / "bin" / "python"
+    return real(mpiexec).with_name("mpiexec"), target / "bin" / "python", BY_NAME[mpiexec]
 
 
-@pytest.mark.parametrize("foreign", ["openmpi4", "mpich"])
-def test_a_foreign_mpiexec_is_refused_before_anything_starts(stranger, foreign, monkeypatch):
-    monkeypatch.setenv(engine.SETTING, str(real(foreign).with_name("mpiexec")))
-    reason = Mpiexec().missing(TWO, stranger)
-    assert f"({BY_NAME[foreign].title}), but {stranger} uses Open MPI v5.0.11" in reason
-    assert "every rank would run alone" in reason
+@pytest.mark.parametrize("pair", STRANGERS, indirect=True, ids="-".join)
+def test_an_mpiexec_that_cannot_start_the_library_is_refused_before_anything_starts(pair, monkeypatch):
+    mpiexec, interpreter, dialect = pair
+    monkeypatch.setenv(engine.SETTING, str(mpiexec))
+    reason = Mpiexec().missing(TWO, interpreter)
+    assert f"STAGEBENCH_MPIEXEC is {mpiexec} ({dialect.title}), but {interpreter} uses " in reason
+    assert "beside the interpreter, or name it with STAGEBENCH_MPIEXEC" in reason
 
 
-def test_the_same_mpi_s_mpiexec_from_elsewhere_is_accepted(stranger, monkeypatch):
-    monkeypatch.setenv(engine.SETTING, str(real("openmpi5").with_name("mpiexec")))
-    assert Mpiexec().missing(TWO, stranger) is None
+@pytest.mark.parametrize("pair", PAIRS, indirect=True, ids="-".join)
+def test_an_mpiexec_from_elsewhere_that_fits_is_taken(pair, job, launched, monkeypatch):
+    mpiexec, interpreter, _ = pair
+    monkeypatch.setenv(engine.SETTING, str(mpiexec))
+    assert Mpiexec().missing(TWO, interpreter) is None
+    assert launched(Mpiexec(), job(TWO, interpreter)).outcome == "ok"
 
 
-@pytest.mark.parametrize("foreign", ["openmpi4", "mpich"])
-def test_ranks_that_a_foreign_mpiexec_started_find_out(stranger, foreign, job, launched):
-    request = job(TWO, stranger)
-    dialect = BY_NAME[foreign]
-    tokens = [str(real(foreign).with_name("mpiexec")), *arguments(dialect, TWO, request.environ), *request.command]
-    process = Process(tuple(tokens), {**request.environ, **dialect.environ})
-    result = launched(Mpiexec(), request, [process])
+@pytest.mark.parametrize("pair", STRANGERS, indirect=True, ids="-".join)
+def test_ranks_that_a_stranger_started_are_never_ok(pair, job, launched, request):
+    mpiexec, interpreter, dialect = pair
+    asked = job(TWO, interpreter)
+    tokens = [str(mpiexec), *arguments(dialect, TWO, asked.environ), *asked.command]
+    result = launched(Mpiexec(), asked, [Process(tuple(tokens), {**asked.environ, **dialect.environ})])
     assert result.outcome == "crash"
-    assert "of 2 was asked for, the engine (mpi: Open MPI v5.0.11" in result.reason
-    assert "made rank 0 of 1; the MPI library and the launcher probably come from different" in result.reason
+    if request.node.callspec.id == "mpich-openmpi5":  # the classical trap: singletons; others do not start at all
+        assert "of 2 was asked for, the engine (mpi: Open MPI v5.0.11" in result.reason
+        assert "made rank 0 of 1; the MPI library and the launcher probably come from different" in result.reason
