@@ -3,9 +3,13 @@
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster import engine
@@ -164,10 +168,9 @@ def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched):
     ("knobs", "reason"),
     [
         ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
-        ({"dies": 0, "signal": "SIGSEGV"}, "rank 0 was ended by SIGSEGV in native"),
         ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
     ],
-    ids=["SIGKILL", "SIGSEGV", "exception"],
+    ids=["SIGKILL", "exception"],
 )
 def test_the_death_of_one_real_rank_ends_the_group_and_names_it(interpreter, job, launched, knobs, reason):
     began = time.monotonic()
@@ -175,6 +178,50 @@ def test_the_death_of_one_real_rank_ends_the_group_and_names_it(interpreter, job
     assert result.outcome == "crash"
     assert result.reason.startswith(reason)
     assert time.monotonic() - began < 12
+
+
+def test_a_frozen_real_rank_is_a_timeout_and_nothing_is_left(interpreter, job, launched):
+    request = job(TWO, interpreter, knobs={"dies": 1, "signal": "SIGSTOP"})
+    result = launched(Mpiexec(), request, silence=2)
+    assert result.outcome == "timeout"
+    assert "said nothing for 2 s (silence limit) in native" in result.reason
+    assert running_in(request.folder) == []
+
+
+def test_real_ranks_do_not_outlive_a_killed_controller(interpreter, job, tmp_path):
+    request = job(TWO, interpreter, knobs={"dies": 1, "signal": "SIGSTOP"})  # they would stay for ever
+    (process,) = Mpiexec().processes(request)
+    program = f"""
+import sys
+from pathlib import Path
+from suite.attempt import Limits, run
+from suite.launcher import Process
+run([Process({process.tokens!r}, {process.environ!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
+"""
+    controller = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: psutil.STATUS_STOPPED in [process.status() for process in running_in(request.folder)])
+    controller.kill()
+    controller.wait()
+    wait_until(lambda: running_in(request.folder) == [])
+
+
+def running_in(folder):
+    """Processes whose working directory is the attempt's."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def wait_until(true, seconds=15):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 # (mpiexec, library): as tried with the real ones
