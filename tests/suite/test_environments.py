@@ -1,9 +1,11 @@
 import re
 import stat
 import sys
+import time
 import venv
 from pathlib import Path
 
+import psutil
 import pytest
 
 from suite import environments, interpreter
@@ -93,7 +95,7 @@ def test_a_setting_goes_before_a_variable_and_that_before_tox(tox_environment, m
         ("echo broken >&2; exit 1", "ended with exit code 1: broken"),
         ("echo hello", "is not a Python interpreter: hello"),
         ("true", "is not a Python interpreter: it said nothing"),
-        ("sleep 60", "did not answer within 0 s"),
+        ("sleep 60", "did not answer within 0.4 s"),
         (f'exec {sys.executable} "$@"', "has no no_such_framework"),
     ],
 )
@@ -104,6 +106,24 @@ def test_an_explicit_setting_that_does_not_work_is_never_passed_over(
     path = tmp_path / "python" if text is None else script(tmp_path / "python", text)
     with pytest.raises(Unavailable, match=re.escape(f"wanting: --python wanting is {path}, which {problem}")):
         environments.find(NOWHERE, {"wanting": str(path)})
+
+
+def test_an_interpreter_that_does_not_answer_leaves_nothing_running(tmp_path, monkeypatch):
+    monkeypatch.setattr(interpreter, "SECONDS", 0.5)
+    path = script(tmp_path / "python", f"sleep 60 & echo $! > {tmp_path}/pid; wait")
+    assert interpreter.examine(path, ()).problem == "did not answer within 0.5 s"
+    deadline = time.monotonic() + 5
+    while runs(int((tmp_path / "pid").read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def runs(pid):
+    """Whether a process is there, and more than unreaped."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_what_start_up_files_print_is_passed_over(tmp_path):
