@@ -15,7 +15,7 @@ class Dialect:
     name: str
     title: str
     version: str  # regular expression: what `mpiexec --version` says
-    library: str  # regular expression: what MPI_Get_library_version says of the library that belongs to it
+    library: str  # regular expression: what MPI_Get_library_version says of a library it can start
     group: tuple[str, ...]  # the number of ranks, their spreading over nodes, no binding
     on_hosts: tuple[str, ...]  # where; {hosts} is "a:2,b:2"
     variable: tuple[str, ...]  # hands one variable to every rank
@@ -44,7 +44,7 @@ DIALECTS = (
         name="openmpi4",
         title="Open MPI 4",
         version=r"\((Open MPI|OpenRTE)\) 4\.",
-        library=r"Open MPI v4\.",
+        library=r"Open MPI v[45]\.",  # PMIx lets the newer library join the older engine, not the other way round
         group=("-n", "{ranks}", "--map-by", "ppr:{per_node}:node", "--oversubscribe", "--bind-to", "none"),
         on_hosts=("--host", "{hosts}"),
         variable=("-x", "{name}"),

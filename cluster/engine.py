@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from cluster.dialects import DIALECTS, Dialect, recognised
+from suite.ask import ask
 from suite.errors import Unavailable
-from suite.interpreter import inherited
 
 SETTING = "STAGEBENCH_MPIEXEC"
 SECONDS = 30.0
@@ -85,17 +85,7 @@ def check_pair(interpreter: Path, engine: Engine) -> None:
 def output(*tokens: str) -> str:
     """What a program prints, however it ends; "" when it cannot be asked. Kept for the process's life."""
     try:
-        done = subprocess.run(
-            tokens,
-            env=inherited(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
+        done = ask(tokens, SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout
+    return done.stdout + done.stderr

@@ -4,7 +4,8 @@
 
 A controller that is killed cannot end its ranks; the kernel can (prctl(2),
 PR_SET_PDEATHSIG, which outlives exec). Set here and not between fork and exec of the
-controller, where Python code is unsafe beside threads. Elsewhere than on Linux it only
+controller, where Python code is unsafe beside threads. To the kernel "parent" is the thread that
+started us, so it must live as long as we may: `suite.attempt.run` waits. Elsewhere than on Linux it only
 runs the program.
 """
 

@@ -1,11 +1,12 @@
 """Runs an interpreter once and learns what it is and has; answers are kept for the process's life."""
 
 import json
-import os
 import subprocess
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from suite.ask import ask
 
 SECONDS = 30.0  # a cold network file system is slow; a hung interpreter must not hang us
 
@@ -37,10 +38,6 @@ for name in sys.argv[1:]:
 print(json.dumps({"version": platform.python_version(), "packages": packages, "missing": missing}))
 """
 
-# Variables that tell one process its rank; they are somebody else's when the controller has them.
-FOREIGN_RANKS = ("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
-FOREIGN_PREFIXES = ("PYTHON", "OMPI_COMM_WORLD_", "PMIX_")
-
 
 @dataclass(frozen=True)
 class Probe:
@@ -52,35 +49,13 @@ class Probe:
     problem: str | None = None  # why it could not be asked: a sentence's end
 
 
-def inherited() -> dict[str, str]:
-    """This process's variables without those meant for it alone.
-
-    PYTHONPATH, PYTHONHOME and their like belong to the controller's interpreter and break
-    another one's; a rank number belongs to whatever started the controller.
-    """
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in FOREIGN_RANKS and not name.startswith(FOREIGN_PREFIXES)
-    }
-
-
 @cache
 def examine(path: Path, modules: tuple[str, ...]) -> Probe:
     """Run the interpreter at `path` and ask for its version and these modules."""
     try:
-        done = subprocess.run(
-            [str(path), "-c", LOOK, *modules],
-            env=inherited(),
-            cwd="/",  # -c puts the working directory on the path: nothing of ours may be found there
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        done = ask([str(path), "-c", LOOK, *modules], SECONDS)
     except subprocess.TimeoutExpired:
-        return Probe(problem=f"did not answer within {SECONDS:.0f} s")
+        return Probe(problem=f"did not answer within {SECONDS:g} s")
     except OSError as error:
         return Probe(problem=f"cannot be started: {error.strerror or error}")
     return _understood(done)

@@ -1,7 +1,6 @@
 """What the launchers' tests share: a real worker of a tiny adapter, and the whole way to start it."""
 
 import json
-import socket
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from suite import bundle
 from suite.attempt import Limits, run
 from suite.case import Case, Sampling
 from suite.launcher import Request
+from suite.ports import free_port
 from workloads.networks.mnist import mnist_small
 
 QUICK = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)
@@ -49,15 +49,9 @@ def job(tiny, tmp_path):
 def launched():
     """Starts a request with a launcher, to its end."""
 
-    def go(launcher, request, processes=None):
-        limits = Limits(seconds=30, silence=15)
+    def go(launcher, request, processes=None, silence=15):
+        limits = Limits(seconds=30, silence=silence)
         processes = launcher.processes(request) if processes is None else processes
         return run(processes, request.placement.ranks, request.folder, limits, lambda rank, message: None)
 
     return go
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
