@@ -117,7 +117,7 @@ def _software(adapter: str, abouts: list[dict[str, Any]]) -> Software:
     return Software(
         adapter,
         several([f"Python {python.get('version')}, {python.get('origin')}" if python else None for python in pythons]),
-        several([", ".join(f"{name} {version}" for name, version in about["versions"].items()) for about in abouts]),
-        several([about["transport"] for about in abouts]),
+        list(dict.fromkeys(f"{name} {version}" for about in abouts for name, version in about["versions"].items())),
+        several([about["transport"] for about in abouts if about["transport"] != "none"]),
         several([about["bundle"] for about in abouts]),
     )

@@ -26,7 +26,9 @@ NOTED = {
     "incomplete": "not every process was measured",
     "one process": "the interval knows the noise of steps only",
     "unsteady breakdown": "the warm-up of another pass than native never settled",
+    "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",
 }
+RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
 
 
 @dataclass(frozen=True)

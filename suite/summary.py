@@ -11,7 +11,7 @@ from typing import Any
 from suite.case import Case
 from suite.comparison import against_fastest
 from suite.errors import StoreError
-from suite.measured import Process, read
+from suite.measured import RESIDUAL, Process, read
 from suite.rows import Row
 from suite.scaling import scaling_of
 from suite.stats import rate
@@ -81,6 +81,8 @@ def _marks(row: Row) -> Iterable[str]:
         return
     found: set[str] = set().union(*(process.marks for process in row.processes))
     yield from (mark for mark in ("missing rank", "non-finite loss", "unsteady", "unsteady breakdown") if mark in found)
+    if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
+        yield "large residual"
     if row.proof is None:
         yield "no proof"
     elif not row.proof["passed"]:

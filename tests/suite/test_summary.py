@@ -75,6 +75,11 @@ def nan_loss(record):
     record["ranks"][0]["passes"]["staged"]["loss"] = None
 
 
+def slow_stages(record):
+    stages = record["ranks"][0]["passes"]["staged"]["stage_s"]
+    stages["forward"] = [3 * seconds for seconds in stages["forward"]]
+
+
 def other_proof(record):
     record["proof"] = "somebody-elses"
 
@@ -91,6 +96,7 @@ def other_proof(record):
         (wrong_world, FULL, 3, ["missing rank"]),
         (nan_loss, FULL, 3, ["non-finite loss"]),
         (other_proof, FULL, 3, ["no proof"]),
+        (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
     ],
 )
 def test_marks(run, change, sampling, repeats, marks):
