@@ -1,7 +1,6 @@
 """From a case to an attempt: the job file, the launcher's processes, the watch over them."""
 
 import json
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from suite.case import Case
 from suite.data.sets import locate
 from suite.environments import Interpreter
 from suite.launcher import Launcher, Request
+from suite.ports import free_port
 from suite.store import write_whole
 from suite.worker.job import FORMAT
 from workloads.catalogue import Workload
@@ -60,10 +60,3 @@ class Ready:
         limits = Limits(self.case.time_limit, self.case.silence_limit)
         return run(self.launcher.processes(request), placement.ranks, folder, limits, heard)
 
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number

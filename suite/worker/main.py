@@ -153,7 +153,11 @@ def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
         if passes.skipped(name):
             continue
         outbox.send("phase", name=name)
-        record = passes.run(name)
+        try:
+            record = passes.run(name)
+        except Unsupported as error:
+            outbox.send("notes", notes={name: "not measured: %s" % error})
+            continue
         outbox.send("pass", record=record)
         if "loss" in record and record["loss"] - record["loss"] != 0.0:
             raise Diverged(
