@@ -7,9 +7,9 @@ import numpy as np
 from reports.figure import Figure, colour, places, rows_figure, whiskers
 from reports.panels import Panel
 from reports.text import number
-from suite.budget import STAGES
-from suite.rows import Row
-from suite.stats import Values, outliers
+from suite.analysis.budget import STAGES
+from suite.analysis.rows import Row
+from suite.analysis.stats import Values, outliers
 
 # Okabe & Ito (2008) again. The same stage, the same colour, everywhere.
 STAGE_COLOURS = dict(

@@ -26,8 +26,8 @@ def report(
 
     from rich.console import Console
 
+    from suite.analysis.summary import summarise
     from suite.store import RunFolder
-    from suite.summary import summarise
 
     folder = RunFolder.open(run)
     if json:

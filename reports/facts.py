@@ -7,9 +7,9 @@ from typing import Any
 
 from reports.names import differences, names
 from reports.text import number
-from suite.comparison import Against, group
+from suite.analysis.comparison import Against, group
+from suite.analysis.rows import Row
 from suite.errors import StoreError
-from suite.rows import Row
 from suite.store import RunFolder
 
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from reports.panels import Panel
-from suite.stats import Interval
+from suite.analysis.stats import Interval
 
 Figure = dict[str, Any]
 

@@ -14,12 +14,12 @@ from reports.panels import Panel, by_network, for_charts
 from reports.scaling import scaling
 from reports.text import FILTERS
 from suite import __version__
+from suite.analysis.measured import DISQUALIFYING, NOTED
+from suite.analysis.rows import Row
+from suite.analysis.stats import outliers
+from suite.analysis.summary import summarise
 from suite.errors import StoreError
-from suite.measured import DISQUALIFYING, NOTED
-from suite.rows import Row
-from suite.stats import outliers
 from suite.store import RunFolder, write_whole
-from suite.summary import summarise
 
 Chart = tuple[Panel, Figure]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reports.names import common, names
-from suite.measured import DISQUALIFYING
-from suite.rows import Row
+from suite.analysis.measured import DISQUALIFYING
+from suite.analysis.rows import Row
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from html import escape
 from reports.figure import Figure, axis, colour, layout, whiskers
 from reports.names import names
 from reports.panels import Panel
+from suite.analysis.rows import Row
 from suite.case import Case, Placement
-from suite.rows import Row
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 

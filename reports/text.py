@@ -1,6 +1,6 @@
 """How numbers are written on a page: three significant digits, units in the headings."""
 
-from suite.stats import Interval
+from suite.analysis.stats import Interval
 
 UNKNOWN = "\u2013"  # an en dash
 

@@ -59,4 +59,3 @@ class Ready:
         )
         limits = Limits(self.case.time_limit, self.case.silence_limit)
         return run(self.launcher.processes(request), placement.ranks, folder, limits, heard)
-

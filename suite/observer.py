@@ -15,7 +15,7 @@ class Observer:
         """A proof is about to be made (or looked up)."""
 
     def proved(self, case: Case, proof: dict[str, Any]) -> None:
-        """The proof that the case's records will name; see suite.proofs."""
+        """The proof that the case's records will name; see suite.proof.proofs."""
 
     def started(self, case: Case, repeat: int) -> None:
         """A process group is about to be launched."""

@@ -21,7 +21,7 @@ from suite.launch import Ready
 from suite.observer import Observer
 from suite.plan import Resolved
 from suite.plugins import adapters, launchers, workloads
-from suite.proofs import Proofs
+from suite.proof.proofs import Proofs
 from suite.store import FORMAT, RunFolder
 
 FAILURES = ("oom", "timeout", "crash", "diverged")

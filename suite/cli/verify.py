@@ -34,9 +34,9 @@ def verify(
 
     from suite.cli.options import interpreters_from
     from suite.errors import Unavailable
-    from suite.proofs import Proofs
+    from suite.proof.proofs import Proofs
+    from suite.proof.verify import cases_to_verify
     from suite.session import ready
-    from suite.verify import cases_to_verify
 
     console, interpreters = Console(stderr=json), interpreters_from(python or [])
     proofs, rows, proof_maker = [], [], Proofs(interpreters)

@@ -37,7 +37,7 @@ def main() -> int:
     costs = border_costs()
     median, high = costs[ROUNDS // 2], costs[ROUNDS * 99 // 100]
     for name, cost in (("median", median), ("99th percentile", high)):
-        print(f"{name}: {cost * 1e6:.2f} us a border, {cost / STAGE:.4%} of a {STAGE * 1e3:.0f} ms stage")  # noqa: T201
+        print(f"{name}: {cost * 1e6:.2f} us a border, {cost / STAGE:.4%} of a {STAGE * 1e3:.0f} ms stage")
     return int(median > LIMIT * STAGE)
 
 

@@ -10,10 +10,10 @@ from suite.errors import Unavailable
 from suite.observer import Observer
 from suite.plan import Resolved
 from suite.plugins import adapters, workloads
-from suite.proofs import Proofs
+from suite.proof.proofs import Proofs
+from suite.proof.verify import cases_to_verify
 from suite.session import Session, Settings, ready
 from suite.store import RunFolder
-from suite.verify import cases_to_verify
 from workloads.kinds import KINDS
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=2.0, steps=3, seconds=0.1, processes=1, quick=True)

@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 import pytest
 
 from reports.page import render, write
+from suite.analysis.summary import summarise
 from suite.errors import StoreError
-from suite.summary import summarise
 from tests.reports.made_run import MadeRun, case_of, everything
 
 

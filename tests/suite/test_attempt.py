@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite import attempt, watchdog
-from suite.attempt import Limits
+from suite.attempt import Limits, attempt, watchdog
 from suite.errors import StoreError
 from suite.launcher import Process
 

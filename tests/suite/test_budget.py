@@ -1,6 +1,6 @@
 import pytest
 
-from suite.budget import STAGES, of_process, over_processes
+from suite.analysis.budget import STAGES, of_process, over_processes
 from tests.reports.made_run import case_of, passes_of
 
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from suite.attempt import Attempt
-from suite.judgement import judge
+from suite.proof.judgement import judge
 from suite.worker.job import finite
 from workloads.catalogue import by_name
 

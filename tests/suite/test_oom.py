@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.oom import oom_kills
+from suite.attempt.oom import oom_kills
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT = 120 << 20

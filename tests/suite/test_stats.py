@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from suite import stats
+from suite.analysis import stats
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
+from suite.analysis.measured import DISQUALIFYING, NOTED
+from suite.analysis.summary import summarise
 from suite.case import Sampling
 from suite.errors import StoreError
-from suite.measured import DISQUALIFYING, NOTED
-from suite.summary import summarise
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 
 FULL = Sampling(processes=3)

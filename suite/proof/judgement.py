@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from suite.attempt import Attempt
-from suite.tolerances import Tolerance, tolerance
+from suite.proof.tolerances import Tolerance, tolerance
 from workloads.catalogue import Workload
 
 

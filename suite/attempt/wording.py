@@ -3,9 +3,9 @@
 import shutil
 import signal
 
-from suite.facts import Facts
-from suite.logs import last_lines
-from suite.watchdog import Stopped
+from suite.attempt.facts import Facts
+from suite.attempt.logs import last_lines
+from suite.attempt.watchdog import Stopped
 
 FULL = 1 << 20  # bytes free; below it a disk counts as full
 NAMED = 4  # ranks that a sentence names

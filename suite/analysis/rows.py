@@ -4,12 +4,12 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from suite.budget import Budget, over_processes
+from suite.analysis.budget import Budget, over_processes
+from suite.analysis.comparison import Against
+from suite.analysis.measured import DISQUALIFYING, Process, merge_layers
+from suite.analysis.scaling import Scaling
+from suite.analysis.stats import Estimate, Interval
 from suite.case import Case
-from suite.comparison import Against
-from suite.measured import DISQUALIFYING, Process, merge_layers
-from suite.scaling import Scaling
-from suite.stats import Estimate, Interval
 
 
 @dataclass

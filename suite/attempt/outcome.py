@@ -8,10 +8,10 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from suite.engines import first_death
-from suite.facts import Facts
-from suite.processes import Death
-from suite.wording import doing, ended, full_disk, lines, named, timeout
+from suite.attempt.engines import first_death
+from suite.attempt.facts import Facts
+from suite.attempt.processes import Death
+from suite.attempt.wording import doing, ended, full_disk, lines, named, timeout
 
 
 @dataclass(frozen=True)

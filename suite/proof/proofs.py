@@ -21,9 +21,9 @@ from suite.case import Case, Placement
 from suite.environments import find
 from suite.errors import StagebenchError
 from suite.fingerprint import fingerprint
-from suite.judgement import judge
 from suite.launch import Ready
 from suite.plugins import adapters, launchers
+from suite.proof.judgement import judge
 from suite.store import write_whole
 from workloads.catalogue import Workload
 

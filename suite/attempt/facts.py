@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.attempt.logs import last_lines
+from suite.attempt.processes import Death
+from suite.attempt.watchdog import Stopped
 from suite.launcher import Process
-from suite.logs import last_lines
-from suite.processes import Death
-from suite.watchdog import Stopped
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.attempt.facts import Facts
+from suite.attempt.mailbox import Mailbox
+from suite.attempt.oom import oom_kills
+from suite.attempt.outcome import judge
+from suite.attempt.processes import Group
+from suite.attempt.watchdog import Limits, Watchdog
 from suite.errors import StoreError
-from suite.facts import Facts
 from suite.launcher import Process
-from suite.mailbox import Mailbox
-from suite.oom import oom_kills
-from suite.outcome import judge
-from suite.processes import Group
-from suite.watchdog import Limits, Watchdog
 
 __all__ = ["Attempt", "Limits", "run"]
 

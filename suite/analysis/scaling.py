@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from suite.analysis.stats import Estimate, Interval, ratio
 from suite.case import Case
-from suite.stats import Estimate, Interval, ratio
 
 Entry = tuple[str, Case, Estimate | None]
 

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from suite.processes import Death
+from suite.attempt.processes import Death
 
 GRACE = 5.0  # seconds that the others get after one rank's death, to say what they saw
 

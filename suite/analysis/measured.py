@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from suite.budget import Budget, of_process
+from suite.analysis.budget import Budget, of_process
+from suite.analysis.stats import Values
 from suite.case import Case
 from suite.errors import StoreError
-from suite.stats import Values
 from suite.store import FORMAT
 
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.

@@ -8,13 +8,13 @@ incomplete, and its rows say so.
 from collections.abc import Iterable
 from typing import Any
 
+from suite.analysis.comparison import against_fastest
+from suite.analysis.measured import RESIDUAL, Process, read
+from suite.analysis.rows import Row
+from suite.analysis.scaling import scaling_of
+from suite.analysis.stats import rate
 from suite.case import Case
-from suite.comparison import against_fastest
 from suite.errors import StoreError
-from suite.measured import RESIDUAL, Process, read
-from suite.rows import Row
-from suite.scaling import scaling_of
-from suite.stats import rate
 from suite.store import RunFolder
 
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted

@@ -6,7 +6,7 @@ Seen with Open MPI 4.1.8 and 5.0.11 and MPICH 4.3.2. MPICH names the process, no
 import re
 from pathlib import Path
 
-from suite.logs import last_lines
+from suite.attempt.logs import last_lines
 
 SAYS = (
     re.compile(

@@ -1,0 +1,1 @@
+"""From records to rows: statistics, closed budgets, scaling, comparisons."""
