@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suite.data.sets import SETS, home, kind_of, made
-from suite.plan.problems import known
+from suite.suggest import known
 from workloads.graph import Graph
 
 NAMES = ("synthetic", "real", *SETS)

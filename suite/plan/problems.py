@@ -1,7 +1,5 @@
 """What is wrong with a plan: every problem with its line, told in one message."""
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,11 +31,3 @@ class Problems:
         lines = [f"{self.file}:{line}: {message}" for line, message in sorted(self.found)]
         count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
         raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(lines))
-
-
-def known(value: object, names: Iterable[str]) -> str:
-    """What would be right instead: the nearest name if one is near, then all of them."""
-    names = list(names)
-    near = difflib.get_close_matches(str(value), names, n=1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"{guess}known: {', '.join(names) or 'none'}"

@@ -13,8 +13,9 @@ from suite.errors import RequestError
 from suite.plan.locator import Locator
 from suite.plan.locator import Path as KeyPath
 from suite.plan.model import Block, Heading, SamplingBlock
-from suite.plan.problems import Problems, known
+from suite.plan.problems import Problems
 from suite.plan.ready import find
+from suite.suggest import known
 
 TOP_KEYS = ("name", "title", "defaults", "sampling", "cases")
 

@@ -4,7 +4,7 @@ from importlib import resources
 from pathlib import Path
 
 from suite.errors import RequestError
-from suite.plan.problems import known
+from suite.suggest import known
 
 
 def ready_made() -> dict[str, Path]:

@@ -1,6 +1,7 @@
 """From the ranks' evidence to a verdict: is every error within its bound, are the counts equal?"""
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from suite.attempt import Attempt
@@ -9,7 +10,7 @@ from workloads.catalogue import Workload
 
 
 def judge(attempt: Attempt, workload: Workload, precision: str) -> dict[str, Any]:
-    """The verdict with everything it rests on; a proof that could not be run has not passed, and says why."""
+    """The verdict on one run; a proof that could not be run has not passed, and says why."""
     proofs = [message["proof"] for rank in attempt.messages.values() for message in rank if message["type"] == "proof"]
     if attempt.outcome != "ok" or not proofs:
         return {"passed": False, "reason": f"the proof could not be run: {attempt.outcome}, {attempt.reason}"}
@@ -33,14 +34,39 @@ def judge(attempt: Attempt, workload: Workload, precision: str) -> dict[str, Any
         "graph": graph.digest,
         "weights": proofs[0]["weights"],
         "versions": joined[0]["versions"] if joined else {},
-        "tolerance": {"loss": bounds.loss, "tensor": bounds.tensor, "movement": bounds.movement},
+        "tolerance": {key: value for key, value in asdict(bounds).items() if key != "reason"},
         "looser_because": bounds.reason,
+    }
+
+
+def joined(measured: dict[str, Any], identity: dict[str, Any] | None) -> dict[str, Any]:
+    """The whole proof: the measured precision's verdict, with float64's identity beside it.
+
+    Looser bounds hold only where float64 proved the network to be the same one.
+    """
+    if identity is None:
+        if measured.get("looser_because"):
+            reason = "its float32 bounds are loose and the adapter has no float64 to prove identity in"
+            return {**measured, "passed": False, "reason": "; ".join(filter(None, (measured["reason"], reason)))}
+        return measured
+    beside = {key: identity.get(key) for key in ("passed", "reason", "worst", "losses")}
+    reasons = [measured["reason"], f"in float64: {identity['reason']}" if not identity["passed"] else ""]
+    return {
+        **measured,
+        "passed": measured["passed"] and identity["passed"],
+        "reason": "; ".join(filter(None, reasons)),
+        "identity": beside,
     }
 
 
 def _loss_findings(losses: dict[str, list[float]], bounds: Tolerance) -> list[dict[str, Any]]:
     return [
-        _found(f"{way} loss", f"iteration {index + 1}", abs(ours - theirs) / abs(theirs), bounds.loss)
+        _found(
+            f"{way} loss",
+            f"iteration {index + 1}",
+            abs(ours - theirs) / abs(theirs),
+            bounds.later_loss if index else bounds.loss,
+        )
         for way in ("staged", "native")
         for index, (ours, theirs) in enumerate(zip(losses[way], losses["oracle"], strict=True))
     ]
@@ -48,7 +74,7 @@ def _loss_findings(losses: dict[str, list[float]], bounds: Tolerance) -> list[di
 
 def _tensor_findings(errors: dict[str, dict[str, float]], bounds: Tolerance) -> list[dict[str, Any]]:
     return [
-        _found(what, tensor, error, bounds.movement if what.endswith("movement") else bounds.tensor)
+        _found(what, tensor, error, bounds.of(what))
         for what, tensors in errors.items()
         for tensor, error in tensors.items()
     ]

@@ -23,7 +23,7 @@ from suite.errors import StagebenchError
 from suite.fingerprint import fingerprint
 from suite.launch import Ready
 from suite.plugins import adapters, launchers
-from suite.proof.judgement import judge
+from suite.proof.judgement import joined, judge
 from suite.store import write_whole
 from workloads.catalogue import Workload
 
@@ -47,14 +47,22 @@ class Proofs:
         if path.exists():
             found: Proof = json.loads(path.read_text())
             return found
-        oracle = self._oracle(ready.workload, proof_case)
-        attempt = replace(ready, case=proof_case).attempt(
-            scratch, "prove", lambda rank, message: None, oracle=str(oracle), batch=proof_case.batch
-        )
-        proof = {"key": key, **_about(ready.case), **judge(attempt, ready.workload, ready.case.precision)}
-        if attempt.outcome == "ok":
+        oracle, precision = self._oracle(ready.workload, proof_case), proof_case.precision
+        measured = self._verdict(ready, proof_case, oracle, scratch)
+        identity = None
+        if precision != "float64" and "float64" in ready.adapter.capabilities.precisions:
+            identity = self._verdict(ready, proof_case.on(precision="float64"), oracle, scratch / "float64")
+        proof = {"key": key, **_about(ready.case), **joined(measured, identity)}
+        if proof.get("errors") and (identity is None or identity.get("errors")):
             write_whole(path, json.dumps(proof, indent=1) + "\n")
         return proof
+
+    def _verdict(self, ready: Ready, case: Case, oracle: Path, scratch: Path) -> Proof:
+        scratch.mkdir(parents=True, exist_ok=True)
+        attempt = replace(ready, case=case).attempt(
+            scratch, "prove", lambda rank, message: None, oracle=str(oracle), batch=case.batch
+        )
+        return judge(attempt, ready.workload, case.precision)
 
     def _key(self, ready: Ready, case: Case) -> str:
         """Everything that could change the verdict."""

@@ -1,6 +1,16 @@
 """How far a framework may be from the float64 oracle, and why where it is further than usual.
 
 Relative errors: |a - b| / |b| on the loss, ‖a - b‖ / ‖b‖ per tensor.
+
+**Kinks.** A large network has millions of ReLUs and pooling windows. Rounding to float32
+moves some pre-activation across 0, or makes another element of a window the largest,
+and then a whole path of the gradient appears or vanishes: one pooling winner of AlexNet
+is worth about 1e-3 of a gradient. PyTorch's own float32 differs from its own float64 by
+5e-3 (AlexNet), 2e-3 (GoogLeNet) and 3e-2 (ResNet-50, where batch statistics over two
+samples spread every flip); with softplus and average pooling in their place all three
+agree within 1e-5. So for those networks float32 cannot tell a slip from a flip, and
+identity is proven in float64, where nothing flips: an adapter gets the looser bounds
+only when its float64 run is within the strict ones.
 """
 
 from dataclasses import dataclass
@@ -10,22 +20,38 @@ from dataclasses import dataclass
 class Tolerance:
     """Bounds of one precision (and, where it needs more, one workload)."""
 
-    loss: float
-    tensor: float  # logits, gradients, parameters
-    movement: float  # parameters after the updates minus before: what a small learning rate cannot hide
-    reason: str = ""
+    loss: float  # of the first iteration
+    later_loss: float  # after an update and after two
+    tensor: float  # logits
+    gradient: float
+    parameter: float
+    movement: float  # what the updates added: a small learning rate cannot hide there
+    reason: str = ""  # why it is looser than its precision asks; then float64 must prove identity
+
+    def of(self, what: str) -> float:
+        """The bound of one kind of finding, such as "native parameter"."""
+        kind = what.split()[-1]
+        return {"gradient": self.gradient, "parameter": self.parameter, "movement": self.movement}.get(
+            kind, self.tensor
+        )
 
 
 BY_PRECISION = {
-    "float64": Tolerance(1e-9, 1e-9, 1e-6),
-    "float32": Tolerance(2e-6, 1e-5, 1e-3),
+    "float64": Tolerance(1e-9, 1e-7, 1e-6, 1e-6, 1e-6, 1e-6),
+    "float32": Tolerance(2e-6, 2e-6, 1e-5, 1e-5, 1e-5, 1e-3),
+}
+
+KINKS = "float32 rounding flips ReLU signs and pooling winners; identity is proven in float64"
+
+LOOSER = {
+    ("float32", "alexnet"): Tolerance(2e-6, 1e-4, 1e-5, 2e-2, 1e-5, 5e-2, KINKS),
+    ("float32", "googlenet"): Tolerance(2e-6, 1e-4, 1e-5, 2e-2, 1e-5, 5e-2, KINKS),
+    ("float32", "resnet50"): Tolerance(2e-6, 1e-3, 1e-4, 1e-1, 1e-4, 2e-1, KINKS),
+    ("bfloat16", "*"): Tolerance(2e-2, 1e-1, 5e-2, 5e-1, 1e-2, 5e-1, "bfloat16 keeps 8 bits; " + KINKS),
 }
 
 
 def tolerance(precision: str, workload: str) -> Tolerance:
     """The bounds for a proof."""
-    return LOOSER.get((precision, workload)) or BY_PRECISION[precision]
-
-
-# Looser bounds, each with its reason.
-LOOSER: dict[tuple[str, str], Tolerance] = {}
+    looser = LOOSER.get((precision, workload)) or LOOSER.get((precision, "*"))
+    return looser or BY_PRECISION[precision]

@@ -6,6 +6,7 @@ from suite.adapter import Adapter, Strategy
 from suite.case import Case, Placement
 from suite.errors import RequestError
 from suite.plugins import adapters, workloads
+from suite.suggest import known
 from workloads.catalogue import Workload
 
 ORACLE = "reference"  # proven against finite differences by its own tests, not against itself
@@ -31,11 +32,11 @@ def cases_to_verify(
     return found
 
 
-def _chosen(kind: str, asked: list[str], known: list[str]) -> list[str]:
-    unknown = [name for name in asked if name not in known]
+def _chosen(kind: str, asked: list[str], names: list[str]) -> list[str]:
+    unknown = [name for name in asked if name not in names]
     if unknown:
-        raise RequestError(f"unknown {kind} {unknown[0]!r}; known: {', '.join(known)}")
-    return asked or known
+        raise RequestError(f"there is no {kind} {unknown[0]!r}; {known(unknown[0], names)}")
+    return asked or names
 
 
 def _cases(adapter: Adapter, workload: Workload, only: list[str], tunings: list[str], ranks: int) -> Iterator[Case]:

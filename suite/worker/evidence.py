@@ -1,8 +1,10 @@
 """The proof's worker half: produce what can be compared, and compare it with the oracle's.
 
-The oracle's results are a folder: `meta.json` and one .npy file a tensor, named
-`gradient.<name>.npy` (after the first exchange) and `parameter.<name>.npy` (after
-UPDATES updates), stored in float32 (rounding 3e-8, far below every tolerance).
+The oracle's results are a folder: `meta.json` and one .npy file a tensor, stored in
+float32 (rounding 3e-8, far below every tolerance): `gradient.<name>` after the first
+exchange, `movement.<name>` what UPDATES updates added to a parameter, `running.<name>`
+a running statistic. Movements, not parameters, because a parameter's own rounding would
+drown what a small learning rate does to it.
 
 Oldest Python: 3.6.
 """
@@ -41,7 +43,10 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
                 save(folder, "gradient." + name, tensor)
         trainer.update()
     for name, tensor in trainer.parameters().items():
-        save(folder, "parameter." + name, tensor)
+        if name in initial:
+            save(folder, "movement." + name, tensor - initial[name])
+        else:
+            save(folder, "running." + name, tensor)
     meta = {"losses": losses, "samples": samples, "weights": weights.digest(initial), "graph": graph.digest}
     with open(os.path.join(folder, "meta.json"), "w") as stream:
         json.dump(meta, stream)
@@ -116,16 +121,19 @@ class Oracle:
         return dict(self._each(kind, tensors))
 
     def parameter_errors(self, way: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
-        """Distances of the parameters and, which a small learning rate cannot hide, of their movement.
+        """Distances of the parameters and of what the updates added to them.
 
         Running statistics are every rank's own, and the oracle keeps rank 0's.
         """
-        moved = {}
+        parameters, moved = {}, {}
         for name, start in self._initial.items():
-            if name in tensors:
-                target = load(self._folder, "parameter." + name).astype(np.float64) - start
-                moved[name] = distance(tensors[name].astype(np.float64) - start, target)
-        return {way + " parameter": self.errors("parameter", tensors), way + " movement": moved}
+            movement = load(self._folder, "movement." + name).astype(np.float64)
+            ours = tensors[name].astype(np.float64) if name in tensors else np.full((), np.inf)
+            parameters[name] = distance(ours, start + movement)
+            moved[name] = distance(ours - start, movement)
+        if self._rank == 0:
+            parameters.update(self.errors("running", tensors))
+        return {way + " parameter": parameters, way + " movement": moved}
 
     def _each(self, kind: str, tensors: Dict[str, np.ndarray]) -> Iterator[Tuple[str, float]]:
         prefix = kind + "."
@@ -133,8 +141,6 @@ class Oracle:
             if not entry.startswith(prefix):
                 continue
             name = entry[len(prefix) : -len(".npy")]
-            if "running_" in name and self._rank:
-                continue
             if name not in tensors:
                 yield name, float("inf")
             else:

@@ -144,7 +144,7 @@ def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
         whole = synthetic(graph, setup.batch * setup.world, setup.seed)
         feed: Any = ResidentFeed(trainer, share(whole, setup.rank, setup.batch))
     else:
-        source = open_source(job["data"], graph.input_shape)
+        source = open_source(job["data"], graph.input_shape, graph.classes)
         trainer.open_input(source)
         feed = StreamFeed(trainer)
         outbox.send("notes", notes={"data": source.name})

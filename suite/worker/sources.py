@@ -20,6 +20,7 @@ class Source:
     """Samples by index. `sample` returns (float32 CHW image, normalised; int label)."""
 
     name = ""
+    classes = 0  # labels are below it
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -51,6 +52,7 @@ class ArraySource(Source):
         scaled = images.astype(np.float32) / 255.0
         self.images = ((scaled - scaled.mean()) / scaled.std())[:, np.newaxis]
         self.labels = labels.astype(np.int64)
+        self.classes = int(self.labels.max()) + 1
         self.name = "%s (%d samples)" % (os.path.basename(path), len(labels))
 
     def __len__(self) -> int:
@@ -75,8 +77,9 @@ class FolderSource(Source):
     def __init__(self, path: str, shape: Tuple[int, ...], resize: int = 256) -> None:
         """List the folder; ValueError when it holds no classes or no images."""
         self.crop, self.resize = shape[1], resize
-        self.files, self.classes = listed(path)
-        self.name = "%s (%d images, %d classes)" % (os.path.basename(path), len(self.files), len(self.classes))
+        self.files, names = listed(path)
+        self.classes = len(names)
+        self.name = "%s (%d images, %d classes)" % (os.path.basename(path), len(self.files), self.classes)
 
     def __len__(self) -> int:
         """Number of images."""
@@ -124,9 +127,15 @@ def listed(path: str) -> Tuple[List[Tuple[str, int]], List[str]]:
     return files, classes
 
 
-def open_source(spec: Dict[str, Any], shape: Tuple[int, ...]) -> Source:
-    """The source of a job's `data` entry: {"kind": "arrays" | "folder", "path": ...}."""
+def open_source(spec: Dict[str, Any], shape: Tuple[int, ...], classes: int) -> Source:
+    """The source of a job's `data` entry: {"kind": "arrays" | "folder", "path": ...}.
+
+    ValueError when it has more classes than the network has outputs.
+    """
     kinds = {"arrays": ArraySource, "folder": FolderSource}
     if spec["kind"] not in kinds:
         raise ValueError("unknown kind of data %r; known: %s" % (spec["kind"], ", ".join(sorted(kinds))))
-    return kinds[spec["kind"]](spec["path"], shape)  # type: ignore[abstract,no-any-return]
+    source: Source = kinds[spec["kind"]](spec["path"], shape)  # type: ignore[abstract]
+    if source.classes > classes:
+        raise ValueError("%s has %d classes, the network has %d outputs" % (spec["path"], source.classes, classes))
+    return source

@@ -44,7 +44,7 @@ def test_photographs_are_a_folder_per_class_of_one_size(folder: Path) -> None:
 
 
 def test_the_worker_reads_what_was_made(folder: Path) -> None:
-    source = open_source({"kind": "folder", "path": str(folder)}, (3, 64, 64))
+    source = open_source({"kind": "folder", "path": str(folder)}, (3, 64, 64), 1000)
     image, label = source.sample(5)
     assert (image.shape, label, len(source)) == ((3, 64, 64), 2, 6)
     assert image.std() > 0.1, "a photograph is not flat"
@@ -97,7 +97,7 @@ def test_digits_are_28_by_28_and_readable(data_home: Path) -> None:
         assert content["images"].max() == 255
     spec = locate("real", WORKLOADS["mnist_small"])
     assert spec == {"kind": "arrays", "path": str(data_home / "digits.npz")}
-    assert len(open_source(spec, (1, 28, 28))) == 1797
+    assert len(open_source(spec, (1, 28, 28), 10)) == 1797
 
 
 def test_locate(folder: Path, data_home: Path) -> None:

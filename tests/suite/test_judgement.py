@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from suite.attempt import Attempt
-from suite.proof.judgement import judge
+from suite.proof.judgement import joined, judge
 from suite.worker.job import finite
 from workloads.catalogue import by_name
 
@@ -55,6 +55,7 @@ def test_what_agrees_passes_and_names_its_worst_tensor():
         (("errors", "gradient", "fc1.weight"), 2e-5, "gradient of fc1.weight is off by 2e-05 (allowed 1e-05)"),
         (("errors", "gradient", "fc1.weight"), float("inf"), "gradient of fc1.weight"),
         (("errors", "native movement", "fc1.weight"), 0.5, "native movement of fc1.weight"),
+        (("errors", "staged parameter", "fc1.weight"), 2e-5, "staged parameter of fc1.weight"),
         (("parameter_count",), 402_443, "parameter_count is 402443, the workload has 402442"),
         (("macs",), 1, "macs is 1, the workload has 627840"),
     ],
@@ -79,3 +80,19 @@ def test_the_global_loss_is_the_mean_over_ranks():
 def test_a_proof_that_did_not_run_has_not_passed():
     verdict = judge(attempt(outcome="crash", reason="rank 1 died"), WORKLOAD, "float32")
     assert verdict == {"passed": False, "reason": "the proof could not be run: crash, rank 1 died"}
+
+
+def test_looser_bounds_need_the_identity_of_float64():
+    network = by_name()["alexnet"]
+    proof = changed(("errors", "gradient", "fc1.weight"), 1e-3)
+    proof["parameter_count"], proof["macs"] = network.graph().parameter_count, network.graph().macs
+    loose = judge(attempt(proof), network, "float32")
+    assert loose["passed"]
+    assert not joined(loose, None)["passed"]
+    assert "no float64" in joined(loose, None)["reason"]
+    exact = copy.deepcopy(proof)
+    exact["errors"]["gradient"]["fc1.weight"] = 1e-8
+    assert joined(loose, judge(attempt(exact), network, "float64"))["passed"]
+    refuted = joined(loose, judge(attempt(proof), network, "float64"))
+    assert not refuted["passed"]
+    assert refuted["reason"].startswith("in float64: gradient of fc1.weight")
