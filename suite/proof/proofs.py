@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from suite.fingerprint import fingerprint
 from suite.launch import Ready
 from suite.plugins import adapters, launchers
 from suite.proof.judgement import joined, judge
+from suite.proof.tolerances import tolerance
 from suite.store import write_whole
 from workloads.catalogue import Workload
 
@@ -72,6 +73,7 @@ class Proofs:
             "case": {**case.to_dict(), "placement": {**case.to_dict()["placement"], "hosts": []}},
             "packages": ready.interpreter.packages,
             "python": ready.interpreter.version,
+            "tolerance": asdict(tolerance(case.precision, case.workload)),
             "host": [self._host["cpu"], self._host["gpus"] if case.placement.device != "cpu" else []],
         }
         return _digest(parts)

@@ -135,13 +135,19 @@ def test_an_oracle_of_something_else_is_refused(oracle):
 
 def test_a_rank_is_compared_with_its_rows_and_without_running_statistics(oracle):
     logits = evidence.load(str(oracle), "logits")
-    second = evidence.Oracle(str(oracle), 1, 2, {})
+    start = {name: np.zeros_like(evidence.load(str(oracle), "movement." + name)) for name in ("conv.weight", "fc.bias")}
+    moved = {name: np.array(evidence.load(str(oracle), "movement." + name)) for name in start}
+    second = evidence.Oracle(str(oracle), 1, 2, start)
     assert second.logits_error(np.array(logits[2:])) == 0.0
     assert second.logits_error(np.array(logits[:2])) > 0.1
-    stored = {name: evidence.load(str(oracle), "parameter." + name) for name in ("conv.weight", "fc.bias")}
-    errors = second.errors("parameter", stored)
-    assert errors["conv.weight"] == errors["fc.bias"] == 0.0
-    assert not [name for name in errors if "running_" in name]
+    errors = second.parameter_errors("native", moved)
+    assert errors == {"native parameter": dict.fromkeys(start, 0.0), "native movement": dict.fromkeys(start, 0.0)}
+    first = evidence.Oracle(str(oracle), 0, 2, start).parameter_errors("native", moved)
+    assert [name for name in first["native parameter"] if "running_" in name]
+    unmoved = second.parameter_errors("native", start)
+    assert set(unmoved["native movement"].values()) == {1.0}
+    lost = second.parameter_errors("native", {})
+    assert set(lost["native parameter"].values()) == {float("inf")}
 
 
 def test_distance():

@@ -84,7 +84,7 @@ def test_an_empty_class_is_named(photographs):
 
 def test_arrays_are_scaled_and_keep_their_labels(arrays):
     path, images = arrays
-    source = ArraySource(path, (1, 4, 4), 10)
+    source = ArraySource(path, (1, 4, 4))
     assert (len(source), source.name) == (10, "ten.npz (10 samples)")
     whole = np.stack([source.sample(i)[0] for i in range(10)])
     assert (whole.shape, whole.dtype) == ((10, 1, 4, 4), np.float32)
@@ -186,6 +186,6 @@ def test_a_trainer_reads_with_threads_by_default(arrays):
         next_batch = toy.Trainer.next_batch
 
     trainer = Plain(toy.setup(readers=1))
-    trainer.open_input(ArraySource(arrays[0], (1, 4, 4), 10))
+    trainer.open_input(ArraySource(arrays[0], (1, 4, 4)))
     assert trainer.next_batch().images.shape == (4, 1, 4, 4)
     trainer._reader.close()

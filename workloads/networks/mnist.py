@@ -1,7 +1,8 @@
 """The two small CNNs of the data-parallel article, in its PyTorch definitions (padding 1).
 
 The article states 2,636,554 parameters for the large one; no layout of its published
-code has them. Its PyTorch code, which is what stands here, has 4,104,202. Initialised as that code leaves it: PyTorch's defaults.
+code has them. Its PyTorch code, which is what stands here, has 4,104,202.
+Initialised as that code leaves it: PyTorch's defaults.
 """
 
 from workloads.build import Builder, uniform
