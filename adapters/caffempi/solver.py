@@ -29,7 +29,7 @@ class Solver:
         torch._fused_sgd_(
             [arena.parameters[part]],
             [arena.gradients[part]],
-            [arena.velocities[part]],
+            [arena.velocities[part]] if optimiser.momentum else [],
             weight_decay=optimiser.weight_decay,
             momentum=optimiser.momentum,
             lr=optimiser.lr,

@@ -29,7 +29,8 @@ class Convolution(Layer):
     def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
         """Weight (out, in / groups, kernel, kernel) and, perhaps, bias (out)."""
         self.weight, self.weight_gradient = parameters["weight"], gradients["weight"]
-        self.bias, self.bias_gradient = parameters.get("bias"), gradients.get("bias")
+        self.bias = parameters.get("bias")
+        self.bias_gradient: Any = gradients.get("bias")
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
         """(samples, in, height, width) to (samples, out, ...)."""

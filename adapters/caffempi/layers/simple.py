@@ -20,7 +20,7 @@ class Rectifier(Layer):
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
         """Keep the result: its sign says where the gradient passes."""
-        self._y = torch.relu_(xs[0]) if self.inplace else torch.relu(xs[0])
+        self._y: Any = torch.relu_(xs[0]) if self.inplace else torch.relu(xs[0])
         return self._y
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
@@ -37,7 +37,7 @@ class Dropout(Layer):
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
         """Zero with probability `rate`, else scale by 1 / (1 - rate)."""
         kept = 1.0 - self.attrs["rate"]
-        self._mask = torch.empty_like(xs[0]).bernoulli_(kept)
+        self._mask: Any = torch.empty_like(xs[0]).bernoulli_(kept)
         if kept:
             self._mask.div_(kept)
         return xs[0] * self._mask

@@ -1,0 +1,70 @@
+"""Run under mpiexec: exchanges of integers, whose sums are exact in any order."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from adapters.caffempi import exchange as module
+from adapters.caffempi.arena import Span
+from adapters.caffempi.exchange import Exchange, Group
+from adapters.caffempi.planning import plan_for
+from adapters.caffempi.ranks import Ranks
+
+SPANS = [Span(0, 2500), Span(2500, 2500), Span(2500, 2516), Span(2516, 6016), Span(6016, 7000)]
+GROUPS = [Group(4, [4], SPANS[4]), Group(2, [2, 3], Span(2500, 6016)), Group(0, [0], SPANS[0])]
+
+
+def overlapped(exchange: Exchange, own: np.ndarray, buffer: np.ndarray) -> Iterator[Span]:
+    """As in training: each layer's gradient is written, then its lap called."""
+    for layer in range(4, -1, -1):
+        part = slice(*SPANS[layer])
+        buffer[part] = own[part]
+        exchange.lap(layer)
+    yield from exchange.finish()
+
+
+def one(ranks: Ranks, aggregation: str) -> dict[str, Any]:
+    """Both ways of exchanging, a few times over."""
+    from adapters.caffempi.transfer import TRANSFERS
+
+    own = np.random.RandomState(ranks.rank).randint(-1000, 1000, 7000).astype(np.float32)
+    expected = np.sum(
+        [np.random.RandomState(r).randint(-1000, 1000, 7000).astype(np.float32) for r in range(ranks.size)], axis=0
+    )
+    buffer = np.zeros_like(own)
+    exchange = Exchange(ranks.comm, buffer, GROUPS, TRANSFERS[aggregation])
+    right, timed = [], []
+    for _ in range(5):
+        arrived = []
+        for span in overlapped(exchange, own, buffer):
+            arrived.append(span)
+            right.append(bool((buffer[span.begin : span.end] == expected[span.begin : span.end]).all()))
+        buffer[:] = own
+        exchange.whole(lambda group, seconds: timed.append([group.trigger, seconds]))
+        right.append(bool((buffer == expected).all()))
+    return {"right": right, "order": arrived, "timed": timed}
+
+
+def main() -> None:
+    ranks = Ranks("allreduce")
+    # Every rank measures other times; all must end with rank 0's plan.
+    times = [float(ranks.rank * 1000 + 5 - index) for index in range(5)]
+    plan = plan_for("merged", SPANS, ranks.comm, ranks.transfer, lambda: times)
+    module.PIECE = 1000  # many pieces, the last of each group a part
+    found = {name: one(ranks, name) for name in ("allreduce", "parameter_server")}
+    result = {
+        "world": ranks.size,
+        "found": ranks.comm.gather(found),
+        "plans": ranks.comm.gather([[list(group) for group in plan.groups], list(plan.cost or ())]),
+        "maximum": ranks.maximum(float(ranks.rank)),
+    }
+    if ranks.rank == 0:
+        with open(sys.argv[1], "w") as stream:
+            json.dump(result, stream)
+    ranks.leave()
+
+
+main()

@@ -1,0 +1,94 @@
+"""Run under mpiexec: every way of exchanging trains a small net from the same start."""
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from adapters.caffempi.ranks import MPI
+from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.feed import share, synthetic
+from suite.worker.trainer import Optimiser, Setup
+from workloads import weights
+from workloads.networks.mnist import mnist_small
+
+SAMPLES, STEPS = 2, 3
+
+
+def setup(**changes: Any) -> Setup:
+    comm = MPI.COMM_WORLD
+    values = {
+        "rank": comm.rank,
+        "world": comm.size,
+        "local_rank": comm.rank,
+        "strategy": "data_parallel",
+        "device": "cpu",
+        "threads": 1,
+        "batch": SAMPLES,
+        "precision": "float32",
+        "tuning": "tuned",
+        "knobs": {},
+        "optimiser": Optimiser(0.05, 0.9, 0.001),
+        "seed": 1,
+        "readers": 0,
+    }
+    return Setup(**{**values, **changes})
+
+
+def train(trainer: CaffeMPITrainer, host: Any, way: str) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Losses averaged over ranks, and parameters."""
+    graph = mnist_small()
+    trainer.build(graph, dict(weights.initial(graph)))
+    batch = trainer.to_device(host)
+    losses = []
+    for _ in range(STEPS):
+        if way == "native":
+            trainer.step(batch)
+        else:
+            trainer.forward(batch)
+            trainer.backward()
+            for _ in range(40 if way == "repeated" else 1):
+                trainer.communicate()
+            trainer.update()
+        losses.append(MPI.COMM_WORLD.allreduce(trainer.loss()) / MPI.COMM_WORLD.size)
+    return losses, trainer.parameters()
+
+
+def main() -> None:
+    comm = MPI.COMM_WORLD
+    whole = synthetic(mnist_small(), SAMPLES * comm.size, 1)
+    result: dict[str, Any] = {"world": comm.size, "ways": {}}
+    kept = []
+    for aggregation in ("allreduce", "parameter_server"):
+        for overlap in ("none", "layerwise", "merged"):
+            trainer = CaffeMPITrainer(setup(knobs={"overlap": overlap, "aggregation": aggregation}))
+            joined = trainer.start()
+            assert (joined.rank, joined.world) == (comm.rank, comm.size)
+            for way in ("native", "staged", "repeated"):
+                losses, parameters = train(trainer, share(whole, comm.rank, SAMPLES), way)
+                kept.append((f"{aggregation} {overlap} {way}", losses, parameters))
+            result["notes"], result["rows"] = trainer.notes(), trainer.layer_times()
+    result["transport"] = joined.transport
+    alone = CaffeMPITrainer(setup(strategy="single", world=1, rank=0, batch=SAMPLES * comm.size))
+    alone.start()
+    losses, parameters = train(alone, whole, "native")
+    for name, own, found in kept:
+        distances = [
+            float(np.linalg.norm(found[n] - parameters[n]) / np.linalg.norm(parameters[n])) for n in parameters
+        ]
+        same = all((found[n] == kept[0][2][n]).all() for n in parameters)
+        across = all(comm.bcast(found[n]).tobytes() == found[n].tobytes() for n in parameters)
+        result["ways"][name] = {
+            "loss": max(abs(a - b) / b for a, b in zip(own, losses, strict=True)),
+            "far": comm.allreduce(max(distances), MPI.MAX),
+            "same": comm.allreduce(int(same), MPI.MIN),
+            "across": comm.allreduce(int(across), MPI.MIN),
+        }
+    if comm.rank == 0:
+        with open(sys.argv[1], "w") as stream:
+            json.dump(result, stream)
+    trainer.close()
+
+
+main()

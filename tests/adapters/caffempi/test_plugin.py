@@ -1,0 +1,38 @@
+"""The declaration, registered as a third party's would be."""
+
+import pluggy
+import pytest
+
+from adapters.caffempi import plugin
+from suite.case import Case
+from suite.hooks import PROJECT, Hooks
+
+
+def test_it_registers() -> None:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    manager.register(plugin)
+    manager.check_pending()
+    ((adapter,),) = manager.hook.stagebench_adapters()
+    assert (adapter.name, adapter.environment, adapter.requires) == ("caffempi", "caffempi", ("torch", "mpi4py"))
+
+
+def test_data_parallel_needs_mpiexec_and_single_does_not() -> None:
+    capabilities = plugin.CaffeMPI().capabilities
+    assert {s.name: (s.launchers, s.distributed) for s in capabilities.strategies} == {
+        "single": (("local", "mpiexec"), False),
+        "data_parallel": (("mpiexec",), True),
+    }
+
+
+@pytest.mark.parametrize("name", ["overlap", "aggregation", "memory_format"])
+def test_knobs_name_what_they_take(name: str) -> None:
+    knob = plugin.CaffeMPI().capabilities.knobs[name]
+    assert knob.problem(knob.default) is None
+    assert "is one of" in str(knob.problem("sometimes"))
+
+
+def test_only_tuned_runs_keep_their_memory() -> None:
+    case = Case("caffempi", "single", "alexnet")
+    assert not plugin.CaffeMPI().environ(case)
+    assert plugin.CaffeMPI().environ(case.on(tuning="tuned"))["MALLOC_MMAP_MAX_"] == "0"

