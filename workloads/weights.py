@@ -55,6 +55,22 @@ def initial(graph: Graph, seed: int = SEED) -> Iterator[Tuple[str, np.ndarray]]:
         yield parameter.name, draw(parameter, seed)
 
 
+def for_proof(graph: Graph, seed: int = SEED) -> Dict[str, np.ndarray]:
+    """The initial weights, better conditioned: the last gamma of every residual branch is a quarter.
+
+    As initialised, every block of a residual network doubles its variance and the gradient
+    at ResNet-50's first layer has norm 300: rounding is amplified tenfold and three updates
+    scatter. Any weights prove identity, so a proof takes these.
+    """
+    drawn = dict(initial(graph, seed))
+    by_name = {layer.name: layer for layer in graph.layers}
+    for layer in graph.layers:
+        branch = by_name.get(layer.inputs[0])
+        if layer.kind == "add" and branch is not None and branch.kind == "batch_norm":
+            drawn[branch.name + ".weight"] *= np.float32(0.25)
+    return drawn
+
+
 def initial_buffers(graph: Graph) -> Dict[str, np.ndarray]:
     """Running statistics at the start: mean 0, variance 1."""
     return {

@@ -6,8 +6,8 @@ Relative errors: |a - b| / |b| on the loss, ‖a - b‖ / ‖b‖ per tensor.
 moves some pre-activation across 0, or makes another element of a window the largest,
 and then a whole path of the gradient appears or vanishes: one pooling winner of AlexNet
 is worth about 1e-3 of a gradient. PyTorch's own float32 differs from its own float64 by
-5e-3 (AlexNet), 2e-3 (GoogLeNet) and 3e-2 (ResNet-50, where batch statistics over two
-samples spread every flip); with softplus and average pooling in their place all three
+2e-2 (AlexNet's first layer), 3e-3 (GoogLeNet) and 3e-2 (ResNet-50, where batch statistics
+over few samples spread every flip); with softplus and average pooling in their place all three
 agree within 1e-5. So for those networks float32 cannot tell a slip from a flip, and
 identity is proven in float64, where nothing flips: an adapter gets the looser bounds
 only when its float64 run is within the strict ones.
@@ -44,9 +44,9 @@ BY_PRECISION = {
 KINKS = "float32 rounding flips ReLU signs and pooling winners; identity is proven in float64"
 
 LOOSER = {
-    ("float32", "alexnet"): Tolerance(2e-6, 1e-4, 1e-5, 2e-2, 1e-5, 5e-2, KINKS),
+    ("float32", "alexnet"): Tolerance(2e-6, 1e-4, 1e-5, 5e-2, 1e-5, 1e-1, KINKS),
     ("float32", "googlenet"): Tolerance(2e-6, 1e-4, 1e-5, 2e-2, 1e-5, 5e-2, KINKS),
-    ("float32", "resnet50"): Tolerance(2e-6, 1e-3, 1e-4, 1e-1, 1e-4, 2e-1, KINKS),
+    ("float32", "resnet50"): Tolerance(2e-6, 1e-4, 1e-4, 5e-2, 1e-4, 1e-1, KINKS),
     ("bfloat16", "*"): Tolerance(2e-2, 1e-1, 5e-2, 5e-1, 1e-2, 5e-1, "bfloat16 keeps 8 bits; " + KINKS),
 }
 

@@ -27,7 +27,7 @@ SEED = 11
 def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> None:
     """Train UPDATES staged iterations on the whole batch and store the results."""
     graph = graph.without_dropout()
-    initial = dict(weights.initial(graph))
+    initial = weights.for_proof(graph)
     batch = trainer.to_device(synthetic(graph, samples, SEED))
     trainer.build(graph, initial)
     losses: List[float] = []
@@ -62,7 +62,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Dict[str
     setup = trainer.setup
     with open(os.path.join(folder, "meta.json")) as stream:
         meta = json.load(stream)
-    initial = dict(weights.initial(graph))
+    initial = weights.for_proof(graph)
     found = {"weights": weights.digest(initial), "graph": graph.digest, "samples": samples * setup.world}
     for key, value in found.items():
         if meta[key] != value:
@@ -129,7 +129,8 @@ class Oracle:
         for name, start in self._initial.items():
             movement = load(self._folder, "movement." + name).astype(np.float64)
             ours = tensors[name].astype(np.float64) if name in tensors else np.full((), np.inf)
-            parameters[name] = distance(ours, start + movement)
+            if start.any():  # what starts at zero is its movement
+                parameters[name] = distance(ours, start + movement)
             moved[name] = distance(ours - start, movement)
         if self._rank == 0:
             parameters.update(self.errors("running", tensors))
