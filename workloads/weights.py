@@ -1,8 +1,10 @@
 """Canonical initial weights: the same numbers for every framework, from a fixed seed.
 
 Each tensor has its own stream, keyed by its name, so that adding a layer changes no
-other. The digest of what was drawn travels with every proof: should a NumPy release
-ever change its streams, the proof says so.
+other. Numbers are drawn in double and rounded: NumPy's float32 streams are not the same
+in 1.19 (the last for Python 3.6) and in later releases, its double ones are. The digest
+of what was drawn travels with every proof: should a NumPy release ever change its
+streams, the proof says so.
 
 Oldest Python: 3.6; NumPy 1.19 or newer.
 """
@@ -10,7 +12,7 @@ Oldest Python: 3.6; NumPy 1.19 or newer.
 import hashlib
 import math
 import zlib
-from typing import Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
 import numpy as np
 
@@ -29,8 +31,8 @@ def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
     fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
     if kind == "xavier":
         bound = math.sqrt(3.0 / fan_in)
-        return (stream.random(shape, dtype=np.float32) * 2 - 1) * np.float32(bound)
-    stds = {
+        return ((stream.random(shape) * 2 - 1) * bound).astype(np.float32)
+    stds: Dict[str, Any] = {
         "gaussian": parameter.init.get("std"),
         "he": math.sqrt(2.0 / fan_in),
         "he_fan_out": math.sqrt(2.0 / fan_out),
@@ -40,7 +42,9 @@ def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
             "parameter %r has the unknown initialiser %r; known: constant, xavier, gaussian, he, he_fan_out"
             % (parameter.name, kind)
         )
-    return stream.standard_normal(shape, dtype=np.float32) * np.float32(stds[kind])
+    drawn = stream.standard_normal(shape)
+    drawn *= stds[kind]
+    return drawn.astype(np.float32)
 
 
 def initial(graph: Graph, seed: int = SEED) -> Iterator[Tuple[str, np.ndarray]]:

@@ -59,6 +59,10 @@ class Outbox:
             self._next_progress = now + self.PROGRESS_EVERY
             self.send("progress", **content)
 
+    def close(self) -> None:
+        """Nothing more will be said."""
+        self._stream.close()
+
 
 def finite(value: Any) -> Any:
     """The value with every NaN and infinity replaced by None: JSON has neither."""

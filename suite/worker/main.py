@@ -70,6 +70,7 @@ def main(argv: List[str]) -> int:
         os._exit(1)
     trainer.close()
     outbox.send("done")
+    outbox.close()
     return 0
 
 

@@ -1,0 +1,106 @@
+"""Layer kind to layer, and the network that runs them: forward, loss, backward.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Tuple, Type
+
+import numpy as np
+
+from adapters.reference.layers.base import Layer
+from adapters.reference.layers.linear import Convolution, Dense
+from adapters.reference.layers.normalisation import BatchNorm, LocalResponse
+from adapters.reference.layers.pointwise import Add, Concat, Dropout, Flatten, Relu
+from adapters.reference.layers.pooling import AvgPool, MaxPool
+from workloads.graph import Graph
+
+LAYERS: Dict[str, Type[Layer]] = {
+    "conv": Convolution,
+    "dense": Dense,
+    "relu": Relu,
+    "max_pool": MaxPool,
+    "avg_pool": AvgPool,
+    "lrn": LocalResponse,
+    "batch_norm": BatchNorm,
+    "dropout": Dropout,
+    "concat": Concat,
+    "add": Add,
+    "flatten": Flatten,
+}
+
+# One forward's results; `seeds` are the gradients of the mean loss by each head's logits.
+Run = NamedTuple(
+    "Run",
+    [("loss", float), ("logits", np.ndarray), ("kept", List[Any]), ("seeds", Dict[str, np.ndarray])],
+)
+
+
+class Network:
+    """A graph lowered to layers with float64 parameters."""
+
+    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], seed: int = 0) -> None:
+        """`weights` by canonical name; KeyError names a parameter that has none."""
+        self.graph = graph
+        self.layers: List[Layer] = []
+        for node in graph.layers:
+            own = {parameter.name[len(node.name) + 1 :]: weights[parameter.name] for parameter in node.parameters}
+            self.layers.append(LAYERS[node.kind](node, own, seed))
+
+    def forward(self, images: np.ndarray, labels: np.ndarray, observe: bool) -> Run:
+        """Logits and loss of float64 images; with `observe`, running statistics take this batch in."""
+        values, kept = self._values(images)
+        if observe:
+            for layer, own in zip(self.layers, kept):
+                layer.observe(own)
+        loss, seeds = 0.0, {}
+        for head in self.graph.heads:
+            mean, gradient = cross_entropy(values[head.layer], labels)
+            loss += head.weight * mean
+            seeds[head.layer] = head.weight * gradient
+        return Run(loss, values[self.graph.heads[-1].layer], kept, seeds)
+
+    def backward(self, run: Run, weight: float) -> None:
+        """Add weight x the gradients of a run's loss to the layers' gradients."""
+        by_value = {name: weight * gradient for name, gradient in run.seeds.items()}
+        for layer, kept in zip(reversed(self.layers), reversed(run.kept)):
+            gradient = by_value.pop(layer.node.name, None)
+            if gradient is None:  # nothing that bears loss reads this layer
+                continue
+            for name, part in zip(layer.node.inputs, layer.backward(kept, gradient)):
+                # No in-place sum: layers may hand the same array to several inputs.
+                by_value[name] = by_value[name] + part if name in by_value else part
+
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample, from the shapes that really come out."""
+        values, _ = self._values(np.zeros((1,) + self.graph.input_shape))
+        return sum(layer.macs(values[layer.node.name].shape[1:]) for layer in self.layers)
+
+    def forget_gradients(self) -> None:
+        """Drop every gradient."""
+        for layer in self.layers:
+            layer.gradients.clear()
+
+    def named(self, kind: str) -> Dict[str, np.ndarray]:
+        """The layers' "weights", "gradients" or "statistics" by canonical name, not copied."""
+        return {
+            "%s.%s" % (layer.node.name, role): tensor
+            for layer in self.layers
+            for role, tensor in getattr(layer, kind).items()
+        }
+
+    def _values(self, images: np.ndarray) -> Tuple[Dict[str, np.ndarray], List[Any]]:
+        values, kept = {"input": images}, []
+        for layer in self.layers:
+            values[layer.node.name], own = layer.forward([values[name] for name in layer.node.inputs])
+            kept.append(own)
+        return values, kept
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> Tuple[float, np.ndarray]:
+    """Mean softmax cross-entropy over samples and its gradient by the logits."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    rows = np.arange(len(labels))
+    gradient = np.exp(logs)
+    gradient[rows, labels] -= 1.0
+    return float(-logs[rows, labels].mean()), gradient / len(labels)

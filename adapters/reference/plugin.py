@@ -1,0 +1,39 @@
+"""The reference as the controller sees it: NumPy in float64, the oracle of every proof."""
+
+from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.case import Case
+from suite.hooks import hookimpl
+
+
+class Reference(Adapter):
+    """Every layer's forward and backward written out in NumPy; small, slow, and right."""
+
+    name = "reference"
+    title = "NumPy float64 reference"
+    trainer = "adapters.reference.worker:ReferenceTrainer"
+    requires = ("numpy",)
+    environment = None
+    remedy = "pip install numpy"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """One process, one precision; the data-parallel results of n ranks through the knob `shards`."""
+        return Capabilities(
+            strategies=(Strategy("single", "one process", launchers=("local",), distributed=False),),
+            precisions=("float64",),
+            tunings=("default",),
+            knobs={"shards": Knob(int, 1, "equal parts of the batch, each computed as a data-parallel rank would")},
+        )
+
+    def unsupported(self, case: Case) -> str | None:
+        """The batch must divide into its shards."""
+        shards = case.knobs.get("shards", 1)
+        if shards < 1 or case.batch % shards:
+            return f"a batch of {case.batch} does not divide into shards = {shards} equal parts; choose a divisor"
+        return None
+
+
+@hookimpl
+def stagebench_adapters() -> list[Adapter]:
+    """The reference."""
+    return [Reference()]

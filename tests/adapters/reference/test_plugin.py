@@ -1,0 +1,39 @@
+"""The reference's declaration."""
+
+import pluggy
+import pytest
+
+from adapters.reference import plugin
+from suite.case import Case
+from suite.hooks import PROJECT, Hooks
+
+
+def test_it_registers_as_a_third_party_would():
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    manager.register(plugin)
+    manager.check_pending()
+    assert [adapter.name for group in manager.hook.stagebench_adapters() for adapter in group] == ["reference"]
+
+
+def test_its_trainer_is_where_it_says():
+    module, _, name = plugin.Reference.trainer.partition(":")
+    assert name == getattr(pytest.importorskip(module), name).__name__
+
+
+def test_capabilities():
+    capabilities = plugin.Reference().capabilities
+    assert capabilities.precisions == ("float64",)
+    assert [strategy.name for strategy in capabilities.strategies] == ["single"]
+    assert not capabilities.strategies[0].distributed
+    assert capabilities.knobs["shards"].problem(2) is None
+    assert "wants int" in capabilities.knobs["shards"].problem("two")
+
+
+@pytest.mark.parametrize(("batch", "shards", "refused"), [(4, 1, False), (4, 2, False), (4, 3, True), (4, 0, True)])
+def test_shards_must_divide_the_batch(batch, shards, refused):
+    case = Case("reference", "single", "mnist_small", batch=batch, knobs={"shards": shards})
+    reason = plugin.Reference().unsupported(case)
+    assert (reason is not None) == refused
+    if refused:
+        assert f"a batch of {batch} does not divide into shards = {shards}" in reason

@@ -1,0 +1,154 @@
+"""The reference's trainer: the update rule, shards, the contract."""
+
+import numpy as np
+import pytest
+
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker.feed import share, synthetic
+from suite.worker.trainer import Optimiser, Setup, Unsupported
+from workloads import weights
+from workloads.graph import Graph
+
+OPTIMISER = Optimiser(lr=0.1, momentum=0.5, weight_decay=0.25)
+
+
+def trainer(optimiser=OPTIMISER, **changes):
+    values = {"rank": 0, "world": 1, "local_rank": 0, "strategy": "single", "device": "cpu", "threads": 1, "batch": 4}
+    values.update(precision="float64", tuning="default", knobs={}, optimiser=optimiser, seed=1, readers=0)
+    values.update(changes)
+    return ReferenceTrainer(Setup(**values))
+
+
+def normalised():
+    """A network whose batch normalisation makes shards differ from the whole batch."""
+    graph = Graph("normalised", (2, 6, 6), 3)
+    x = graph.add("conv", "conv", ("input",), out=4, kernel=3, bias=False)
+    x = graph.add("flat", "flatten", (graph.add("relu", "relu", (graph.add("bn", "batch_norm", (x,)),)),))
+    graph.add_head(graph.add("fc", "dense", (x,), out=3))
+    return graph
+
+
+def built(graph, **changes):
+    made = trainer(**changes)
+    made.start()
+    made.build(graph, dict(weights.initial(graph)))
+    return made
+
+
+def test_three_updates_by_hand():
+    """One weight, one input, two classes: everything follows from p, the share of class 0."""
+    graph = Graph("line", (1,), 2)
+    graph.add_head(graph.add("fc", "dense", ("input",), out=2, bias=False))
+    made = trainer()
+    made.build(graph, {"fc.weight": np.array([[2.0], [0.0]])})
+    batch = synthetic(graph, 1, 0)._replace(images=np.array([[1.5]]), labels=np.array([0]))
+    w, v = [2.0, 0.0], [0.0, 0.0]
+    for _ in range(3):
+        p = 1.0 / (1.0 + np.exp(1.5 * (w[1] - w[0])))
+        made.step(made.to_device(batch))
+        assert made.loss() == pytest.approx(-np.log(p), rel=1e-14)
+        gradient = [1.5 * (p - 1.0), 1.5 * (1.0 - p)]
+        v = [0.5 * v[i] + gradient[i] + 0.25 * w[i] for i in range(2)]
+        w = [w[i] - 0.1 * v[i] for i in range(2)]
+        assert made.parameters()["fc.weight"].reshape(-1) == pytest.approx(w, rel=1e-13)
+
+
+def test_shards_are_the_mean_of_ranks_with_their_own_statistics():
+    graph = normalised()
+    batch = synthetic(graph, 8, 3)
+    ranks = [built(graph) for _ in range(2)]
+    for rank, alone in enumerate(ranks):
+        alone.forward(alone.to_device(share(batch, rank, 4)))
+        alone.backward()
+    both = built(graph, batch=8, knobs={"shards": 2})
+    both.forward(both.to_device(batch))
+    both.backward()
+    assert both.loss() == pytest.approx(np.mean([alone.loss() for alone in ranks]), rel=1e-14)
+    assert (both.logits() == np.concatenate([alone.logits() for alone in ranks])).all()
+    for name, gradient in both.gradients().items():
+        mean = np.mean([alone.gradients()[name] for alone in ranks], axis=0)
+        np.testing.assert_allclose(gradient, mean, rtol=1e-11, atol=1e-13)
+    for role in ("running_mean", "running_var"):
+        name = "bn." + role
+        assert (both.parameters()[name] == ranks[0].parameters()[name]).all()
+        assert (both.parameters()[name] != ranks[1].parameters()[name]).any()
+
+
+def test_shards_differ_from_the_whole_batch():
+    graph = normalised()
+    batch = synthetic(graph, 8, 3)
+    losses = []
+    for shards in (1, 2):
+        made = built(graph, batch=8, knobs={"shards": shards})
+        made.forward(made.to_device(batch))
+        losses.append(made.loss())
+    assert abs(losses[0] - losses[1]) > 1e-6
+
+
+def test_staged_and_native_are_the_same_training():
+    graph = normalised()
+    staged, native = built(graph), built(graph)
+    batch = staged.to_device(synthetic(graph, 4, 0))
+    for _ in range(2):
+        staged.forward(batch)
+        staged.backward()
+        staged.communicate()
+        staged.update()
+        native.step(batch)
+    for name, tensor in staged.parameters().items():
+        assert (tensor == native.parameters()[name]).all()
+
+
+def test_building_again_starts_again():
+    graph = normalised()
+    made = built(graph)
+    batch = made.to_device(synthetic(graph, 4, 0))
+    made.step(batch)
+    once = made.parameters()
+    made.build(graph, dict(weights.initial(graph)))
+    made.step(batch)
+    for name, tensor in made.parameters().items():
+        assert (tensor == once[name]).all(), name
+
+
+def test_evidence_is_not_changed_by_what_follows():
+    graph = normalised()
+    made = built(graph)
+    batch = made.to_device(synthetic(graph, 4, 0))
+    made.forward(batch)
+    made.backward()
+    gradients, parameters = made.gradients(), made.parameters()
+    before = {name: tensor.copy() for name, tensor in dict(gradients, **parameters).items()}
+    made.update()
+    made.step(batch)
+    assert all((tensor == before[name]).all() for name, tensor in dict(gradients, **parameters).items())
+    assert set(gradients) == {p.name for p in graph.parameters}
+    assert set(parameters) == set(gradients) | {name for name, _ in graph.buffers}
+
+
+def test_counting_multiplications_changes_nothing():
+    graph = normalised()
+    made = built(graph)
+    before = made.parameters()
+    assert made.macs() == 4 * 4 * 4 * 2 * 9 + 3 * 64 == graph.macs
+    assert all((tensor == before[name]).all() for name, tensor in made.parameters().items())
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    graph = normalised()
+    made = built(graph, knobs={"shards": 3})
+    with pytest.raises(ValueError, match="batch of 4 does not divide into shards = 3"):
+        made.forward(made.to_device(synthetic(graph, 4, 0)))
+
+
+@pytest.mark.parametrize("changes", [{"world": 2}, {"device": "cuda"}, {"precision": "float32"}])
+def test_what_it_cannot_do_is_unsupported(changes):
+    with pytest.raises(Unsupported, match="the reference runs with .*, not %s" % next(iter(changes.values()))):
+        trainer(**changes).start()
+
+
+def test_it_says_what_decides_its_speed():
+    joined = trainer().start()
+    assert joined[:3] == (0, 1, "none")
+    assert joined.versions["numpy"] == np.__version__
+    assert joined.versions["blas"]

@@ -1,0 +1,55 @@
+"""Where the source is, and what each file of it imports."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import suite
+
+ROOT = Path(suite.__file__).resolve().parents[1]
+
+
+def is_worker_half(path: Path) -> bool:
+    """Whether a file (relative to the root) travels into a framework's interpreter."""
+    top = path.parts[0]
+    if top == "adapters":
+        return path.name != "plugin.py"
+    return top == "workloads" or path.parts[:2] == ("suite", "worker") or path == Path("suite/__init__.py")
+
+
+def imported(source: str) -> Iterator[str]:
+    """Every module a source imports, wherever in it; `from a import b` gives a.b."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports here are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def sources() -> dict[Path, str]:
+    """Every file of the import packages, relative to the root, and its text."""
+    tops = ("adapters", "cluster", "reports", "suite", "workloads")
+    files = sorted(path for top in tops for path in (ROOT / top).rglob("*.py"))
+    return {path.relative_to(ROOT): path.read_text() for path in files}
+
+
+@pytest.fixture(scope="session")
+def worker_half(sources: dict[Path, str]) -> dict[Path, str]:
+    """The files that run in a framework's interpreter."""
+    return {path: text for path, text in sources.items() if is_worker_half(path)}
+
+
+@pytest.fixture(scope="session")
+def imports_of():
+    """The function `imported`."""
+    return imported

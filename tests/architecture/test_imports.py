@@ -1,0 +1,164 @@
+"""The import arrows of the house: contracts for import-linter, allow-lists for the two halves."""
+
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "cntk", "jax", "horovod", "mpi4py"}
+TOP_LEVEL = {"adapters", "cluster", "reports", "suite", "tests", "workloads"}
+
+# Known exceptions, each with its reason.
+BEYOND_NUMPY = {
+    "suite/worker/sources.py": {"PIL"},  # decoding is a library's: Pillow belongs to the framework's environment
+}
+
+
+def foreign(module: str, allowed: set[str]) -> bool:
+    """Whether a module is neither standard nor one of the allowed packages or in one."""
+    if module.split(".")[0] in sys.stdlib_module_names:
+        return False
+    return not any(module == name or module.startswith(name + ".") for name in allowed)
+
+
+def allowed_in(path: Path) -> set[str]:
+    """What a file of the worker half may import beside the standard library."""
+    names = {"numpy"} | BEYOND_NUMPY.get(path.as_posix(), set())
+    if path.parts[0] == "workloads":
+        return names | {"workloads"}
+    names |= {"workloads", "suite.worker"}
+    if path.parts[0] == "adapters" and len(path.parts) > 2:
+        adapter = path.parts[1]
+        return names | {f"adapters.{adapter}"} | required_by(adapter)
+    return names
+
+
+def required_by(adapter: str) -> set[str]:
+    """The modules that an adapter's declaration says its interpreter must have."""
+    plugin = importlib.import_module(f"adapters.{adapter}.plugin")
+    return {name for made in plugin.stagebench_adapters() for name in made.requires}
+
+
+def test_the_worker_half_imports_only_what_every_interpreter_has(worker_half, imports_of):
+    wrong = [
+        f"{path}: {module}"
+        for path, text in worker_half.items()
+        for module in imports_of(text)
+        if foreign(module, allowed_in(path))
+    ]
+    assert not wrong, "not in every framework's interpreter (an adapter declares its own in `requires`)"
+
+
+def test_plugins_import_only_the_core(sources, imports_of):
+    plugins = {path: text for path, text in sources.items() if path.name == "plugin.py"}
+    assert plugins
+    wrong = [
+        f"{path}: {module}"
+        for path, text in plugins.items()
+        for module in imports_of(text)
+        if foreign(module, {"suite"}) or module.startswith("suite.worker")
+    ]
+    assert not wrong
+
+
+def test_frameworks_are_imported_in_the_adapters_worker_side_alone(sources, worker_half, imports_of):
+    users = {
+        path for path, text in sources.items() for module in imports_of(text) if module.split(".")[0] in FRAMEWORKS
+    }
+    assert {path for path in users if path not in worker_half or path.parts[0] != "adapters"} == set()
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "refused"),
+    [
+        ("suite/worker/loop.py", "import pydantic", True),
+        ("suite/worker/loop.py", "from suite.case import Case", True),
+        ("suite/worker/loop.py", "import math", False),
+        ("suite/worker/loop.py", "from PIL import Image", True),
+        ("suite/worker/sources.py", "from PIL import Image", False),
+        ("workloads/graph.py", "from suite.worker import job", True),
+        ("adapters/reference/lower.py", "import torch", True),
+        ("adapters/reference/lower.py", "from adapters.pytorch.lower import Net", True),
+        ("adapters/reference/lower.py", "from suite.worker.trainer import Setup", False),
+    ],
+)
+def test_the_check_sees_what_it_should(imports_of, place, line, refused):
+    found = [module for module in imports_of(f"def f():\n    {line}\n") if foreign(module, allowed_in(Path(place)))]
+    assert bool(found) == refused
+
+
+def lint(folder: Path) -> "subprocess.CompletedProcess[str]":
+    pytest.importorskip("importlinter", reason="import-linter is a part of the lint environment")
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    return subprocess.run(
+        [*command, "--no-cache", "--no-logo"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(folder), "PATH": "", "COLUMNS": "200"},
+    )
+
+
+def test_import_linter_keeps_the_contracts(root):
+    result = lint(root)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "contract"),
+    [
+        ("suite/errors.py", "import torch", "No framework in the core"),
+        ("suite/errors.py", "import reports", "Plugins stand on the core"),
+        ("workloads/graph.py", "import suite.errors", "Plugins stand on the core"),
+        ("adapters/reference/plugin.py", "import adapters.reference.worker", "An adapter's controller side"),
+        ("adapters/reference/lower.py", "import pydantic", "The worker half needs nothing"),
+    ],
+)
+def test_import_linter_sees_a_broken_arrow(root, tmp_path, place, line, contract):
+    for top in TOP_LEVEL - {"tests"}:
+        shutil.copytree(root / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    (tmp_path / place).write_text((tmp_path / place).read_text() + f"\n{line}\n")
+    result = lint(tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert [row for row in result.stdout.splitlines() if row.startswith(contract) and row.endswith("BROKEN")]
+
+
+PROBE = """
+import importlib, json, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_the_controller_and_every_plugin_load_no_framework(root, sources):
+    """In a process of its own, so that nothing else has loaded one; with the frameworks installed it could."""
+    half = [path for path in sources if path.parts[0] != "adapters" or path.name == "plugin.py"]
+    names = [".".join(path.with_suffix("").parts).replace(".__init__", "") for path in half]
+    names = [name for name in names if not name.endswith("__main__")]  # those run when imported
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROBE, *names],
+        cwd=root,
+        env={"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    loaded = set(json.loads(result.stdout))
+    assert {"suite.plugins", "suite.worker.main", "workloads.graph", "adapters.reference.plugin"} <= loaded
+    assert loaded & FRAMEWORKS == set()
+
+
+def test_top_level_folders(root):
+    tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a git checkout: which folders belong to the project cannot be told")
+    folders = {line.split("/")[0] for line in tracked.stdout.splitlines() if "/" in line}
+    assert {folder for folder in folders if not folder.startswith(".")} <= TOP_LEVEL

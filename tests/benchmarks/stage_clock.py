@@ -1,0 +1,45 @@
+"""What the stage clock costs: seconds per border, and as a share of a 10 ms stage.
+
+    python tests/benchmarks/stage_clock.py
+
+Must stay at or below 1 %. On a CPU `synchronize` costs nothing; on a device its cost is
+the observer's effect, which every report shows beside the breakdown.
+"""
+
+import sys
+import time
+
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker.clock import STAGES, StageClock
+from suite.worker.trainer import Optimiser, Setup
+
+STAGE = 0.010  # seconds
+LIMIT = 0.01
+ROUNDS = 2000
+
+
+def border_costs() -> "list[float]":
+    """Seconds of a lap, averaged over an iteration's borders, for every round, fastest first."""
+    setup = Setup(0, 1, 0, "single", "cpu", 1, 1, "float64", "default", {}, Optimiser(0.1, 0.9, 0.0), 1, 0)
+    clock = StageClock(ReferenceTrainer(setup))
+    costs = []
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        clock.begin()
+        for _ in STAGES:
+            clock.lap()
+        costs.append((time.perf_counter() - begin) / len(STAGES))
+    return sorted(costs)
+
+
+def main() -> int:
+    """Print the figures; 1 when the median is beyond the limit."""
+    costs = border_costs()
+    median, high = costs[ROUNDS // 2], costs[ROUNDS * 99 // 100]
+    for name, cost in (("median", median), ("99th percentile", high)):
+        print(f"{name}: {cost * 1e6:.2f} us a border, {cost / STAGE:.4%} of a {STAGE * 1e3:.0f} ms stage")  # noqa: T201
+    return int(median > LIMIT * STAGE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The stage clock: what it adds up to, what it costs, what it forgets."""
+
+import time
+
+import pytest
+import toy
+
+from suite.worker.clock import STAGES, StageClock
+from suite.worker.feed import StreamFeed
+from suite.worker.loop import Loop
+from suite.worker.passes import Passes
+
+SLEEPS = {"next_batch": 0.004, "to_device": 0.001, "forward": 0.005, "backward": 0.008, "update": 0.002}
+METHODS = {"io": "next_batch", "h2d": "to_device", "forward": "forward", "backward": "backward", "update": "update"}
+
+
+def test_stages_are_told_apart_and_add_up_to_the_wall_time(sampling):
+    trainer = toy.ToyTrainer(toy.setup(knobs={"sleep": SLEEPS}))
+    passes = Passes(trainer, StreamFeed(trainer), Loop(trainer, dict(sampling, steps=20), lambda **_: None))
+    record = passes.run("staged")
+    assert {stage: len(column) for stage, column in record["stage_s"].items()} == dict.fromkeys(STAGES, 20)
+    for stage, method in METHODS.items():
+        fastest = min(record["stage_s"][stage])
+        assert SLEEPS[method] <= fastest < SLEEPS[method] + 0.002, stage
+    assert sorted(record["stage_s"]["skew"])[10] < 0.001  # one rank waits for nobody
+    total = sum(sum(column) for column in record["stage_s"].values())
+    assert total == pytest.approx(record["wall_s"], rel=0.01)
+    assert total <= record["wall_s"]
+
+
+def test_a_border_costs_less_than_a_hundredth_of_ten_milliseconds():
+    clock = StageClock(toy.ToyTrainer(toy.setup()))
+    costs = []
+    for _ in range(300):
+        clock.begin()
+        begin = time.perf_counter()
+        for _ in STAGES:
+            clock.lap()
+        costs.append((time.perf_counter() - begin) / len(STAGES))
+    assert sorted(costs)[len(costs) // 2] < 0.01 * 0.010
+
+
+class Device(toy.ToyTrainer):
+    """Marks are numbers on a line of the device's own; reading one is noted."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.now = 0
+        self.read = 0
+
+    def mark(self):
+        self.now += 1
+        return self.now
+
+    def elapsed(self, begin, end):
+        self.read += 1
+        return (end - begin) * 0.5
+
+
+def test_device_marks_are_read_only_at_the_end():
+    trainer = Device(toy.setup())
+    clock = StageClock(trainer)
+    for _ in range(2):
+        clock.begin()
+        for _ in STAGES:
+            clock.lap()
+    assert trainer.read == 0
+    assert clock.seconds() == {stage: [0.5, 0.5] for stage in STAGES}
+    assert trainer.read == 2 * len(STAGES)
+
+
+def test_warm_up_is_forgotten():
+    clock = StageClock(Device(toy.setup()))
+    clock.begin()
+    clock.lap()
+    clock.forget()
+    clock.begin()
+    clock.lap()
+    clock.lap()
+    assert clock.seconds() == dict({stage: [] for stage in STAGES}, io=[0.5], h2d=[0.5])

@@ -1,0 +1,153 @@
+"""The proof: an oracle agrees with itself, and a wrong result is seen where it is wrong."""
+
+import json
+
+import numpy as np
+import pytest
+import toy
+
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker import evidence
+from workloads.graph import Graph
+
+
+def small():
+    """A network with everything a proof looks at: running statistics, dropout, two heads."""
+    graph = Graph("small", (2, 6, 6), 3)
+    x = graph.add("conv", "conv", ("input",), out=4, kernel=3)
+    x = graph.add("relu", "relu", (graph.add("bn", "batch_norm", (x,)),))
+    x = graph.add("flat", "flatten", (x,))
+    graph.add_head(graph.add("aux", "dense", (x,), out=3), 0.3)
+    graph.add_head(graph.add("fc", "dense", (graph.add("drop", "dropout", (x,), rate=0.5),), out=3))
+    return graph
+
+
+def reference(kind=ReferenceTrainer, **changes):
+    return kind(toy.setup(**changes))
+
+
+@pytest.fixture
+def oracle(tmp_path):
+    """The small network's oracle for four samples, in a folder."""
+    evidence.write_oracle(reference(), small(), 4, str(tmp_path))
+    return tmp_path
+
+
+def worst(errors):
+    return {kind: max(found.values()) for kind, found in errors.items()}
+
+
+def test_the_oracle_agrees_with_itself(oracle):
+    proof = evidence.prove(reference(), small(), 4, str(oracle))
+    assert proof["losses"]["staged"] == proof["losses"]["native"] == proof["losses"]["oracle"]
+    assert len(set(proof["losses"]["oracle"])) == evidence.UPDATES
+    errors = worst(proof["errors"])
+    # The oracle is stored in float32; movements are small beside the values they are the difference of.
+    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
+        assert errors[kind] < 6e-8, kind
+    for kind in ("staged movement", "native movement"):
+        assert errors[kind] < 1e-5, kind
+    graph = small()
+    assert proof["parameter_count"] == graph.parameter_count
+    assert proof["macs"] == graph.macs
+    assert proof["graph"] == graph.without_dropout().digest
+
+
+def test_every_tensor_is_compared(oracle):
+    errors = evidence.prove(reference(), small(), 4, str(oracle))["errors"]
+    parameters = {p.name for p in small().parameters}
+    assert set(errors["gradient"]) == parameters
+    assert set(errors["native parameter"]) == parameters | {"bn.running_mean", "bn.running_var"}
+    assert set(errors["staged movement"]) == parameters
+
+
+class WithoutDecay(ReferenceTrainer):
+    """Applies no weight decay in its native step."""
+
+    def step(self, batch):
+        proper = self.setup
+        self.setup = proper._replace(optimiser=proper.optimiser._replace(weight_decay=0.0))
+        super().step(batch)
+        self.setup = proper
+
+
+class WrongConvolution(ReferenceTrainer):
+    """One gradient is off by a part in a thousand."""
+
+    def gradients(self):
+        found = super().gradients()
+        found["conv.weight"] *= 1.001
+        return found
+
+
+class Forgetful(ReferenceTrainer):
+    """Reports neither one gradient nor a running statistic, and one of another shape."""
+
+    def gradients(self):
+        found = super().gradients()
+        del found["fc.bias"]
+        found["fc.weight"] = found["fc.weight"].T
+        return found
+
+    def parameters(self):
+        found = super().parameters()
+        del found["bn.running_var"]
+        return found
+
+
+def test_a_wrong_update_is_seen_in_the_way_that_has_it(tmp_path):
+    decayed = {"optimiser": evidence_optimiser()}
+    evidence.write_oracle(reference(**decayed), small(), 4, str(tmp_path))
+    errors = worst(evidence.prove(reference(WithoutDecay, **decayed), small(), 4, str(tmp_path))["errors"])
+    assert errors["staged parameter"] < 6e-8
+    assert errors["native parameter"] > 1e-5
+    assert errors["native movement"] > 1e-3
+
+
+def evidence_optimiser():
+    return toy.setup().optimiser._replace(lr=0.01, weight_decay=0.01)
+
+
+def test_a_wrong_gradient_is_named(oracle):
+    errors = evidence.prove(reference(WrongConvolution), small(), 4, str(oracle))["errors"]["gradient"]
+    assert errors.pop("conv.weight") == pytest.approx(1e-3, rel=1e-3)
+    assert max(errors.values()) < 6e-8
+
+
+def test_what_is_missing_or_misshapen_is_infinitely_far(oracle):
+    errors = evidence.prove(reference(Forgetful), small(), 4, str(oracle))["errors"]
+    assert [name for name, far in errors["gradient"].items() if far == float("inf")] == ["fc.bias", "fc.weight"]
+    assert errors["native parameter"]["bn.running_var"] == float("inf")
+
+
+def test_an_oracle_of_something_else_is_refused(oracle):
+    with pytest.raises(ValueError, match=r"was made for samples 4, this is 8"):
+        evidence.prove(reference(batch=8), small(), 8, str(oracle))
+    other = small()
+    other.add("more", "relu", ("fc",))
+    with pytest.raises(ValueError, match=r"was made for graph '\w+', this is '\w+'"):
+        evidence.prove(reference(), other, 4, str(oracle))
+    meta = json.loads((oracle / "meta.json").read_text())
+    (oracle / "meta.json").write_text(json.dumps(dict(meta, weights="others")))
+    with pytest.raises(ValueError, match="was made for weights 'others'"):
+        evidence.prove(reference(), small(), 4, str(oracle))
+
+
+def test_a_rank_is_compared_with_its_rows_and_without_running_statistics(oracle):
+    logits = evidence.load(str(oracle), "logits")
+    second = evidence.Oracle(str(oracle), 1, 2, {})
+    assert second.logits_error(np.array(logits[2:])) == 0.0
+    assert second.logits_error(np.array(logits[:2])) > 0.1
+    stored = {name: evidence.load(str(oracle), "parameter." + name) for name in ("conv.weight", "fc.bias")}
+    errors = second.errors("parameter", stored)
+    assert errors["conv.weight"] == errors["fc.bias"] == 0.0
+    assert not [name for name in errors if "running_" in name]
+
+
+def test_distance():
+    a, b = np.array([3.0, 4.0]), np.array([3.0, 0.0])
+    assert evidence.distance(a, b) == pytest.approx(4 / 3)
+    assert evidence.distance(b, a) == pytest.approx(4 / 5)
+    assert evidence.distance(a, np.zeros(2)) == pytest.approx(5.0)
+    assert evidence.distance(a, np.zeros(3)) == float("inf")
+    assert np.isnan(evidence.distance(np.array([np.nan, 1.0]), a))

@@ -1,0 +1,153 @@
+"""A whole worker in a process of its own: what it says, and how it fails."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+TOY = "toy:ToyTrainer"
+
+
+def by_type(messages, kind):
+    return [message for message in messages if message["type"] == kind]
+
+
+def phases(messages):
+    return [message["name"] for message in by_type(messages, "phase")]
+
+
+def failed(messages):
+    assert messages[-1]["type"] == "failed"
+    assert not by_type(messages, "done")
+    return messages[-1]
+
+
+def test_measuring_a_real_network(make_job, work):
+    code, messages = work(make_job())
+    assert code == 0
+    assert messages[-1]["type"] == "done"
+    hello, joined = by_type(messages, "hello")[0], by_type(messages, "joined")[0]
+    assert (hello["rank"], hello["world"], hello["format"]) == (0, 1, 1)
+    assert hello["numpy"] == np.__version__
+    assert (joined["rank"], joined["world"], joined["transport"]) == (0, 1, "none")
+    assert phases(messages) == ["join", "build", "native", "staged"]
+    native, staged = (message["record"] for message in by_type(messages, "pass"))
+    assert (native["pass"], staged["pass"]) == ("native", "staged")
+    assert native["samples"] == 4 * len(native["step_s"]) == 12
+    assert native["wall_s"] > 0
+    assert staged["loss"] < native["loss"] < 4.0  # a repeated batch is learnt
+    assert sum(staged["stage_s"]["communication"]) < 0.1 * sum(staged["stage_s"]["backward"])
+
+
+def test_real_arrays_are_read(make_job, work, tmp_path):
+    stream = np.random.RandomState(0)
+    path = tmp_path / "digits.npz"
+    images = stream.randint(0, 255, (20, 28, 28)).astype(np.uint8)
+    np.savez(str(path), images=images, labels=stream.randint(0, 10, 20))
+    job = make_job(data={"kind": "arrays", "path": str(path)}, readers=1, passes=["staged", "io_only"])
+    code, messages = work(job)
+    assert code == 0
+    staged, alone = (message["record"] for message in by_type(messages, "pass"))
+    assert sum(staged["stage_s"]["io"]) > 0
+    assert len(alone["step_s"]) == 3
+    assert {"data": "digits.npz (20 samples)"} in [message["notes"] for message in by_type(messages, "notes")]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_oracle_and_proof(make_job, work, tmp_path, shards):
+    oracle = tmp_path / "oracle"
+    oracle.mkdir()
+    code, _ = work(make_job("oracle", oracle=str(oracle), knobs={"shards": shards}))
+    assert code == 0
+    assert json.loads((oracle / "meta.json").read_text())["samples"] == 4
+    code, messages = work(make_job("prove", oracle=str(oracle)))
+    assert code == 0
+    proof = by_type(messages, "proof")[0]["proof"]
+    assert proof["parameter_count"] == 402442
+    assert proof["macs"] == 627840
+    # Without batch normalisation, shards change nothing but the order of sums.
+    assert proof["losses"]["native"] == pytest.approx(proof["losses"]["oracle"], rel=1e-12)
+    assert max(proof["errors"]["gradient"].values()) < 6e-8
+
+
+def test_the_processes_output_goes_to_its_own_log(make_job, work):
+    job = make_job(trainer=TOY)
+    code, messages = work(job)
+    assert (code, messages[-1]["type"]) == (0, "done")
+    assert (job.parent / "rank-0.log").read_text() == "the toy says hello on its standard output\n"
+
+
+def test_another_world_than_asked_for_is_refused(make_job, work):
+    code, messages = work(make_job(trainer=TOY, placement={"ranks_per_node": 2}), rank=1, world=2)
+    assert code == 0
+    code, messages = work(make_job(trainer=TOY, knobs={"world": 1}, placement={"ranks_per_node": 2}), rank=1, world=2)
+    assert code == 1
+    assert failed(messages)["kind"] == "crash"
+    assert "rank 1 of 2 was asked for, the engine (toy) made rank 1 of 1" in failed(messages)["message"]
+    assert "different installations" in failed(messages)["message"]
+    assert phases(messages) == ["join"]  # nothing was built or measured
+
+
+def test_what_a_trainer_cannot_do_is_unsupported(make_job, work):
+    code, messages = work(make_job(precision="float32"))
+    assert code == 1
+    assert failed(messages)["kind"] == "unsupported"
+    assert "the reference runs with precision float64, not float32" in failed(messages)["message"]
+
+
+def test_a_diverged_training_says_so_after_its_record(make_job, work):
+    code, messages = work(make_job(lr=1e30, passes=["native"]))
+    assert code == 1
+    assert failed(messages)["kind"] == "diverged"
+    assert "of the native pass" in failed(messages)["message"]
+    (record,) = by_type(messages, "pass")
+    assert record["record"]["loss"] is None
+    assert len(record["record"]["step_s"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "kind"),
+    [("build", "RuntimeError", "crash"), ("step", "MemoryError", "oom"), ("start", "KeyboardInterrupt", "crash")],
+)
+def test_an_error_is_reported_with_its_traceback(make_job, work, method, error, kind):
+    job = make_job(trainer=TOY, knobs={"raises": {method: error}})
+    code, messages = work(job)
+    assert code == 1
+    found = failed(messages)
+    assert (found["kind"], found["message"]) == (kind, "%s: told to in %s" % (error, method))
+    assert "in _called" in found["traceback"]
+    assert "told to in " + method in (job.parent / "rank-0.log").read_text()
+
+
+def test_a_missing_framework_is_reported(make_job, work):
+    code, messages = work(make_job(trainer="no_such_framework.worker:T"))
+    assert code == 1
+    assert "no_such_framework" in failed(messages)["message"]
+
+
+def test_an_unreadable_image_is_named(make_job, work, tmp_path):
+    pytest.importorskip("PIL.Image")
+    (tmp_path / "photographs" / "class").mkdir(parents=True)
+    (tmp_path / "photographs" / "class" / "broken.jpg").write_bytes(b"no image")
+    job = make_job(data={"kind": "folder", "path": str(tmp_path / "photographs")}, readers=1, batch=1)
+    code, messages = work(job)
+    assert code == 1
+    assert "cannot read the image" in failed(messages)["message"]
+    assert "broken.jpg" in failed(messages)["message"]
+
+
+def test_a_job_of_another_format_is_not_begun(make_job, work):
+    job = make_job(format=99)
+    with pytest.raises(FileNotFoundError):  # no message file: the worker does not know this job
+        work(job)
+
+
+def test_cores_of_its_own(make_job, work):
+    code, messages = work(make_job(trainer=TOY, placement={"binding": "cores"}))
+    assert code == 0
+    assert by_type(messages, "hello")[0]["cores"] == [min(os.sched_getaffinity(0))]
+    code, messages = work(make_job(trainer=TOY, placement={"binding": "cores", "threads": 4096}))
+    assert code == 1
+    assert failed(messages)["kind"] == "unsupported"
+    assert "rank 0 wants 4096 cores of its own; this host has" in failed(messages)["message"]

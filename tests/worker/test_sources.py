@@ -1,0 +1,189 @@
+"""Arrays, image folders, orders, and the threaded reader."""
+
+import itertools
+
+import numpy as np
+import pytest
+import toy
+
+from suite.worker.sources import ArraySource, FolderSource, Source, open_source
+from suite.worker.threaded import ThreadedReader, batches_of_indices
+
+RED, GREEN = (200, 30, 60), (10, 220, 90)
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Three classes of single-coloured JPEGs, 4 + 3 + 2 images, and a file that is no image."""
+    image = pytest.importorskip("PIL.Image")
+    for name, count in (("b_ant", 3), ("a_bee", 4), ("c_cat", 2)):
+        folder = tmp_path / "photographs" / name
+        folder.mkdir(parents=True)
+        (folder / "README.txt").write_text("not an image")
+        for index in range(count):
+            image.new("RGB", (60, 40), RED).save(str(folder / ("%d.JPG" % index)), "JPEG", quality=95)
+    (tmp_path / "photographs" / "list.txt").write_text("not a class")
+    return tmp_path / "photographs"
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """Ten 4 x 4 images whose first pixel is their index."""
+    images = np.random.RandomState(0).randint(0, 255, (10, 4, 4)).astype(np.uint8)
+    images[:, 0, 0] = np.arange(10)
+    path = tmp_path / "ten.npz"
+    np.savez(str(path), images=images, labels=np.arange(10) % 3)
+    return str(path), images
+
+
+def test_a_folder_is_read_class_by_class_in_sorted_order(photographs):
+    source = FolderSource(str(photographs), (3, 32, 32))
+    assert len(source) == 9
+    assert source.classes == ["a_bee", "b_ant", "c_cat"]
+    assert [label for _, label in source.files] == [0] * 4 + [1] * 3 + [2] * 2
+    assert source.name == "photographs (9 images, 3 classes)"
+    pixels, label = source.sample(8)
+    assert (pixels.shape, pixels.dtype, label) == ((3, 32, 32), np.float32, 2)
+    wanted = [(RED[c] / 255.0 - FolderSource.MEAN[c, 0, 0] / 255) / (FolderSource.STD[c, 0, 0] / 255) for c in range(3)]
+    assert pixels.reshape(3, -1).mean(axis=1) == pytest.approx(wanted, abs=0.05)
+
+
+@pytest.mark.parametrize("size", [(300, 200), (200, 300)])
+def test_the_crop_is_the_centre_of_the_shorter_side(tmp_path, size):
+    image = pytest.importorskip("PIL.Image")
+    picture = image.new("RGB", size, RED)
+    side = int(200 * 224 / 256)
+    corner = (size[0] - side) // 2, (size[1] - side) // 2
+    picture.paste(GREEN, corner + (corner[0] + side, corner[1] + side))
+    (tmp_path / "class").mkdir()
+    picture.save(str(tmp_path / "class" / "one.png"))
+    pixels = FolderSource(str(tmp_path), (3, 224, 224)).decoded(str(tmp_path / "class" / "one.png"))
+    assert pixels.shape == (224, 224, 3)
+    assert (abs(pixels[4:-4, 4:-4].astype(int) - np.array(GREEN)) <= 1).all()
+
+
+@pytest.mark.parametrize("damage", [b"", b"this is no image", None])
+def test_an_unreadable_image_is_named(photographs, damage):
+    victim = photographs / "b_ant" / "1.JPG"
+    victim.write_bytes(victim.read_bytes()[:400] if damage is None else damage)
+    source = FolderSource(str(photographs), (3, 32, 32))
+    with pytest.raises(OSError, match=r"cannot read the image .*b_ant.1\.JPG: .*; remove or replace it"):
+        source.sample(5)
+
+
+def test_a_folder_without_classes_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="has no class folders; it should hold one folder of images per class"):
+        FolderSource(str(tmp_path), (3, 32, 32))
+
+
+def test_an_empty_class_is_named(photographs):
+    (photographs / "d_dog").mkdir()
+    with pytest.raises(ValueError, match=r"the class folder .*d_dog holds no images \(\.jpg, \.jpeg, \.png\)"):
+        FolderSource(str(photographs), (3, 32, 32))
+
+
+def test_arrays_are_scaled_and_keep_their_labels(arrays):
+    path, images = arrays
+    source = ArraySource(path, (1, 4, 4))
+    assert (len(source), source.name) == (10, "ten.npz (10 samples)")
+    whole = np.stack([source.sample(i)[0] for i in range(10)])
+    assert (whole.shape, whole.dtype) == ((10, 1, 4, 4), np.float32)
+    assert whole.mean() == pytest.approx(0.0, abs=1e-5)
+    assert whole.std() == pytest.approx(1.0, abs=1e-5)
+    assert [source.sample(i)[1] for i in range(4)] == [0, 1, 2, 0]
+    assert np.corrcoef(whole.reshape(-1), images.reshape(-1))[0, 1] == pytest.approx(1.0)
+
+
+def test_arrays_of_another_size_are_refused(arrays):
+    with pytest.raises(ValueError, match=r"ten\.npz holds images of \(4, 4\), the network wants \(1, 28, 28\)"):
+        ArraySource(arrays[0], (1, 28, 28))
+
+
+def test_a_job_names_its_kind_of_data(arrays, photographs):
+    assert isinstance(open_source({"kind": "arrays", "path": arrays[0]}, (1, 4, 4)), ArraySource)
+    assert isinstance(open_source({"kind": "folder", "path": str(photographs)}, (3, 32, 32)), FolderSource)
+    with pytest.raises(ValueError, match="unknown kind of data 'lmdb'; known: arrays, folder"):
+        open_source({"kind": "lmdb", "path": "x"}, (3, 32, 32))
+
+
+class Numbers(Source):
+    """Sample i is the number i."""
+
+    def __init__(self, count, unreadable=None):
+        self.count, self.unreadable, self.name = count, unreadable, "%d numbers" % count
+
+    def __len__(self):
+        return self.count
+
+    def sample(self, index):
+        if index == self.unreadable:
+            raise OSError("cannot read number %d" % index)
+        return np.full((1, 1, 1), index, np.float32), index
+
+
+@pytest.mark.parametrize(("count", "world"), [(10, 1), (10, 2), (11, 3), (3, 3)])
+def test_ranks_share_an_epoch_without_overlap(count, world):
+    source = Numbers(count)
+    shares = [list(source.order(4, 1, rank, world)) for rank in range(world)]
+    assert {len(part) for part in shares} == {count // world}
+    joined = [index for part in shares for index in part]
+    assert len(set(joined)) == len(joined) == count // world * world
+    # ... and together they are what one rank would have seen, in turns
+    alone = list(source.order(4, 1, 0, 1))
+    assert [shares[i % world][i // world] for i in range(len(joined))] == alone[: len(joined)]
+
+
+def test_epochs_and_seeds_are_shuffled_differently_and_repeatably():
+    source = Numbers(50)
+    orders = [tuple(source.order(epoch, seed, 0, 1)) for epoch in (0, 1) for seed in (1, 2)]
+    assert len(set(orders)) == 4
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert tuple(source.order(0, 1, 0, 1)) == orders[0]
+
+
+def test_a_short_last_batch_runs_into_the_next_epoch():
+    source, setup = Numbers(10), toy.setup(batch=4)
+    batches = list(itertools.islice(batches_of_indices(source, setup), 5))
+    assert [len(batch) for batch in batches] == [4] * 5
+    together = [index for batch in batches for index in batch]
+    assert together == list(source.order(0, 1, 0, 1)) + list(source.order(1, 1, 0, 1))
+
+
+def test_a_batch_may_be_larger_than_the_data():
+    (batch,) = itertools.islice(batches_of_indices(Numbers(3), toy.setup(batch=8)), 1)
+    assert len(batch) == 8
+
+
+def test_fewer_samples_than_ranks_are_refused():
+    with pytest.raises(ValueError, match=r"2 numbers has fewer samples than there are ranks \(3\)"):
+        next(batches_of_indices(Numbers(2), toy.setup(world=3)))
+
+
+@pytest.mark.parametrize("readers", [0, 1, 3])
+def test_batches_come_in_order_whatever_the_readers(readers):
+    source, setup = Numbers(10), toy.setup(readers=readers)
+    reader = ThreadedReader(source, setup)
+    for wanted in itertools.islice(batches_of_indices(source, setup), 6):
+        batch = reader.next_batch()
+        assert batch.labels.tolist() == wanted
+        assert batch.images[:, 0, 0, 0].tolist() == wanted
+        assert (batch.images.dtype, batch.labels.dtype) == (np.float32, np.int64)
+    reader.close()
+
+
+@pytest.mark.parametrize("readers", [0, 2])
+def test_a_readers_error_reaches_the_training(readers):
+    reader = ThreadedReader(Numbers(4, unreadable=2), toy.setup(readers=readers))
+    with pytest.raises(OSError, match="cannot read number 2"):
+        reader.next_batch()
+    reader.close()
+
+
+def test_a_trainer_reads_with_threads_by_default(arrays):
+    class Plain(toy.ToyTrainer):
+        next_batch = toy.Trainer.next_batch
+
+    trainer = Plain(toy.setup(readers=1))
+    trainer.open_input(ArraySource(arrays[0], (1, 4, 4)))
+    assert trainer.next_batch().images.shape == (4, 1, 4, 4)
+    trainer._reader.close()

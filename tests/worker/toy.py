@@ -1,0 +1,126 @@
+"""A trainer without a network: sleeps as it is told and writes down what was called.
+
+Oldest Python: 3.6. Its knobs: "sleep" (seconds by method), "world" (what the engine
+claims), "loss", "raises" (method -> name of a built-in error).
+"""
+
+import builtins
+import os
+import threading
+import time
+
+import numpy as np
+
+from suite.worker.trainer import Batch, Joined, Optimiser, Setup, Trainer
+
+
+def setup(**changes):
+    """A setup of one rank with four samples."""
+    values = {"rank": 0, "world": 1, "local_rank": 0, "strategy": "single", "device": "cpu", "threads": 1, "batch": 4}
+    values.update(precision="float64", tuning="default", knobs={}, seed=1, readers=0)
+    values.update(optimiser=Optimiser(0.1, 0.9, 0.0))
+    values.update(changes)
+    return Setup(**values)
+
+
+class ToyTrainer(Trainer):
+    """Every method notes its name in `calls`."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.calls = []
+
+    def _called(self, name):
+        self.calls.append(name)
+        if name in self.setup.knobs.get("raises", {}):
+            raise getattr(builtins, self.setup.knobs["raises"][name])("told to in " + name)
+        time.sleep(self.setup.knobs.get("sleep", {}).get(name, 0.0))
+
+    def start(self):
+        self._called("start")
+        os.write(1, b"the toy says hello on its standard output\n")
+        return Joined(self.setup.rank, self.setup.knobs.get("world", self.setup.world), "toy", {"toy": "1"})
+
+    def build(self, graph, weights):
+        self._called("build")
+
+    def synchronize(self):
+        pass
+
+    def close(self):
+        self._called("close")
+
+    def next_batch(self):
+        self._called("next_batch")
+        return Batch(np.zeros((self.setup.batch, 1)), np.zeros(self.setup.batch, dtype=np.int64))
+
+    def to_device(self, batch):
+        self._called("to_device")
+        return batch
+
+    def forward(self, batch):
+        self._called("forward")
+
+    def backward(self):
+        self._called("backward")
+
+    def communicate(self):
+        self._called("communicate")
+
+    def update(self):
+        self._called("update")
+
+    def step(self, batch):
+        self._called("step")
+
+    def step_alone(self, batch):
+        self._called("step_alone")
+
+    def loss(self):
+        return self.setup.knobs.get("loss", 0.5)
+
+    def logits(self):
+        return np.zeros((self.setup.batch, 2), dtype=np.float32)
+
+    def gradients(self):
+        return {}
+
+    def parameters(self):
+        return {}
+
+    def macs(self):
+        return 0
+
+    def maximum(self, value):
+        self.calls.append("maximum")
+        return value
+
+
+class Group:
+    """Ranks as threads of one process: a real barrier and a real maximum."""
+
+    def __init__(self, world):
+        self.world = world
+        self._barrier = threading.Barrier(world)
+        self._values = [0.0] * world
+
+    def maximum(self, rank, value):
+        self._values[rank] = value
+        self._barrier.wait(10)
+        largest = max(self._values)
+        self._barrier.wait(10)  # nobody writes the next value before all have read
+        return largest
+
+    def run(self, work):
+        """`work(rank)` on every rank at once; results by rank."""
+        results = [None] * self.world
+
+        def target(rank):
+            results[rank] = work(rank)
+
+        threads = [threading.Thread(target=target, args=(rank,)) for rank in range(self.world)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        return results

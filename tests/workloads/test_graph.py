@@ -1,0 +1,139 @@
+"""Graphs: what is refused and how, the dictionary form, digests."""
+
+import json
+
+import pytest
+
+from workloads import kinds
+from workloads.build import Builder
+from workloads.catalogue import BUILT_IN
+from workloads.graph import Graph
+
+
+def graph():
+    made = Graph("g", (3, 8, 8), 4)
+    made.add("c", "conv", ("input",), out=6, kernel=3)
+    made.add("f", "flatten", ("c",))
+    return made
+
+
+REFUSED = [
+    ("c", "relu", ("input",), {}, r"graph 'g' has two layers named 'c'"),
+    ("input", "relu", ("c",), {}, r"two layers named 'input'"),
+    ("x", "relu", ("nowhere",), {}, r"layer 'x' reads 'nowhere', which no earlier layer writes"),
+    ("x", "convolution", ("input",), {}, r"'x' has the unknown kind 'convolution'; known: add, avg_pool, batch_norm"),
+    ("x", "conv", ("input",), {"out": 2, "kernel": 3, "padding": 1}, r"no attribute 'padding'; known: .*pad, stride"),
+    ("x", "conv", ("input",), {"out": 2}, r"layer 'x' \(conv\) needs the attribute 'kernel'"),
+    ("x", "dropout", ("input",), {}, r"needs the attribute 'rate'"),
+    ("x", "conv", ("f",), {"out": 2, "kernel": 3}, r"'x' \(conv\): wants \(channels, height, width\), not \(216,\)"),
+    ("x", "lrn", ("f",), {}, r"wants \(channels, height, width\)"),
+    ("x", "dense", ("c",), {"out": 2}, r"'x' \(dense\): wants a flat input, not \(6, 6, 6\)"),
+    ("x", "conv", ("input",), {"out": 4, "kernel": 3, "groups": 2}, r"2 groups do not divide 3 -> 4 channels"),
+    ("x", "conv", ("input",), {"out": 2, "kernel": 9}, r"input \(3, 8, 8\) leaves nothing: \(2, 0, 0\)"),
+    ("x", "add", ("input", "c"), {}, r"cannot add"),
+    ("x", "concat", ("input", "c"), {}, r"cannot join"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "inputs", "attrs", "message"), REFUSED)
+def test_a_bad_layer_is_refused_with_its_name(name, kind, inputs, attrs, message):
+    with pytest.raises(ValueError, match=message):
+        graph().add(name, kind, inputs, **attrs)
+
+
+def test_a_head_of_the_wrong_width_is_refused():
+    with pytest.raises(ValueError, match=r"head 'f' has shape \(216,\), not \(4,\)"):
+        graph().add_head("f")
+
+
+@pytest.mark.parametrize(
+    ("extent", "kernel", "stride", "pad", "ceil", "count"),
+    [
+        (55, 3, 2, 0, False, 27),
+        (112, 3, 2, 0, False, 55),
+        (112, 3, 2, 0, True, 56),
+        (112, 3, 2, 1, False, 56),
+        (4, 3, 2, 1, True, 3),
+        (5, 2, 3, 1, True, 2),
+        (2, 1, 3, 1, True, 1),
+        (4, 2, 3, 1, True, 2),  # rounding up gives 3, the last would begin at 5, beyond the input
+    ],
+)
+def test_pooled_extents(extent, kernel, stride, pad, ceil, count):
+    assert kinds.pooled(extent, kernel, stride, pad, ceil) == count
+    begins = [i * stride - pad for i in range(count)]
+    assert begins[-1] < extent  # every window sees something of the input
+
+
+@pytest.mark.parametrize("workload", BUILT_IN, ids=lambda workload: workload.name)
+def test_the_dictionary_form_reads_back(workload):
+    made = workload.graph()
+    again = Graph.from_dict(json.loads(json.dumps(made.to_dict())))
+    assert again.to_dict() == made.to_dict()
+    assert again.digest == made.digest
+    assert [layer.shape for layer in again.layers] == [layer.shape for layer in made.layers]
+    assert again.parameters == made.parameters
+
+
+def test_a_bad_dictionary_is_refused_as_a_bad_layer_is():
+    data = graph().to_dict()
+    data["layers"][0]["attrs"]["kernal"] = 3
+    with pytest.raises(ValueError, match="no attribute 'kernal'"):
+        Graph.from_dict(data)
+
+
+def test_the_digest_tells_networks_apart():
+    one, other = graph(), graph()
+    assert one.digest == other.digest
+    other.add("r", "relu", ("f",))
+    assert one.digest != other.digest
+    by_dropout = [Graph("g", (4,), 2) for _ in range(2)]
+    for made, rate in zip(by_dropout, (0.5, 0.6)):
+        made.add("d", "dropout", ("input",), rate=rate)
+    assert by_dropout[0].digest != by_dropout[1].digest
+    assert by_dropout[0].without_dropout().digest == by_dropout[1].without_dropout().digest
+
+
+def test_without_dropout_changes_rates_only_and_leaves_the_original():
+    workload = next(w for w in BUILT_IN if w.name == "alexnet")
+    made = workload.graph()
+    before = made.digest
+    clear = made.without_dropout()
+    rates = [layer.attrs["rate"] for layer in clear.layers if layer.kind == "dropout"]
+    assert rates == [0.0, 0.0]
+    assert made.digest == before
+    assert clear.parameters == made.parameters
+
+
+def test_layers_add_up():
+    made = graph()
+    conv = made.layers[0]
+    assert (conv.parameter_count, conv.macs, conv.gradient_bytes()) == (3 * 6 * 9 + 6, 6 * 36 * 27, 4 * 168)
+    assert [p.name for p in made.parameters] == ["c.weight", "c.bias"]
+    assert made.macs == conv.macs
+
+
+def test_the_builders_words():
+    b = Builder("b", (4, 6, 6), 3)
+    x = b.lrn("n", b.conv_relu("c", "input", 4, 3, pad=1), size=3)
+    y = b.conv_bn("d", "input", 4, 1)
+    x = b.concat("cat", b.add("sum", x, y), b.max_pool("m", x, 3, 1, pad=1))
+    b.head(b.dense("fc", b.dropout("drop", b.flatten("flat", b.avg_pool("a", x, 6, 1)), 0.5), 3), 0.5)
+    found = [(layer.name, layer.kind) for layer in b.graph.layers]
+    assert found == [
+        ("c", "conv"),
+        ("c_relu", "relu"),
+        ("n", "lrn"),
+        ("d", "conv"),
+        ("d_bn", "batch_norm"),
+        ("sum", "add"),
+        ("m", "max_pool"),
+        ("cat", "concat"),
+        ("a", "avg_pool"),
+        ("flat", "flatten"),
+        ("drop", "dropout"),
+        ("fc", "dense"),
+    ]
+    assert b.graph.heads == [("fc", 0.5)]
+    assert "d.bias" not in [p.name for p in b.graph.parameters]
+    assert [name for name, _ in b.graph.buffers] == ["d_bn.running_mean", "d_bn.running_var"]

@@ -1,0 +1,162 @@
+"""The five networks: exact counts, and arithmetic recomputed from the papers' tables."""
+
+import pytest
+
+from workloads.catalogue import BUILT_IN, by_name
+
+PARAMETERS = {
+    "alexnet": 60965224,
+    "googlenet": 13378280,
+    "resnet50": 25557032,
+    "mnist_small": 402442,
+    "mnist_large": 4104202,
+}
+
+
+def alexnet_macs():
+    """Output width squared x kernels x kernel volume; groups of 2 in conv2, 4 and 5."""
+    convolutions = [
+        (55, 96, 3 * 11 * 11),
+        (27, 256, 48 * 5 * 5),
+        (13, 384, 256 * 3 * 3),
+        (13, 384, 192 * 3 * 3),
+        (13, 256, 192 * 3 * 3),
+    ]
+    dense = 6 * 6 * 256 * 4096 + 4096 * 4096 + 4096 * 1000
+    return sum(width * width * out * volume for width, out, volume in convolutions) + dense
+
+
+def resnet50_macs():
+    """Table 1 of He 2015, the stride on the 3x3 convolution."""
+    total, channels, size = 112 * 112 * 64 * 3 * 49, 64, 56
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            before, size = size, size // 2 if block == 0 and width > 64 else size
+            total += before**2 * channels * width + size**2 * width * width * 9 + size**2 * width * 4 * width
+            if block == 0:
+                total += size**2 * channels * 4 * width
+            channels = 4 * width
+    return total + 2048 * 1000
+
+
+def googlenet_macs():
+    """Table 1 of Szegedy 2014 and its two auxiliary classifiers on 4a and 4d."""
+    total = 112 * 112 * 64 * 3 * 49 + 56 * 56 * (64 * 64 + 192 * 64 * 9)
+    table = [
+        (28, 192, (64, 96, 128, 16, 32, 32)),
+        (28, 256, (128, 128, 192, 32, 96, 64)),
+        (14, 480, (192, 96, 208, 16, 48, 64)),
+        (14, 512, (160, 112, 224, 24, 64, 64)),
+        (14, 512, (128, 128, 256, 24, 64, 64)),
+        (14, 512, (112, 144, 288, 32, 64, 64)),
+        (14, 528, (256, 160, 320, 32, 128, 128)),
+        (7, 832, (256, 160, 320, 32, 128, 128)),
+        (7, 832, (384, 192, 384, 48, 128, 128)),
+    ]
+    for size, channels, (one, reduce3, three, reduce5, five, project) in table:
+        pointwise = channels * (one + reduce3 + reduce5 + project)
+        total += size * size * (pointwise + reduce3 * three * 9 + reduce5 * five * 25)
+    for channels in (512, 528):
+        total += 4 * 4 * channels * 128 + 2048 * 1024 + 1024 * 1000
+    return total + 1024 * 1000
+
+
+MACS = {
+    "alexnet": alexnet_macs(),
+    "googlenet": googlenet_macs(),
+    "resnet50": resnet50_macs(),
+    "mnist_small": 28 * 28 * 32 * 9 + 14 * 14 * 32 * 64 + 64 * 10,
+    "mnist_large": 28 * 28 * 128 * 9
+    + 14 * 14 * 256 * 128 * 9
+    + 7 * 7 * 512 * 256 * 9
+    + 3 * 3 * 512 * 512
+    + 512 * 512
+    + 512 * 10,
+}
+
+SHAPES = {
+    "alexnet": {"conv1": (96, 55, 55), "pool1": (96, 27, 27), "pool2": (256, 13, 13), "pool5": (256, 6, 6)},
+    "googlenet": {
+        "pool1": (64, 56, 56),
+        "pool2": (192, 28, 28),
+        "inception_3b_output": (480, 28, 28),
+        "loss1_ave_pool": (512, 4, 4),
+        "inception_4e_output": (832, 14, 14),
+        "inception_5b_output": (1024, 7, 7),
+        "pool5": (1024, 1, 1),
+    },
+    "resnet50": {
+        "conv1": (64, 112, 112),
+        "pool1": (64, 56, 56),
+        "res2c_relu": (256, 56, 56),
+        "res3a_a": (128, 56, 56),
+        "res3a_b": (128, 28, 28),
+        "res5c_relu": (2048, 7, 7),
+        "pool5": (2048, 1, 1),
+    },
+    "mnist_small": {"pool1": (32, 14, 14), "flat": (6272,)},
+    "mnist_large": {"pool2": (256, 7, 7), "pool3": (512, 3, 3), "flat": (4608,)},
+}
+
+names = pytest.mark.parametrize("name", sorted(PARAMETERS))
+
+
+def test_the_catalogue_has_exactly_these():
+    assert set(by_name()) == set(PARAMETERS)
+    assert [workload.name for workload in BUILT_IN] == list(by_name())
+
+
+@names
+def test_parameters(name):
+    graph = by_name()[name].graph()
+    assert graph.name == name
+    assert graph.parameter_count == PARAMETERS[name]
+    assert graph.gradient_bytes() == 4 * PARAMETERS[name]
+    assert graph.gradient_bytes(itemsize=2) == 2 * PARAMETERS[name]
+
+
+@names
+def test_multiply_accumulates(name):
+    graph = by_name()[name].graph()
+    assert graph.macs == MACS[name]
+    assert graph.without_dropout().macs == MACS[name]
+
+
+def test_multiply_accumulates_as_published():
+    """AlexNet 724 M, GoogLeNet's main branch 1.6 G, ResNet-50 v1.5 4.09 G."""
+    assert (MACS["alexnet"], MACS["resnet50"]) == (724406816, 4089184256)
+    assert 1.5e9 < MACS["googlenet"] < 1.65e9
+
+
+@names
+def test_shapes(name):
+    layers = {layer.name: layer for layer in by_name()[name].graph().layers}
+    for layer, shape in SHAPES[name].items():
+        assert layers[layer].shape == shape, layer
+
+
+def test_heads():
+    heads = by_name()["googlenet"].graph().heads
+    assert heads == [("loss1_classifier", 0.3), ("loss2_classifier", 0.3), ("loss3_classifier", 1.0)]
+    for name in set(PARAMETERS) - {"googlenet"}:
+        assert [head.weight for head in by_name()[name].graph().heads] == [1.0]
+
+
+def test_what_papers_say_and_frameworks_differ_in():
+    alexnet = {layer.name: layer for layer in by_name()["alexnet"].graph().layers}
+    assert [alexnet["conv%d" % i].attrs["groups"] for i in range(1, 6)] == [1, 2, 1, 2, 2]
+    assert [alexnet["fc%d_drop" % i].attrs["rate"] for i in (6, 7)] == [0.5, 0.5]
+    googlenet = {layer.name: layer for layer in by_name()["googlenet"].graph().layers}
+    assert [googlenet[x].attrs["rate"] for x in ("pool5_drop", "loss1_drop_fc", "loss2_drop_fc")] == [0.4, 0.7, 0.7]
+    resnet = {layer.name: layer for layer in by_name()["resnet50"].graph().layers}
+    assert [resnet["res3a_" + x].attrs["stride"] for x in "abc"] == [1, 2, 1]  # v1.5
+    assert len(by_name()["resnet50"].graph().buffers) == 2 * 53
+
+
+def test_optimisers_are_sane():
+    for workload in BUILT_IN:
+        optimiser = workload.optimiser
+        assert optimiser.momentum == 0.9
+        assert optimiser.lr > 0
+        assert optimiser.reference_batch >= workload.proof_batch > 1
+        assert workload.dataset in ("imagenet-like", "digits")
