@@ -33,8 +33,7 @@ def cuda(setup: Setup, tuned: bool) -> torch.device:
         raise Unsupported("no CUDA device: PyTorch %s is built %s" % (torch.__version__, built))
     if setup.local_rank >= torch.cuda.device_count():
         raise Unsupported(
-            "local rank %d wants a device of its own; this host has %d"
-            % (setup.local_rank, torch.cuda.device_count())
+            "local rank %d wants a device of its own; this host has %d" % (setup.local_rank, torch.cuda.device_count())
         )
     torch.cuda.set_device(setup.local_rank)
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.

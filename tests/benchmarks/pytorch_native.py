@@ -64,7 +64,10 @@ def main():
         return measure(asked)
     names = sorted(BATCH) if asked.network == "all" else [asked.network]
     results = [launched(asked, name) for name in names]
-    say(f"{'network':12} {'ranks':>5} {'batch':>5} {'plain ms':>9} {'ours ms':>9} {'ratio':>7} {'95 %':>15} {'cpu':>6} {'loss':>8}")
+    say(
+        f"{'network':12} {'ranks':>5} {'batch':>5} {'plain ms':>9} {'ours ms':>9} "
+        f"{'ratio':>7} {'95 %':>15} {'cpu':>6} {'loss':>8}"
+    )
     for r in results:
         spread = f"{r['low']:.3f} - {r['high']:.3f}"
         times = f"{r['plain_ms']:9.2f} {r['ours_ms']:9.2f} {r['ratio']:7.3f} {spread:>15} {r['cpu_ratio']:6.3f}"
