@@ -92,7 +92,7 @@ def test_training_with_dropout_learns(trainer):
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch 2.13's compiler warns of itself
 def test_compiled_it_takes_the_same_steps(trainer):
     b = Builder("tiny", (1, 6, 6), 3)
-    b.head(b.dense("fc", b.flatten("flat", b.conv_relu("conv", "input", 4, 3)), 3))
+    b.head(b.dense("fc", b.relu("relu", b.flatten("flat", "input")), 3))
     losses = []
     for compiled in (False, True):
         ours = trainer(batch=4, compile=compiled)
