@@ -28,7 +28,7 @@ def window_sum(values: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def negative_power(base: torch.Tensor, beta: float) -> torch.Tensor:
-    """Base ** -beta; for the usual 3/4 with two square roots, which cost a fraction of a power."""
+    """The base to the power of -beta; for the usual 3/4 with two square roots, which cost a fraction of a power."""
     if beta != 0.75:
         return base.pow(-beta)
     root = base.rsqrt()

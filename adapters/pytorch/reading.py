@@ -1,13 +1,18 @@
 """Reading with torch's DataLoader.
 
-The worker processes come from a fork server: this process already has threads (gloo's,
-OpenMP's, perhaps MPI's), and a plain fork of it can hang. The server has imported this
-module once, so that a worker starts in milliseconds instead of importing torch again.
+The worker processes are spawned: a plain fork of this process, which already has threads
+(gloo's, OpenMP's, perhaps MPI's), can hang. They watch a pipe and end when this process
+does. DataLoader's own watch compares the parent's number with the one it saw at its
+start: a worker whose rank died before that, or whose parent is a fork server, stays for
+ever (seen with torch 2.13; a test keeps watch).
 
 Oldest Python: 3.6.
 """
 
 import multiprocessing
+import os
+import threading
+from functools import partial
 from typing import Any, Iterator, List, Tuple, Union
 
 import numpy as np
@@ -55,6 +60,18 @@ class IndexBatches:
         return batches_of_indices(self._source, self._setup)
 
 
+def end_with(trainer: Any, worker: int) -> None:
+    """In a worker: leave when the other end of this pipe, the trainer's, is gone."""
+
+    def watch() -> None:
+        try:
+            trainer.recv()
+        except EOFError:
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 class LoaderReader:
     """`setup.readers` worker processes; with none, this process reads."""
 
@@ -62,10 +79,10 @@ class LoaderReader:
         """Begin to read at once."""
         options: dict = {}
         if setup.readers:
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload([__name__])
+            watched, self._alive = multiprocessing.get_context("spawn").Pipe(duplex=False)
             options = {
-                "multiprocessing_context": context,
+                "multiprocessing_context": "spawn",
+                "worker_init_fn": partial(end_with, watched),
                 "prefetch_factor": BATCHES_AHEAD,
                 "persistent_workers": True,
             }

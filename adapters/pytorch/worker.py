@@ -29,8 +29,9 @@ class PyTorchTrainer(Trainer):
         super().__init__(setup)
         tuned = setup.tuning == "tuned"
         self._tuned = tuned
-        self._knobs = {"memory_format": "auto", "compile": False, "bucket_cap_mb": 25, "static_graph": False}
-        self._knobs.update({"gradient_as_bucket_view": "auto", "forward_sync_buffers": "auto"})
+        self._knobs: Dict[str, Any] = {"memory_format": "auto", "compile": False}
+        self._knobs.update(bucket_cap_mb=25, static_graph=False)
+        self._knobs.update(gradient_as_bucket_view="auto", forward_sync_buffers="auto")
         self._knobs.update(setup.knobs)
         for name, auto in (("gradient_as_bucket_view", tuned), ("forward_sync_buffers", not tuned)):
             if self._knobs[name] == "auto":

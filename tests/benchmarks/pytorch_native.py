@@ -65,7 +65,8 @@ def main():
     names = sorted(BATCH) if asked.network == "all" else [asked.network]
     results = [launched(asked, name) for name in names]
     say(
-        f"{'network':12} {'ranks':>5} {'batch':>5} {'plain ms':>9} {'ours ms':>9} {'ratio':>7} {'95 %':>15} {'cpu':>6} {'loss':>8}"
+        f"{'network':12} {'ranks':>5} {'batch':>5} {'plain ms':>9} {'ours ms':>9} "
+        f"{'ratio':>7} {'95 %':>15} {'cpu':>6} {'loss':>8}"
     )
     for r in results:
         spread = f"{r['low']:.3f} - {r['high']:.3f}"

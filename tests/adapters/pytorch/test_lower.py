@@ -159,6 +159,6 @@ def test_places_are_used_again():
     graph = Graph("chain", (6, 9, 9), 7)
     x = "input"
     for index in range(10):
-        x = graph.add("relu%d" % index, "relu", (x,))
+        x = graph.add(f"relu{index}", "relu", (x,))
     graph.add_head(graph.add("out", "dense", (graph.add("flat", "flatten", (x,)),), out=7))
     assert Net(graph, drawn(graph), True)._size == 1

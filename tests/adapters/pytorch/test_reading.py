@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
+from workloads.graph import Graph
 
 
 @pytest.fixture
@@ -45,8 +47,6 @@ def test_samples_and_order(trainer, arrays, readers):
 def test_images_reach_the_device_as_the_source_has_them(trainer, folder):
     source = FolderSource(str(folder), (3, 32, 32), resize=36)
     ours = trainer(readers=1, batch=3, memory_format="channels_last")
-    from workloads.graph import Graph
-
     graph = Graph("flat", (3, 32, 32), 2)
     graph.add_head(graph.add("out", "dense", (graph.add("f", "flatten", ("input",)),), out=2))
     ours.build(graph, {"out.weight": np.zeros((2, 3072), np.float32), "out.bias": np.zeros(2, np.float32)})
@@ -69,7 +69,7 @@ def test_an_unreadable_image_is_named(trainer, folder, readers):
 
 
 DYING = """
-import os, sys, multiprocessing, psutil
+import os, sys, psutil
 sys.path.insert(0, {tests!r})
 from conftest import make_trainer
 from suite.worker.sources import ArraySource
@@ -83,14 +83,12 @@ os._exit(1)
 
 
 def test_no_reader_outlives_a_rank_that_dies(arrays, tmp_path):
-    import psutil
-
     root = Path(__file__).parents[3]
     script = DYING.format(tests=str(Path(__file__).parent), path=str(tmp_path / "digits.npz"))
     environ = dict(os.environ, PYTHONPATH=str(root))
-    died = subprocess.run([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True)
+    died = subprocess.run([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True, timeout=60)
     readers = [int(pid) for pid in died.stdout.split()]
     assert died.returncode == 1
-    assert len(readers) >= 3, "the fork server and two readers"
+    assert len(readers) >= 3, "two readers and the resource tracker"
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in readers if psutil.pid_exists(pid)], timeout=20)
     assert not alive

@@ -1,0 +1,142 @@
+"""The trainer on one rank: proof, machine, what the loop needs."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from adapters.pytorch.group import buckets
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker import evidence
+from suite.worker.feed import synthetic
+from suite.worker.trainer import Optimiser, Setup, Unsupported
+from workloads import weights
+from workloads.build import Builder
+from workloads.catalogue import by_name
+
+
+def small():
+    """Every layer kind that a trainer treats in its own way, two heads."""
+    b = Builder("small", (3, 12, 12), 5)
+    x = b.relu("r1", b.conv_bn("c1", "input", 6, 3, pad=1))
+    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, 6, 3, pad=1), x)), alpha=0.1)
+    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
+    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
+    return b.graph
+
+
+def oracle(graph, samples, folder):
+    trainer = ReferenceTrainer(
+        Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, Optimiser(0.01, 0.9, 1e-3), 1, 0)
+    )
+    trainer.start()
+    evidence.write_oracle(trainer, graph, samples, str(folder))
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_it_is_proven(trainer, tmp_path, tuning, memory_format):
+    graph = small()
+    oracle(graph, 8, tmp_path)
+    ours = trainer(tuning=tuning, memory_format=memory_format, batch=8)
+    proof = evidence.prove(ours, graph, 8, str(tmp_path))
+    for way in ("staged", "native"):
+        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=2e-6)
+    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
+        assert max(proof["errors"][kind].values()) < 1e-5, kind
+    assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+
+
+def test_in_float64_it_differs_from_the_oracle_by_its_storage_alone(trainer, tmp_path):
+    graph = small()
+    oracle(graph, 8, tmp_path)
+    proof = evidence.prove(trainer(precision="float64", batch=8), graph, 8, str(tmp_path))
+    np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=1e-12)
+    assert max(proof["errors"]["gradient"].values()) < 1e-7
+
+
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights(trainer, tmp_path):
+    graph = small()
+    oracle(graph, 8, tmp_path)
+    proof = evidence.prove(trainer(precision="bfloat16", batch=8), graph, 8, str(tmp_path))
+    assert 1e-4 < proof["errors"]["logits"]["logits"] < 5e-2  # eight bits of mantissa
+    np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=3e-2)
+    assert proof["losses"]["native"] == proof["losses"]["staged"]
+
+
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
+def test_torch_counts_the_graphs_multiply_accumulates(trainer, name):
+    graph = by_name()[name].graph()
+    ours = trainer()
+    ours.build(graph, {p.name: np.zeros(p.shape, np.float32) for p in graph.parameters})
+    before = ours.parameters()
+    assert ours.macs() == graph.macs
+    after = ours.parameters()
+    assert all(np.array_equal(before[key], after[key]) for key in before), "running statistics are left alone"
+
+
+def test_training_with_dropout_learns(trainer):
+    graph = small()
+    ours = trainer(batch=8)
+    ours.build(graph, dict(weights.initial(graph)))
+    batch = ours.to_device(synthetic(graph, 8, 1))
+    ours.step(batch)
+    first = ours.loss()
+    for _ in range(40):
+        ours.step_alone(batch)
+    assert ours.loss() < 0.5 * first
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch 2.13's compiler warns of itself
+def test_compiled_it_takes_the_same_steps(trainer):
+    b = Builder("tiny", (1, 6, 6), 3)
+    b.head(b.dense("fc", b.relu("relu", b.flatten("flat", "input")), 3))
+    losses = []
+    for compiled in (False, True):
+        ours = trainer(batch=4, compile=compiled)
+        ours.build(b.graph, dict(weights.initial(b.graph)))
+        batch = ours.to_device(synthetic(b.graph, 4, 1))
+        losses.append([ours.step(batch) or ours.loss() for _ in range(3)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-6)
+
+
+def test_a_missing_compiler_is_said(trainer, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(Unsupported, match=r"needs a C\+\+ compiler .* install g\+\+"):
+        trainer(compile=True)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_a_missing_device_is_said(trainer):
+    with pytest.raises(Unsupported, match="no CUDA device: PyTorch"):
+        trainer(device="cuda")
+
+
+def test_a_missing_meeting_place_is_said(trainer, monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(ValueError, match="MASTER_ADDR is not set"):
+        trainer(strategy="ddp")
+
+
+def test_tuning_decides_what_auto_means(trainer):
+    graph = small()
+    for tuning, layout in (("tuned", "channels_last"), ("default", "contiguous_format")):
+        ours = trainer(tuning=tuning)
+        ours.build(graph, dict(weights.initial(graph)))
+        assert ours.notes()["memory_format"] == layout
+
+
+def test_it_reports_threads_and_versions(trainer):
+    joined = trainer().start()
+    assert (joined.rank, joined.world, joined.transport) == (0, 1, "none")
+    assert joined.versions["torch"] == torch.__version__
+    assert torch.get_num_threads() == 1
+
+
+def test_buckets_are_closed_when_they_are_full():
+    tensors = [torch.zeros(n) for n in (10, 300, 10, 10, 1000)]
+    sizes = [[x.numel() for x in bucket] for bucket in buckets(tensors, 1024)]
+    assert sizes == [[10, 300], [10, 10, 1000]]
