@@ -179,7 +179,7 @@ def report(
     low, high, count = min(ratios), max(ratios), len(ratios)
     medians = [1e3 * statistics.median(side) for side in seconds]
     lines = [
-        f"{options.network}, {options.ranks} ranks, batch {options.batch} a rank, {options.tuning}, {options.precision}",
+        f"{options.network}, {options.ranks} ranks, batch {options.batch} each, {options.tuning}, {options.precision}",
         f"caffempi {medians[0]:.2f} ms/step, DDP over gloo {medians[1]:.2f} ms/step",
         f"ratio {statistics.median(ratios):.3f} (rounds {low:.3f} to {high:.3f}; {count} of {options.steps} steps)",
         f"best against best {min(seconds[1]) / min(seconds[0]):.3f}",
