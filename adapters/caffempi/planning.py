@@ -18,7 +18,9 @@ REPEATS = 5
 Plan = NamedTuple("Plan", [("groups", List[Group]), ("cost", Optional[Cost])])
 
 
-def plan_for(overlap: str, spans: List[Span], comm: Any, transfer: Any, ready_s: Callable[[], List[float]]) -> Plan:
+def plan_for(
+    overlap: str, spans: List[Span], comm: Any, transfer: Any, ready_s: Callable[[], List[float]], itemsize: int = 4
+) -> Plan:
     """The groups of a way of overlapping, in the order of backward.
 
     `ready_s` measures when each layer's backward ends; it is asked only where needed.
@@ -33,7 +35,7 @@ def plan_for(overlap: str, spans: List[Span], comm: Any, transfer: Any, ready_s:
     else:
         cost = measured_cost(comm, transfer)
         times = ready_s()
-        sizes = [4 * (spans[index].end - spans[index].begin) for index in layers]
+        sizes = [itemsize * (spans[index].end - spans[index].begin) for index in layers]
         grouped = merged([times[index] for index in layers], sizes, cost)
         indices, cost = comm.bcast(([[layers[member] for member in group] for group in grouped], cost))
     return Plan([group_of(group, spans) for group in indices], cost)

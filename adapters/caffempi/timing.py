@@ -62,7 +62,8 @@ class LayerClock:
     def rows(self) -> List[Dict[str, Any]]:
         """Medians, a row a layer and one for the losses."""
         names = [(slot.layer.name, slot.layer.kind) for slot in self._net.slots] + [("loss", "softmax_loss")]
-        sizes = [slot.layer.node.gradient_bytes() for slot in self._net.slots] + [0]
+        itemsize = self._net.arena.gradients.element_size()
+        sizes = [slot.layer.node.gradient_bytes(itemsize) for slot in self._net.slots] + [0]
         return [
             {
                 "layer": name,

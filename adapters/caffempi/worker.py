@@ -33,6 +33,7 @@ class CaffeMPITrainer(Trainer):
         overlap, layout = setup.knobs.get("overlap", "auto"), setup.knobs.get("memory_format", "auto")
         self._overlap = ("merged" if tuned else "layerwise") if overlap == "auto" else overlap
         self._layout = ("channels_last" if tuned else "contiguous") if layout == "auto" else layout
+        self._dtype = {"float32": torch.float32, "float64": torch.float64}[setup.precision]
         self._aggregation = setup.knobs.get("aggregation", "allreduce")
         self._ranks: Any = None
         self._exchange: Optional[Exchange] = None
@@ -58,7 +59,7 @@ class CaffeMPITrainer(Trainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """The net, its solver and the plan of its exchange."""
-        self._net = lower(graph, self._layout == "channels_last", self.setup.world)
+        self._net = lower(graph, self._layout == "channels_last", self.setup.world, self._dtype)
         self._solver = Solver(self._net.arena, self.setup.optimiser)
         self._clock = LayerClock(self._net)
         self._graph, self._sums = graph, 0
@@ -66,8 +67,9 @@ class CaffeMPITrainer(Trainer):
         self._plan: Any = None
         if self.setup.world > 1:
             arena, ranks = self._net.arena, self._ranks
-            arena.load(weights)  # a trial on zeros would time denormal or empty arithmetic
-            self._plan = plan_for(self._overlap, arena.spans, ranks.comm, ranks.transfer, self._trial)
+            itemsize = arena.gradients.element_size()
+            arena.load(weights)  # a trial on zeros would time other arithmetic
+            self._plan = plan_for(self._overlap, arena.spans, ranks.comm, ranks.transfer, self._trial, itemsize)
             self._exchange = Exchange(ranks.comm, arena.gradients.numpy(), self._plan.groups, ranks.transfer)
         self._net.arena.load(weights)
 
@@ -101,8 +103,8 @@ class CaffeMPITrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def to_device(self, batch: Any) -> Batch:
-        """NumPy to tensors, in the net's memory format."""
-        images = torch.from_numpy(batch.images)
+        """NumPy to tensors, in the net's memory format and precision."""
+        images = torch.from_numpy(batch.images).to(self._dtype)
         if self._layout == "channels_last":
             images = images.contiguous(memory_format=torch.channels_last)
         return Batch(images, torch.from_numpy(batch.labels))

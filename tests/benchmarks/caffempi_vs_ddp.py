@@ -6,7 +6,10 @@ does hits both alike. Start it as one program; it starts its own ranks:
     python tests/benchmarks/caffempi_vs_ddp.py --network resnet50 --batch 4 --rounds 10
 
 Prints the median of the rounds' ratios (above 1: caffempi is faster), their spread,
-and the largest relative difference of the ranks' mean losses over the first steps.
+and the largest relative difference of the ranks' mean losses over the first steps. In
+float32 a rounding that turns a rectifier or moves a maximum grows from step to step, in
+any two programs, on networks as deep as ResNet-50 at their usual learning rates;
+`--precision float64` shows that the training is the same.
 """
 
 import argparse
@@ -21,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPARED = 20  # steps whose losses must agree
 
 
 def main() -> int:
@@ -41,6 +43,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=3, help="iterations of each trainer in a round")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--lr", type=float, help="default: the workload's, scaled to the global batch")
+    parser.add_argument("--compared", type=int, default=20, help="steps whose losses are compared")
+    parser.add_argument("--precision", choices=("float32", "float64"), default="float32")
     parser.add_argument("--tuning", choices=("default", "tuned"), default="tuned")
     parser.add_argument("--overlap", choices=("auto", "none", "layerwise", "merged"), default="auto")
     parser.add_argument("--aggregation", choices=("allreduce", "parameter_server"), default="allreduce")
@@ -59,13 +63,14 @@ def command(options: argparse.Namespace) -> list[str]:
 
 def environ(tuning: str) -> dict[str, str]:
     """What the controller would set."""
-    from adapters.caffempi.plugin import KEEP_MEMORY
+    from adapters.caffempi.plugin import GIVE_WAY, KEEP_MEMORY
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return {
         **os.environ,
+        **GIVE_WAY,
         **(KEEP_MEMORY if tuning == "tuned" else {}),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -93,10 +98,10 @@ def compare(options: argparse.Namespace) -> int:
         trainer.start()
         trainer.build(graph, dict(weights.initial(graph)))
     batches = ours.to_device(host), theirs.to_device(host)
-    difference, pair = losses(ours, theirs, batches)
+    differences, pair = losses(options.compared, ours, theirs, batches)
     ratios, seconds = rounds(options, ours, theirs, batches)
     if rank.rank == 0:
-        report(options, ratios, seconds, difference, pair)
+        report(options, ratios, seconds, differences, pair)
     theirs.close()
     ours.close()
     return 0
@@ -118,7 +123,7 @@ def trainers(options: argparse.Namespace, rank: Any, optimiser: tuple[float, flo
             device="cpu",
             threads=1,
             batch=options.batch,
-            precision="float32",
+            precision=options.precision,
             tuning=options.tuning,
             knobs=knobs,
             optimiser=Optimiser(*optimiser),
@@ -130,20 +135,20 @@ def trainers(options: argparse.Namespace, rank: Any, optimiser: tuple[float, flo
     return CaffeMPITrainer(setup("data_parallel", ours)), PyTorchTrainer(setup("ddp", {}))
 
 
-def losses(ours: Any, theirs: Any, batches: tuple[Any, Any]) -> tuple[float, tuple[float, float]]:
-    """The largest relative difference of the mean losses over the first steps, and the last pair."""
+def losses(steps: int, ours: Any, theirs: Any, batches: tuple[Any, Any]) -> tuple[list[float], tuple[float, float]]:
+    """Each step's relative difference of the mean losses, and the last pair."""
     import numpy as np
     from mpi4py import MPI
 
-    worst, pair = 0.0, (0.0, 0.0)
-    for _ in range(COMPARED):
+    differences, pair = [], (0.0, 0.0)
+    for _ in range(steps):
         ours.step(batches[0])
         theirs.step(batches[1])
         both = np.array([ours.loss(), theirs.loss()])
         MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, both)
         pair = float(both[0]) / MPI.COMM_WORLD.size, float(both[1]) / MPI.COMM_WORLD.size
-        worst = max(worst, abs(pair[0] - pair[1]) / abs(pair[1]))
-    return worst, pair
+        differences.append(abs(pair[0] - pair[1]) / abs(pair[1]))
+    return differences, pair
 
 
 def rounds(
@@ -167,18 +172,19 @@ def report(
     options: argparse.Namespace,
     ratios: list[float],
     seconds: tuple[list[float], list[float]],
-    difference: float,
+    differences: list[float],
     pair: tuple[float, float],
 ) -> None:
     """One line a number."""
     low, high, count = min(ratios), max(ratios), len(ratios)
     medians = [1e3 * statistics.median(side) for side in seconds]
     lines = [
-        f"{options.network}, {options.ranks} ranks, batch {options.batch} a rank, {options.tuning}",
+        f"{options.network}, {options.ranks} ranks, batch {options.batch} each, {options.tuning}, {options.precision}",
         f"caffempi {medians[0]:.2f} ms/step, DDP over gloo {medians[1]:.2f} ms/step",
         f"ratio {statistics.median(ratios):.3f} (rounds {low:.3f} to {high:.3f}; {count} of {options.steps} steps)",
         f"best against best {min(seconds[1]) / min(seconds[0]):.3f}",
-        f"losses: largest relative difference over {COMPARED} steps {difference:.1e} (at the last {pair[0]:.6f})",
+        f"losses: relative difference {differences[0]:.1e} at the first step, {max(differences):.1e} at most in "
+        f"{len(differences)} (the last is {pair[0]:.6f})",
     ]
     print("\n".join(lines), flush=True)  # noqa: T201 - a program's result
 

@@ -32,7 +32,10 @@ def test_knobs_name_what_they_take(name: str) -> None:
     assert "is one of" in str(knob.problem("sometimes"))
 
 
-def test_only_tuned_runs_keep_their_memory() -> None:
+def test_all_give_way_and_only_tuned_runs_keep_their_memory() -> None:
     case = Case("caffempi", "single", "alexnet")
-    assert not plugin.CaffeMPI().environ(case)
-    assert plugin.CaffeMPI().environ(case.on(tuning="tuned"))["MALLOC_MMAP_MAX_"] == "0"
+    default = plugin.CaffeMPI().environ(case)
+    assert default == {"OMPI_MCA_mpi_yield_when_idle": "1"}
+    tuned = plugin.CaffeMPI().environ(case.on(tuning="tuned"))
+    assert tuned["MALLOC_MMAP_MAX_"] == "0"
+    assert default.items() <= tuned.items()

@@ -36,7 +36,8 @@ from suite.worker.trainer import Optimiser, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
-trainer = CaffeMPITrainer(Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, Optimiser(0.002, 0.9, 0.0), 1, 0))
+optimiser = Optimiser(0.002, 0.9, 0.0)
+trainer = CaffeMPITrainer(Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, optimiser, 1, 0))
 trainer.start()
 trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
 batch = trainer.to_device(synthetic(mnist_small(), 4, 1))
