@@ -109,9 +109,8 @@ def compare(options: argparse.Namespace) -> int:
 
 def trainers(options: argparse.Namespace, rank: Any, optimiser: tuple[float, float, float]) -> tuple[Any, Any]:
     """The two trainers of this rank."""
-    from adapters.pytorch.worker import PyTorchTrainer
-
     from adapters.caffempi.worker import CaffeMPITrainer
+    from adapters.pytorch.worker import PyTorchTrainer
     from suite.worker.trainer import Optimiser, Setup
 
     def setup(strategy: str, knobs: dict[str, Any]) -> Setup:
@@ -186,7 +185,7 @@ def report(
         f"losses: relative difference {differences[0]:.1e} at the first step, {max(differences):.1e} at most in "
         f"{len(differences)} (the last is {pair[0]:.6f})",
     ]
-    print("\n".join(lines), flush=True)  # noqa: T201 - a program's result
+    print("\n".join(lines), flush=True)
 
 
 if __name__ == "__main__":
