@@ -1,0 +1,205 @@
+"""Sessions run the reference adapter for real: rounds, resume, retry, interruption, a full disk."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from suite.case import Case, Sampling
+from suite.errors import Interrupted, RequestError, StoreError, Unavailable
+from suite.observer import Observer
+from suite.plan import Resolved
+from suite.session import Session, Settings, folder_for
+from suite.store import RunFolder
+from workloads.catalogue import by_name
+
+BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
+SETTINGS = Settings(proofs=False)
+
+
+def case(**changes) -> Case:
+    graph = by_name()["mnist_small"].graph()
+    return Case("reference", "single", "mnist_small", batch=2, precision="float64", sampling=BRIEF,
+                graph_digest=graph.digest, knobs={"shards": 1}).on(**changes)  # fmt: skip
+
+
+class Listener(Observer):
+    def __init__(self, stop_after: int | None = None):
+        self.order, self.outcomes, self.stop_after, self.ended = [], [], stop_after, 0
+
+    def started(self, case, repeat):
+        self.order.append((case.batch, repeat))
+
+    def finished(self, case, record):
+        self.outcomes.append(record["outcome"])
+        if len(self.outcomes) == self.stop_after:
+            raise KeyboardInterrupt
+
+    def end(self):
+        self.ended += 1
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return folder_for(tmp_path / "run", "plan", {"plan": "test"})
+
+
+def run(folder: RunFolder, cases, listener=None, settings=SETTINGS, settings_of_python=None):
+    resolved = [Resolved(each, None, "") for each in cases]
+    return Session(folder, resolved, settings_of_python or {}, listener or Listener(), settings).run()
+
+
+def test_cases_take_turns_and_each_process_has_a_record(folder):
+    listener = Listener()
+    outcomes = run(folder, [case(), case(batch=3)], listener)
+    assert listener.order == [(2, 0), (3, 0), (2, 1), (3, 1)]
+    assert outcomes == {"ok": 4}
+    record = folder.record(case().id, 1)
+    native = record["ranks"][0]["passes"]["native"]
+    assert len(native["step_s"]) >= BRIEF.steps
+    assert native["samples"] == 2 * len(native["step_s"])
+    assert record["proof"] is None
+    assert record["proof_reason"] == "proofs were switched off for this run"
+    assert set(record["ranks"][0]["passes"]) == {"native", "staged"}
+    assert listener.ended == 1
+
+
+def test_an_interrupted_session_goes_on_where_it_stopped(folder):
+    with pytest.raises(Interrupted, match="3 of 4 records"):
+        run(folder, [case(), case(batch=3)], Listener(stop_after=3))
+    again = Listener()
+    assert run(folder, [case(), case(batch=3)], again) == {"ok": 4}
+    assert again.order == [(3, 1)]
+
+
+def test_what_failed_is_measured_again_only_when_asked(folder):
+    bad = case(lr=1e30)
+    first = Listener()
+    assert run(folder, [bad], first) == {"diverged": 2}
+    assert "loss is" in folder.record(bad.id, 0)["reason"]
+    again = Listener()
+    run(folder, [bad], again)
+    assert again.order == []
+    run(folder, [bad], again, Settings(proofs=False, retry=True))
+    assert len(again.order) == 2
+
+
+def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
+    other = case(batch=3)
+    resolved = [Resolved(case(), "unsupported", "not today"), Resolved(other, None, "")]
+    outcomes = Session(folder, resolved, {}, Listener(), SETTINGS).run()
+    assert outcomes == {"ok": 2, "unsupported": 1}
+    assert [row["outcome"] for row in folder.cases] == ["unsupported", None]
+
+
+def test_when_nothing_can_run_the_reasons_are_told(folder):
+    with pytest.raises(Unavailable, match=r"no case of this plan can run here:\n  reference: .*no-such-python"):
+        run(folder, [case()], settings_of_python={"reference": "/no-such-python"})
+
+
+def test_a_run_folder_belongs_to_one_plan(folder, tmp_path):
+    with pytest.raises(RequestError, match="begun with another plan"):
+        folder_for(tmp_path / "run", "another plan", {})
+
+
+def test_a_folder_of_another_format_is_refused(tmp_path):
+    (tmp_path / "run.json").write_text('{"format": 99}')
+    with pytest.raises(RequestError, match=r"run\.json has format 99, this stagebench reads 1"):
+        RunFolder.open(tmp_path)
+
+
+def test_a_proof_stands_beside_the_records(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    run(folder, [case()], settings=Settings(proofs=True))
+    record = folder.record(case().id, 0)
+    proof = folder.proofs()[record["proof"]]
+    assert proof["passed"], proof["reason"]
+    assert proof["parameter_count"] == 402_442
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", mounted], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"this machine refuses to mount a tmpfs: {done.stderr.strip()}")
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
+
+
+def fill(path) -> None:
+    """Write until the disk is full."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        while os.write(descriptor, b"x" * 4096):
+            pass
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    finally:
+        os.close(descriptor)
+
+
+def test_a_full_disk_is_told_and_loses_nothing(small_disk):
+    folder = folder_for(small_disk / "run", "plan", {})
+    run(folder, [case()])
+    fill(small_disk / "filler")
+    before = list(folder.records())
+    with pytest.raises(StoreError, match="what was measured before is kept"):
+        run(folder, [case(batch=3)])
+    (small_disk / "filler").unlink()
+    assert list(folder.records()) == before
+    assert run(folder, [case(batch=3)]) == {"ok": 2}
+
+
+PLAN = """
+name = "short"
+[sampling]
+quick = true
+warmup_steps = 5
+warmup_limit = 0.2
+steps = 2
+seconds = 0.05
+processes = 1
+[[cases]]
+adapter = "reference"
+strategy = "single"
+workload = "mnist_small"
+precision = "float64"
+batch = 2
+"""
+
+
+def stagebench(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "suite.cli", *words], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def test_the_command_runs_a_plan_and_resumes_it(tmp_path):
+    plan = tmp_path / "short.toml"
+    plan.write_text(PLAN)
+    words = ("run", str(plan), "-o", str(tmp_path / "out"), "--no-proofs", "--json")
+    first = stagebench(*words)
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout) == {"folder": str(tmp_path / "out"), "outcomes": {"ok": 1}}
+    stamp = next((tmp_path / "out" / "records").iterdir()).stat().st_mtime_ns
+    assert stagebench(*words).returncode == 0
+    assert next((tmp_path / "out" / "records").iterdir()).stat().st_mtime_ns == stamp
+    assert (tmp_path / "out" / "plan.toml").read_text() == PLAN
+
+
+def test_a_failing_case_is_exit_code_1_and_a_wrong_request_2(tmp_path):
+    plan = tmp_path / "short.toml"
+    plan.write_text(PLAN + "lr = 1e30\n")
+    assert stagebench("run", str(plan), "-o", str(tmp_path / "out"), "--no-proofs").returncode == 1
+    plan.write_text(PLAN.replace('"reference"', '"refrence"'))
+    wrong = stagebench("run", str(plan), "-o", str(tmp_path / "out2"))
+    assert wrong.returncode == 2
+    assert "did you mean 'reference'" in wrong.stderr
+    assert not (tmp_path / "out2").exists()
