@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple
 
 from suite.worker.trainer import Trainer
 
-AGREEING = 5  # steps that must agree before the measurement begins
+AGREEING = 5  # steps that must agree before the measurement begins; a quick profile may ask for fewer
 
 Timed = NamedTuple(
     "Timed",
@@ -62,10 +62,10 @@ class Loop:
             self._trainer.synchronize()
             seconds.append(time.perf_counter() - start)
             self._progress(name=name, phase="warmup", step=len(seconds), of=sampling["warmup_steps"])
-            last = seconds[-AGREEING:]
-            spread = max(last) / min(last) - 1.0
-            if len(seconds) < max(sampling["warmup_steps"], AGREEING):
+            if len(seconds) < sampling["warmup_steps"]:
                 continue
+            last = seconds[-min(AGREEING, sampling["warmup_steps"]) :]
+            spread = max(last) / min(last) - 1.0
             # Two collective questions, so that all ranks leave the loop together.
             if self._trainer.maximum(spread) <= sampling["steady"]:
                 return seconds, True
@@ -73,6 +73,7 @@ class Loop:
                 return seconds, False
 
     def _agreed_steps(self, warmup: List[float]) -> int:
-        usual = sorted(warmup[-AGREEING:])[AGREEING // 2]
+        last = sorted(warmup[-AGREEING:])
+        usual = last[len(last) // 2]
         wanted = max(self._sampling["steps"], int(math.ceil(self._sampling["seconds"] / usual)))
         return int(self._trainer.maximum(float(wanted)))

@@ -1,6 +1,6 @@
 """Sessions run the reference adapter for real: rounds, resume, retry, interruption, a full disk."""
 
-import errno
+import contextlib
 import json
 import os
 import subprocess
@@ -136,13 +136,10 @@ def small_disk(tmp_path):
 def fill(path) -> None:
     """Write until the disk is full."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
-    try:
+    with contextlib.suppress(OSError):
         while os.write(descriptor, b"x" * 4096):
             pass
-    except OSError as error:
-        assert error.errno == errno.ENOSPC
-    finally:
-        os.close(descriptor)
+    os.close(descriptor)
 
 
 def test_a_full_disk_is_told_and_loses_nothing(small_disk):

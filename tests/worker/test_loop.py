@@ -23,7 +23,7 @@ def test_it_warms_up_until_the_last_steps_agree(sampling):
     def body():
         time.sleep(sleeps.pop(0) if sleeps else 0.01)
 
-    rule = dict(sampling, warmup_steps=3, steady=0.5, warmup_limit=20.0)
+    rule = dict(sampling, warmup_steps=5, steady=0.5, warmup_limit=20.0)
     timed = Loop(toy.ToyTrainer(toy.setup()), rule, silent).run("native", body)
     assert timed.steady
     assert len(timed.warmup_s) >= 4 + AGREEING
@@ -104,3 +104,9 @@ def test_ranks_of_different_speed_agree_on_every_count(sampling):
     assert fast.steady
     usual = sorted(fast.warmup_s[-AGREEING:])[AGREEING // 2]
     assert len(slow.step_s) == math.ceil(0.1 / usual)  # the rank that needs more steps decides
+
+
+def test_a_quick_profile_lets_fewer_steps_agree(sampling):
+    rule = dict(sampling, warmup_steps=3, steady=1e9)
+    timed = Loop(toy.ToyTrainer(toy.setup()), rule, silent).run("native", lambda: time.sleep(0.001))
+    assert (len(timed.warmup_s), timed.steady) == (3, True)
