@@ -3,6 +3,7 @@
 Oldest Python: 3.6.
 """
 
+import gc
 import inspect
 from typing import Any, Dict, List, Optional
 
@@ -83,6 +84,10 @@ class PyTorchTrainer(Trainer):
         if self._reader is not None:
             self._reader.close()
         if self._group is not None:
+            # DDP's reducer holds the group, whose threads must end before the interpreter does:
+            # one that lets go of a tensor later aborts the process (pytorch/pytorch#179291).
+            self._parallel = self._no_sync = self._exchange = None
+            gc.collect()
             self._group.close()
 
     # --- data ---------------------------------------------------------------
