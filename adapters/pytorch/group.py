@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 # Before any group exists: the defaults of its functions name the group of the moment, and
 # DDP, which imports it when first used, would tie the group to them for ever.
-import torch.distributed.nn  # noqa: F401
+import torch.distributed.nn
 
 from suite.worker.trainer import Setup
 
