@@ -4,10 +4,14 @@ Oldest Python: 3.6.
 """
 
 import os
-from typing import List, Sequence
+from typing import Any, List, Sequence
 
 import torch
 import torch.distributed as dist
+
+# Before any group exists: the defaults of its functions name the group of the moment, and
+# DDP, which imports it when first used, would tie the group to them for ever.
+import torch.distributed.nn
 
 from suite.worker.trainer import Setup
 
@@ -27,7 +31,7 @@ class Group:
         dist.init_process_group(backend, init_method="env://", rank=setup.rank, world_size=setup.world)
         self.rank, self.world, self.transport = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
         # The loop's questions are about host numbers: they must not touch the device's queue.
-        self._host = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
+        self._host: Any = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
 
     def maximum(self, value: float) -> float:
         """The largest value over all ranks."""
@@ -38,6 +42,7 @@ class Group:
     def close(self) -> None:
         """Leave together: the first to go may host the store that the others still ask."""
         dist.barrier(group=self._host)
+        self._host = None
         dist.destroy_process_group()
 
 

@@ -3,6 +3,7 @@
 Oldest Python: 3.6.
 """
 
+import gc
 import inspect
 from typing import Any, Dict, List, Optional
 
@@ -39,6 +40,12 @@ class PyTorchTrainer(Trainer):
         self._group: Optional[Group] = None
         self._reader: Any = None
         self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
+        self._net: Any = None
+        self._alone: Any = None
+        self._parallel: Any = None
+        self._optimiser: Any = None
+        self._exchange: Optional[Exchange] = None
+        self._no_sync: Any = None
         self._loss: Any = None
         self._heads: List[torch.Tensor] = []
 
@@ -55,16 +62,15 @@ class PyTorchTrainer(Trainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower, place, wrap; a second call starts afresh."""
+        self._release()
         self._shape = graph.input_shape
         self._shares = [head.weight for head in graph.heads]
         self._layout = self._memory_format(graph)
         self._net = Net(graph, weights, fast=self._tuned)
         self._net.to(self._device, self._dtype, memory_format=self._layout).train()
         parameters = list(self._net.parameters())
-        self._alone: Any = torch.compile(self._net) if self._knobs["compile"] else self._net
+        self._alone = torch.compile(self._net) if self._knobs["compile"] else self._net
         self._parallel = self._alone
-        self._exchange: Optional[Exchange] = None
-        self._no_sync: Any = None
         if self._group is not None:
             self._wrap(parameters)
         lr, momentum, decay = self.setup.optimiser
@@ -83,6 +89,9 @@ class PyTorchTrainer(Trainer):
         if self._reader is not None:
             self._reader.close()
         if self._group is not None:
+            # DDP's reducer holds the group, whose threads must end before the interpreter does:
+            # one that lets go of a tensor later aborts the process (pytorch/pytorch#179291).
+            self._release()
             self._group.close()
 
     # --- data ---------------------------------------------------------------
@@ -200,6 +209,12 @@ class PyTorchTrainer(Trainer):
         return notes
 
     # --- inside -------------------------------------------------------------
+
+    def _release(self) -> None:
+        """Let go of what was built; DDP stands in a reference cycle."""
+        self._net = self._alone = self._parallel = self._no_sync = self._exchange = self._optimiser = None
+        self._loss, self._heads = None, []
+        gc.collect()
 
     def _memory_format(self, graph: Graph) -> Any:
         asked = self._knobs["memory_format"]

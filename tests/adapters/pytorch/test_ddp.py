@@ -67,6 +67,8 @@ def test_ddp_is_proven(tmp_path, options):
 def test_the_exchange_averages_and_a_lone_step_does_not(tmp_path):
     found = run_ranks("exchange", tmp_path)
     assert [each["maximum"] for each in found] == [1.0, 1.0]
+    # A thread of gloo's that outlives the group may abort the process while it ends.
+    assert not [name for each in found for name in each["threads_left"] if "gloo" in name or "tcpstore" in name]
     assert found[0]["notes"]["ddp"]["gradient_as_bucket_view"] is True
 
     def saved(name):
