@@ -20,8 +20,6 @@ BRIEF = Sampling(warmup_steps=5, warmup_limit=2.0, steps=3, seconds=0.1, process
 PROVABLE = [name for name in adapters() if name != "reference"]
 CASES = [case for name in PROVABLE for case in cases_to_verify([name], ["mnist_small"], [], [], 2)]
 
-pytestmark = pytest.mark.framework
-
 
 def name(case: Case) -> str:
     return f"{case.adapter}-{case.strategy}-{case.tuning}"
