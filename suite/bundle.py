@@ -33,6 +33,11 @@ def digest(adapter: Adapter) -> str:
     return combined(digests(sources(adapter)))
 
 
+def written_digest(folder: Path) -> str:
+    """The digest of a bundle as it stands in a folder: of the code that runs, whatever became of its sources."""
+    return combined({name: each for name, each in digests(dict(below_all(folder))).items() if name != "bundle.json"})
+
+
 def write(adapter: Adapter, folder: Path) -> Path:
     """Write the adapter's bundle to `folder`, whole or not at all; returns its absolute path.
 

@@ -121,7 +121,7 @@ class Session:
                 "origin": item.interpreter.origin,
                 "version": item.interpreter.version,
             },
-            "bundle": bundle.digest(item.adapter),
+            "bundle": bundle.written_digest(item.bundle),
             "proof": proof.get("key"),
             "proof_reason": proof.get("reason", ""),
             "load": {"before": before, "after": load()},

@@ -6,10 +6,10 @@ adapter). Oracles and proofs are kept in the cache, keyed by everything that cou
 change them, and a run keeps a copy of the proofs that its records name.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -45,10 +45,14 @@ class Proofs:
         proof_case = case_of_proof(ready)
         key = self._key(ready, proof_case)
         path = self._folder / f"{key}.json"
-        if path.exists():
-            found: Proof = json.loads(path.read_text())
+        found = _remembered(path)
+        if found is not None:
             return found
-        oracle, precision = self._oracle(ready.workload, proof_case), proof_case.precision
+        try:
+            oracle = self._oracle(ready.workload, proof_case)
+        except (StagebenchError, OSError) as error:
+            return {"key": key, **_about(ready.case), "passed": False, "reason": f"there is no oracle: {error}"}
+        precision = proof_case.precision
         measured = self._verdict(ready, proof_case, oracle, scratch)
         identity = None
         if precision != "float64" and "float64" in ready.adapter.capabilities.precisions:
@@ -68,7 +72,7 @@ class Proofs:
     def _key(self, ready: Ready, case: Case) -> str:
         """Everything that could change the verdict."""
         parts = {
-            "bundle": bundle.digest(ready.adapter),
+            "bundle": bundle.written_digest(ready.bundle),
             "graph": ready.workload.graph().digest,
             "case": {**case.to_dict(), "placement": {**case.to_dict()["placement"], "hosts": []}},
             "packages": ready.interpreter.packages,
@@ -113,10 +117,23 @@ class Proofs:
                 Path(scratch), "oracle", lambda rank, message: None, oracle=str(results), batch=samples
             )
             if attempt.outcome != "ok":
-                raise StagebenchError(f"the float64 oracle of {workload.name} could not be made: {attempt.reason}")
-            shutil.rmtree(folder, ignore_errors=True)
-            results.rename(folder)
+                raise StagebenchError(
+                    f"the float64 oracle of {workload.name} could not be made in {folder.parent} "
+                    f"(STAGEBENCH_CACHE names another place): {attempt.reason}"
+                )
+            # Another run may have made it meanwhile: the same results, so either will do.
+            with contextlib.suppress(OSError):
+                results.rename(folder)
         return folder
+
+
+def _remembered(path: Path) -> Proof | None:
+    """A proof from the cache; one that cannot be read is made again."""
+    try:
+        found: Proof = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found
 
 
 def case_of_proof(ready: Ready) -> Case:
@@ -124,7 +141,19 @@ def case_of_proof(ready: Ready) -> Case:
     case, workload = ready.case, ready.workload
     ranks = case.placement.ranks
     samples = max(workload.proof_batch, 2 * workload.proof_batch // ranks)
-    return case.on(batch=samples, data="synthetic", lr=workload.proof_lr, passes=(), readers=0, seed=1)
+    plain = Case(case.adapter, case.strategy, case.workload)
+    # Back to the defaults goes what cannot change the verdict, so that plans share their proofs.
+    return case.on(
+        batch=samples,
+        data="synthetic",
+        lr=workload.proof_lr,
+        passes=(),
+        readers=0,
+        seed=1,
+        sampling=plain.sampling,
+        time_limit=plain.time_limit,
+        silence_limit=plain.silence_limit,
+    )
 
 
 def _about(case: Case) -> dict[str, Any]:

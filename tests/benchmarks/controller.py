@@ -58,8 +58,8 @@ def by_hand(output: Path) -> float:
     return timed([sys.executable, "-m", "suite.worker", str(job.resolve())], cwd=bundle, env=environ)[0]
 
 
-def main() -> None:
-    """Print each figure with its spread."""
+def main() -> int:
+    """Print each figure with its spread; 1 when a median misses its limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
@@ -73,14 +73,20 @@ def main() -> None:
             several, peak, _ = runs(5, folder)
             extra.append((several - one) / 4 - by_hand(output))
             peaks.append(peak)
-    for name, values, scale, unit in (
-        ("stagebench --help", helps, 1.0, "s"),
-        ("controller per case", extra, 1.0, "s"),
-        ("controller peak memory", peaks, 2**20, "MiB"),
+    failed = False
+    for name, values, scale, unit, limit in (
+        ("stagebench --help", helps, 1.0, "s", 0.4),
+        ("controller per case", extra, 1.0, "s", 0.5),
+        ("controller peak memory", peaks, 1e6, "MB", 200.0),
     ):
         scaled = [value / scale for value in values]
-        print(f"{name}: median {statistics.median(scaled):.3f} {unit} ({min(scaled):.3f} to {max(scaled):.3f})")
+        median = statistics.median(scaled)
+        verdict = "ok" if median < limit else "FAIL"
+        failed |= median >= limit
+        spread = f"{min(scaled):.3f} to {max(scaled):.3f}"
+        print(f"{verdict}: {name}: median {median:.3f} {unit} ({spread}), below {limit} wanted")
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suite import bundle
+from suite import bundle, plugins
 from suite.adapter import Adapter
 from suite.errors import RequestError, StoreError
 
@@ -155,3 +155,11 @@ def python(version):
         if said.returncode == 0 and said.stdout.startswith(f"Python {version}."):
             return path
     pytest.skip(f"no Python {version} on this machine")
+
+
+def test_the_digest_of_a_bundle_is_that_of_its_sources(tmp_path):
+    adapter = plugins.adapters()["reference"]
+    written = bundle.write(adapter, tmp_path / "bundle")
+    assert bundle.written_digest(written) == bundle.digest(adapter)
+    (written / "workloads" / "graph.py").write_text("# another one\n")
+    assert bundle.written_digest(written) != bundle.digest(adapter)
