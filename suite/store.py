@@ -15,7 +15,7 @@ History of the format: 1 (the first).
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,19 @@ class RunFolder:
         path = self.path / "records" / f"{case_id}-r{repeat}.json"
         return _read(path) if path.exists() else None
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Every record, in file name order, one at a time."""
-        for path in sorted((self.path / "records").glob("*.json")):
-            yield _read(path)
+    def records(self, of: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Every record (of these case ids, when given), in file name order, one at a time."""
+        for path in self._record_files():
+            if of is None or _case_id(path) in of:
+                yield _read(path)
+
+    def strays(self) -> list[str]:
+        """Names of the record files that belong to no case of cases.json, such as those of an older resolution."""
+        known = {entry["id"] for entry in self.cases}
+        return [path.name for path in self._record_files() if _case_id(path) not in known]
+
+    def _record_files(self) -> list[Path]:
+        return sorted((self.path / "records").glob("*.json"))
 
     def proofs(self) -> dict[str, dict[str, Any]]:
         """Every proof by its key."""
@@ -100,6 +109,10 @@ class RunFolder:
     def write(self, name: str, content: Any) -> None:
         """Write one JSON file whole or not at all; StoreError when the disk refuses."""
         write_whole(self.path / name, json.dumps(content, indent=1) + "\n")
+
+
+def _case_id(record: Path) -> str:
+    return record.stem.rpartition("-r")[0]
 
 
 def write_whole(path: Path, text: str) -> None:
