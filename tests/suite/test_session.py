@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -100,7 +101,12 @@ def test_when_nothing_can_run_the_reasons_are_told(folder):
         run(folder, [case()], settings_of_python={"reference": "/no-such-python"})
 
 
-def test_a_run_folder_belongs_to_one_plan(folder, tmp_path):
+def test_a_run_folder_belongs_to_one_plan_once_it_has_records(folder, tmp_path):
+    corrected = folder_for(tmp_path / "run", "corrected", {"plan": "corrected"})
+    assert (corrected.path / "plan.toml").read_text() == "corrected"
+    assert corrected.about["plan"] == "corrected"
+    run(folder, [case(sampling=replace(BRIEF, processes=1))])
+    folder_for(tmp_path / "run", "corrected", {})
     with pytest.raises(RequestError, match="begun with another plan"):
         folder_for(tmp_path / "run", "another plan", {})
 
@@ -200,3 +206,6 @@ def test_a_failing_case_is_exit_code_1_and_a_wrong_request_2(tmp_path):
     assert wrong.returncode == 2
     assert "did you mean 'reference'" in wrong.stderr
     assert not (tmp_path / "out2").exists()
+    plan.write_text(PLAN)
+    unusable = stagebench("run", str(plan), "-o", str(plan))
+    assert (unusable.returncode, len(unusable.stderr.splitlines())) == (2, 1)
