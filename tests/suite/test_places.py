@@ -18,7 +18,7 @@ from suite.store import RunFolder
 def test_a_file_is_no_place_for_a_run(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / below
-    with pytest.raises(RequestError, match="cannot be a run folder: .*with -o"), held(place):
+    with pytest.raises(RequestError, match=r"cannot be a run folder: .*with -o"), held(place):
         pass
     with pytest.raises(RequestError, match="cannot be a run folder"):
         folder_for(place, "plan", {})
@@ -45,7 +45,14 @@ def test_an_unusable_cache_names_its_variable(monkeypatch: pytest.MonkeyPatch, p
         cache_folder("proofs")
 
 
-HOLD = "import sys; from pathlib import Path; from suite.lock import held\nwith held(Path(sys.argv[1])): print('held', flush=True); input()"
+HOLD = """
+import sys
+from pathlib import Path
+from suite.lock import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    input()
+"""
 
 
 def test_a_second_session_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
