@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 PASSES = ("native", "staged", "compute_only", "comm_only", "io_only")
-STAGES = ("io", "h2d", "forward", "backward", "skew", "communication", "update")
 
 
 @dataclass(frozen=True)
