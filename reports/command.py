@@ -26,10 +26,13 @@ def report(
 
     from rich.console import Console
 
-    from suite.analysis.summary import summarise
+    from suite.analysis.summary import left_out, summarise
     from suite.store import RunFolder
 
-    folder = RunFolder.open(run)
+    folder, told = RunFolder.open(run), Console(stderr=True)
+    note = left_out(folder)
+    if note:
+        told.print(note, highlight=False, soft_wrap=True)
     if json:
         typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
         if output is None:
@@ -37,4 +40,4 @@ def report(
     from reports.page import write
 
     page = write(folder, output or run / "report")
-    Console(stderr=json).print(f"Report: {page}", highlight=False, soft_wrap=True)
+    (told if json else Console()).print(f"Report: {page}", highlight=False, soft_wrap=True)

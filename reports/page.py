@@ -17,7 +17,7 @@ from suite import __version__
 from suite.analysis.measured import DISQUALIFYING, NOTED
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
-from suite.analysis.summary import summarise
+from suite.analysis.summary import left_out, summarise
 from suite.errors import StoreError
 from suite.store import RunFolder, write_whole
 
@@ -67,6 +67,7 @@ def _context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "plan": facts.plan_of(folder),
         "hosts": folder.hosts(),
         "software": facts.software_of(rows),
+        "left_out": left_out(folder),
         "progress": facts.progress_of(rows),
         "findings": facts.findings(rows),
         "rows": rows,

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
-from suite.attempt.inherited import inherited
+from suite.inherited import inherited
 
 
 def ask(tokens: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:

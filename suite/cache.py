@@ -3,11 +3,29 @@
 import os
 from pathlib import Path
 
+from suite.errors import RequestError
+
+VARIABLE = "STAGEBENCH_CACHE"
+
+
+def cache_root() -> Path:
+    """`$STAGEBENCH_CACHE`, else `$XDG_CACHE_HOME/stagebench`, else ~/.cache/stagebench; it need not exist."""
+    explicit = os.environ.get(VARIABLE)
+    if explicit:
+        return Path(explicit).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "stagebench"
+
 
 def cache_folder(name: str) -> Path:
-    """`$STAGEBENCH_CACHE/NAME`, else `$XDG_CACHE_HOME/stagebench/NAME`, else under ~/.cache; made when needed."""
-    base = os.environ.get("STAGEBENCH_CACHE")
-    root = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stagebench"
-    folder = root / name
-    folder.mkdir(parents=True, exist_ok=True)
+    """A folder below the root, made when needed; RequestError, which names the variable, when it cannot be."""
+    folder = cache_root() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"the cache folder {folder} cannot be made: {error.strerror or error}; "
+            f"set {VARIABLE} to a folder that can be written"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise RequestError(f"the cache folder {folder} cannot be written; set {VARIABLE} to a folder that can")
     return folder

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 PASSES = ("native", "staged", "compute_only", "comm_only", "io_only")
-STAGES = ("io", "h2d", "forward", "backward", "skew", "communication", "update")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Case:
     workload: str
     placement: Placement = field(default_factory=Placement)
     batch: int = 8  # samples per rank
-    data: str = "synthetic"  # or a data set's name or path
+    data: str = "synthetic"  # or a data set's name, or the full path of one of your own
     precision: str = "float32"
     tuning: str = "default"
     lr: float = 0.01  # resolved: the workload's, scaled to the global batch
@@ -92,7 +91,7 @@ class Case:
 
     @property
     def data_name(self) -> str:
-        """The data set's short name."""
+        """The data set's short name: a named set's own, the last part of a path."""
         return self.data.rstrip("/").rsplit("/", 1)[-1]
 
     @property

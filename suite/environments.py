@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.adapter import Adapter
-from suite.errors import Unavailable
+from suite.errors import RequestError, Unavailable
 from suite.interpreter import Probe, examine
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
@@ -42,7 +42,8 @@ def find(adapter: Adapter, settings: Mapping[str, str] | None = None) -> Interpr
     """The first candidate that has all the adapter requires.
 
     `settings` maps adapter names to interpreters, as given with `--python`. Raises
-    Unavailable with every place tried, what was wrong there, and the remedy.
+    Unavailable with every place tried, what was wrong there, and the remedy; RequestError
+    when a place was asked for and does not work.
     """
     tried = []
     for candidate in candidates(adapter, settings or {}):
@@ -51,7 +52,10 @@ def find(adapter: Adapter, settings: Mapping[str, str] | None = None) -> Interpr
             assert probe is not None
             return Interpreter(candidate.path, candidate.origin, probe.version, probe.packages)
         if candidate.explicit:
-            raise Unavailable(f"{adapter.name}: {candidate.origin} is {candidate.path}, which {problem}")
+            raise RequestError(
+                f"{adapter.name}: {candidate.origin} is {candidate.path}, which {problem}; "
+                "name another one, or leave it out to have one looked for"
+            )
         tried.append(f"{candidate.origin} ({candidate.path}) {problem}")
     where = "; ".join(tried) or "there was nowhere to look"
     raise Unavailable(f"{adapter.name}: no interpreter has {_wanted(adapter)}: {where}. {remedy(adapter)}")

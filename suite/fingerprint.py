@@ -17,7 +17,7 @@ def fingerprint() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "cores_installed": os.cpu_count(),
-        "governor": _line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": governor(),
         "memory_bytes": psutil.virtual_memory().total,
         "kernel": platform.release(),
         "os": _os_name(),
@@ -26,8 +26,16 @@ def fingerprint() -> dict[str, Any]:
     }
 
 
+def governor() -> str | None:
+    """The clock governor of the first core."""
+    try:
+        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip() or None
+    except OSError:
+        return None
+
+
 def gpus() -> list[str]:
-    """Names of the NVIDIA devices that nvidia-smi lists; empty when there is no such program."""
+    """Names of the NVIDIA devices that nvidia-smi lists; empty where it is missing or silent."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -50,12 +58,5 @@ def _cpu_model() -> str | None:
 def _os_name() -> str | None:
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME")
-    except OSError:
-        return None
-
-
-def _line(path: str) -> str | None:
-    try:
-        return Path(path).read_text().strip() or None
     except OSError:
         return None

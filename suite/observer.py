@@ -8,6 +8,9 @@ from suite.case import Case
 class Observer:
     """Every method is called from the session's thread; the defaults say nothing."""
 
+    def refused(self, case: Case, outcome: str, reason: str) -> None:
+        """Once for each case that cannot run while others can, before `begin`: "unsupported" or "unavailable"."""
+
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """Before anything starts: the cases that can run, processes for all of them, records already there."""
 

@@ -89,6 +89,9 @@ class Session:
         if not found:
             reasons = sorted({f"  {row['reason']}" for row in rows})
             raise Unavailable("\n".join(["no case of this plan can run here:", *reasons]))
+        for resolved, row in zip(self._resolved, rows, strict=True):
+            if row["outcome"]:
+                self._observer.refused(resolved.case, str(row["outcome"]), str(row["reason"]))
         return found
 
     def _todo(self, items: list[Ready]) -> Iterator[tuple[int, Ready]]:

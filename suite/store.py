@@ -8,6 +8,7 @@
       bundles/ADAPTER/         exactly the code that ran in the framework's interpreter
       records/ID-rN.json       case ID, repeat N
       proofs/KEY.json          the proofs that records name
+      .lock                    held by the process that measures; see suite.lock
       attempts/ID-rN/          job, rank messages and logs: the evidence behind a record
 
 History of the format: 1 (the first).
@@ -15,7 +16,8 @@ History of the format: 1 (the first).
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +48,31 @@ class RunFolder:
         return cls(path)
 
     def create(self, about: dict[str, Any]) -> None:
-        """Make the folders and write run.json, unless this run exists already (a resume)."""
-        if (self.path / "run.json").exists():
-            RunFolder.open(self.path)
-            return
-        for name in ("records", "proofs", "attempts", "bundles", "hosts"):
-            (self.path / name).mkdir(parents=True, exist_ok=True)
-        self.write("run.json", {**about, "format": FORMAT})
+        """Make the folders and write run.json, unless this run has records already (a resume).
+
+        RequestError when no run folder can stand there.
+        """
+        with usable(self.path):
+            if (self.path / "run.json").exists():
+                RunFolder.open(self.path)
+            for name in ("records", "proofs", "attempts", "bundles", "hosts"):
+                (self.path / name).mkdir(parents=True, exist_ok=True)
+        if not self.begun:
+            self.write("run.json", {**about, "format": FORMAT})
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was measured: until then a run may still become another one."""
+        return any(self._record_files())
 
     def adopt_plan(self, text: str) -> None:
-        """Keep the plan as given; RequestError when this run was begun with another one."""
+        """Keep the plan as given; RequestError when this run has records of another one."""
         path = self.path / "plan.toml"
-        if path.exists() and path.read_text() != text:
+        if path.exists() and path.read_text() == text:
+            return
+        if path.exists() and self.begun:
             raise RequestError(f"{self.path} was begun with another plan ({path}); name a new folder with -o")
-        if not path.exists():
-            write_whole(path, text)
+        write_whole(path, text)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -74,9 +86,15 @@ class RunFolder:
         return found
 
     def attempt(self, case_id: str, repeat: int | str) -> Path:
-        """The folder of an attempt, made when needed."""
+        """The folder of an attempt, made when needed; StoreError when the disk refuses."""
         folder = self.path / "attempts" / f"{case_id}-r{repeat}"
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot make {folder}: {error.strerror or error}; what was measured before is kept. "
+                "Free some space or name another folder with -o, then run the same command again to resume"
+            ) from error
         return folder
 
     def record(self, case_id: str, repeat: int) -> dict[str, Any] | None:
@@ -84,10 +102,19 @@ class RunFolder:
         path = self.path / "records" / f"{case_id}-r{repeat}.json"
         return _read(path) if path.exists() else None
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Every record, in file name order, one at a time."""
-        for path in sorted((self.path / "records").glob("*.json")):
-            yield _read(path)
+    def records(self, of: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Every record (of these case ids, when given), in file name order, one at a time."""
+        for path in self._record_files():
+            if of is None or _case_id(path) in of:
+                yield _read(path)
+
+    def strays(self) -> list[str]:
+        """Names of the record files that belong to no case of cases.json, such as those of an older resolution."""
+        known = {entry["id"] for entry in self.cases}
+        return [path.name for path in self._record_files() if _case_id(path) not in known]
+
+    def _record_files(self) -> list[Path]:
+        return sorted((self.path / "records").glob("*.json"))
 
     def proofs(self) -> dict[str, dict[str, Any]]:
         """Every proof by its key."""
@@ -100,6 +127,22 @@ class RunFolder:
     def write(self, name: str, content: Any) -> None:
         """Write one JSON file whole or not at all; StoreError when the disk refuses."""
         write_whole(self.path / name, json.dumps(content, indent=1) + "\n")
+
+
+@contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """Turn what the disk says of a place for a run folder into a RequestError; nothing was started yet."""
+    try:
+        yield
+    except OSError as error:
+        raise RequestError(
+            f"{path} cannot be a run folder: {error.strerror or error} ({error.filename or path}); "
+            "name one that can be made and written with -o"
+        ) from error
+
+
+def _case_id(record: Path) -> str:
+    return record.stem.rpartition("-r")[0]
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -21,15 +21,18 @@ MISSING = "not measured"  # a case that could run, without any record: the run w
 
 
 def summarise(folder: RunFolder) -> list[Row]:
-    """Every case's row, in the plan's order; StoreError for a record that cannot be read or belongs to no case."""
+    """Every case's row, in the plan's order; StoreError for a record that cannot be read or is not what its file says.
+
+    Records of other cases are left out: `RunFolder.strays` names them, `left_out` says so.
+    """
     cases, proofs = folder.cases, folder.proofs()
     processes: dict[str, list[Process]] = {entry["id"]: [] for entry in cases}
-    for record in folder.records():
+    for record in folder.records(processes):
         process = read(record)
         if record["case_id"] not in processes:
             raise StoreError(
-                f"the record of case {record['case_id']} in {folder.path / 'records'} belongs to no case of "
-                "cases.json; it is another run's: move it away"
+                f"a record in {folder.path / 'records'} says that it is of case {record['case_id']}, which belongs to "
+                "no case of cases.json, and its file name says another one; move it away"
             )
         processes[record["case_id"]].append(process)
     rows = [_row(entry, processes[entry["id"]], proofs) for entry in cases]
@@ -39,6 +42,16 @@ def summarise(folder: RunFolder) -> list[Row]:
     for row in rows:
         row.against = verdicts.get(row.id)
     return rows
+
+
+def left_out(folder: RunFolder) -> str | None:
+    """The note about records that no row holds; None when every record has its row."""
+    strays = folder.strays()
+    if not strays:
+        return None
+    shown = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
+    count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
+    return f"{count} to no case of this plan; left out: {shown}"
 
 
 def _row(entry: dict[str, Any], processes: list[Process], proofs: dict[str, dict[str, Any]]) -> Row:

@@ -80,7 +80,7 @@ def run(
         folder=folder,
     )
     outcome, reason = judge(facts)
-    evidence = {**facts.evidence(), "limits": asdict(limits)}
+    evidence = {**facts.evidence(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
     return Attempt(outcome, reason, mailbox.messages, time.monotonic() - began, evidence)
 
 

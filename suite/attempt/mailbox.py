@@ -13,7 +13,7 @@ class Mailbox:
         """The files need not exist yet."""
         self.messages: dict[int, list[dict[str, Any]]] = {rank: [] for rank in range(ranks)}
         self.last: dict[int, dict[str, Any]] = {}
-        self.unreadable = 0  # whole lines that are not messages
+        self.unreadable = 0  # whole lines that are not messages; the evidence tells how many
         self._paths = {rank: folder / f"rank-{rank}.jsonl" for rank in range(ranks)}
         self._streams: dict[int, BinaryIO] = {}
         self._halves = dict.fromkeys(range(ranks), b"")

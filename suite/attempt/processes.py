@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from suite.attempt import guard
-from suite.attempt.inherited import inherited
+from suite.inherited import inherited
 from suite.launcher import Process
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: Open MPI's daemons leave session and parent

@@ -9,7 +9,7 @@ import typer
 from suite.adapter import Adapter
 from suite.case import Placement
 from suite.cli.tables import Row, show, show_json
-from suite.errors import Unavailable
+from suite.errors import RequestError, Unavailable
 from suite.launcher import Launcher
 from suite.plugins import adapters, launchers
 
@@ -35,7 +35,7 @@ def examination() -> dict[str, Any]:
     from suite.cli import data, host
 
     about = host.facts(Path.cwd())
-    rows = [adapter_state(adapter) for adapter in adapters().values()]
+    rows = [adapter_state(adapter, about["gpus"]) for adapter in adapters().values()]
     return {
         "ready": any(row["ready"] for row in rows if row["framework"]),
         "adapters": rows,
@@ -46,8 +46,8 @@ def examination() -> dict[str, Any]:
     }
 
 
-def adapter_state(adapter: Adapter) -> Row:
-    """Ready or not, which interpreter, what was tried, the remedy."""
+def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
+    """Ready or not, which interpreter, what was tried, the remedy; `gpus` are those of this machine."""
     from suite.environments import find, survey
 
     state: Row = {
@@ -55,7 +55,7 @@ def adapter_state(adapter: Adapter) -> Row:
         "title": adapter.title,
         "framework": adapter.environment is not None,  # the reference needs none and measures none
         "ready": False,
-        "devices": list(adapter.capabilities.devices),
+        "devices": [name for name in adapter.capabilities.devices if name != "cuda" or gpus],
         "launchers": sorted({name for offer in adapter.capabilities.strategies for name in offer.launchers}),
         "tried": [
             {"path": str(candidate.path), "origin": candidate.origin, "problem": problem}
@@ -66,6 +66,8 @@ def adapter_state(adapter: Adapter) -> Row:
         interpreter = find(adapter)
     except Unavailable as error:
         return {**state, "missing": str(error), "remedy": adapter.remedy}
+    except RequestError as error:  # an explicit setting that does not work: making an environment would not help
+        return {**state, "missing": str(error), "remedy": None}
     return {
         **state,
         "ready": True,

@@ -3,11 +3,10 @@
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
-CLOCKS = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+from suite.fingerprint import governor, gpus, load
 
 
 def facts(folder: Path) -> dict[str, Any]:
@@ -23,7 +22,7 @@ def facts(folder: Path) -> dict[str, Any]:
         "cores_physical": psutil.cpu_count(logical=False),
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
-        "load": [round(value, 2) for value in os.getloadavg()],
+        "load": load(),
         "clock_governor": governor(),
         "disk_free_bytes": shutil.disk_usage(folder).free,
         "gpus": gpus(),
@@ -40,23 +39,3 @@ def warnings(found: dict[str, Any]) -> list[str]:
     if found["disk_free_bytes"] < 2e9:
         told.append(f"only {found['disk_free_bytes'] / 1e9:.1f} GB of disk are free here; free some space")
     return told
-
-
-def governor() -> str | None:
-    """The clock governor of the first core."""
-    try:
-        return CLOCKS.read_text().strip()
-    except OSError:
-        return None
-
-
-def gpus() -> list[str]:
-    """GPUs as `nvidia-smi -L` names them; none where it is missing or silent."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    try:
-        told = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=10, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.split(" (UUID")[0] for line in told.splitlines() if line.startswith("GPU")]

@@ -36,6 +36,12 @@ class LiveDisplay(Observer):
         # Last: it asks for a first view at once.
         self._live = Live(console=console, get_renderable=self.view, refresh_per_second=4, transient=True)
 
+    def refused(self, case: Case, outcome: str, reason: str) -> None:
+        """Why a case of the plan will not be measured: a line before anything is drawn."""
+        symbol, colour = words.mark(outcome)
+        self._print(symbol, colour, words.label(case, self._console.width - len(outcome) - 4), (outcome, colour))
+        self._print_reason(reason, colour)
+
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """Start drawing."""
         self._estimate.begin(processes, done)
@@ -85,9 +91,7 @@ class LiveDisplay(Observer):
     def end(self) -> None:
         """Stop drawing and say how it ended."""
         self._live.stop()
-        estimate = self._estimate
-        took = words.duration(estimate.elapsed)
-        self._console.print(f"{estimate.done} of {estimate.processes} processes measured in {took}", highlight=False)
+        self._console.print(words.measured(self._estimate), highlight=False)
 
     def view(self) -> "Group":
         """The live part: a rule, what runs now, its ranks, the bar."""

@@ -4,7 +4,8 @@ from suite.errors import RequestError
 
 
 def interpreters_from(options: list[str]) -> dict[str, str]:
-    """`--python NAME=PATH` options as a mapping; RequestError for one of another form or an unknown adapter."""
+    """`--python NAME=PATH` options as a mapping; RequestError for one that is malformed, unknown or does not work."""
+    from suite.environments import find
     from suite.plugins import adapters  # here: plugins are loaded when a command needs them
 
     settings = {}
@@ -15,4 +16,5 @@ def interpreters_from(options: list[str]) -> dict[str, str]:
         if name not in adapters():
             raise RequestError(f"--python {option!r} names no adapter; known: {', '.join(adapters())}")
         settings[name] = path
+        find(adapters()[name], settings)
     return settings

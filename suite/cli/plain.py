@@ -18,11 +18,15 @@ class PlainDisplay(Observer):
         self._estimate = Estimate()
         self._proofs: dict[str, dict[str, Any]] = {}
 
+    def refused(self, case: Case, outcome: str, reason: str) -> None:
+        """Why a case of the plan will not be measured."""
+        self._say(f"{outcome}: {case.label}: {reason}")
+
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """How much lies ahead."""
         self._estimate.begin(processes, done)
         already = f", {done} of them measured before" if done else ""
-        self._say(f"{len(cases)} cases, {processes} processes{already}")
+        self._say(f"{words.counted(len(cases), 'case')}, {words.counted(processes, 'process', 'processes')}{already}")
 
     def proved(self, case: Case, proof: dict[str, Any]) -> None:
         """A proof that failed is worth a line; one that passed shows in the results."""
@@ -54,7 +58,7 @@ class PlainDisplay(Observer):
     def end(self) -> None:
         """How it ended."""
         estimate = self._estimate
-        self._say(f"{estimate.done} of {estimate.processes} processes measured in {words.duration(estimate.elapsed)}")
+        self._say(f"{words.measured(estimate)}")
 
     def _count(self, ahead: int) -> str:
         total = self._estimate.processes

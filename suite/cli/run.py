@@ -32,6 +32,7 @@ def run(
     from suite import __version__
     from suite.cli.display import for_terminal
     from suite.cli.options import interpreters_from
+    from suite.lock import held
     from suite.observer import Observer
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
@@ -47,9 +48,10 @@ def run(
         "plan": plan,
     }
     path = output or Path("results") / f"{loaded.name}-{started:%Y%m%d-%H%M%S}"
-    folder = folder_for(path, loaded.text, about)
-    observer = Observer() if json else for_terminal()
-    outcomes = Session(folder, resolved, interpreters_from(python or []), observer, Settings(proofs, retry)).run()
+    interpreters, observer = interpreters_from(python or []), Observer() if json else for_terminal()
+    with held(path):
+        folder = folder_for(path, loaded.text, about)
+        outcomes = Session(folder, resolved, interpreters, observer, Settings(proofs, retry)).run()
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
     else:

@@ -18,7 +18,7 @@ def verify(
     workload: Annotated[list[str] | None, typer.Option(help="Only this workload (repeatable).")] = None,
     strategy: Annotated[list[str] | None, typer.Option(help="Only this strategy (repeatable).")] = None,
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,
-    ranks: Annotated[int, typer.Option(min=2, help="Ranks of the distributed strategies.")] = 2,
+    ranks: Annotated[int, typer.Option(min=2, max=1024, help="Ranks of the distributed strategies.")] = 2,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
 ) -> None:

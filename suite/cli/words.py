@@ -3,6 +3,7 @@
 from typing import Any
 
 from suite.case import Case
+from suite.cli.estimate import Estimate
 
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
 
@@ -66,6 +67,17 @@ def proof_problem(found: dict[str, Any]) -> str:
         if worst
         else "no reason was given"
     )
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """1 case, 2 cases."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def measured(estimate: Estimate) -> str:
+    """How a session ended."""
+    total = counted(estimate.processes, "process", "processes")
+    return f"{estimate.done} of {total} measured in {duration(estimate.elapsed)}"
 
 
 def duration(seconds: float) -> str:

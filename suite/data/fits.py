@@ -13,7 +13,9 @@ NAMES = ("synthetic", "real", *SETS)
 
 @dataclass(frozen=True)
 class Fit:
-    """What a plan's data mean for a workload; `data` is the resolved value.
+    """What a plan's data mean for a workload; `data` is the resolved value: "synthetic", a set's name, or a full path.
+
+    A named set keeps its name: the same case has the same id wherever its machine keeps the set.
 
     `outcome` is None, "unsupported", "unavailable" or "wrong" (the plan or the data are broken).
     """
@@ -28,12 +30,14 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
     if data == "synthetic":
         return Fit(data)
     name = dataset if data == "real" else data
+    value = name
     if name in SETS:
         found = made(name)
         if found is None:
             return Fit(name, "unavailable", f"the data set {name!r} is not in {home()}; make it: {SETS[name].remedy}")
     else:
         found = (base / Path(name).expanduser()).absolute()
+        value = str(found)
         if not found.exists():
             return Fit(
                 data, "wrong", f"data = {data!r}: there is no such file or folder ({found}); {known(data, NAMES)}"
@@ -42,8 +46,8 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
     try:
         refused = misfit(found, graph)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        return Fit(str(found), "wrong", f"data = {data!r} cannot be read: {error}")
-    return Fit(str(found), "unsupported" if refused else None, refused or "")
+        return Fit(value, "wrong", f"data = {data!r} cannot be read: {error}")
+    return Fit(value, "unsupported" if refused else None, refused or "")
 
 
 def _arrays(path: Path, graph: Graph) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.cache import cache_root
 from suite.errors import Unavailable
 from workloads.catalogue import Workload
 
@@ -37,12 +38,9 @@ SETS = {
 
 
 def home() -> Path:
-    """Where named sets stand: STAGEBENCH_DATA, else the XDG cache."""
+    """Where named sets stand: STAGEBENCH_DATA, else `data` in the cache (`suite.cache`)."""
     explicit = os.environ.get("STAGEBENCH_DATA")
-    if explicit:
-        return Path(explicit).expanduser().absolute()
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "stagebench" / "data"
+    return Path(explicit).expanduser().absolute() if explicit else cache_root() / "data"
 
 
 def made(name: str) -> Path | None:

@@ -10,6 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from suite.case import Sampling
 
+MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
+
 
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
@@ -18,6 +20,7 @@ def _listed(value: Any) -> Any:
 T = TypeVar("T")
 Swept = Annotated[list[T], BeforeValidator(_listed), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pass = Literal["native", "staged", "compute_only", "comm_only", "io_only"]
 Word = Annotated[str, Field(min_length=1)]
@@ -38,7 +41,7 @@ class Block(Strict):
     data: Swept[Word] = ["synthetic"]
     batch: Swept[Count] = [8]
     nodes: Swept[Count] = [1]
-    ranks: Swept[Count] = [1]
+    ranks: Swept[RanksOfNode] = [1]
     device: Swept[Literal["cpu", "cuda"]] = ["cpu"]
     threads: Swept[Count] = [1]
     launcher: Swept[Word] = ["auto"]

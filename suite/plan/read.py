@@ -119,6 +119,9 @@ class _Reader:
 
     def blocks(self, defaults: dict[str, Any]) -> list[Written]:
         raw = self.content.get("cases", [])
+        if isinstance(raw, dict):
+            self.problems.add(("cases",), "[cases] is one table, the cases are a list of them; write [[cases]]")
+            return []
         if not isinstance(raw, list) or not raw or not all(isinstance(block, dict) for block in raw):
             self.problems.add(("cases",), "the plan has no [[cases]] block; write at least one")
             return []
@@ -159,5 +162,10 @@ def _told(problem: Any, model: type[BaseModel]) -> str:
     if problem["type"] == "literal_error":
         allowed = str(problem["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         return f"{key} = {value!r}: {known(value, allowed)}"
+    if problem["type"] == "string_pattern_mismatch":
+        return f"{key} = {value!r}: should be letters, digits, '.', '_' and '-', and begin with a letter or a digit"
+    if key == "ranks" and problem["type"] == "less_than_equal":
+        most = problem["ctx"]["le"]
+        return f"ranks = {value!r}: more than {most} ranks on a node is a slip; ranks are counted per node, see nodes"
     words = message.removeprefix("Input ").removeprefix("List ")
     return f"{key} = {value!r}: {words}"

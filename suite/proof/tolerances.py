@@ -15,6 +15,8 @@ only when its float64 run is within the strict ones.
 
 from dataclasses import dataclass
 
+from suite.errors import RequestError
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -52,6 +54,12 @@ LOOSER = {
 
 
 def tolerance(precision: str, workload: str) -> Tolerance:
-    """The bounds for a proof."""
-    looser = LOOSER.get((precision, workload)) or LOOSER.get((precision, "*"))
-    return looser or BY_PRECISION[precision]
+    """The bounds for a proof; RequestError for a precision that nobody has given any."""
+    found = LOOSER.get((precision, workload)) or LOOSER.get((precision, "*")) or BY_PRECISION.get(precision)
+    if found is None:
+        bounded = sorted({*BY_PRECISION, *(name for name, where in LOOSER if where == "*")})
+        raise RequestError(
+            f"no proof of precision {precision!r}: it has no bounds in suite/proof/tolerances.py, "
+            f"{', '.join(bounded)} have; use one of those, or measure without proofs (--no-proofs)"
+        )
+    return found

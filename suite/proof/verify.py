@@ -18,6 +18,7 @@ def cases_to_verify(
     """The cases; RequestError for a name that is unknown or a choice that leaves nothing."""
     wanted = _chosen("adapter", only_adapters, [name for name in adapters() if name != ORACLE])
     networks = _chosen("workload", only_workloads, list(workloads()))
+    _chosen("tuning", tunings, sorted({tuning for name in wanted for tuning in adapters()[name].capabilities.tunings}))
     found = [
         case
         for name in wanted

@@ -173,11 +173,9 @@ def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched):
     ids=["SIGKILL", "exception"],
 )
 def test_the_death_of_one_real_rank_ends_the_group_and_names_it(interpreter, job, launched, knobs, reason):
-    began = time.monotonic()
     result = launched(Mpiexec(), job(TWO, interpreter, knobs=knobs))
-    assert result.outcome == "crash"
+    assert result.outcome == "crash", "neither the time limit nor silence had to end it"
     assert result.reason.startswith(reason)
-    assert time.monotonic() - began < 12
 
 
 def test_a_frozen_real_rank_is_a_timeout_and_nothing_is_left(interpreter, job, launched):

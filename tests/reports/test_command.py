@@ -60,6 +60,17 @@ def test_what_is_no_run_is_refused(app, tmp_path):
     assert "no run.json" in str(result.exception)
 
 
+def test_records_of_no_case_are_told_on_the_page_and_on_stderr(app, run):
+    made = MadeRun(run)
+    record = next(made.folder.records())
+    made.folder.write(f"records/{'0' * 12}-r0.json", {**record, "case_id": "0" * 12})
+    result = CliRunner().invoke(app, ["report", str(run)])
+    assert result.exit_code == 0, result.output
+    note = "1 record belongs to no case of this plan; left out: 000000000000-r0.json"
+    assert note in result.stderr
+    assert note in (run / "report" / "index.html").read_text()
+
+
 def test_a_broken_record_is_named(app, run):
     next((run / "records").iterdir()).write_text("{")
     result = CliRunner().invoke(app, ["report", str(run)])

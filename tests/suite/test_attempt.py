@@ -94,13 +94,11 @@ def test_ranks_that_are_done_are_ok_and_were_heard_in_order(tmp_path):
 )
 @pytest.mark.usefixtures("short_grace")
 def test_a_dead_rank_ends_the_group_and_is_blamed(tmp_path, end, words):
-    began = time.monotonic()
     result = run(tmp_path, FOREVER, end)
     assert result.outcome == "crash"
     assert words in result.reason
     assert result.evidence["stopped"]["why"] == "grace"
     assert result.evidence["exit_codes"]["rank 0"] == -signal.SIGTERM
-    assert time.monotonic() - began < 4
 
 
 @pytest.mark.parametrize("kind", ["unsupported", "oom", "diverged", "crash"])

@@ -112,7 +112,11 @@ def test_locate(folder: Path, data_home: Path) -> None:
 
 def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert home() == tmp_path / "data-home"
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    assert home() == tmp_path / "data-home"
     monkeypatch.delenv("STAGEBENCH_DATA")
+    assert home() == tmp_path / "cache" / "data"
+    monkeypatch.delenv("STAGEBENCH_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert home() == tmp_path / "stagebench" / "data"
     monkeypatch.delenv("XDG_CACHE_HOME")

@@ -1,4 +1,5 @@
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -92,6 +93,27 @@ def test_the_live_view_says_what_runs_and_how_long_is_left() -> None:
     assert "rank 1  native: step 4/5" in told
     assert "0/4 processes" in told
     assert "about 0:0" in told
+
+
+@pytest.mark.parametrize("make", [PlainDisplay, lambda stream: LiveDisplay(Console(file=stream, width=100))])
+def test_a_refused_case_is_told_before_anything_starts(make: Callable[[io.StringIO], Observer]) -> None:
+    stream = io.StringIO()
+    display = make(stream)
+    display.refused(TWO, "unsupported", "alpha is superstitious")
+    display.begin([ONE], 1, 0)
+    display.end()
+    told = stream.getvalue()
+    assert "unsupported" in told.splitlines()[0]
+    assert "alpha/ddp alexnet 2 ranks batch 8 imagenet-like" in told.splitlines()[0]
+    assert "alpha is superstitious" in told
+    assert told.splitlines()[-1] == "0 of 1 process measured in 0:00"
+
+
+def test_one_is_not_many() -> None:
+    assert (words.counted(1, "case"), words.counted(2, "case")) == ("1 case", "2 cases")
+    stream = io.StringIO()
+    PlainDisplay(stream).begin([ONE], 1, 0)
+    assert stream.getvalue() == "1 case, 1 process\n"
 
 
 def test_a_pipe_gets_plain_lines() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from suite import environments, interpreter
 from suite.adapter import Adapter
-from suite.errors import Unavailable
+from suite.errors import RequestError, Unavailable
 
 
 class Wanting(Adapter):
@@ -104,7 +104,7 @@ def test_an_explicit_setting_that_does_not_work_is_never_passed_over(
 ):
     monkeypatch.setattr(interpreter, "SECONDS", 0.4 if text == "sleep 60" else 30)
     path = tmp_path / "python" if text is None else script(tmp_path / "python", text)
-    with pytest.raises(Unavailable, match=re.escape(f"wanting: --python wanting is {path}, which {problem}")):
+    with pytest.raises(RequestError, match=re.escape(f"wanting: --python wanting is {path}, which {problem}")):
         environments.find(NOWHERE, {"wanting": str(path)})
 
 

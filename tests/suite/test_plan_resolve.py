@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from suite.case import PASSES, Case, Sampling
+from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
 from suite.plan.model import Pass, SamplingBlock
+from workloads.catalogue import by_name
 
 Write = Callable[[str], Path]
 HEAD = 'name = "x"\n'
@@ -145,6 +147,22 @@ def test_data_become_absolute_paths_and_must_fit_the_network(cases: Cases, tmp_p
     assert fits.case.data == str(tmp_path / "mine.npz")
     assert (fits.outcome, misfit.outcome) == (None, "unsupported")
     assert misfit.reason == "mine.npz holds images of 1x28x28, alexnet wants 3x227x227"
+
+
+def test_a_named_set_keeps_its_name_wherever_it_stands(
+    cases: Cases, data_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = []
+    for home in (data_home, data_home.with_name("elsewhere")):
+        home.mkdir()
+        np.savez(home / "digits.npz", images=np.zeros((4, 28, 28), np.uint8), labels=np.arange(4))
+        monkeypatch.setenv("STAGEBENCH_DATA", str(home))
+        named, meant = (cases(SINGLE + f'data = "{data}"\n')[0] for data in ("digits", "real"))
+        assert (named.outcome, named.case.data, named.case.data_name) == (None, "digits", "digits")
+        assert meant.case.id == named.case.id
+        assert locate(named.case.data, by_name()["mnist_small"]) == {"kind": "arrays", "path": str(home / "digits.npz")}
+        ids.append(named.case.id)
+    assert ids[0] == ids[1]
 
 
 def test_labels_beyond_the_network_are_refused(cases: Cases, tmp_path: Path) -> None:

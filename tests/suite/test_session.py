@@ -5,10 +5,11 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from suite.case import Case, Sampling
+from suite.case import Case, Placement, Sampling
 from suite.errors import Interrupted, RequestError, StoreError, Unavailable
 from suite.observer import Observer
 from suite.plan import Resolved
@@ -29,6 +30,11 @@ def case(**changes) -> Case:
 class Listener(Observer):
     def __init__(self, stop_after: int | None = None):
         self.order, self.outcomes, self.stop_after, self.ended = [], [], stop_after, 0
+        self.refusals = []
+
+    def refused(self, case, outcome, reason):
+        assert not self.order, "told before anything starts"
+        self.refusals.append((case.id, outcome, reason))
 
     def started(self, case, repeat):
         self.order.append((case.batch, repeat))
@@ -90,17 +96,35 @@ def test_what_failed_is_measured_again_only_when_asked(folder):
 def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
     other = case(batch=3)
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(other, None, "")]
-    outcomes = Session(folder, resolved, {}, Listener(), SETTINGS).run()
+    listener = Listener()
+    outcomes = Session(folder, resolved, {}, listener, SETTINGS).run()
+    assert listener.refusals == [(case().id, "unsupported", "not today")]
     assert outcomes == {"ok": 2, "unsupported": 1}
     assert [row["outcome"] for row in folder.cases] == ["unsupported", None]
 
 
 def test_when_nothing_can_run_the_reasons_are_told(folder):
-    with pytest.raises(Unavailable, match=r"no case of this plan can run here:\n  reference: .*no-such-python"):
-        run(folder, [case()], settings_of_python={"reference": "/no-such-python"})
+    many = case(placement=Placement(ranks_per_node=2, launcher="mpiexec"))
+    resolved = [Resolved(case(), "unsupported", "not today"), Resolved(many, "unavailable", "no mpiexec")]
+    listener = Listener()
+    with pytest.raises(Unavailable, match=r"no case of this plan can run here:\n  no mpiexec\n  not today"):
+        Session(folder, resolved, {}, listener, SETTINGS).run()
+    assert listener.refusals == [], "the message tells all of them"
 
 
-def test_a_run_folder_belongs_to_one_plan(folder, tmp_path):
+def test_a_python_that_was_asked_for_and_does_not_work_ends_the_session(folder):
+    listener = Listener()
+    with pytest.raises(RequestError, match="reference: --python reference is /no-such-python, which is not"):
+        run(folder, [case()], listener, settings_of_python={"reference": "/no-such-python"})
+    assert listener.order == []
+
+
+def test_a_run_folder_belongs_to_one_plan_once_it_has_records(folder, tmp_path):
+    corrected = folder_for(tmp_path / "run", "corrected", {"plan": "corrected"})
+    assert (corrected.path / "plan.toml").read_text() == "corrected"
+    assert corrected.about["plan"] == "corrected"
+    run(folder, [case(sampling=replace(BRIEF, processes=1))])
+    folder_for(tmp_path / "run", "corrected", {})
     with pytest.raises(RequestError, match="begun with another plan"):
         folder_for(tmp_path / "run", "another plan", {})
 
@@ -200,3 +224,6 @@ def test_a_failing_case_is_exit_code_1_and_a_wrong_request_2(tmp_path):
     assert wrong.returncode == 2
     assert "did you mean 'reference'" in wrong.stderr
     assert not (tmp_path / "out2").exists()
+    plan.write_text(PLAN)
+    unusable = stagebench("run", str(plan), "-o", str(plan))
+    assert (unusable.returncode, len(unusable.stderr.splitlines())) == (2, 1)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from suite.analysis.measured import DISQUALIFYING, NOTED
-from suite.analysis.summary import summarise
+from suite.analysis.summary import left_out, summarise
 from suite.case import Sampling
 from suite.errors import StoreError
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
@@ -205,6 +205,18 @@ def test_broken_records_are_named(run, change, words):
     changed(run, case, change)
     with pytest.raises(StoreError, match=words):
         summarise(run.folder)
+
+
+def test_records_of_an_older_resolution_are_left_out_and_named(run):
+    case = run.proven(case_of())
+    assert left_out(run.folder) is None
+    record = run.folder.record(case.id, 0)
+    for old in ("0" * 12, "1" * 12):
+        run.folder.write(f"records/{old}-r0.json", {**record, "case_id": old})
+    assert len(only(run).processes) == 3
+    assert left_out(run.folder) == (
+        "2 records belong to no case of this plan; left out: 000000000000-r0.json, 111111111111-r0.json"
+    )
 
 
 def test_unreadable_json_is_named(run):

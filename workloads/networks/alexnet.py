@@ -1,8 +1,9 @@
 """AlexNet (Krizhevsky, Sutskever, Hinton 2012) in Caffe's single-tower form.
 
 LRN before pooling as in the paper; groups of 2 where the two towers did not talk
-(conv2, conv4, conv5); initialisers of the paper (N(0, 0.01), N(0, 0.005) and biases
-of 0.1 as Caffe's `bvlc_alexnet` has them). 60,965,224 parameters.
+(conv2, conv4, conv5); weights start as the paper's N(0, 0.01). fc6 and
+fc7 start as N(0, 0.005), and the biases of conv2, conv4, conv5, fc6 and fc7 at 0.1, as in
+Caffe's `bvlc_alexnet`; the paper has 0.01 and 1 there. 60,965,224 parameters.
 """
 
 from workloads.build import Builder, gaussian
