@@ -142,7 +142,8 @@ class Session:
         if case.id not in self._proof_of:
             self._observer.proving(case)
             proof = self._proofs.prove(item, self._folder.attempt(case.id, "proof"))
-            self._folder.write(f"proofs/{proof['key']}.json", proof)
+            if proof["key"]:
+                self._folder.write(f"proofs/{proof['key']}.json", proof)
             self._proof_of[case.id] = proof
             self._observer.proved(case, proof)
         return self._proof_of[case.id]

@@ -41,18 +41,23 @@ class Proofs:
         self._host = fingerprint()
 
     def prove(self, ready: Ready, scratch: Path) -> Proof:
-        """The proof that a case's records name: remembered, or made now with its evidence in `scratch`."""
+        """The proof that a case's records name: remembered, or made now with its evidence in `scratch`.
+
+        What keeps a proof from being made is its reason: the measurement goes on without.
+        """
+        try:
+            return self._prove(ready, scratch)
+        except (StagebenchError, OSError) as error:
+            return {"key": None, **_about(ready.case), "passed": False, "reason": f"no proof could be made: {error}"}
+
+    def _prove(self, ready: Ready, scratch: Path) -> Proof:
         proof_case = case_of_proof(ready)
         key = self._key(ready, proof_case)
         path = self._folder / f"{key}.json"
         found = _remembered(path)
         if found is not None:
             return found
-        try:
-            oracle = self._oracle(ready.workload, proof_case)
-        except (StagebenchError, OSError) as error:
-            return {"key": key, **_about(ready.case), "passed": False, "reason": f"there is no oracle: {error}"}
-        precision = proof_case.precision
+        oracle, precision = self._oracle(ready.workload, proof_case), proof_case.precision
         measured = self._verdict(ready, proof_case, oracle, scratch)
         identity = None
         if precision != "float64" and "float64" in ready.adapter.capabilities.precisions:
