@@ -47,9 +47,11 @@ class Interval:
 
         One process cannot tell a difference from its own luck, whatever its steps say.
         """
-        if self.processes > 1 and self.low > 1.0:
+        if self.processes < 2:
+            return "no verdict from one process"
+        if self.low > 1.0:
             return "faster"
-        if self.processes > 1 and self.high < 1.0:
+        if self.high < 1.0:
             return "slower"
         return "no detectable difference"
 

@@ -79,7 +79,7 @@ def test_one_process_gives_no_verdict():
     found = stats.ratio(stats.rate([[0.1, 0.1]], 8), stats.rate([[0.5, 0.5]] * 3, 8))
     assert found.value == pytest.approx(5.0)
     assert found.processes == 1
-    assert found.verdict == "no detectable difference"
+    assert found.verdict == "no verdict from one process"
 
 
 def test_scaling_an_interval():
