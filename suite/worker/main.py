@@ -159,13 +159,14 @@ def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
             outbox.send("notes", notes={name: "not measured: %s" % error})
             continue
         outbox.send("pass", record=record)
+        if name == "staged":  # now: the passes to come exchange too, in another way
+            layers = trainer.layer_times()
+            if layers is not None:
+                outbox.send("layers", layers=layers)
         if "loss" in record and record["loss"] - record["loss"] != 0.0:
             raise Diverged(
                 "the loss is %r after %d steps of the %s pass" % (record["loss"], len(record["step_s"]), name)
             )
-    layers = trainer.layer_times()
-    if layers is not None:
-        outbox.send("layers", layers=layers)
     outbox.send("notes", notes=trainer.notes())
 
 

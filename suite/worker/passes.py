@@ -80,7 +80,11 @@ class Passes:
             trainer.update()
             clock.lap()
 
-        timed = self._loop.run("staged", body, measured=clock.forget)
+        def measured() -> None:
+            clock.forget()
+            trainer.forget_layer_times()
+
+        timed = self._loop.run("staged", body, measured)
         return dict(self._record(timed), stage_s=clock.seconds(), loss=trainer.loss())
 
     def _comm_only(self) -> Dict[str, Any]:

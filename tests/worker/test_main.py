@@ -40,6 +40,16 @@ def test_measuring_a_real_network(make_job, work):
     assert sum(staged["stage_s"]["communication"]) < 0.1 * sum(staged["stage_s"]["backward"])
 
 
+def test_layer_times_are_of_the_staged_pass_alone_without_its_warm_up(make_job, work):
+    every = ["native", "staged", "compute_only", "comm_only"]
+    job = make_job(trainer="toy:LayeredToy", placement={"ranks_per_node": 2}, passes=every)
+    code, messages = work(job, rank=0, world=2)
+    assert code == 0
+    assert [message["record"]["pass"] for message in by_type(messages, "pass")] == every
+    ((row,),) = (message["layers"] for message in by_type(messages, "layers"))
+    assert (row["forward_s"], row["backward_s"], row["communication_s"]) == (3, 3, 3)  # its three measured steps
+
+
 def test_real_arrays_are_read(make_job, work, tmp_path):
     stream = np.random.RandomState(0)
     path = tmp_path / "digits.npz"

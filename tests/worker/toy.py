@@ -96,6 +96,25 @@ class ToyTrainer(Trainer):
         return value
 
 
+class LayeredToy(ToyTrainer):
+    """Times one layer: its row says how often each stage ran since the times were forgotten."""
+
+    STAGES = ("forward", "backward", "communicate")
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self._forgotten = 0
+
+    def forget_layer_times(self):
+        self._forgotten = len(self.calls)
+
+    def layer_times(self):
+        since = self.calls[self._forgotten :]
+        forward, backward, communication = (float(since.count(stage)) for stage in self.STAGES)
+        row = {"layer": "toy", "kind": "dense", "forward_s": forward, "backward_s": backward}
+        return [dict(row, communication_s=communication, bytes=0)]
+
+
 class Group:
     """Ranks as threads of one process: a real barrier and a real maximum."""
 
