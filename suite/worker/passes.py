@@ -8,6 +8,8 @@
 | comm_only | `communicate` on the model's own gradients | what communication costs alone |
 | io_only | the input alone | how fast data can come |
 
+The stages of the staged pass add up to its wall time.
+
 Oldest Python: 3.6.
 """
 
