@@ -116,6 +116,23 @@ def test_a_diverged_training_says_so_after_its_record(make_job, work):
     assert len(record["record"]["step_s"]) == 3
 
 
+@pytest.mark.parametrize("method", ["step", "update", "step_alone"])
+def test_only_a_pass_that_exchanges_can_diverge(make_job, work, method):
+    every = ["native", "staged", "compute_only", "comm_only"]
+    loss = dict({"step": 0.5, "update": 0.5, "step_alone": 0.5}, **{method: "nan"})
+    job = make_job(trainer=TOY, knobs={"loss": loss}, placement={"ranks_per_node": 2}, passes=every)
+    code, messages = work(job, rank=0, world=2)
+    measured = [message["record"]["pass"] for message in by_type(messages, "pass")]
+    if method != "step_alone":
+        assert (code, failed(messages)["kind"]) == (1, "diverged")
+        assert measured == every[: 1 + every.index({"step": "native", "update": "staged"}[method])]
+        return
+    assert (code, messages[-1]["type"], measured) == (0, "done", every)
+    notes = {name: note for message in by_type(messages, "notes") for name, note in message["notes"].items()}
+    words = "the loss is nan after 3 steps of the compute_only pass, which trains without the exchange"
+    assert notes == {"compute_only": words}
+
+
 @pytest.mark.parametrize(
     ("method", "error", "kind"),
     [("build", "RuntimeError", "crash"), ("step", "MemoryError", "oom"), ("start", "KeyboardInterrupt", "crash")],
