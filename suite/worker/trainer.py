@@ -62,6 +62,10 @@ class Unsupported(Exception):
     """Raised by a trainer for what it cannot do; the reason becomes the row's."""
 
 
+class Unavailable(Exception):
+    """Raised for what this machine lacks, with the remedy; the same case may run on another, or later."""
+
+
 class Trainer(ABC):
     """Trains one graph in one framework, as one rank of a group.
 

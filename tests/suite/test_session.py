@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from suite.case import Case, Sampling
+from suite.case import Case, Placement, Sampling
 from suite.errors import Interrupted, RequestError, StoreError, Unavailable
 from suite.observer import Observer
 from suite.plan import Resolved
@@ -84,6 +84,18 @@ def test_what_failed_is_measured_again_only_when_asked(folder):
     run(folder, [bad], again)
     assert again.order == []
     run(folder, [bad], again, Settings(proofs=False, retry=True))
+    assert len(again.order) == 2
+
+
+def test_what_the_machine_lacked_is_measured_again_when_asked(folder):
+    greedy = case(placement=Placement(threads=4096, binding="cores"))
+    first = Listener()
+    assert run(folder, [greedy], first) == {"unavailable": 2}
+    assert "ask for fewer threads" in folder.record(greedy.id, 0)["reason"]
+    again = Listener()
+    run(folder, [greedy], again)
+    assert again.order == []
+    run(folder, [greedy], again, Settings(proofs=False, retry=True))
     assert len(again.order) == 2
 
 

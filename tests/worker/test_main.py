@@ -176,5 +176,6 @@ def test_cores_of_its_own(make_job, work):
     assert by_type(messages, "hello")[0]["cores"] == [min(os.sched_getaffinity(0))]
     code, messages = work(make_job(trainer=TOY, placement={"binding": "cores", "threads": 4096}))
     assert code == 1
-    assert failed(messages)["kind"] == "unsupported"
-    assert "rank 0 wants 4096 cores of its own; this host has" in failed(messages)["message"]
+    assert failed(messages)["kind"] == "unavailable"
+    assert "rank 0 wants 4096 cores of its own and this host has" in failed(messages)["message"]
+    assert "for all of its ranks; ask for fewer threads or ranks per node" in failed(messages)["message"]
