@@ -138,5 +138,7 @@ def test_it_reports_threads_and_versions(trainer):
 
 def test_buckets_are_closed_when_they_are_full():
     tensors = [torch.zeros(n) for n in (10, 300, 10, 10, 1000)]
-    sizes = [[x.numel() for x in bucket] for bucket in buckets(tensors, 1024)]
+    sizes = [[x.numel() for x in bucket] for bucket in buckets(tensors, [1024])]
     assert sizes == [[10, 300], [10, 10, 1000]]
+    sizes = [[x.numel() for x in bucket] for bucket in buckets(tensors, [40, 1240])]
+    assert sizes == [[10], [300, 10], [10, 1000]]
