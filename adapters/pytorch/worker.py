@@ -61,6 +61,8 @@ class PyTorchTrainer(Trainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower, place, wrap; a second call starts afresh."""
         self._release()
+        # The masks of dropout: every rank its own, the same again after every build.
+        torch.manual_seed((self.setup.seed * 1000003 + self.setup.rank) % 2**63)
         self._shape = graph.input_shape
         self._shares = [head.weight for head in graph.heads]
         self._layout = self._memory_format(graph)

@@ -88,6 +88,19 @@ def test_training_with_dropout_learns(trainer):
     assert ours.loss() < 0.5 * first
 
 
+def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
+    graph, losses = small(), []
+    ours = trainer(batch=8)
+    for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
+        ours.setup = ours.setup._replace(**{"seed": 1, "rank": 0, **changes})
+        ours.build(graph, dict(weights.initial(graph)))
+        ours.step(ours.to_device(synthetic(graph, 8, 1)))
+        losses.append(ours.loss())
+        torch.rand(3)  # whatever else draws numbers
+    assert losses[0] == losses[1]
+    assert len(set(losses)) == 3
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch 2.13's compiler warns of itself
 def test_compiled_it_takes_the_same_steps(trainer):
