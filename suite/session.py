@@ -25,6 +25,7 @@ from suite.proof.proofs import Proofs
 from suite.store import FORMAT, RunFolder
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
+RETRIED = (*FAILURES, "unavailable")  # what the machine lacked may be there by now
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Settings:
     """What the command line adds to a plan."""
 
     proofs: bool = True
-    retry: bool = False  # measure again what failed before
+    retry: bool = False  # measure again what failed or lacked something before
 
 
 class Session:
@@ -102,7 +103,7 @@ class Session:
 
     def _have(self, case: Case, repeat: int) -> bool:
         record = self._folder.record(case.id, repeat)
-        return record is not None and not (self._settings.retry and record["outcome"] in FAILURES)
+        return record is not None and not (self._settings.retry and record["outcome"] in RETRIED)
 
     def _measure(self, item: Ready, repeat: int) -> None:
         proof = self._prove(item)

@@ -4,13 +4,10 @@ Oldest Python: 3.6.
 """
 
 import time
-from collections import deque
-from typing import Any, Deque, Dict, List
+from typing import Any, Dict, List
 
 from adapters.caffempi.exchange import Group
 from adapters.caffempi.net import Net
-
-KEPT = 200  # iterations; medians over the last ones leave the warm-up behind
 
 
 class LayerClock:
@@ -19,11 +16,14 @@ class LayerClock:
     def __init__(self, net: Net) -> None:
         """A clock for this net's layers."""
         self._net = net
-        rows = len(net.slots) + 1
-        self._seconds: Dict[str, List[Deque[float]]] = {
-            stage: [deque(maxlen=KEPT) for _ in range(rows)] for stage in ("forward", "backward", "communication")
-        }
+        self._seconds: Dict[str, List[List[float]]] = {}
         self._last = 0.0
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what was collected (warm-up)."""
+        rows = len(self._net.slots) + 1
+        self._seconds = {stage: [[] for _ in range(rows)] for stage in ("forward", "backward", "communication")}
 
     def begin(self) -> None:
         """A stage begins."""

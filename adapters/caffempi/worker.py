@@ -198,6 +198,10 @@ class CaffeMPITrainer(Trainer):
         """Caffe's table; the losses have a row of their own."""
         return self._clock.rows()
 
+    def forget_layer_times(self) -> None:
+        """The staged pass's warm-up is over."""
+        self._clock.forget()
+
     def notes(self) -> Dict[str, Any]:
         """What was chosen, and from which measurements."""
         found: Dict[str, Any] = {"memory_format": self._layout}

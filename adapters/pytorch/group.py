@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import os
-from typing import Any, List, Sequence
+from typing import Any, List, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -49,22 +49,22 @@ class Group:
 class Exchange:
     """Averages gradients as DDP does - scaled, copied into flat buckets, all-reduced - but all at once.
 
-    Buckets follow DDP's order (last layers first) and size, so that `comm_only` measures
+    Buckets follow DDP's order (last layers first) and sizes, so that `comm_only` measures
     what the native step has to hide.
     """
 
-    def __init__(self, parameters: Sequence[torch.Tensor], world: int, bucket_bytes: int) -> None:
-        """The buckets are allocated when they are first needed: a native run has DDP's own."""
+    def __init__(self, parameters: Sequence[torch.Tensor], world: int, limits: Tuple[int, ...]) -> None:
+        """`limits`: see `buckets`. The buckets are allocated when they are first needed: a native run has DDP's own."""
         self._parameters, self._scale = list(reversed(parameters)), 1.0 / world
         self._flats: List[torch.Tensor] = []
         self._views: List[torch.Tensor] = []
         self._local: List[torch.Tensor] = []
-        self._bucket_bytes = bucket_bytes
+        self._limits = limits
 
     def average(self) -> None:
         """Replace every `.grad` by the ranks' average; asked again, it averages the same gradients again."""
         if not self._flats:
-            for bucket in buckets(self._parameters, self._bucket_bytes):
+            for bucket in buckets(self._parameters, self._limits):
                 self._allocate(bucket)
         if not self._local:
             self._local = [parameter.grad for parameter in self._parameters]  # type: ignore[misc]
@@ -89,14 +89,22 @@ class Exchange:
         self._flats.append(flat)
 
 
-def buckets(tensors: Sequence[torch.Tensor], limit: int) -> List[List[torch.Tensor]]:
-    """Neighbours joined until a bucket has reached `limit` bytes, DDP's rule."""
+def limits_of(ddp: Any) -> Tuple[int, ...]:
+    """The bytes after which a DistributedDataParallel closes its buckets: the first one, the others."""
+    # A first bucket that is small lets the exchange begin early. Older releases of torch always make one,
+    # newer ones where nobody set bucket_cap_mb, and their DDP remembers which.
+    small_first = getattr(ddp, "bucket_bytes_cap_default", True)
+    return (dist._DEFAULT_FIRST_BUCKET_BYTES,) * small_first + (ddp.bucket_bytes_cap,)
+
+
+def buckets(tensors: Sequence[torch.Tensor], limits: Sequence[int]) -> List[List[torch.Tensor]]:
+    """Neighbours joined until a bucket has reached its limit in bytes, DDP's rule; the last limit is the rest's too."""
     result: List[List[torch.Tensor]] = []
-    filled = limit
+    room = 0
     for tensor in tensors:
-        if filled >= limit:
+        if room <= 0:
+            room = limits[min(len(result), len(limits) - 1)]
             result.append([])
-            filled = 0
         result[-1].append(tensor)
-        filled += tensor.numel() * tensor.element_size()
+        room -= tensor.numel() * tensor.element_size()
     return result

@@ -10,11 +10,11 @@ from typing import Dict
 
 import torch
 
-from suite.worker.trainer import Setup, Unsupported
+from suite.worker.trainer import Setup, Unavailable
 
 
 def prepare(setup: Setup, tuned: bool, compiled: bool) -> torch.device:
-    """Set threads and device; Unsupported says what this machine lacks."""
+    """Set threads and device; Unavailable says what this machine lacks."""
     torch.set_num_threads(setup.threads)
     if torch.get_num_interop_threads() != 1:
         # One network runs, one operation after the other: more would only sit on cores. Can be set once.
@@ -22,18 +22,24 @@ def prepare(setup: Setup, tuned: bool, compiled: bool) -> torch.device:
     if setup.device == "cuda":
         return cuda(setup, tuned)
     if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
-        raise Unsupported("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
+        raise Unavailable("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
     return torch.device("cpu")
 
 
 def cuda(setup: Setup, tuned: bool) -> torch.device:
     """This rank's own device."""
     if not torch.cuda.is_available():
-        built = "for CUDA %s" % torch.version.cuda if torch.version.cuda else "without CUDA"
-        raise Unsupported("no CUDA device: PyTorch %s is built %s" % (torch.__version__, built))
+        if torch.version.cuda:
+            built, remedy = "for CUDA %s" % torch.version.cuda, "see whether nvidia-smi lists a device and its driver"
+        else:
+            built, remedy = "without CUDA", "install a PyTorch that is built with it"
+        raise Unavailable(
+            "no CUDA device: PyTorch %s is built %s; %s, or ask for device = 'cpu'" % (torch.__version__, built, remedy)
+        )
     if setup.local_rank >= torch.cuda.device_count():
-        raise Unsupported(
-            "local rank %d wants a device of its own; this host has %d" % (setup.local_rank, torch.cuda.device_count())
+        raise Unavailable(
+            "local rank %d wants a device of its own and this host has %d; ask for fewer ranks per node"
+            % (setup.local_rank, torch.cuda.device_count())
         )
     torch.cuda.set_device(setup.local_rank)
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.

@@ -12,7 +12,12 @@ STRATEGIES = (
 )
 
 DDP_KNOBS = {
-    "bucket_cap_mb": Knob(int, 25, "Size of DDP's gradient buckets in MiB, at least 1; also of the staged exchange's."),
+    "bucket_cap_mb": Knob(
+        ("auto", int),
+        "auto",
+        "Size of DDP's gradient buckets in MiB, at least 1, and of the staged exchange's; auto: DDP's own (a first "
+        "bucket of 1, then 25).",
+    ),
     "static_graph": Knob((True, False), False, "Tell DDP that every iteration uses the same parameters."),
     "gradient_as_bucket_view": Knob(
         ("auto", True, False), "auto", "Gradients live in DDP's buckets, one copy less; auto: when tuned."
@@ -67,8 +72,9 @@ class PyTorch(Adapter):
             idle = [name for name, knob in DDP_KNOBS.items() if case.knobs.get(name, knob.default) != knob.default]
             if idle:
                 return f"the knob {idle[0]!r} belongs to the strategy 'ddp' and changes nothing under {case.strategy!r}"
-        if case.knobs.get("bucket_cap_mb", 1) < 1:
-            return f"bucket_cap_mb is {case.knobs['bucket_cap_mb']}; a bucket holds at least 1 MiB"
+        size = case.knobs.get("bucket_cap_mb", "auto")
+        if size != "auto" and size < 1:
+            return f"bucket_cap_mb is {size}; a bucket holds at least 1 MiB"
         return None
 
     def environ(self, case: Case) -> dict[str, str]:

@@ -13,13 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from adapters.pytorch import machine
-from adapters.pytorch.group import Exchange, Group
+from adapters.pytorch.group import Exchange, Group, limits_of
 from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.reading import LoaderReader
 from suite.worker.trainer import Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
-
-MIB = 1 << 20
 
 
 class PyTorchTrainer(Trainer):
@@ -31,7 +29,7 @@ class PyTorchTrainer(Trainer):
         tuned = setup.tuning == "tuned"
         self._tuned = tuned
         self._knobs: Dict[str, Any] = {"memory_format": "auto", "compile": False}
-        self._knobs.update(bucket_cap_mb=25, static_graph=False)
+        self._knobs.update(bucket_cap_mb="auto", static_graph=False)
         self._knobs.update(gradient_as_bucket_view="auto", forward_sync_buffers="auto")
         self._knobs.update(setup.knobs)
         for name, auto in (("gradient_as_bucket_view", tuned), ("forward_sync_buffers", not tuned)):
@@ -63,6 +61,8 @@ class PyTorchTrainer(Trainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower, place, wrap; a second call starts afresh."""
         self._release()
+        # The masks of dropout: every rank its own, the same again after every build.
+        torch.manual_seed((self.setup.seed * 1000003 + self.setup.rank) % 2**63)
         self._shape = graph.input_shape
         self._shares = [head.weight for head in graph.heads]
         self._layout = self._memory_format(graph)
@@ -230,6 +230,8 @@ class PyTorchTrainer(Trainer):
     def _wrap(self, parameters: List[torch.Tensor]) -> None:
         devices = [self._device] if self._device.type == "cuda" else None
         options = self._ddp_options()
+        if options["bucket_cap_mb"] == "auto":
+            del options["bucket_cap_mb"]  # DDP's small first bucket goes with its default alone
         if "forward_sync_buffers" not in inspect.signature(DistributedDataParallel.__init__).parameters:
             options["broadcast_buffers"] = options.pop("forward_sync_buffers")  # its name before torch 2.13
         wrapped = DistributedDataParallel(self._net, device_ids=devices, **options)
@@ -237,7 +239,7 @@ class PyTorchTrainer(Trainer):
         # Compiled around DDP, not inside it: the compiler then splits the graph at the buckets.
         self._parallel = torch.compile(wrapped) if self._knobs["compile"] else wrapped
         if self.setup.world > 1:
-            self._exchange = Exchange(parameters, self.setup.world, self._knobs["bucket_cap_mb"] * MIB)
+            self._exchange = Exchange(parameters, self.setup.world, limits_of(wrapped))
 
     def _evaluate(self, network: Any, batch: Any) -> Any:
         if self.setup.precision == "bfloat16":

@@ -95,7 +95,8 @@ def _marks(record: dict[str, Any], case: Case, whole: bool) -> "list[str]":
     joined = [(rank.get("joined") or {}).get("world") for rank in ranks]
     if not whole or any(world != case.placement.ranks for world in joined):
         marks.append("missing rank")
-    passes = [one for rank in ranks for one in rank["passes"].values()]
+    # compute_only's ranks train without each other: its loss is not the case's.
+    passes = [one for rank in ranks for name, one in rank["passes"].items() if name != "compute_only"]
     if record["outcome"] == "diverged" or any("loss" in one and one["loss"] is None for one in passes):
         marks.append("non-finite loss")
     unsteady = {name for rank in ranks for name, one in rank["passes"].items() if not one["steady"]}

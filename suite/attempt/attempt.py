@@ -29,7 +29,7 @@ LOOK_EVERY = 0.1  # seconds; a process that ends is noticed at once
 class Attempt:
     """What came of it."""
 
-    outcome: str  # ok | unsupported | oom | timeout | crash | diverged
+    outcome: str  # ok | unsupported | unavailable | oom | timeout | crash | diverged
     reason: str  # "" when ok; else who, what and the last lines
     messages: dict[int, list[dict[str, Any]]]  # of each rank, in order, without "progress"
     seconds: float  # from the first start until all had ended

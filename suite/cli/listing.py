@@ -107,7 +107,9 @@ def adapter_row(adapter: Adapter) -> Row:
 
 
 def _values(values: "tuple[Any, ...] | type") -> Any:
-    return values.__name__ if isinstance(values, type) else list(values)
+    if isinstance(values, type):
+        return values.__name__
+    return [value.__name__ if isinstance(value, type) else value for value in values]
 
 
 def _show(rows: list[Row], as_json: bool, columns: tuple[str, ...]) -> None:

@@ -18,7 +18,9 @@ def run(
     ] = None,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
-    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed before.")] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Measure again what failed, or lacked something, before.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome counts as JSON, and nothing else.")] = False,
 ) -> None:
     """Measure every case of a plan: proofs first, then interleaved rounds of processes.

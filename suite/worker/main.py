@@ -20,7 +20,7 @@ from suite.worker.loop import Loop
 from suite.worker.passes import Passes
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.sources import open_source
-from suite.worker.trainer import Optimiser, Setup, Trainer, Unsupported
+from suite.worker.trainer import Optimiser, Setup, Trainer, Unavailable, Unsupported
 from workloads import weights
 from workloads.graph import Graph
 
@@ -88,8 +88,9 @@ def bind(placement: Dict[str, Any], rank: Rank) -> List[int]:
         first = rank.local_rank * placement["threads"]
         own = allowed[first : first + placement["threads"]]
         if len(own) < placement["threads"]:
-            raise Unsupported(
-                "rank %d wants %d cores of its own; this host has %d" % (rank.rank, placement["threads"], len(allowed))
+            raise Unavailable(
+                "rank %d wants %d cores of its own and this host has %d for all of its ranks; ask for fewer threads "
+                "or ranks per node, or for binding = 'none'" % (rank.rank, placement["threads"], len(allowed))
             )
         os.sched_setaffinity(0, own)
         return own
@@ -159,14 +160,22 @@ def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
             outbox.send("notes", notes={name: "not measured: %s" % error})
             continue
         outbox.send("pass", record=record)
-        if "loss" in record and record["loss"] - record["loss"] != 0.0:
-            raise Diverged(
-                "the loss is %r after %d steps of the %s pass" % (record["loss"], len(record["step_s"]), name)
-            )
-    layers = trainer.layer_times()
-    if layers is not None:
-        outbox.send("layers", layers=layers)
+        if name == "staged":  # now: the passes to come exchange too, in another way
+            layers = trainer.layer_times()
+            if layers is not None:
+                outbox.send("layers", layers=layers)
+        look_at_loss(name, record, outbox)
     outbox.send("notes", notes=trainer.notes())
+
+
+def look_at_loss(name: str, record: Dict[str, Any], outbox: Outbox) -> None:
+    """Raise Diverged where a pass that exchanges lost its way; compute_only is not the case's training: a note."""
+    if "loss" not in record or record["loss"] - record["loss"] == 0.0:
+        return
+    words = "the loss is %r after %d steps of the %s pass" % (record["loss"], len(record["step_s"]), name)
+    if name != "compute_only":
+        raise Diverged(words)
+    outbox.send("notes", notes={name: words + ", which trains without the exchange"})
 
 
 def prove(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
@@ -188,6 +197,8 @@ def kind_of(error: BaseException) -> str:
     """The outcome that an error means."""
     if isinstance(error, Unsupported):
         return "unsupported"
+    if isinstance(error, Unavailable):
+        return "unavailable"
     if isinstance(error, Diverged):
         return "diverged"
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error).lower():

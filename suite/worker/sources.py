@@ -104,8 +104,10 @@ class FolderSource(Source):
                 left, top = (width - side) / 2, (height - side) / 2
                 crop = image.resize((self.crop, self.crop), BILINEAR, box=(left, top, left + side, top + side))
                 return np.asarray(crop)
-        except (OSError, SyntaxError, ValueError) as error:
-            raise OSError("cannot read the image %s: %s; remove or replace it" % (path, error))
+        except MemoryError:
+            raise
+        except Exception as error:  # decoders raise what they like, for a bomb an exception of their own
+            raise OSError("cannot read the image %s: %s; remove or replace it" % (path, error or type(error).__name__))
 
     def normalised(self, pixels: np.ndarray) -> np.ndarray:
         """uint8 HWC to float32 CHW with ImageNet's mean and deviation."""

@@ -62,6 +62,10 @@ class Unsupported(Exception):
     """Raised by a trainer for what it cannot do; the reason becomes the row's."""
 
 
+class Unavailable(Exception):
+    """Raised for what this machine lacks, with the remedy; the same case may run on another, or later."""
+
+
 class Trainer(ABC):
     """Trains one graph in one framework, as one rank of a group.
 
@@ -184,11 +188,15 @@ class Trainer(ABC):
         return end - begin
 
     def layer_times(self) -> Optional[List[Dict[str, Any]]]:
-        """Medians over the staged pass, a row a layer, where the adapter can tell.
+        """Medians over the iterations since `forget_layer_times`, a row a layer, where the adapter can tell.
 
-        Rows: {"layer", "kind", "forward_s", "backward_s", "communication_s", "bytes"}.
+        Asked directly after the staged pass. Rows: {"layer", "kind", "forward_s",
+        "backward_s", "communication_s", "bytes"}.
         """
         return None
+
+    def forget_layer_times(self) -> None:  # noqa: B027 - most time no layers
+        """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
     def notes(self) -> Dict[str, Any]:
         """What a reader of the record should know: merge plan, memory format, reader, ..."""

@@ -1,4 +1,4 @@
-"""What "adapter" means: it joins, it is proven, it measures every pass, it refuses what it cannot do.
+"""What "adapter" means: it joins, it is proven, it measures every pass; `test_refusals` has what it cannot do.
 
 Runs every adapter that is ready on this machine through its own interpreter.
 """

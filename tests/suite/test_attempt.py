@@ -101,7 +101,7 @@ def test_a_dead_rank_ends_the_group_and_is_blamed(tmp_path, end, words):
     assert result.evidence["exit_codes"]["rank 0"] == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("kind", ["unsupported", "oom", "diverged", "crash"])
+@pytest.mark.parametrize("kind", ["unsupported", "unavailable", "oom", "diverged", "crash"])
 def test_the_first_failure_decides_and_the_others_are_still_heard(tmp_path, kind):
     first = f"out.send('failed', kind={kind!r}, message='E: first'); open('told', 'w').close(); os._exit(1)"
     second = "said('told'); out.send('failed', kind='crash', message='peer closed the connection'); os._exit(1)"

@@ -93,6 +93,18 @@ def test_what_failed_is_measured_again_only_when_asked(folder):
     assert len(again.order) == 2
 
 
+def test_what_the_machine_lacked_is_measured_again_when_asked(folder):
+    greedy = case(placement=Placement(threads=4096, binding="cores"))
+    first = Listener()
+    assert run(folder, [greedy], first) == {"unavailable": 2}
+    assert "ask for fewer threads" in folder.record(greedy.id, 0)["reason"]
+    again = Listener()
+    run(folder, [greedy], again)
+    assert again.order == []
+    run(folder, [greedy], again, Settings(proofs=False, retry=True))
+    assert len(again.order) == 2
+
+
 def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
     other = case(batch=3)
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(other, None, "")]

@@ -75,6 +75,11 @@ def nan_loss(record):
     record["ranks"][0]["passes"]["staged"]["loss"] = None
 
 
+def nan_loss_without_exchange(record):
+    passes = record["ranks"][0]["passes"]
+    passes["compute_only"] = {**passes["native"], "pass": "compute_only", "loss": None}
+
+
 def slow_stages(record):
     stages = record["ranks"][0]["passes"]["staged"]["stage_s"]
     stages["forward"] = [3 * seconds for seconds in stages["forward"]]
@@ -95,6 +100,7 @@ def other_proof(record):
         (lost_rank, FULL, 3, ["missing rank", "incomplete"]),
         (wrong_world, FULL, 3, ["missing rank"]),
         (nan_loss, FULL, 3, ["non-finite loss"]),
+        (nan_loss_without_exchange, FULL, 3, []),
         (other_proof, FULL, 3, ["no proof"]),
         (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
     ],

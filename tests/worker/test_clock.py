@@ -26,6 +26,25 @@ def test_stages_are_told_apart_and_add_up_to_the_wall_time(sampling):
     assert total <= record["wall_s"]
 
 
+class Heavy(toy.ToyTrainer):
+    """Its batches take long to let go."""
+
+    def next_batch(self):
+        return Held()
+
+
+class Held:
+    def __del__(self):
+        time.sleep(0.004)
+
+
+def test_the_release_of_a_batch_counts_in_the_next_io(sampling):
+    trainer = Heavy(toy.setup(knobs={"sleep": {"forward": 0.004}}))
+    passes = Passes(trainer, StreamFeed(trainer), Loop(trainer, dict(sampling, steps=20), lambda **_: None))
+    record = passes.run("staged")
+    assert min(record["stage_s"]["io"][1:]) >= 0.004
+
+
 class Device(toy.ToyTrainer):
     """Marks are numbers on a line of the device's own; reading one is noted."""
 
@@ -53,6 +72,20 @@ def test_device_marks_are_read_only_at_the_end():
     assert trainer.read == 0
     assert clock.seconds() == {stage: [0.5, 0.5] for stage in STAGES}
     assert trainer.read == 2 * len(STAGES)
+
+
+def test_iterations_follow_each_other_without_a_gap():
+    trainer = Device(toy.setup())
+    clock = StageClock(trainer)
+    for _ in range(3):
+        clock.begin()
+        trainer.now += 10  # between the iterations, seen by the next one alone
+        for _ in STAGES:
+            clock.lap()
+        trainer.now += 4
+    seconds = clock.seconds()
+    assert seconds["io"] == [5.5, 7.5, 7.5]
+    assert sum(map(sum, seconds.values())) == 0.5 * (trainer.now - 4 - 1)  # from the first mark to the last
 
 
 def test_warm_up_is_forgotten():

@@ -40,6 +40,16 @@ def test_measuring_a_real_network(make_job, work):
     assert sum(staged["stage_s"]["communication"]) < 0.1 * sum(staged["stage_s"]["backward"])
 
 
+def test_layer_times_are_of_the_staged_pass_alone_without_its_warm_up(make_job, work):
+    every = ["native", "staged", "compute_only", "comm_only"]
+    job = make_job(trainer="toy:LayeredToy", placement={"ranks_per_node": 2}, passes=every)
+    code, messages = work(job, rank=0, world=2)
+    assert code == 0
+    assert [message["record"]["pass"] for message in by_type(messages, "pass")] == every
+    ((row,),) = (message["layers"] for message in by_type(messages, "layers"))
+    assert (row["forward_s"], row["backward_s"], row["communication_s"]) == (3, 3, 3)  # its three measured steps
+
+
 def test_real_arrays_are_read(make_job, work, tmp_path):
     stream = np.random.RandomState(0)
     path = tmp_path / "digits.npz"
@@ -106,6 +116,23 @@ def test_a_diverged_training_says_so_after_its_record(make_job, work):
     assert len(record["record"]["step_s"]) == 3
 
 
+@pytest.mark.parametrize("method", ["step", "update", "step_alone"])
+def test_only_a_pass_that_exchanges_can_diverge(make_job, work, method):
+    every = ["native", "staged", "compute_only", "comm_only"]
+    loss = dict({"step": 0.5, "update": 0.5, "step_alone": 0.5}, **{method: "nan"})
+    job = make_job(trainer=TOY, knobs={"loss": loss}, placement={"ranks_per_node": 2}, passes=every)
+    code, messages = work(job, rank=0, world=2)
+    measured = [message["record"]["pass"] for message in by_type(messages, "pass")]
+    if method != "step_alone":
+        assert (code, failed(messages)["kind"]) == (1, "diverged")
+        assert measured == every[: 1 + every.index({"step": "native", "update": "staged"}[method])]
+        return
+    assert (code, messages[-1]["type"], measured) == (0, "done", every)
+    notes = {name: note for message in by_type(messages, "notes") for name, note in message["notes"].items()}
+    words = "the loss is nan after 3 steps of the compute_only pass, which trains without the exchange"
+    assert notes == {"compute_only": words}
+
+
 @pytest.mark.parametrize(
     ("method", "error", "kind"),
     [("build", "RuntimeError", "crash"), ("step", "MemoryError", "oom"), ("start", "KeyboardInterrupt", "crash")],
@@ -149,5 +176,6 @@ def test_cores_of_its_own(make_job, work):
     assert by_type(messages, "hello")[0]["cores"] == [min(os.sched_getaffinity(0))]
     code, messages = work(make_job(trainer=TOY, placement={"binding": "cores", "threads": 4096}))
     assert code == 1
-    assert failed(messages)["kind"] == "unsupported"
-    assert "rank 0 wants 4096 cores of its own; this host has" in failed(messages)["message"]
+    assert failed(messages)["kind"] == "unavailable"
+    assert "rank 0 wants 4096 cores of its own and this host has" in failed(messages)["message"]
+    assert "for all of its ranks; ask for fewer threads or ranks per node" in failed(messages)["message"]

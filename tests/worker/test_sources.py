@@ -1,6 +1,8 @@
 """Arrays, image folders, orders, and the threaded reader."""
 
 import itertools
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -62,7 +64,13 @@ def test_the_crop_is_the_centre_of_the_shorter_side(tmp_path, size):
     assert (abs(pixels[4:-4, 4:-4].astype(int) - np.array(GREEN)) <= 1).all()
 
 
-@pytest.mark.parametrize("damage", [b"", b"this is no image", None])
+def bomb():
+    """The beginning of a PNG that claims 30,000 x 30,000 pixels."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+
+
+@pytest.mark.parametrize("damage", [b"", b"this is no image", bomb(), None])
 def test_an_unreadable_image_is_named(photographs, damage):
     victim = photographs / "b_ant" / "1.JPG"
     victim.write_bytes(victim.read_bytes()[:400] if damage is None else damage)

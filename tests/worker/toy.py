@@ -1,7 +1,7 @@
 """A trainer without a network: sleeps as it is told and writes down what was called.
 
 Oldest Python: 3.6. Its knobs: "sleep" (seconds by method), "world" (what the engine
-claims), "loss", "raises" (method -> name of a built-in error).
+claims), "loss" (or by method), "raises" (method -> name of a built-in error).
 """
 
 import builtins
@@ -77,7 +77,10 @@ class ToyTrainer(Trainer):
         self._called("step_alone")
 
     def loss(self):
-        return self.setup.knobs.get("loss", 0.5)
+        loss = self.setup.knobs.get("loss", 0.5)
+        if isinstance(loss, dict):  # by the method that trained last
+            loss = next(loss[call] for call in reversed(self.calls) if call in loss)
+        return float(loss)
 
     def logits(self):
         return np.zeros((self.setup.batch, 2), dtype=np.float32)
@@ -94,6 +97,25 @@ class ToyTrainer(Trainer):
     def maximum(self, value):
         self.calls.append("maximum")
         return value
+
+
+class LayeredToy(ToyTrainer):
+    """Times one layer: its row says how often each stage ran since the times were forgotten."""
+
+    STAGES = ("forward", "backward", "communicate")
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self._forgotten = 0
+
+    def forget_layer_times(self):
+        self._forgotten = len(self.calls)
+
+    def layer_times(self):
+        since = self.calls[self._forgotten :]
+        forward, backward, communication = (float(since.count(stage)) for stage in self.STAGES)
+        row = {"layer": "toy", "kind": "dense", "forward_s": forward, "backward_s": backward}
+        return [dict(row, communication_s=communication, bytes=0)]
 
 
 class Group:

@@ -147,6 +147,18 @@ def test_every_layer_has_its_times() -> None:
     assert sum(row["bytes"] for row in rows) == mnist_small().gradient_bytes()
 
 
+def test_layer_times_are_those_since_they_were_forgotten() -> None:
+    made = trainer()
+    batch = made.to_device(synthetic(mnist_small(), 4, 1))
+    made.forward(batch)
+    made.backward()
+    made.update()
+    made.forget_layer_times()
+    assert all(row["forward_s"] == row["backward_s"] == 0 for row in made.layer_times())
+    made.forward(batch)
+    assert all(row["forward_s"] > 0 and row["backward_s"] == 0 for row in made.layer_times())
+
+
 def test_real_samples_are_read_by_threads(tmp_path: Path) -> None:
     pixels = np.random.RandomState(0).randint(0, 255, (12, 28, 28)).astype(np.uint8)
     np.savez(tmp_path / "digits.npz", images=pixels, labels=np.arange(12) % 10)

@@ -37,7 +37,10 @@ def exchange(trainer, graph, folder):
     for number, step in enumerate((trainer.step, trainer.step_alone, trainer.step)):
         step(placed)
         np.savez(folder / f"step{number}-{rank}.npz", **trainer.parameters())
-    return {"maximum": trainer.maximum(float(rank)), "notes": trainer.notes()}
+    ddp = trainer._parallel._get_ddp_logging_data()["rebuilt_bucket_sizes"]
+    ours = [flat.numel() * flat.element_size() for flat in trainer._exchange._flats]
+    sizes = {"ddp": [int(size) for size in ddp.split(", ")], "ours": ours}
+    return {"maximum": trainer.maximum(float(rank)), "notes": trainer.notes(), "buckets": sizes}
 
 
 def main():

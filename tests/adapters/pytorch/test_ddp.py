@@ -83,3 +83,10 @@ def test_the_exchange_averages_and_a_lone_step_does_not(tmp_path):
         assert not np.array_equal(alone[0][name], alone[1][name])
         moved = [second[rank][name] - alone[rank][name] for rank in range(2)]
         assert all(np.abs(each).max() > 0 for each in moved)
+
+
+@pytest.mark.parametrize(("asked", "count"), [("auto", 2), (25, 1), (1, 2)])
+def test_the_staged_exchange_has_the_buckets_of_ddp(tmp_path, asked, count):
+    for found in run_ranks("exchange", tmp_path, tuning="default", bucket_cap_mb=asked):
+        assert found["buckets"]["ours"] == found["buckets"]["ddp"]
+        assert len(found["buckets"]["ours"]) == count

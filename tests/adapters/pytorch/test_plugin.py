@@ -23,8 +23,10 @@ def test_it_registers_through_the_hook():
 @pytest.mark.parametrize(
     ("knob", "value", "problem"),
     [
-        ("bucket_cap_mb", True, "wants int"),
+        ("bucket_cap_mb", True, "is one of 'auto', int, not True"),
         ("bucket_cap_mb", 4, None),
+        ("bucket_cap_mb", "auto", None),
+        ("bucket_cap_mb", "25", "is one of 'auto', int, not '25'"),
         ("memory_format", "nhwc", "is one of 'auto', 'contiguous', 'channels_last'"),
         ("compile", "yes", "wants bool"),
         ("gradient_as_bucket_view", "auto", None),
@@ -47,7 +49,8 @@ def test_ddp_on_one_rank_is_allowed():
 def test_a_knob_that_would_change_nothing_is_refused():
     alone = DDP.on(strategy="single", placement=Placement(), knobs={"static_graph": True})
     assert "belongs to the strategy 'ddp'" in ADAPTER.unsupported(alone)
-    assert ADAPTER.unsupported(alone.on(knobs={"static_graph": False, "bucket_cap_mb": 25})) is None
+    assert ADAPTER.unsupported(alone.on(knobs={"static_graph": False, "bucket_cap_mb": "auto"})) is None
+    assert "belongs to the strategy 'ddp'" in ADAPTER.unsupported(alone.on(knobs={"bucket_cap_mb": 25}))
 
 
 def test_an_empty_bucket_is_refused():

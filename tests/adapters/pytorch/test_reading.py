@@ -1,8 +1,10 @@
 """DataLoader delivers the right samples, in the order every adapter follows."""
 
 import os
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -58,10 +60,17 @@ def test_images_reach_the_device_as_the_source_has_them(trainer, folder):
     assert batch.labels.tolist() == [source.sample(i)[1] for i in indices]
 
 
+def bomb():
+    """The beginning of a PNG that claims 30,000 x 30,000 pixels."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+
+
 @pytest.mark.parametrize("readers", [0, 1])
-def test_an_unreadable_image_is_named(trainer, folder, readers):
+@pytest.mark.parametrize("damage", [b"not a picture", bomb()])
+def test_an_unreadable_image_is_named(trainer, folder, readers, damage):
     for path in folder.glob("*/*.jpg"):
-        path.write_bytes(b"not a picture")
+        path.write_bytes(damage)
     ours = trainer(readers=readers)
     ours.open_input(FolderSource(str(folder), (3, 32, 32)))
     with pytest.raises(OSError, match=r"^cannot read the image .*\.jpg: .*remove or replace it$"):

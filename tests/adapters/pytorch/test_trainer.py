@@ -10,7 +10,7 @@ from adapters.pytorch.group import buckets
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup, Unsupported
+from suite.worker.trainer import Optimiser, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
@@ -88,6 +88,19 @@ def test_training_with_dropout_learns(trainer):
     assert ours.loss() < 0.5 * first
 
 
+def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
+    graph, losses = small(), []
+    ours = trainer(batch=8)
+    for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
+        ours.setup = ours.setup._replace(**{"seed": 1, "rank": 0, **changes})
+        ours.build(graph, dict(weights.initial(graph)))
+        ours.step(ours.to_device(synthetic(graph, 8, 1)))
+        losses.append(ours.loss())
+        torch.rand(3)  # whatever else draws numbers
+    assert losses[0] == losses[1]
+    assert len(set(losses)) == 3
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch 2.13's compiler warns of itself
 def test_compiled_it_takes_the_same_steps(trainer):
@@ -105,13 +118,13 @@ def test_compiled_it_takes_the_same_steps(trainer):
 def test_a_missing_compiler_is_said(trainer, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(Unsupported, match=r"needs a C\+\+ compiler .* install g\+\+"):
+    with pytest.raises(Unavailable, match=r"needs a C\+\+ compiler .* install g\+\+"):
         trainer(compile=True)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_a_missing_device_is_said(trainer):
-    with pytest.raises(Unsupported, match="no CUDA device: PyTorch"):
+    with pytest.raises(Unavailable, match=r"no CUDA device: PyTorch .*, or ask for device = 'cpu'"):
         trainer(device="cuda")
 
 
@@ -138,5 +151,7 @@ def test_it_reports_threads_and_versions(trainer):
 
 def test_buckets_are_closed_when_they_are_full():
     tensors = [torch.zeros(n) for n in (10, 300, 10, 10, 1000)]
-    sizes = [[x.numel() for x in bucket] for bucket in buckets(tensors, 1024)]
+    sizes = [[x.numel() for x in bucket] for bucket in buckets(tensors, [1024])]
     assert sizes == [[10, 300], [10, 10, 1000]]
+    sizes = [[x.numel() for x in bucket] for bucket in buckets(tensors, [40, 1240])]
+    assert sizes == [[10], [300, 10], [10, 1000]]
