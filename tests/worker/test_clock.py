@@ -1,5 +1,7 @@
 """The stage clock: what it adds up to, what it costs, what it forgets."""
 
+import time
+
 import pytest
 import toy
 
