@@ -76,7 +76,7 @@ def _context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "stage_charts": _drawn(panels, charts.stages),
         "scaling_charts": _drawn(panels, scaling),
         "step_charts": _drawn(panels, charts.step_times),
-        "stage_colours": {charts.STAGE_TITLES.get(k, k): colour for k, colour in charts.STAGE_COLOURS.items()},
+        "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
         "adapter_colours": {adapter: colour(index) for index, adapter in enumerate(adapters)},
         "step_facts": step_facts,
         "disqualifying": DISQUALIFYING,
