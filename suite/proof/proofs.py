@@ -96,7 +96,7 @@ class Proofs:
         oracle_case = case.on(
             adapter="reference",
             strategy="single",
-            placement=Placement(threads=max(1, len(os.sched_getaffinity(0)))),
+            placement=Placement(threads=len(os.sched_getaffinity(0))),
             batch=case.global_batch,
             precision="float64",
             tuning="default",
@@ -146,6 +146,7 @@ def case_of_proof(ready: Ready) -> Case:
     case, workload = ready.case, ready.workload
     ranks = case.placement.ranks
     samples = max(workload.proof_batch, 2 * workload.proof_batch // ranks)
+    cores = len(os.sched_getaffinity(0))
     plain = Case(case.adapter, case.strategy, case.workload)
     # Back to the defaults goes what cannot change the verdict, so that plans share their proofs.
     return case.on(
@@ -155,6 +156,7 @@ def case_of_proof(ready: Ready) -> Case:
         passes=(),
         readers=0,
         seed=1,
+        placement=replace(case.placement, threads=max(1, cores // case.placement.ranks_per_node)),
         sampling=plain.sampling,
         time_limit=plain.time_limit,
         silence_limit=plain.silence_limit,

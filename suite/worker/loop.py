@@ -30,11 +30,17 @@ class Loop:
         """`sampling` is suite.case.Sampling as a dictionary; `progress` takes keywords."""
         self._trainer, self._sampling, self._progress = trainer, sampling, progress
 
-    def run(self, name: str, body: Callable[[], Any], measured: Callable[[], None] = lambda: None) -> Timed:
-        """Warm up, call `measured`, then time; no synchronisation between steps."""
+    def run(
+        self, name: str, body: Callable[[], Any], measured: Callable[[], None] = lambda: None, alone: bool = False
+    ) -> Timed:
+        """Warm up, call `measured`, then time; no synchronisation between steps.
+
+        `alone`: the body exchanges nothing and its pace is not known beforehand (a reader
+        first hands out what it had read ahead), so every rank goes by its own clock.
+        """
         trainer = self._trainer
         warmup, steady = self._warm_up(name, body)
-        steps = self._agreed_steps(warmup)
+        steps = self._sampling["steps"] if alone else self._agreed_steps(warmup)
         measured()
         marks: List[Any] = []
         returned: List[Any] = []
@@ -42,10 +48,11 @@ class Loop:
         trainer.maximum(0.0)
         begin = time.perf_counter()
         marks.append(trainer.mark())
-        for step in range(steps):
+        until = begin + self._sampling["seconds"] if alone else begin
+        while len(returned) < steps or time.perf_counter() < until:
             returned.append(body())
             marks.append(trainer.mark())
-            self._progress(name=name, phase="measure", step=step + 1, of=steps)
+            self._progress(name=name, phase="measure", step=len(returned), of=max(steps, len(returned)))
         trainer.synchronize()
         wall = time.perf_counter() - begin
         seconds = [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])]

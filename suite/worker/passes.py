@@ -20,6 +20,8 @@ from suite.worker.clock import StageClock
 from suite.worker.loop import Loop, Timed
 from suite.worker.trainer import Trainer
 
+READ_AHEAD = 8  # batches that may lie ready when the pass begins, and would flatter the reader
+
 
 class Passes:
     """Runs passes on one trainer with one feed and returns their records."""
@@ -97,7 +99,9 @@ class Passes:
         return record
 
     def _io_only(self) -> Dict[str, Any]:
-        return self._record(self._loop.run("io_only", self._feed.read))
+        for _ in range(READ_AHEAD):
+            self._feed.read()
+        return self._record(self._loop.run("io_only", self._feed.read, alone=True))
 
     def _record(self, timed: Timed) -> Dict[str, Any]:
         return {

@@ -110,3 +110,15 @@ def test_a_quick_profile_lets_fewer_steps_agree(sampling):
     rule = dict(sampling, warmup_steps=3, steady=1e9)
     timed = Loop(toy.ToyTrainer(toy.setup()), rule, silent).run("native", lambda: time.sleep(0.001))
     assert (len(timed.warmup_s), timed.steady) == (3, True)
+
+
+def test_a_body_that_slows_down_ends_by_the_clock_when_it_runs_alone(sampling):
+    ready = [0.0] * 8
+
+    def body():
+        time.sleep(ready.pop() if ready else 0.02)
+
+    rule = dict(sampling, warmup_steps=5, steady=1e9, steps=3, seconds=0.1)
+    timed = Loop(toy.ToyTrainer(toy.setup()), rule, silent).run("io_only", body, alone=True)
+    assert 3 <= len(timed.step_s) <= 12
+    assert timed.wall_s >= 0.1
