@@ -27,6 +27,7 @@ processes = {processes}
 [[cases]]
 adapter = "reference"
 strategy = "single"
+precision = "float64"
 workload = "mnist_small"
 batch = 2
 """
