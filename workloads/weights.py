@@ -71,14 +71,6 @@ def for_proof(graph: Graph, seed: int = SEED) -> Dict[str, np.ndarray]:
     return drawn
 
 
-def initial_buffers(graph: Graph) -> Dict[str, np.ndarray]:
-    """Running statistics at the start: mean 0, variance 1."""
-    return {
-        name: np.full(shape, 1.0 if name.endswith("running_var") else 0.0, dtype=np.float32)
-        for name, shape in graph.buffers
-    }
-
-
 def digest(weights: Dict[str, np.ndarray]) -> str:
     """SHA-256 over names, shapes and bytes, in name order."""
     whole = hashlib.sha256()

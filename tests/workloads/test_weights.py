@@ -97,13 +97,3 @@ def test_the_papers_initialisers():
     resnet = {p.name: p.init for p in by_name()["resnet50"].graph().parameters}
     assert resnet["res2a_a.weight"] == {"kind": "he_fan_out"}
     assert resnet["res2a_a_bn.weight"] == {"kind": "constant", "value": 1.0}
-
-
-def test_running_statistics_start_at_mean_0_and_variance_1():
-    graph = Graph("g", (2, 4, 4), 2)
-    graph.add("bn", "batch_norm", ("input",))
-    found = weights.initial_buffers(graph)
-    assert {name: tensor.tolist() for name, tensor in found.items()} == {
-        "bn.running_mean": [0.0, 0.0],
-        "bn.running_var": [1.0, 1.0],
-    }
