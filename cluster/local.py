@@ -34,13 +34,9 @@ class Local(Launcher):
         problem = self.missing(request.placement, request.interpreter)
         if problem is not None:
             raise RequestError(problem)
-        world = request.placement.ranks
-        return [
-            Process(
-                request.command, {**request.environ, **rendezvous(LOOPBACK, request.port), **numbers(rank, world)}, rank
-            )
-            for rank in range(world)
-        ]
+        world, variables = request.placement.ranks, {**request.environ, **rendezvous(LOOPBACK, request.port)}
+        ranks = [Process(request.command, {**variables, **numbers(rank, world)}, rank) for rank in range(world)]
+        return [*ranks, *companions(request, variables)]
 
 
 def numbers(rank: int, world: int) -> dict[str, str]:
@@ -58,6 +54,11 @@ def numbers(rank: int, world: int) -> dict[str, str]:
 def rendezvous(host: str, port: int) -> dict[str, str]:
     """Where ranks meet, in torch.distributed's variables; nowhere when no port was chosen."""
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)} if port else {}
+
+
+def companions(request: Request, variables: dict[str, str]) -> list[Process]:
+    """The programs beside the ranks, on this machine."""
+    return [Process(tokens, variables, companion=True) for tokens in request.companions]
 
 
 @hookimpl

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cluster.dialects import Dialect, filled
 from cluster.engine import find
-from cluster.local import LOOPBACK, rendezvous
+from cluster.local import LOOPBACK, companions, rendezvous
 from suite.case import Placement
 from suite.errors import RequestError, Unavailable
 from suite.hooks import hookimpl
@@ -42,7 +42,7 @@ class Mpiexec(Launcher):
         first = request.placement.hosts[0] if request.placement.hosts else LOOPBACK
         variables = {**request.environ, **rendezvous(first, request.port)}
         tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables), *request.command]
-        return [Process(tuple(tokens), {**variables, **engine.dialect.environ})]
+        return [Process(tuple(tokens), {**variables, **engine.dialect.environ}), *companions(request, variables)]
 
 
 def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str]) -> list[str]:

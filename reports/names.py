@@ -30,14 +30,14 @@ def common(cases: Sequence[Case]) -> str:
 def _properties(case: Case) -> Iterable[tuple[str, str]]:
     place = case.placement
     yield "workload", case.workload
-    yield "ranks", f"{place.ranks} rank{'s' if place.ranks > 1 else ''}"
+    yield "ranks", place.words
     yield "nodes", f"{place.nodes} node{'s' if place.nodes > 1 else ''}"
-    yield "batch", f"batch {case.batch} per rank"
+    yield "batch", f"batch {case.batch} per device"
     yield "data", case.data_name
     yield "tuning", case.tuning
     yield "precision", case.precision
     yield "device", place.device
-    yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per rank"
+    yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per device"
     yield "readers", f"{case.readers} reader{'s' if case.readers != 1 else ''}"
     yield "seed", f"seed {case.seed}"
 
@@ -48,7 +48,7 @@ def _own_knobs(case: Case, cases: Sequence[Case]) -> list[str]:
     launchers = {
         other.placement.launcher
         for other in cases
-        if (other.adapter, other.strategy, other.placement.ranks) == (case.adapter, case.strategy, case.placement.ranks)
+        if (other.adapter, other.strategy, other.placement.words) == (case.adapter, case.strategy, case.placement.words)
     }
     differing = [key for key, value in case.knobs.items() if any(knobs.get(key) != value for knobs in kin)]
     return [f"{key}={case.knobs[key]}" for key in differing] + [case.placement.launcher] * (len(launchers) > 1)

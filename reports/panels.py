@@ -15,7 +15,7 @@ class Panel:
     title: str
     rows: list[Row]
     names: list[str]
-    common: str  # what the rows share: "batch 8 per rank · tuned · float32 · ..."
+    common: str  # what the rows share: "batch 8 per device · tuned · float32 · ..."
     warning: str = ""
 
 
@@ -51,4 +51,9 @@ def _panel(title: str, rows: list[Row], warning: str = "") -> Panel:
 
 
 def _order(row: Row) -> tuple[int, int, str, float]:
-    return row.case.placement.ranks, row.case.batch, row.case.tuning, -(row.estimate.value if row.estimate else 0.0)
+    return (
+        row.case.placement.device_count,
+        row.case.batch,
+        row.case.tuning,
+        -(row.estimate.value if row.estimate else 0.0),
+    )

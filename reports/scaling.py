@@ -1,4 +1,4 @@
-"""The scaling chart: samples/s from one rank to N, beside the ideal line."""
+"""The scaling chart: samples/s from one device to N, beside the ideal line."""
 
 from dataclasses import replace
 from html import escape
@@ -13,7 +13,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 
 
 def scaling(panel: Panel) -> Figure | None:
-    """A line a series (one strategy and its one-rank baseline) with its ideal; None when there is no baseline."""
+    """A line a series (one strategy and its one-device baseline) with its ideal; None when there is no baseline."""
     known = {row.id: row for row in panel.rows}
     series: dict[str, list[Row]] = {}
     for row in panel.rows:
@@ -28,22 +28,22 @@ def scaling(panel: Panel) -> Figure | None:
         for index, (rows, title) in enumerate(zip(series.values(), titles, strict=True))
         for trace in (_ideal(index, rows), _line(index, rows, title))
     ]
-    ranks = sorted({rank for trace in traces for rank in trace["x"]})
+    devices = sorted({count for trace in traces for count in trace["x"]})
     frame = layout(360)
-    frame["xaxis"] = {**axis("ranks"), "tickvals": ranks, "range": [0.8, max(ranks) + 0.2]}
-    frame["yaxis"] = {**axis("samples/s, all ranks together"), "rangemode": "tozero"}
+    frame["xaxis"] = {**axis("devices"), "tickvals": devices, "range": [0.8, max(devices) + 0.2]}
+    frame["yaxis"] = {**axis("samples/s, all devices together"), "rangemode": "tozero"}
     frame |= {"showlegend": True, "legend": {"orientation": "h", "y": -0.22, "x": 0}}
     frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 40}
     return {"data": traces, "layout": frame}
 
 
 def _ideal(index: int, rows: list[Row]) -> Figure:
-    ranks, baseline = [row.case.placement.ranks for row in rows], rows[0].rate
+    devices, baseline = [row.case.placement.device_count for row in rows], rows[0].rate
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": ranks,
-        "y": [rank * baseline.value for rank in ranks] if baseline else [],
+        "x": devices,
+        "y": [count * baseline.value for count in devices] if baseline else [],
         "line": {"color": colour(index), "dash": "dot", "width": 1.5},
         "hoverinfo": "skip",
         "showlegend": False,
@@ -55,13 +55,13 @@ def _line(index: int, rows: list[Row], title: str) -> Figure:
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "x": [row.case.placement.ranks for row in rows],
+        "x": [row.case.placement.device_count for row in rows],
         "y": [rate.value for rate in rates],
         "name": title,
         "line": {"color": colour(index)},
         "marker": {"size": 9, "symbol": SYMBOLS[index % len(SYMBOLS)]},
         "error_y": whiskers(rates),
-        "hovertemplate": f"{title}<br>%{{x}} ranks: %{{y:.4g}} samples/s<extra></extra>",
+        "hovertemplate": f"{title}<br>%{{x}} devices: %{{y:.4g}} samples/s<extra></extra>",
     }
 
 

@@ -6,6 +6,7 @@ plan is checked against it before anything starts.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from suite.case import Case
@@ -43,7 +44,8 @@ class Strategy:
     help: str
     launchers: tuple[str, ...]  # the first is taken when a plan says "auto"
     distributed: bool = True  # False: one rank only
-    synchronous: bool = True  # its result equals one rank with the joined batch
+    several_devices: bool = False  # True: a rank may drive several devices
+    synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...
     separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
 
 
@@ -83,6 +85,19 @@ class Adapter(ABC):
         """Why this case cannot be done by this adapter, beyond what capabilities say; None when it can."""
         return None
 
-    def environ(self, case: Case) -> dict[str, str]:
+    def missing(self, interpreter: Path) -> str | None:
+        """What this machine lacks beyond Python modules (a library, a driver), with the remedy; None: nothing."""
+        return None
+
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """Environment variables that its processes need, beyond thread counts."""
         return {}
+
+    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+        """Programs that run beside the ranks (parameter servers, schedulers): a file of the bundle, its arguments.
+
+        The launcher starts each with the framework's interpreter on the first host, with the
+        ranks' variables (MASTER_ADDR and MASTER_PORT among them), and they are ended when the
+        ranks are done. One that fails before that ends the case as a crash.
+        """
+        return ()

@@ -75,6 +75,11 @@ def command(interpreter: Path, bundle: Path, job: Path, threads: int) -> tuple[t
     return tokens, dict.fromkeys(THREADS, str(threads))
 
 
+def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """The tokens that run a file of the bundle, named first, with its arguments."""
+    return (str(interpreter), "-B", "-u", str(bundle.absolute() / tokens[0]), *tokens[1:])
+
+
 def sources(adapter: Adapter) -> dict[str, Path]:
     """Every file of the bundle: its name there, and where it comes from."""
     suite_folder, worker = Path(suite.__file__).parent, Path(suite.worker.__file__).parent

@@ -15,15 +15,29 @@ class Placement:
     nodes: int = 1
     ranks_per_node: int = 1
     device: str = "cpu"  # "cpu" or "cuda"
-    threads: int = 1  # per rank
+    devices: int = 1  # per rank: one process drives them all
+    threads: int = 1  # per device
     launcher: str = "local"
-    binding: str = "none"  # "none" or "cores": rank r gets its own `threads` cores
+    binding: str = "none"  # "none" or "cores": rank r gets cores of its own, `threads` for each of its devices
     hosts: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
         """All ranks of the case."""
         return self.nodes * self.ranks_per_node
+
+    @property
+    def device_count(self) -> int:
+        """All devices of the case."""
+        return self.ranks * self.devices
+
+    @property
+    def words(self) -> str:
+        """1 rank, 2 ranks, 2 devices, 2 ranks of 4 devices."""
+        ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
+        if self.devices == 1:
+            return ranks
+        return f"{self.devices} devices" if self.ranks == 1 else f"{ranks} of {self.devices} devices"
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,7 @@ class Case:
     strategy: str
     workload: str
     placement: Placement = field(default_factory=Placement)
-    batch: int = 8  # samples per rank
+    batch: int = 8  # samples per device
     data: str = "synthetic"  # or a data set's name, or the full path of one of your own
     precision: str = "float32"
     tuning: str = "default"
@@ -85,8 +99,8 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What a person reads: adapter/strategy workload x ranks."""
-        where = f"{self.placement.ranks} rank{'s' if self.placement.ranks > 1 else ''}"
+        """What a person reads: adapter/strategy, workload, where, how much."""
+        where = self.placement.words
         return f"{self.adapter}/{self.strategy} {self.workload} {where} batch {self.batch} {self.data_name}"
 
     @property
@@ -96,8 +110,8 @@ class Case:
 
     @property
     def global_batch(self) -> int:
-        """Samples of one iteration over all ranks."""
-        return self.batch * self.placement.ranks
+        """Samples of one iteration over all devices."""
+        return self.batch * self.placement.device_count
 
     def on(self, **changes: Any) -> "Case":
         """The same case with some values changed."""

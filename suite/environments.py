@@ -19,6 +19,10 @@ TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
+class Lacking(Unavailable):
+    """This machine lacks something that no interpreter brings; the message has the remedy."""
+
+
 @dataclass(frozen=True)
 class Interpreter:
     """A Python that can run an adapter's worker."""
@@ -42,14 +46,18 @@ def find(adapter: Adapter, settings: Mapping[str, str] | None = None) -> Interpr
     """The first candidate that has all the adapter requires.
 
     `settings` maps adapter names to interpreters, as given with `--python`. Raises
-    Unavailable with every place tried, what was wrong there, and the remedy; RequestError
-    when a place was asked for and does not work.
+    Unavailable with every place tried, what was wrong there, and the remedy; Lacking when
+    the interpreter is there and something else is not; RequestError when a place was asked
+    for and does not work.
     """
     tried = []
     for candidate in candidates(adapter, settings or {}):
         probe, problem = _checked(adapter, candidate)
         if problem is None:
             assert probe is not None
+            lacking = adapter.missing(candidate.path)
+            if lacking is not None:
+                raise Lacking(f"{adapter.name}: {lacking}")
             return Interpreter(candidate.path, candidate.origin, probe.version, probe.packages)
         if candidate.explicit:
             raise RequestError(

@@ -53,9 +53,13 @@ class Ready:
             placement=placement,
             command=command,
             interpreter=self.interpreter.path,
-            environ={**environ, **self.adapter.environ(self.case)},
+            environ={**environ, **self.adapter.environ(self.case, self.interpreter.path)},
             folder=folder,
             port=free_port(),
+            companions=tuple(
+                bundle.script(self.interpreter.path, self.bundle, tokens)
+                for tokens in self.adapter.companions(self.case)
+            ),
         )
         limits = Limits(self.case.time_limit, self.case.silence_limit)
         return run(self.launcher.processes(request), placement.ranks, folder, limits, heard)

@@ -13,7 +13,8 @@ class Process:
 
     tokens: tuple[str, ...]
     environ: dict[str, str] = field(default_factory=dict)
-    rank: int | None = None  # None: an engine that starts the ranks
+    rank: int | None = None  # None: an engine that starts the ranks, or a companion
+    companion: bool = False  # runs beside the ranks and is ended when they are done
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Request:
     environ: dict[str, str]  # variables that every rank must see
     folder: Path  # the attempt's folder, for hostfiles and batch scripts
     port: int = 0  # a free port on the first host, for rendezvous
+    companions: tuple[tuple[str, ...], ...] = ()  # tokens of programs to start beside the ranks
 
 
 class Launcher(ABC):

@@ -1,5 +1,7 @@
 """The Caffe-MPI-style trainer, as the controller sees it."""
 
+from pathlib import Path
+
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
 from suite.case import Case
 from suite.hooks import hookimpl
@@ -52,7 +54,7 @@ class CaffeMPI(Adapter):
             knobs=KNOBS,
         )
 
-    def environ(self, case: Case) -> dict[str, str]:
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""
         return {**GIVE_WAY, **(KEEP_MEMORY if case.tuning == "tuned" else {})}
 

@@ -1,5 +1,7 @@
 """PyTorch as the controller sees it: what it can do and what its processes need."""
 
+from pathlib import Path
+
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
 from suite.case import Case
 from suite.hooks import hookimpl
@@ -77,7 +79,7 @@ class PyTorch(Adapter):
             return f"bucket_cap_mb is {size}; a bucket holds at least 1 MiB"
         return None
 
-    def environ(self, case: Case) -> dict[str, str]:
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
 

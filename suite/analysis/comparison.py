@@ -30,7 +30,7 @@ def group(case: Case) -> Key:
         case.precision,
         place.device,
         place.nodes,
-        place.ranks_per_node,
+        place.ranks_per_node * place.devices,
         place.threads,
         case.batch,
         case.tuning,

@@ -35,8 +35,8 @@ class Row:
 
     @property
     def rate_per_device(self) -> Interval | None:
-        """The same for each rank's device."""
-        return self.rate.scaled(1 / self.case.placement.ranks) if self.rate else None
+        """The same for each device."""
+        return self.rate.scaled(1 / self.case.placement.device_count) if self.rate else None
 
     @property
     def comparable(self) -> bool:
@@ -44,8 +44,13 @@ class Row:
         return self.estimate is not None and not any(mark in DISQUALIFYING for mark in self.marks)
 
     @property
-    def several_ranks(self) -> bool:
+    def several_devices(self) -> bool:
         """Whether scaling is a question."""
+        return self.case.placement.device_count > 1
+
+    @property
+    def several_ranks(self) -> bool:
+        """Whether one may wait for another."""
         return self.case.placement.ranks > 1
 
     @property

@@ -1,4 +1,4 @@
-"""Weak scaling: how much of N times one rank's speed N ranks reach, with the same batch per rank."""
+"""Weak scaling: how much of N times one device's speed N devices reach, with the same batch per device."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from suite.case import Case
 
 Entry = tuple[str, Case, Estimate | None]
 
-# What the case and its one-rank baseline must share. Left out: ranks, strategy, launcher and
+# What the case and its one-device baseline must share. Left out: ranks, devices, strategy, launcher and
 # binding, which are the question; the learning rate, which follows the global batch; and
 # how long was measured.
 SHARED = (
@@ -30,12 +30,12 @@ SHARED = (
 
 @dataclass(frozen=True)
 class Scaling:
-    """Speed on N ranks / (N x speed on one): 1 is ideal."""
+    """Speed on N devices / (N x speed on one): 1 is ideal."""
 
     efficiency: Interval
     baseline_id: str
     baseline_label: str
-    baseline_rate: float  # samples/s on one rank
+    baseline_rate: float  # samples/s on one device
 
     @property
     def super_linear(self) -> bool:
@@ -44,25 +44,25 @@ class Scaling:
 
 
 def scaling_of(case: Case, estimate: Estimate | None, entries: Iterable[Entry]) -> Scaling | None:
-    """The efficiency of a case on several ranks; None on one rank, without a speed, or without a baseline.
+    """The efficiency of a case on several devices; None on one, without a speed, or without a baseline.
 
-    Of several baselines the fastest is taken: the gain over the best that one rank can do.
+    Of several baselines the fastest is taken: the gain over the best that one device can do.
     """
-    if estimate is None or case.placement.ranks == 1:
+    if estimate is None or case.placement.device_count == 1:
         return None
     candidates = [
         (found, id_, other)
         for id_, other, found in entries
-        if found is not None and other.placement.ranks == 1 and shared(other) == shared(case)
+        if found is not None and other.placement.device_count == 1 and shared(other) == shared(case)
     ]
     if not candidates:
         return None
     base, id_, other = max(candidates, key=lambda candidate: candidate[0].value)
-    efficiency = ratio(estimate, base).scaled(1 / case.placement.ranks)
+    efficiency = ratio(estimate, base).scaled(1 / case.placement.device_count)
     return Scaling(efficiency, id_, other.label, base.value)
 
 
 def shared(case: Case) -> dict[str, Any]:
-    """What decides which one-rank case is a baseline."""
+    """What decides which one-device case is a baseline."""
     values = {name: getattr(case, name) for name in SHARED}
     return {**values, "device": case.placement.device, "threads": case.placement.threads}

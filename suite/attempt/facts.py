@@ -35,7 +35,9 @@ class Facts:
 
     def called(self, death: Death) -> str:
         """Who died."""
-        return self.engine if death.rank is None else f"rank {death.rank}"
+        if death.rank is not None:
+            return f"rank {death.rank}"
+        return companion(self.processes[death.index]) if self.processes[death.index].companion else self.engine
 
     def said(self, rank: int, type: str) -> bool:
         """Whether a rank sent a message of this type."""
@@ -44,5 +46,11 @@ class Facts:
     @property
     def engine(self) -> str:
         """What the engine that starts the ranks is called."""
-        tokens = next((process.tokens for process in self.processes if process.rank is None), ("engine",))
-        return Path(tokens[0]).name
+        engines = (process.tokens for process in self.processes if process.rank is None and not process.companion)
+        return Path(next(engines, ("engine",))[0]).name
+
+
+def companion(process: Process) -> str:
+    """What a companion is called: its file and arguments, without the interpreter and its switches."""
+    begin = next((i for i, token in enumerate(process.tokens) if token.endswith(".py")), 0)
+    return " ".join((Path(process.tokens[begin]).name, *process.tokens[begin + 1 :]))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suite.attempt.engines import first_death
-from suite.attempt.facts import Facts
+from suite.attempt.facts import Facts, companion
 from suite.attempt.processes import Death
 from suite.attempt.wording import doing, ended, full_disk, lines, named, timeout
 
@@ -19,9 +19,15 @@ class Failure:
     """Something that went wrong with one rank or with the engine."""
 
     time: float  # seconds since the epoch
-    rank: int | None  # None: the engine
+    rank: int | None  # None: the engine or a companion
     outcome: str
     what: str
+    companion: int | None = None  # its place among the processes
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether only the engine tells of it."""
+        return self.rank is None and self.companion is None
 
 
 def judge(facts: Facts) -> tuple[str, str]:
@@ -32,7 +38,7 @@ def judge(facts: Facts) -> tuple[str, str]:
     if failures:
         proven = [failure for failure in failures if failure.outcome == "oom"]
         # Another host's clock may differ from ours: a rank's own words go before what became of the engine.
-        first = min(proven or failures, key=lambda failure: (failure.rank is None, failure.time))
+        first = min(proven or failures, key=lambda failure: (failure.by_engine, failure.time))
         return first.outcome, sentence(facts, first)
     for sign, meaning in (("hello", "never said that it started"), ("done", "ended without being done")):
         silent = [rank for rank in range(facts.ranks) if not facts.said(rank, sign)]
@@ -56,13 +62,14 @@ def deaths(facts: Facts) -> Iterator[Failure]:
         if death.code == 0 or death.ours:
             continue
         rank, code, at = death.rank, death.code, death.time
-        if rank is None:
+        beside = death.index if facts.processes[death.index].companion else None
+        if rank is None and beside is None:
             rank, code = engine_says(facts, death)
             # The engine saw it die first, whatever the others said before the engine itself ended.
             at = at if rank is None or facts.said(rank, "failed") else 0.0
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
         proven = killed and facts.oom_kills > 0
-        yield Failure(at, rank, "oom" if proven else "crash", ended(code))
+        yield Failure(at, rank, "oom" if proven else "crash", ended(code), beside)
 
 
 def engine_says(facts: Facts, death: Death) -> tuple[int | None, int]:
@@ -78,9 +85,11 @@ def engine_says(facts: Facts, death: Death) -> tuple[int | None, int]:
 
 def sentence(facts: Facts, failure: Failure) -> str:
     """Who failed, how, and the last words."""
-    who = facts.engine if failure.rank is None else f"rank {failure.rank}"
+    who = f"rank {failure.rank}" if failure.rank is not None else facts.engine
+    if failure.companion is not None:
+        who = companion(facts.processes[failure.companion])
     told = failure.rank is not None and facts.said(failure.rank, "failed")
     text = f"{who}: {failure.what}" if told else f"{who} {failure.what}{doing(facts, failure.rank)}"
     if facts.oom_kills > 0:
         text += f" (the kernel ended {facts.oom_kills} process(es) for want of memory meanwhile)"
-    return text + ("" if told else lines(facts, failure.rank)) + full_disk(facts)
+    return text + ("" if told else lines(facts, failure.rank, failure.companion)) + full_disk(facts)

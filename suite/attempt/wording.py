@@ -52,9 +52,10 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def lines(facts: Facts, rank: int | None) -> str:
-    """The last lines of a rank's log or, when it has none, of its launcher's."""
+def lines(facts: Facts, rank: int | None, companion: int | None = None) -> str:
+    """The last lines of a rank's log or, when it has none, of its launcher's; a companion has its own."""
     starter = next((i for i, process in enumerate(facts.processes) if process.rank in (rank, None)), 0)
+    starter = starter if companion is None else companion
     found = [] if rank is None else last_lines(facts.folder / f"rank-{rank}.log", 3)
     found = found or last_lines(facts.folder / f"launcher-{starter}.log", 3)
     return "; its last lines: " + " | ".join(found) if found else ""

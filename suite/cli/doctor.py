@@ -48,7 +48,7 @@ def examination() -> dict[str, Any]:
 
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     """Ready or not, which interpreter, what was tried, the remedy; `gpus` are those of this machine."""
-    from suite.environments import find, survey
+    from suite.environments import Lacking, find, survey
 
     state: Row = {
         "name": adapter.name,
@@ -64,6 +64,8 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     }
     try:
         interpreter = find(adapter)
+    except Lacking as error:  # its environment is there: making it again would not help
+        return {**state, "missing": str(error), "remedy": None}
     except Unavailable as error:
         return {**state, "missing": str(error), "remedy": adapter.remedy}
     except RequestError as error:  # an explicit setting that does not work: making an environment would not help

@@ -59,7 +59,7 @@ def verify(
 
 
 def _name(case: "Case") -> str:
-    return f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.ranks} {case.tuning}"
+    return f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}"
 
 
 def _summary(proof: dict[str, Any]) -> str:

@@ -14,8 +14,8 @@ def mark(outcome: str) -> tuple[str, str]:
 
 
 def label(case: Case, width: int) -> str:
-    """The case's full label where it fits, else a short one: adapter/strategy workload ranks x batch."""
-    short = f"{case.adapter}/{case.strategy} {case.workload} {case.placement.ranks}×{case.batch}"  # noqa: RUF001
+    """The case's full label where it fits, else a short one: adapter/strategy workload devices x batch."""
+    short = f"{case.adapter}/{case.strategy} {case.workload} {case.placement.device_count}×{case.batch}"  # noqa: RUF001
     return case.label if len(case.label) <= width else short
 
 

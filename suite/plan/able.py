@@ -17,7 +17,14 @@ def _by_strategy(adapter: Adapter, able: Capabilities, case: Case) -> str | None
         return f"{adapter.name} has no strategy {case.strategy!r}; it has {offers}"
     ranks = case.placement.ranks
     if ranks > 1 and not strategy.distributed:
-        return f"{adapter.name}'s strategy {case.strategy!r} trains on one rank, not on {ranks}"
+        instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
+        return f"{adapter.name}'s strategy {case.strategy!r} trains on one rank, not on {ranks}{instead}"
+    if case.placement.devices > 1 and not strategy.several_devices:
+        instead = f"; it takes a rank for each: ranks = {case.placement.devices}" if strategy.distributed else ""
+        return (
+            f"{adapter.name}'s strategy {case.strategy!r} drives one device per rank, "
+            f"not {case.placement.devices}{instead}"
+        )
     if case.placement.launcher not in strategy.launchers:
         starts = ", ".join(strategy.launchers)
         return f"{adapter.name}/{case.strategy} is started by {starts}, not by {case.placement.launcher}"

@@ -42,6 +42,7 @@ class Block(Strict):
     batch: Swept[Count] = [8]
     nodes: Swept[Count] = [1]
     ranks: Swept[RanksOfNode] = [1]
+    devices: Swept[RanksOfNode] = [1]
     device: Swept[Literal["cpu", "cuda"]] = ["cpu"]
     threads: Swept[Count] = [1]
     launcher: Swept[Word] = ["auto"]

@@ -26,7 +26,7 @@ def check(choice: Choice, launcher: str, problems: Problems) -> None:
 
 
 def _check_cores(choice: Choice, cores: Sequence[int], problems: Problems) -> None:
-    ranks, threads = choice["ranks"], choice["threads"]
+    ranks, threads = choice["ranks"], choice["threads"] * choice["devices"]
     if ranks * threads > len(cores):
         problems.add(
             choice.written.path("binding"),

@@ -113,13 +113,14 @@ class _Maker:
         placement = Placement(
             nodes=choice["nodes"],
             ranks_per_node=choice["ranks"],
+            devices=choice["devices"],
             device=choice["device"],
             threads=choice["threads"],
             launcher=launcher,
             binding=choice["binding"],
             hosts=tuple(block.hosts),
         )
-        samples = choice["batch"] * placement.ranks
+        samples = choice["batch"] * placement.device_count
         return Case(
             adapter=choice["adapter"],
             strategy=choice["strategy"],

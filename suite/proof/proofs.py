@@ -70,7 +70,11 @@ class Proofs:
     def _verdict(self, ready: Ready, case: Case, oracle: Path, scratch: Path) -> Proof:
         scratch.mkdir(parents=True, exist_ok=True)
         attempt = replace(ready, case=case).attempt(
-            scratch, "prove", lambda rank, message: None, oracle=str(oracle), batch=case.batch
+            scratch,
+            "prove",
+            lambda rank, message: None,
+            oracle=str(oracle),
+            batch=case.batch * case.placement.devices,
         )
         return judge(attempt, ready.workload, case.precision)
 
@@ -91,8 +95,8 @@ class Proofs:
         """The folder of the float64 results for a proof, made when needed and kept in the cache."""
         adapter, graph = adapters()["reference"], workload.graph().without_dropout()
         normalises = any(layer.kind == "batch_norm" for layer in graph.layers)
-        ranks = case.placement.ranks
-        # Batch statistics are every rank's own; without them the ranks' batches simply join.
+        devices = case.placement.device_count
+        # Batch statistics are every device's own; without them the devices' batches simply join.
         oracle_case = case.on(
             adapter="reference",
             strategy="single",
@@ -100,7 +104,7 @@ class Proofs:
             batch=case.global_batch,
             precision="float64",
             tuning="default",
-            knobs={"shards": ranks if normalises else 1},
+            knobs={"shards": devices if normalises else 1},
         )
         samples = case.global_batch
         key = _digest({"bundle": bundle.digest(adapter), "graph": graph.digest, "case": oracle_case.to_dict()})
@@ -144,8 +148,11 @@ def _remembered(path: Path) -> Proof | None:
 def case_of_proof(ready: Ready) -> Case:
     """The case that proves another one: the same way of training, a small batch, a learning rate of the proof's own."""
     case, workload = ready.case, ready.workload
-    ranks = case.placement.ranks
-    samples = max(workload.proof_batch, 2 * workload.proof_batch // ranks)
+    strategy, placement = ready.adapter.capabilities.strategy(case.strategy), case.placement
+    if strategy is not None and not strategy.synchronous:
+        # What it does between devices is another thing by design; what one of them computes is not.
+        placement = replace(placement, nodes=1, ranks_per_node=1, devices=1, hosts=placement.hosts[:1])
+    samples = max(workload.proof_batch, 2 * workload.proof_batch // placement.device_count)
     cores = len(os.sched_getaffinity(0))
     plain = Case(case.adapter, case.strategy, case.workload)
     # Back to the defaults goes what cannot change the verdict, so that plans share their proofs.
@@ -156,7 +163,7 @@ def case_of_proof(ready: Ready) -> Case:
         passes=(),
         readers=0,
         seed=1,
-        placement=replace(case.placement, threads=max(1, cores // case.placement.ranks_per_node)),
+        placement=replace(placement, threads=max(1, cores // (placement.ranks_per_node * placement.devices))),
         sampling=plain.sampling,
         time_limit=plain.time_limit,
         silence_limit=plain.silence_limit,
@@ -169,6 +176,7 @@ def _about(case: Case) -> dict[str, Any]:
         "strategy": case.strategy,
         "workload": case.workload,
         "ranks": case.placement.ranks,
+        "devices": case.placement.devices,
         "device": case.placement.device,
         "precision": case.precision,
         "tuning": case.tuning,

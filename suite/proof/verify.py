@@ -1,4 +1,7 @@
-"""Which proofs there are to make: every adapter x workload x strategy x tuning, each as a case."""
+"""Which proofs there are to make: every adapter x workload x strategy x tuning, each as a case.
+
+An asynchronous strategy is proven on one device: see `proofs.case_of_proof`.
+"""
 
 from collections.abc import Iterator
 
@@ -27,7 +30,7 @@ def cases_to_verify(
     ]
     if not found:
         raise RequestError(
-            f"no synchronous strategy named {', '.join(only_strategies) or 'at all'} in {', '.join(wanted)}; "
+            f"no strategy named {', '.join(only_strategies) or 'at all'} in {', '.join(wanted)}; "
             "see `stagebench list strategies`"
         )
     return found
@@ -42,19 +45,24 @@ def _chosen(kind: str, asked: list[str], names: list[str]) -> list[str]:
 
 def _cases(adapter: Adapter, workload: Workload, only: list[str], tunings: list[str], ranks: int) -> Iterator[Case]:
     for strategy in adapter.capabilities.strategies:
-        if strategy.synchronous and (not only or strategy.name in only):
+        if not only or strategy.name in only:
             for tuning in adapter.capabilities.tunings:
                 if not tunings or tuning in tunings:
-                    yield _case(adapter, workload, strategy, tuning, ranks if strategy.distributed else 1)
+                    yield _case(adapter, workload, strategy, tuning, ranks)
 
 
-def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, ranks: int) -> Case:
+def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, devices: int) -> Case:
     optimiser = workload.optimiser
+    ranks = devices if strategy.distributed and strategy.synchronous else 1
     return Case(
         adapter=adapter.name,
         strategy=strategy.name,
         workload=workload.name,
-        placement=Placement(ranks_per_node=ranks, launcher=strategy.launchers[0]),
+        placement=Placement(
+            ranks_per_node=ranks,
+            devices=devices if strategy.several_devices and strategy.synchronous and ranks == 1 else 1,
+            launcher=strategy.launchers[0],
+        ),
         batch=workload.proof_batch,
         tuning=tuning,
         lr=workload.proof_lr,

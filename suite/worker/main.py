@@ -85,12 +85,12 @@ def bind(placement: Dict[str, Any], rank: Rank) -> List[int]:
     """Give this rank cores of its own where the placement says so; returns the cores it may use."""
     allowed = sorted(os.sched_getaffinity(0))
     if placement["binding"] == "cores":
-        first = rank.local_rank * placement["threads"]
-        own = allowed[first : first + placement["threads"]]
-        if len(own) < placement["threads"]:
+        wanted = placement["threads"] * placement["devices"]
+        own = allowed[rank.local_rank * wanted :][:wanted]
+        if len(own) < wanted:
             raise Unavailable(
                 "rank %d wants %d cores of its own and this host has %d for all of its ranks; ask for fewer threads "
-                "or ranks per node, or for binding = 'none'" % (rank.rank, placement["threads"], len(allowed))
+                "or ranks per node, or for binding = 'none'" % (rank.rank, wanted, len(allowed))
             )
         os.sched_setaffinity(0, own)
         return own
@@ -107,8 +107,9 @@ def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
         local_rank=rank.local_rank,
         strategy=case["strategy"],
         device=case["placement"]["device"],
+        devices=case["placement"]["devices"],
         threads=case["placement"]["threads"],
-        batch=case["batch"],
+        batch=case["batch"] * case["placement"]["devices"],
         precision=case["precision"],
         tuning=case["tuning"],
         knobs=case["knobs"],
@@ -132,6 +133,11 @@ def join(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
             "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "
             "probably come from different installations"
             % (trainer.setup.rank, asked, joined.transport, joined.rank, joined.world)
+        )
+    if joined.devices != placement["devices"]:
+        raise WrongWorld(
+            "rank %d was asked to drive %d devices, the framework drives %d"
+            % (joined.rank, placement["devices"], joined.devices)
         )
 
 

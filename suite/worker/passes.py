@@ -32,8 +32,8 @@ class Passes:
 
     def skipped(self, name: str) -> Optional[str]:
         """Why a pass has nothing to measure here, or None."""
-        if name in ("compute_only", "comm_only") and self._trainer.setup.world == 1:
-            return "one rank exchanges nothing"
+        if name in ("compute_only", "comm_only") and self._trainer.setup.world * self._trainer.setup.devices == 1:
+            return "one device exchanges nothing"
         if name == "io_only" and not self._feed.reads:
             return "synthetic data are not read"
         return None

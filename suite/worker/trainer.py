@@ -28,34 +28,34 @@ Batch = NamedTuple("Batch", [("images", Any), ("labels", Any)])
 
 Optimiser = NamedTuple("Optimiser", [("lr", float), ("momentum", float), ("weight_decay", float)])
 
-Setup = NamedTuple(
-    "Setup",
-    [
-        ("rank", int),  # as the launcher's environment says; `start` reports what the engine says
-        ("world", int),
-        ("local_rank", int),
-        ("strategy", str),
-        ("device", str),  # "cpu" or "cuda"
-        ("threads", int),
-        ("batch", int),  # samples per rank
-        ("precision", str),  # "float32", ...
-        ("tuning", str),  # "default": what an ordinary user writes; "tuned": all that an expert knows
-        ("knobs", Dict[str, Any]),  # the adapter's own, already checked by its plugin
-        ("optimiser", Optimiser),
-        ("seed", int),
-        ("readers", int),  # processes or threads that decode; 0: in the training process
-    ],
-)
 
-Joined = NamedTuple(
-    "Joined",
-    [
-        ("rank", int),
-        ("world", int),  # ranks that the engine really connected
-        ("transport", str),  # "none", "gloo", "nccl", "mpi: Open MPI 5.0.11", ...
-        ("versions", Dict[str, str]),  # framework and the libraries that decide its speed
-    ],
-)
+class Setup(NamedTuple):
+    """What a trainer is to do, checked already."""
+
+    rank: int  # as the launcher's environment says; `start` reports what the engine says
+    world: int
+    local_rank: int
+    strategy: str
+    device: str  # "cpu" or "cuda"
+    threads: int  # per device
+    batch: int  # samples of this rank, all its devices together
+    precision: str  # "float32", ...
+    tuning: str  # "default": what an ordinary user writes; "tuned": all that an expert knows
+    knobs: Dict[str, Any]  # the adapter's own, already checked by its plugin
+    optimiser: Optimiser
+    seed: int
+    readers: int  # processes or threads that decode; 0: in the training process
+    devices: int = 1  # that this rank drives; the batch is split evenly, in the devices' order
+
+
+class Joined(NamedTuple):
+    """What the engine made of this process."""
+
+    rank: int
+    world: int  # ranks that the engine really connected
+    transport: str  # "none", "gloo", "nccl", "mpi: Open MPI 5.0.11", ...
+    versions: Dict[str, str]  # framework and the libraries that decide its speed
+    devices: int = 1  # that this rank really drives
 
 
 class Unsupported(Exception):
@@ -71,7 +71,7 @@ class Trainer(ABC):
 
     The optimiser is v <- m*v + g + wd*w, w <- w - lr*v for every parameter; the loss is
     the sum over heads of weight x mean cross-entropy over the *global* batch, so
-    gradients are averaged over ranks.
+    gradients are averaged over all devices of all ranks.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -126,11 +126,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def backward(self) -> None:
-        """Compute this rank's gradients, without any exchange (stage `backward`)."""
+        """Compute every device's gradients, without any exchange (stage `backward`)."""
 
     @abstractmethod
     def communicate(self) -> None:
-        """Average the gradients over all ranks (stage `communication`); nothing on one rank.
+        """Average the gradients over all devices (stage `communication`); nothing on a single one.
 
         Also called many times in a row by the `comm_only` pass.
         """
@@ -146,8 +146,8 @@ class Trainer(ABC):
         """One whole training step on the framework's own fastest path."""
 
     def step_alone(self, batch: Any) -> None:
-        """The same without any exchange (pass `compute_only`); on one rank the step itself."""
-        if self.setup.world > 1:
+        """The same without any exchange (pass `compute_only`); on a single device the step itself."""
+        if self.setup.world * self.setup.devices > 1:
             raise Unsupported("%s cannot leave its exchange out" % type(self).__name__)
         self.step(batch)
 
@@ -167,7 +167,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Parameters and running statistics by canonical name and layout."""
+        """Parameters and running statistics (of this rank's first device) by canonical name and layout."""
 
     @abstractmethod
     def macs(self) -> int:

@@ -1,11 +1,16 @@
 """The declaration, registered as a third party's would be."""
 
+import sys
+from pathlib import Path
+
 import pluggy
 import pytest
 
 from adapters.caffempi import plugin
 from suite.case import Case
 from suite.hooks import PROJECT, Hooks
+
+PYTHON = Path(sys.executable)
 
 
 def test_it_registers() -> None:
@@ -34,8 +39,8 @@ def test_knobs_name_what_they_take(name: str) -> None:
 
 def test_all_give_way_and_only_tuned_runs_keep_their_memory() -> None:
     case = Case("caffempi", "single", "alexnet")
-    default = plugin.CaffeMPI().environ(case)
+    default = plugin.CaffeMPI().environ(case, PYTHON)
     assert default == {"OMPI_MCA_mpi_yield_when_idle": "1"}
-    tuned = plugin.CaffeMPI().environ(case.on(tuning="tuned"))
+    tuned = plugin.CaffeMPI().environ(case.on(tuning="tuned"), PYTHON)
     assert tuned["MALLOC_MMAP_MAX_"] == "0"
     assert default.items() <= tuned.items()

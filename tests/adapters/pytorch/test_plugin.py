@@ -1,11 +1,16 @@
 """What the controller is told, without PyTorch."""
 
+import sys
+from pathlib import Path
+
 import pluggy
 import pytest
 
 from adapters.pytorch import plugin
 from suite.case import Case, Placement
 from suite.hooks import PROJECT, Hooks
+
+PYTHON = Path(sys.executable)
 
 ADAPTER = plugin.PyTorch()
 DDP = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2))
@@ -58,6 +63,6 @@ def test_an_empty_bucket_is_refused():
 
 
 def test_only_tuned_cpu_processes_get_allocator_settings():
-    assert ADAPTER.environ(DDP) == {}
-    assert ADAPTER.environ(DDP.on(tuning="tuned", placement=Placement(device="cuda"))) == {}
-    assert ADAPTER.environ(DDP.on(tuning="tuned"))["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
+    assert ADAPTER.environ(DDP, PYTHON) == {}
+    assert ADAPTER.environ(DDP.on(tuning="tuned", placement=Placement(device="cuda")), PYTHON) == {}
+    assert ADAPTER.environ(DDP.on(tuning="tuned"), PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
