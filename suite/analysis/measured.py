@@ -80,7 +80,7 @@ def _read(record: dict[str, Any]) -> Process:
         step_seconds=steps * (wall / steps.sum()) if steps.size else steps,
         samples=sum(one["samples"] for one in native),
         wall=wall,
-        budget=of_process(ranks) if record["outcome"] == "ok" and whole else None,
+        budget=of_process(ranks, case.placement.device_count) if record["outcome"] == "ok" and whole else None,
         marks=frozenset(_marks(record, case, whole)),
         losses={name: _mean_loss(ranks, name) for name in ("native", "staged", "compute_only")},
         layers=_mean_layers([rank["layers"] for rank in ranks if rank.get("layers")]),

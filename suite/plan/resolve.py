@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from suite.adapter import Adapter
+from suite.adapter import Adapter, Strategy
 from suite.case import PASSES, Case, Placement
 from suite.data.fits import Fit, fit
 from suite.errors import RequestError
@@ -85,6 +85,7 @@ class _Maker:
         found = self.fit(choice, workload, graph)
         knobs = {name: choice.knobs.get(name, knob.default) for name, knob in capabilities.knobs.items()}
         case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=knobs)
+        case = case.on(passes=measurable(capabilities.strategy(case.strategy), case.passes))
         refused = able.refusal(adapter, capabilities, case, graph)
         if refused:
             return Resolved(case, "unsupported", refused)
@@ -140,6 +141,13 @@ class _Maker:
             time_limit=choice["time_limit"],
             silence_limit=choice["silence_limit"],
         )
+
+
+def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:
+    """The passes less those of stages that the strategy cannot tell apart."""
+    if strategy is None or "communication" in strategy.separable:
+        return passes
+    return tuple(name for name in passes if name != "comm_only")
 
 
 def _merged(found: list[tuple[Resolved, str]]) -> list[Resolved]:

@@ -182,3 +182,21 @@ def test_every_ready_made_plan_is_valid_toml_of_the_right_shape() -> None:
     for plan in plans:
         assert plan.name == plan.file.stem
         assert not plan.problems.found
+
+
+def test_a_strategy_of_one_process_drives_its_devices_and_no_more_ranks(cases: Cases) -> None:
+    mirror = SINGLE.replace("single", "mirror") + "batch = 16\n"
+    (both,) = cases(mirror + "devices = 2\n")
+    assert both.outcome is None
+    assert (both.case.placement.ranks, both.case.placement.device_count, both.case.global_batch) == (1, 2, 32)
+    assert both.case.lr == pytest.approx(0.01 * 32 / 64)
+    assert both.case.label == "alpha/mirror mnist_small 2 devices batch 16 synthetic"
+    (ranks,) = cases(mirror + "ranks = 2\n")
+    assert ranks.reason == (
+        "alpha's strategy 'mirror' trains on one rank, not on 2; it drives several devices from one: devices = 2"
+    )
+    (devices,) = cases(SINGLE.replace("single", "ddp") + "devices = 2\n")
+    assert (
+        devices.reason
+        == "alpha's strategy 'ddp' drives one device per rank, not 2; it takes a rank for each: ranks = 2"
+    )

@@ -1,10 +1,16 @@
 """What `verify` is asked for, and the bounds that it needs."""
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from suite.case import Case, Placement
+from suite.environments import Interpreter
 from suite.errors import RequestError
+from suite.launch import Ready
+from suite.proof.proofs import case_of_proof
 from suite.proof.tolerances import BY_PRECISION, tolerance
 from suite.proof.verify import cases_to_verify
 
@@ -38,3 +44,19 @@ def test_a_precision_without_bounds_is_refused_with_those_that_have(workload: st
     with pytest.raises(RequestError, match=r"no proof of precision 'float16': .*bfloat16, float32, float64 have"):
         tolerance("float16", workload)
     assert tolerance("float64", workload) == BY_PRECISION["float64"]
+
+
+def test_every_strategy_is_proven_as_it_can_be(toys: SimpleNamespace) -> None:
+    """Ranks where it is distributed, devices where one process drives them, one where nothing is to be joined."""
+    found = cases_to_verify(["alpha"], ["mnist_small"], [], ["default"], 2)
+    places = {case.strategy: (case.placement.ranks, case.placement.devices) for case in found}
+    assert places == {"single": (1, 1), "ddp": (2, 1), "mirror": (1, 2), "free": (1, 1)}
+
+
+def test_an_asynchronous_case_is_proven_on_one_device(toys: SimpleNamespace, tmp_path: Path) -> None:
+    case = Case("alpha", "free", "mnist_small", Placement(nodes=2, ranks_per_node=3, hosts=("a", "b")))
+    adapter, workload = toys.adapters["alpha"], toys.workloads["mnist_small"]
+    python = Interpreter(Path(sys.executable), "here", "3")
+    proof = case_of_proof(Ready(case, adapter, workload, toys.launchers["local"], python, tmp_path))
+    assert (proof.placement.device_count, proof.placement.hosts) == (1, ("a",))
+    assert proof.batch == 2 * workload.proof_batch
