@@ -164,7 +164,7 @@ def record_of(
             "joined": {"rank": rank, "world": world, "transport": "gloo", "versions": {"torch": "2.13.0"}},
             "passes": passes_of(case, repeat, rank, slower),
             "layers": layers_of(case),
-            "notes": {"data": "imagenet-like (200 images, 10 classes)"},
+            "notes": {"data": "imagenet-like (200 images, 10 classes)", "ddp": {"static_graph": False}},
         }
         for rank in range(world)
     ]
