@@ -82,7 +82,7 @@ def grouped_gradients(device: str, layout: str, precision: str) -> bool:
 
 def versions(device: str) -> Dict[str, str]:
     """Of TensorFlow and of the libraries that decide its speed."""
-    found = {"tensorflow": tf.__version__, "keras": tf.keras.__version__}
+    found = {"tensorflow": tf.__version__}  # to ask Keras for its own would load it
     built: Dict[str, Any] = dict(tf.sysconfig.get_build_info())
     if device == "cuda":
         found.update({name: str(built[key]) for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version"))})
