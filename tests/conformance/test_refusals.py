@@ -15,6 +15,11 @@ NAMES = sorted(adapters())
 OWN: dict[str, list[tuple[dict[str, Any], str]]] = {
     "pytorch": [
         ({"strategy": "single", "knobs": {"static_graph": True}}, "belongs to the strategy 'ddp'"),
+        ({"strategy": "dp"}, "it would run the whole batch on one, unsplit and without a word"),
+        (
+            {"strategy": "dp", "placement": Placement(device="cuda", devices=2), "knobs": {"compile": True}},
+            "which a compiled one does not allow",
+        ),
         ({"strategy": "ddp", "knobs": {"bucket_cap_mb": 0}}, "a bucket holds at least 1 MiB"),
     ],
     "tensorflow": [

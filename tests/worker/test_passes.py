@@ -79,8 +79,8 @@ def test_resident_data_go_to_the_device_once(sampling):
     [
         ("native", resident, 1, None),
         ("staged", resident, 1, None),
-        ("compute_only", resident, 1, "one rank exchanges nothing"),
-        ("comm_only", resident, 1, "one rank exchanges nothing"),
+        ("compute_only", resident, 1, "one device exchanges nothing"),
+        ("comm_only", resident, 1, "one device exchanges nothing"),
         ("comm_only", resident, 2, None),
         ("io_only", resident, 2, "synthetic data are not read"),
         ("io_only", StreamFeed, 1, None),

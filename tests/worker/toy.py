@@ -99,6 +99,13 @@ class ToyTrainer(Trainer):
         return value
 
 
+class SeveralToy(ToyTrainer):
+    """Drives as many devices as it is asked to."""
+
+    def start(self):
+        return super().start()._replace(devices=self.setup.devices)
+
+
 class LayeredToy(ToyTrainer):
     """Times one layer: its row says how often each stage ran since the times were forgotten."""
 
