@@ -28,6 +28,7 @@ class Style(NamedTuple):
     precision: str  # "float32" or "float64"
     grouped: bool  # whether the device has gradients of grouped convolutions
     folded: Any  # names of the flattens that need no transposition: the dense weights have it
+    training: bool = True  # or in use: running statistics, no dropout
 
     @property
     def channels(self) -> int:
@@ -130,18 +131,22 @@ def _lrn(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operati
 
 
 def _batch_norm(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    if style.precision == "float32" and style.fast:
+    if style.training and style.precision == "float32" and style.fast:
         return _fused_batch_norm(attrs, own, style)
     momentum, axes = attrs["momentum"], [axis for axis in range(4) if axis != style.channels]
     mean_, variance_ = own["running_mean"], own["running_var"]
     shape = style.spatial(1, 1, 1)
     shape[style.channels] = layer.shape[0]
 
-    def apply(x: Any) -> Any:
+    def observed(x: Any) -> Any:
         mean, variance = tf.nn.moments(x, axes)
         count = tf.cast(tf.size(x) // layer.shape[0], x.dtype)
         mean_.assign(momentum * mean_ + (1 - momentum) * mean)
         variance_.assign(momentum * variance_ + (1 - momentum) * variance * count / (count - 1))
+        return mean, variance
+
+    def apply(x: Any) -> Any:
+        mean, variance = observed(x) if style.training else (mean_, variance_)
         terms = [tf.reshape(each, shape) for each in (mean, variance, own["bias"], own["weight"])]
         return tf.nn.batch_normalization(x, *terms, variance_epsilon=attrs["eps"])
 
@@ -170,7 +175,7 @@ def _fused_batch_norm(attrs: Dict[str, Any], own: Own, style: Style) -> Operatio
 
 def _dropout(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
     rate = attrs["rate"]
-    if not rate:
+    if not rate or not style.training:
         return lambda x: x
     # Stateless: the same masks again after every build, also where XLA compiles.
     return lambda x: tf.nn.experimental.stateless_dropout(x, rate, seed=own["masks"](layer.name), rng_alg="philox")

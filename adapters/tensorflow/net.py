@@ -18,7 +18,7 @@ class Net:
     def __init__(self, graph: Graph, variables: Dict[str, Any], style: Style, seed: Tuple[int, int]) -> None:
         """`variables` by canonical name, on this device; `seed`: of the masks of dropout, and the device's number."""
         self._graph, self._seed = graph, seed
-        self._drops = any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
+        self._drops = style.training and any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
         self._count = variables[COUNT]
         self.trainable = [variables[parameter.name] for parameter in graph.parameters]
         self._program = []

@@ -23,10 +23,21 @@ class Programs:
     """Everything that is called with tensors; each function is traced at its first call."""
 
     def __init__(
-        self, spread: Spread, nets: List[Net], velocities: List[Tensors], optimiser: Optimiser, xla: str, fast: bool
+        self,
+        spread: Spread,
+        nets: List[Net],
+        users: List[Net],
+        velocities: List[Tensors],
+        optimiser: Optimiser,
+        xla: str,
+        fast: bool,
     ) -> None:
-        """`velocities` a device, in the order of the nets' trainable variables; `xla`: "off", "update" or "step"."""
-        self._spread, self._nets, self._optimiser = spread, nets, optimiser
+        """Of `nets` and `users` (the same in use, not in training) and `velocities` one a device.
+
+        Velocities are in the order of the nets' trainable variables; `xla` is "off",
+        "update" or "step".
+        """
+        self._spread, self._nets, self._users = spread, nets, users
         whole = xla == "step"
         alone = len(nets) == 1 and spread.strategy is None
         self._losses = [cluster(net.loss, whole) for net in nets]
@@ -41,6 +52,7 @@ class Programs:
         self.forward = compiled(self._forward)
         self.communicate = compiled(self._communicate)
         self.update = compiled(self._update, whole and alone)
+        self.predict = compiled(self._predict)
 
     @property
     def watched(self) -> List[Tensors]:
@@ -64,6 +76,13 @@ class Programs:
             losses.append(loss)
             logits.append(heads[-1])
         return losses, logits
+
+    def _predict(self, images: PerDevice) -> Tensors:
+        logits = []
+        for device, net, x in zip(self._spread.devices, self._users, images):
+            with tf.device(device):
+                logits.append(net.heads(x)[-1])
+        return logits
 
     def _communicate(self, gradients: List[Tensors]) -> List[Tensors]:
         return self._spread.run(lambda index: self._spread.average(gradients[index]))

@@ -53,9 +53,9 @@ class TensorFlowTrainer(Trainer):
         """Threads, devices, group."""
         setup = self.setup
         devices = machine.prepare(setup)
-        self._spread = joined = spread.make(setup, devices, self._knobs)
+        self._spread = group = spread.make(setup, devices, self._knobs)
         versions = machine.versions(setup.device)
-        return Joined(joined.rank, joined.world, joined.transport, versions, len(joined.devices))
+        return Joined(group.rank, group.world, group.transport, versions, len(group.devices))
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower and place; a second call starts afresh."""
@@ -69,9 +69,13 @@ class TensorFlowTrainer(Trainer):
         self._variables = self._made(graph, weights)
         names = [parameter.name for parameter in graph.parameters]
         zeros = [self._variable(np.zeros(self._variables[name][0].shape), False) for name in names]
-        nets = [self._net(index) for index in range(len(self._spread.devices))]
+        nets, users = [
+            [self._net(index, training) for index in range(len(self._spread.devices))] for training in (True, False)
+        ]
         velocities = [[each[index] for each in zeros] for index in range(len(nets))]
-        self._programs = Programs(self._spread, nets, velocities, setup.optimiser, self._knobs["xla"], self._tuned)
+        self._programs = Programs(
+            self._spread, nets, users, velocities, setup.optimiser, self._knobs["xla"], self._tuned
+        )
 
     def synchronize(self) -> None:
         """Wait for the devices; a CPU has done it already."""
@@ -149,7 +153,11 @@ class TensorFlowTrainer(Trainer):
 
     def logits(self) -> np.ndarray:
         """The last head's, of the last staged forward, in the samples' order."""
-        return np.concatenate([each.numpy() for each in self._logits]).astype(np.float32)
+        return joined(self._logits)
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """The last head's, with running statistics and without dropout."""
+        return joined(self._programs.predict(batch.images))
 
     def gradients(self) -> Dict[str, np.ndarray]:
         """Between backward and update; of the first device, the same on all once they are averaged."""
@@ -168,7 +176,7 @@ class TensorFlowTrainer(Trainer):
         channels, height, width = self._graph.input_shape
         shape = (1, height, width, channels) if self._knobs["layout"] == "NHWC" else (1, channels, height, width)
         sample = tf.TensorSpec(shape, self.setup.precision)
-        traced = compiled(self._net(0).heads).get_concrete_function(sample)  # traced only: nothing runs
+        traced = compiled(self._net(0, True).heads).get_concrete_function(sample)  # traced only: nothing runs
         return macs(traced.graph)
 
     # --- what the measuring loop needs ----------------------------------------
@@ -222,7 +230,13 @@ class TensorFlowTrainer(Trainer):
         # Each device writes its own component, never the mirrored whole; the aggregation would apply to that.
         return self._spread.variables(lambda: tf.Variable(value, trainable=trainable, aggregation=ONLY_FIRST))
 
-    def _net(self, index: int) -> Net:
+    def _net(self, index: int, training: bool) -> Net:
         own = {name: each[index] for name, each in self._variables.items()}
         setup = self.setup
-        return Net(self._graph, own, self._style, (setup.seed, setup.rank * setup.devices + index))
+        style = self._style._replace(training=training)
+        return Net(self._graph, own, style, (setup.seed, setup.rank * setup.devices + index))
+
+
+def joined(logits: List[Any]) -> np.ndarray:
+    """Every device's, in the samples' order; float32 as the contract says."""
+    return np.concatenate([each.numpy() for each in logits]).astype(np.float32)

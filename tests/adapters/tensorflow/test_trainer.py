@@ -7,7 +7,7 @@ import tensorflow as tf
 from adapters.tensorflow import lrn
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Unavailable
+from suite.worker.trainer import Batch, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
@@ -16,7 +16,6 @@ WAYS = [
     {"tuning": "default"},
     {"tuning": "tuned"},
     {"tuning": "tuned", "xla": "off"},
-    {"tuning": "tuned", "xla": "step"},
     {"tuning": "default", "xla": "step", "layout": "NCHW"},
     {"tuning": "tuned", "strategy": "mirrored"},
 ]
@@ -92,6 +91,24 @@ def test_masks_of_dropout_follow_the_seed_and_the_rank_and_change_every_step(tra
     assert losses[0] == losses[1]
     assert len(set(losses)) == 3
     assert all(first != second for first, second in losses)
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_in_use_it_takes_running_statistics_and_drops_nothing(trainer, small, tuning):
+    ours = trainer(batch=8, tuning=tuning)
+    ours.build(small, dict(weights.initial(small)))
+    batch = ours.to_device(synthetic(small, 8, 1))
+    for _ in range(3):
+        ours.step(batch)
+    before = ours.parameters()
+    found = ours.predict(batch)
+    after = ours.parameters()
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+    np.testing.assert_array_equal(found, ours.predict(batch))
+    alone = ours.to_device(Batch(*(np.repeat(each[:1], 8, 0) for each in synthetic(small, 8, 1))))
+    np.testing.assert_allclose(ours.predict(alone)[0], found[0], rtol=1e-4)  # whatever else is in the batch
+    ours.forward(batch)
+    assert np.abs(ours.logits() - found).max() > 1e-2
 
 
 def test_staged_and_native_take_the_same_steps_with_dropout(trainer, small):
