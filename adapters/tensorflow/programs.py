@@ -40,7 +40,6 @@ class Programs:
         self._spread, self._nets, self._users = spread, nets, users
         whole = xla == "step"
         alone = len(nets) == 1 and spread.strategy is None
-        self._losses = [cluster(net.loss, whole) for net in nets]
         self._differentiate = [cluster(differentiated(net), whole and not alone) for net in nets]
         rule = apply_momentum if fast and xla == "off" else spelled_out
         self._updates = [
@@ -49,7 +48,8 @@ class Programs:
         ]
         self.step = compiled(lambda images, labels: self._step(images, labels, True), whole and alone)
         self.step_alone = compiled(lambda images, labels: self._step(images, labels, False))
-        self.forward = compiled(self._forward)
+        # A function a device: TensorFlow puts the backward of one function over several devices on the first.
+        self.forward = [compiled(net.loss, whole) for net in nets]
         self.communicate = compiled(self._communicate)
         self.update = compiled(self._update, whole and alone)
         self.predict = compiled(self._predict)
@@ -67,15 +67,6 @@ class Programs:
         results = self._spread.run(replica)
         self._update([gradients for _, gradients in results])
         return [loss for loss, _ in results]
-
-    def _forward(self, images: PerDevice, labels: PerDevice) -> Tuple[Tensors, Tensors]:
-        losses, logits = [], []
-        for device, loss_of, x, y in zip(self._spread.devices, self._losses, images, labels):
-            with tf.device(device):
-                loss, heads = loss_of(x, y)
-            losses.append(loss)
-            logits.append(heads[-1])
-        return losses, logits
 
     def _predict(self, images: PerDevice) -> Tensors:
         logits = []

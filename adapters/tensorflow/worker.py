@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -41,9 +41,9 @@ class TensorFlowTrainer(Trainer):
         self._reader: Any = None
         self._variables: Dict[str, List[Any]] = {}  # by canonical name, one a device
         self._programs: Any = None
-        self._tape: Any = None
-        self._losses: List[Any] = []  # one a device
-        self._logits: List[Any] = []
+        self._tapes: Sequence[Any] = ()  # one a device, as what follows
+        self._losses: Sequence[Any] = ()
+        self._logits: Sequence[Any] = ()
         self._local: Any = None  # every device's own gradients
         self._averaged: Any = None
 
@@ -112,15 +112,23 @@ class TensorFlowTrainer(Trainer):
 
     def forward(self, batch: Any) -> None:
         """The forward's function under an eager tape, which keeps what its backward reads."""
-        with tf.GradientTape() as self._tape:
-            self._losses, self._logits = self._programs.forward(*batch)
+
+        def on(index: int) -> Any:
+            with tf.device(self._spread.devices[index]), tf.GradientTape() as tape:
+                loss, heads = self._programs.forward[index](batch.images[index], batch.labels[index])
+            return tape, loss, heads[-1]
+
+        self._tapes, self._losses, self._logits = zip(*self._spread.each(on))
 
     def backward(self) -> None:
         """The compiled backward, every device's own gradients."""
-        watched = self._programs.watched
-        flat = self._tape.gradient(self._losses, [each for own in watched for each in own])
-        count, self._tape = len(watched[0]), None
-        self._local = [flat[begin : begin + count] for begin in range(0, len(flat), count)]
+
+        def on(index: int) -> Any:
+            with tf.device(self._spread.devices[index]):
+                return self._tapes[index].gradient(self._losses[index], self._programs.watched[index])
+
+        self._local = self._spread.each(on)
+        self._tapes = ()
 
     def communicate(self) -> None:
         """All-reduce of all gradients; asked again, it averages the same ones again."""
@@ -211,8 +219,8 @@ class TensorFlowTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built; functions and variables stand in reference cycles."""
-        self._variables, self._losses, self._logits = {}, [], []
-        self._programs = self._tape = self._local = self._averaged = None
+        self._variables, self._tapes, self._losses, self._logits = {}, (), (), ()
+        self._programs = self._local = self._averaged = None
         gc.collect()
 
     def _made(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Dict[str, List[Any]]:
@@ -237,6 +245,6 @@ class TensorFlowTrainer(Trainer):
         return Net(self._graph, own, style, (setup.seed, setup.rank * setup.devices + index))
 
 
-def joined(logits: List[Any]) -> np.ndarray:
+def joined(logits: Sequence[Any]) -> np.ndarray:
     """Every device's, in the samples' order; float32 as the contract says."""
     return np.concatenate([each.numpy() for each in logits]).astype(np.float32)

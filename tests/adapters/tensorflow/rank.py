@@ -27,6 +27,8 @@ def exchange(trainer, graph, folder):
     trainer.backward()
     for index, own in enumerate(trainer._local):
         np.savez(folder / f"local-{rank + index}.npz", *[each.numpy() for each in own])
+    # `device` would say where a function was called, `backing_device` says where its result stands.
+    devices = [sorted({each.backing_device[-5:] for each in own}) for own in trainer._local]
     trainer.communicate()
     trainer.communicate()
     for index, own in enumerate(trainer._averaged):
@@ -37,7 +39,7 @@ def exchange(trainer, graph, folder):
         for index in range(trainer.setup.devices):
             own = [trainer._variables[parameter.name][index] for parameter in graph.parameters]
             np.savez(folder / f"step{number}-{rank + index}.npz", *[each.numpy() for each in own])
-    return {"maximum": trainer.maximum(float(rank))}
+    return {"maximum": trainer.maximum(float(rank)), "devices": devices}
 
 
 def main():

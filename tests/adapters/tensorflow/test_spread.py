@@ -70,6 +70,7 @@ def test_it_is_proven(spread):
     for rank, proof in enumerate(proofs):
         assert proof["joined"] == [rank, world, 2 // world, MEMORY if world == 1 else RING]
         assert proof["maximum"] == world - 1
+        assert proof["devices"] == [[f"CPU:{index}"] for index in range(2 // world)]
         for kind in ("logits", "gradient", "staged parameter", "native parameter"):
             assert max(proof["errors"][kind].values()) < 1e-5, (kind, proof["errors"][kind])
         assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
