@@ -47,7 +47,7 @@ def main():
     strategy, devices, tuning = (options.pop(name) for name in ("strategy", "devices", "tuning"))
     workload, optimiser = by_name()["mnist_small"], Optimiser(0.001, 0.9, 0.0)
     batch = workload.proof_batch * devices
-    setup = Setup(*own_rank(), strategy, "cpu", 1, batch, "float32", tuning, options, optimiser, 1, 0, devices)
+    setup = Setup(*own_rank(), strategy, "cpu", 1, batch, "float32", tuning, options, optimiser, 1, 0, devices=devices)
     trainer = TensorFlowTrainer(setup)
     joined = trainer.start()
     graph = workload.graph()
