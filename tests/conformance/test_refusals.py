@@ -22,6 +22,11 @@ OWN: dict[str, list[tuple[dict[str, Any], str]]] = {
         ),
         ({"strategy": "ddp", "knobs": {"bucket_cap_mb": 0}}, "a bucket holds at least 1 MiB"),
     ],
+    "tensorflow": [
+        ({"knobs": {"pack_mb": 4}}, "belongs to the strategy 'multiworker_mirrored'"),
+        ({"strategy": "multiworker_mirrored", "knobs": {"pack_mb": 0}}, "a pack holds at least 1 MiB"),
+        ({"knobs": {"layout": "NCHW"}}, "NCHW on a CPU needs xla = 'step'"),
+    ],
     "reference": [({"batch": 3, "knobs": {"shards": 2}}, "a batch of 3 does not divide into shards = 2")],
 }
 

@@ -1,0 +1,91 @@
+"""Threads, devices and versions.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List
+
+import tensorflow as tf
+
+from suite.worker.trainer import Setup, Unavailable
+
+INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
+
+
+def prepare(setup: Setup) -> List[str]:
+    """Set threads; the devices of this rank, by TensorFlow's names. Unavailable says what this machine lacks."""
+    threads("intra_op", setup.threads * (setup.devices if setup.device == "cpu" else 1))
+    # Logical devices, and collectives beside the computation, want to run at the same time.
+    threads("inter_op", INTER_OP * setup.devices + (setup.world > 1))
+    return cuda(setup) if setup.device == "cuda" else cpus(setup.devices)
+
+
+def threads(pool: str, count: int) -> None:
+    """The size of one of TensorFlow's two pools; RuntimeError when it runs already with another one."""
+    if getattr(tf.config.threading, "get_%s_parallelism_threads" % pool)() != count:
+        getattr(tf.config.threading, "set_%s_parallelism_threads" % pool)(count)
+
+
+def cpus(count: int) -> List[str]:
+    """The CPU, cut into logical devices when there are to be several."""
+    if count > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        cut = tf.config.get_logical_device_configuration(cpu) or []
+        if len(cut) < count:
+            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return ["CPU:%d" % index for index in range(count)]
+
+
+def cuda(setup: Setup) -> List[str]:
+    """This rank's own devices."""
+    found = tf.config.list_physical_devices("GPU")
+    if not found:
+        if tf.test.is_built_with_cuda():
+            built, remedy = "with CUDA", "see whether nvidia-smi lists a device and its driver"
+        else:
+            built, remedy = "without CUDA", "install tensorflow[and-cuda] instead of tensorflow-cpu"
+        raise Unavailable(
+            "no CUDA device: TensorFlow %s is built %s; %s, or ask for device = 'cpu'" % (tf.__version__, built, remedy)
+        )
+    begin = setup.local_rank * setup.devices
+    own = found[begin : begin + setup.devices]
+    if len(own) < setup.devices:
+        raise Unavailable(
+            "local rank %d wants %d devices of its own and this host has %d for all of its ranks; ask for fewer"
+            % (setup.local_rank, setup.devices, len(found))
+        )
+    tf.config.set_visible_devices(own, "GPU")
+    for each in own:
+        tf.config.experimental.set_memory_growth(each, True)  # or else one process takes all
+    # TF32 rounds products to 10 bits: it is not the float32 that the record names.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    return ["GPU:%d" % index for index in range(setup.devices)]
+
+
+def grouped_gradients(device: str, layout: str, precision: str) -> bool:
+    """Whether the device has the gradients of grouped convolutions; a CPU has them through oneDNN alone."""
+    shape = [1, 2, 2, 4] if layout == "NHWC" else [1, 4, 2, 2]
+    with tf.device(device):
+        images, filters = tf.ones(shape, precision), tf.ones([1, 1, 2, 4], precision)
+
+        @tf.function(autograph=False)
+        def gradients() -> Any:
+            y = tf.nn.conv2d(images, filters, 1, "VALID", data_format=layout)
+            return tf.gradients(tf.reduce_sum(y), [images, filters])
+
+        try:
+            gradients()
+        except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError):
+            return False
+    return True
+
+
+def versions(device: str) -> Dict[str, str]:
+    """Of TensorFlow and of the libraries that decide its speed."""
+    found = {"tensorflow": tf.__version__}  # to ask Keras for its own would load it
+    built: Dict[str, Any] = dict(tf.sysconfig.get_build_info())
+    if device == "cuda":
+        found.update({name: str(built[key]) for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version"))})
+        gpu = tf.config.list_physical_devices("GPU")[0]
+        found["gpu"] = tf.config.experimental.get_device_details(gpu).get("device_name", "unknown")
+    return found

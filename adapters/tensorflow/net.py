@@ -1,0 +1,70 @@
+"""A graph as operations over one device's variables, in order.
+
+Oldest Python: 3.6.
+"""
+
+import zlib
+from typing import Any, Dict, List, Tuple
+
+import tensorflow as tf
+
+from adapters.tensorflow.lower import Style, lower
+from workloads.graph import Graph
+
+
+class Net:
+    """Runs a graph on one device; call it inside a tf.function."""
+
+    def __init__(self, graph: Graph, variables: Dict[str, Any], style: Style, seed: Tuple[int, int]) -> None:
+        """`variables` by canonical name, on this device; `seed`: of the masks of dropout, and the device's number."""
+        self._graph, self._seed = graph, seed
+        self._drops = style.training and any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
+        self._count = variables[COUNT]
+        self.trainable = [variables[parameter.name] for parameter in graph.parameters]
+        self._program = []
+        for layer in graph.layers:
+            own: Dict[str, Any] = {"masks": self._masks}
+            for name in [parameter.name for parameter in layer.parameters] + [name for name, _ in layer.buffers]:
+                own[name.rsplit(".", 1)[1]] = variables[name]
+            self._program.append((lower(layer, own, style), layer.inputs, layer.name))
+
+    def heads(self, images: Any) -> List[Any]:
+        """Logits (samples, classes) of every head, the network's answer last."""
+        if self._drops:
+            self._count.assign_add(1)
+        values = {"input": images}
+        for operation, inputs, name in self._program:
+            values[name] = operation(*[values[each] for each in inputs])
+        return [values[head.layer] for head in self._graph.heads]
+
+    def loss(self, images: Any, labels: Any) -> Tuple[Any, List[Any]]:
+        """(sum over heads of weight x mean cross-entropy, logits of the heads)."""
+        heads = self.heads(images)
+        total = None
+        for logits, head in zip(heads, self._graph.heads):
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+            loss = loss if head.weight == 1.0 else loss * head.weight
+            total = loss if total is None else total + loss
+        return total, heads
+
+    def _masks(self, layer: str) -> Any:
+        """The seed of one layer's mask in this iteration: two numbers."""
+        first, second = self._seed
+        mixed = (first * 1000003 + second * 7919 + zlib.crc32(layer.encode())) % 2**31
+        return tf.stack([tf.constant(mixed, tf.int64), self._count.read_value()])
+
+
+COUNT = "iterations"  # the name of the variable that counts them, for the masks
+
+
+def macs(graph: Any) -> int:
+    """Multiply-accumulates of a TensorFlow graph's convolutions and matrix products, from their operands' shapes."""
+    total = 0
+    for operation in graph.get_operations():
+        if operation.type == "Conv2D":
+            height, width, inputs, _ = operation.inputs[1].shape
+            total += operation.outputs[0].shape.num_elements() * height * width * inputs
+        elif operation.type == "MatMul":
+            inner = operation.inputs[0].shape[0 if operation.get_attr("transpose_a") else 1]
+            total += operation.outputs[0].shape.num_elements() * inner
+    return int(total)

@@ -1,0 +1,134 @@
+"""The compiled functions of one training: a whole step, and its parts.
+
+The parts are functions of their own. A forward run under an eager tape gives a compiled
+backward, which reads what the forward kept; so the two can be timed apart, at the price
+of handing the kept tensors over.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Callable, List, Sequence, Tuple
+
+import tensorflow as tf
+
+from adapters.tensorflow.net import Net
+from adapters.tensorflow.spread import Spread
+from suite.worker.trainer import Optimiser
+
+Tensors = List[Any]
+PerDevice = Sequence[Any]  # a value a device of this rank
+
+
+class Programs:
+    """Everything that is called with tensors; each function is traced at its first call."""
+
+    def __init__(
+        self,
+        spread: Spread,
+        nets: List[Net],
+        users: List[Net],
+        velocities: List[Tensors],
+        optimiser: Optimiser,
+        xla: str,
+        fast: bool,
+    ) -> None:
+        """Of `nets` and `users` (the same in use, not in training) and `velocities` one a device.
+
+        Velocities are in the order of the nets' trainable variables; `xla` is "off",
+        "update" or "step".
+        """
+        self._spread, self._nets, self._users = spread, nets, users
+        whole = xla == "step"
+        alone = len(nets) == 1 and spread.strategy is None
+        self._differentiate = [cluster(differentiated(net), whole and not alone) for net in nets]
+        rule = apply_momentum if fast and xla == "off" else spelled_out
+        self._updates = [
+            cluster(updating(rule, net.trainable, velocity, optimiser), xla == "update" or (whole and not alone))
+            for net, velocity in zip(nets, velocities)
+        ]
+        self.step = compiled(lambda images, labels: self._step(images, labels, True), whole and alone)
+        self.step_alone = compiled(lambda images, labels: self._step(images, labels, False))
+        # A function a device: TensorFlow puts the backward of one function over several devices on the first.
+        self.forward = [compiled(net.loss, whole) for net in nets]
+        self.communicate = compiled(self._communicate)
+        self.update = compiled(self._update, whole and alone)
+        self.predict = compiled(self._predict)
+
+    @property
+    def watched(self) -> List[Tensors]:
+        """The trainable variables, a list a device."""
+        return [net.trainable for net in self._nets]
+
+    def _step(self, images: PerDevice, labels: PerDevice, exchange: bool) -> Tensors:
+        def replica(index: int) -> Tuple[Any, Tensors]:
+            loss, gradients = self._differentiate[index](images[index], labels[index])
+            return loss, self._spread.average(gradients) if exchange else gradients
+
+        results = self._spread.run(replica)
+        self._update([gradients for _, gradients in results])
+        return [loss for loss, _ in results]
+
+    def _predict(self, images: PerDevice) -> Tensors:
+        logits = []
+        for device, net, x in zip(self._spread.devices, self._users, images):
+            with tf.device(device):
+                logits.append(net.heads(x)[-1])
+        return logits
+
+    def _communicate(self, gradients: List[Tensors]) -> List[Tensors]:
+        return self._spread.run(lambda index: self._spread.average(gradients[index]))
+
+    def _update(self, gradients: List[Tensors]) -> None:
+        for device, update, own in zip(self._spread.devices, self._updates, gradients):
+            with tf.device(device):
+                update(own)
+
+
+def compiled(function: Callable[..., Any], by_xla: bool = False) -> Any:
+    """A tf.function; nothing here asks AutoGraph to rewrite it: control flow is Python's, unrolled at the trace."""
+    return tf.function(function, autograph=False, jit_compile=by_xla or None)
+
+
+def cluster(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
+    """A part of another function, as a cluster of XLA's when wanted."""
+    return compiled(function, by_xla=True) if wanted else function
+
+
+def differentiated(net: Net) -> Callable[..., Any]:
+    """(images, labels) -> (loss, gradients in the order of the trainable variables)."""
+
+    def run(images: Any, labels: Any) -> Tuple[Any, Tensors]:
+        with tf.GradientTape() as tape:
+            loss, _ = net.loss(images, labels)
+        return loss, tape.gradient(loss, net.trainable)
+
+    return run
+
+
+def updating(rule: Callable[..., None], weights: Tensors, velocities: Tensors, optimiser: Optimiser) -> Any:
+    """A function of the gradients: v <- m v + g + wd w; w <- w - lr v, for every variable."""
+    lr, momentum, decay = optimiser
+
+    def update(gradients: Tensors) -> None:
+        for weight, velocity, gradient in zip(weights, velocities, gradients):
+            rule(weight, velocity, gradient + decay * weight if decay else gradient, lr, momentum)
+
+    return update
+
+
+def spelled_out(weight: Any, velocity: Any, gradient: Any, lr: float, momentum: float) -> None:
+    """As Keras' SGD does, with the learning rate outside; XLA makes one loop of it."""
+    weight.assign_sub(lr * velocity.assign(momentum * velocity + gradient))
+
+
+def apply_momentum(weight: Any, velocity: Any, gradient: Any, lr: float, momentum: float) -> None:
+    """TensorFlow's own kernel: one pass over the three."""
+    tf.raw_ops.ResourceApplyMomentum(
+        var=weight.handle,
+        accum=velocity.handle,
+        lr=tf.constant(lr, gradient.dtype),
+        grad=gradient,
+        momentum=tf.constant(momentum, gradient.dtype),
+        use_locking=False,
+        use_nesterov=False,
+    )

@@ -1,0 +1,150 @@
+"""How the training is spread: over which devices, and how gradients are averaged.
+
+Oldest Python: 3.6.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List
+
+import tensorflow as tf
+
+from adapters.tensorflow.meeting import Meeting
+from suite.worker.trainer import Setup
+
+
+class Spread:
+    """One device, no tf.distribute: the strategy `single`, and what the others share."""
+
+    transport = "none"
+    strategy: Any = None  # of tf.distribute
+    rank, world = 0, 1
+
+    def __init__(self, devices: List[str]) -> None:
+        """`devices` of this rank, by TensorFlow's names."""
+        self.devices = list(devices)
+
+    def variables(self, make: Callable[[], Any]) -> List[Any]:
+        """What `make` creates, one variable a device of this rank."""
+        with tf.device(self.devices[0]):
+            return [make()]
+
+    def run(self, body: Callable[[int], Any]) -> List[Any]:
+        """`body` on every device of this rank at once, each told its number there; inside a tf.function."""
+        return [body(0)]
+
+    def each(self, body: Callable[[int], Any]) -> List[Any]:
+        """`body` for every device of this rank at once, told its number; eager: a thread a device."""
+        return [body(0)]
+
+    def average(self, gradients: List[Any]) -> List[Any]:
+        """Of one device's gradients over all devices of all ranks; inside `run`."""
+        return gradients
+
+    def maximum(self, value: float) -> float:
+        """Over all ranks."""
+        return value
+
+    def close(self) -> None:
+        """Leave together."""
+
+
+class Mirrored(Spread):
+    """tf.distribute.MirroredStrategy: several devices of one process."""
+
+    def __init__(self, devices: List[str], device: str) -> None:
+        """What exchanges is what the strategy would take by itself, written down."""
+        if device == "cuda":
+            exchange, self.transport = tf.distribute.NcclAllReduce(), "nccl"
+        else:
+            exchange, self.transport = tf.distribute.ReductionToOneDevice(), "memory: reduction to one device"
+        self._take(tf.distribute.MirroredStrategy(devices, exchange))
+
+    def variables(self, make: Callable[[], Any]) -> List[Any]:
+        """The components of a mirrored variable."""
+        with self.strategy.scope():
+            return list(self.strategy.experimental_local_results(make()))
+
+    def run(self, body: Callable[[int], Any]) -> List[Any]:
+        """strategy.run, and its results taken apart."""
+        strategy = self.strategy
+
+        def replica() -> Any:
+            if len(self.devices) == 1:
+                return body(0)
+            return body(int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)))
+
+        whole = strategy.run(replica)
+        leaves = [strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(whole)]
+        return [tf.nest.pack_sequence_as(whole, list(part)) for part in zip(*leaves)]
+
+    def each(self, body: Callable[[int], Any]) -> List[Any]:
+        """TensorFlow lets go of the interpreter's lock while a function runs."""
+        if len(self.devices) == 1:
+            return [body(0)]
+        return list(self._pool.map(body, range(len(self.devices))))
+
+    def average(self, gradients: List[Any]) -> List[Any]:
+        """The strategy's own all-reduce."""
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
+
+    def _take(self, strategy: Any) -> None:
+        self.strategy = strategy
+        super().__init__(list(strategy.extended.worker_devices))
+        self._pool = ThreadPoolExecutor(len(self.devices))  # starts a thread when it is first needed
+
+
+class MultiWorker(Mirrored):
+    """tf.distribute.MultiWorkerMirroredStrategy: one device a rank; ring over gRPC, or NCCL between GPUs."""
+
+    def __init__(self, setup: Setup, pack_mb: Any) -> None:
+        """Exchange addresses, then join TensorFlow's cluster."""
+        self._meeting = Meeting(setup.rank, setup.world)
+        kinds = tf.distribute.experimental.CommunicationImplementation
+        kind = kinds.NCCL if setup.device == "cuda" else kinds.RING
+        # 0: TensorFlow's own choice
+        pack = 0 if pack_mb == "auto" else pack_mb << 20
+        self._options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack, implementation=kind)
+        cluster = tf.train.ClusterSpec({"worker": self._meeting.addresses()})
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            cluster, task_type="worker", task_id=setup.rank, rpc_layer="grpc"
+        )
+        self._take(tf.distribute.MultiWorkerMirroredStrategy(resolver, self._options))
+        self.transport = "%s over grpc" % kind.value.lower() if kind == kinds.RING else kind.value.lower()
+        self.rank, self.world = setup.rank, self._counted()
+
+    def average(self, gradients: List[Any]) -> List[Any]:
+        """The strategy's own all-reduce; each gradient is named on this worker's device, which it insists on."""
+        with tf.device(self.devices[0]):
+            own = [tf.identity(gradient) for gradient in gradients]
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, own, self._options)
+
+    def maximum(self, value: float) -> float:
+        """Over the hosts: the question must not touch a device's queue."""
+        return self._meeting.maximum(value)
+
+    def close(self) -> None:
+        """The first to go may host the service that the others still ask."""
+        self._meeting.maximum(0.0)
+        self._meeting.close()
+
+    def _counted(self) -> int:
+        """How many ranks a collective really joins."""
+
+        @tf.function(autograph=False)
+        def together() -> Any:
+            def replica(_: int) -> Any:
+                with tf.device(self.devices[0]):
+                    one = tf.constant(1.0)
+                return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, one)
+
+            return self.run(replica)
+
+        return int(together()[0])
+
+
+def make(setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> Spread:
+    """What the setup's strategy is called here."""
+    if setup.strategy == "multiworker_mirrored":
+        return MultiWorker(setup, knobs["pack_mb"])
+    return Mirrored(devices, setup.device) if setup.strategy == "mirrored" else Spread(devices)

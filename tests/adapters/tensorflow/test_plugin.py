@@ -1,0 +1,71 @@
+"""What the controller is told, without TensorFlow."""
+
+import sys
+from pathlib import Path
+
+import pluggy
+import pytest
+
+from adapters.tensorflow import plugin
+from suite.case import Case, Placement
+from suite.hooks import PROJECT, Hooks
+
+PYTHON = Path(sys.executable)
+ADAPTER = plugin.TensorFlow()
+RANKS = Case("tensorflow", "multiworker_mirrored", "mnist_small", Placement(ranks_per_node=2))
+ALONE = Case("tensorflow", "single", "mnist_small")
+
+
+def test_it_registers_through_the_hook():
+    plugins = pluggy.PluginManager(PROJECT)
+    plugins.add_hookspecs(Hooks)
+    plugins.register(plugin)
+    plugins.check_pending()
+    [[adapter]] = plugins.hook.stagebench_adapters()
+    assert (adapter.name, adapter.environment, adapter.requires) == ("tensorflow", "tensorflow", ("tensorflow",))
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "problem"),
+    [
+        ("xla", "everything", "is one of 'auto', 'off', 'update', 'step'"),
+        ("xla", "step", None),
+        ("layout", "CHWN", "is one of 'auto', 'NHWC', 'NCHW'"),
+        ("pack_mb", 32, None),
+        ("pack_mb", "32", "is one of 'auto', int, not '32'"),
+        ("pack_mb", True, "is one of 'auto', int, not True"),
+    ],
+)
+def test_knobs_are_checked(knob, value, problem):
+    found = ADAPTER.capabilities.knobs[knob].problem(value)
+    assert (found is None) if problem is None else (problem in found)
+
+
+def test_every_default_is_allowed():
+    for knob in ADAPTER.capabilities.knobs.values():
+        assert knob.problem(knob.default) is None
+
+
+def test_each_strategy_spreads_in_its_own_way():
+    found = {each.name: (each.distributed, each.several_devices) for each in ADAPTER.capabilities.strategies}
+    assert found == {"single": (False, False), "mirrored": (False, True), "multiworker_mirrored": (True, False)}
+
+
+def test_a_knob_that_would_change_nothing_is_refused():
+    assert "belongs to the strategy 'multiworker_mirrored'" in ADAPTER.unsupported(ALONE.on(knobs={"pack_mb": 4}))
+    assert ADAPTER.unsupported(RANKS.on(knobs={"pack_mb": 4})) is None
+    assert "at least 1 MiB" in ADAPTER.unsupported(RANKS.on(knobs={"pack_mb": 0}))
+
+
+def test_a_layout_without_kernels_is_refused():
+    nchw = ALONE.on(knobs={"layout": "NCHW"})
+    assert "NCHW on a CPU needs xla = 'step'" in ADAPTER.unsupported(nchw)
+    assert ADAPTER.unsupported(nchw.on(knobs={"layout": "NCHW", "xla": "step"})) is None
+    assert ADAPTER.unsupported(nchw.on(placement=Placement(device="cuda"))) is None
+
+
+def test_only_tuned_cpu_processes_get_allocator_settings():
+    assert "MALLOC_TRIM_THRESHOLD_" not in ADAPTER.environ(ALONE, PYTHON)
+    on_gpu = ALONE.on(tuning="tuned", placement=Placement(device="cuda"))
+    assert "MALLOC_TRIM_THRESHOLD_" not in ADAPTER.environ(on_gpu, PYTHON)
+    assert ADAPTER.environ(ALONE.on(tuning="tuned"), PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
