@@ -1,38 +1,51 @@
-"""Jax as the controller sees it: what it can do and what its processes need.
+"""JAX as the controller sees it: what it can do and what its processes need."""
 
-This file never imports the framework: a whole plan is checked against it before anything starts.
-"""
+from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Strategy
+from suite.case import Case
 from suite.hooks import hookimpl
 
 STRATEGIES = (
-    # One entry for each way of spreading the training. Several ranks, synchronous: Strategy("...", "what it is",
-    # ("local", "mpiexec")). Several devices driven by one process: distributed=False, several_devices=True.
-    # Not equal to one device with the joined batch (asynchronous, quantised): synchronous=False.
-    Strategy("single", "One process, no exchange.", ("local", "mpiexec"), distributed=False),
+    Strategy("single", "One process, one device: a jitted step.", ("local", "mpiexec"), distributed=False),
+    Strategy(
+        "pmap",
+        "Data parallel over the devices of one process: the jitted step as a shard_map over a mesh, which is what "
+        "jax.pmap has become; gradients are averaged by pmean. On a CPU the devices are threads of the process.",
+        ("local", "mpiexec"),
+        distributed=False,
+        several_devices=True,
+    ),
 )
+
+# glibc gives large blocks back to the kernel and faults them in again at every step: keep them. Bytes.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
+}
 
 
 class Jax(Adapter):
-    """Say in a line what it trains with."""
+    """JAX on CPUs and CUDA devices."""
 
     name = "jax"
-    title = "Jax"
+    title = "JAX"
     trainer = "adapters.jax.worker:JaxTrainer"
-    requires = ()  # modules that its interpreter must have, beside NumPy: the framework's own first
+    requires = ("jax", "jaxlib")
     environment = "jax"
     remedy = "tox run -e jax"
 
     @property
     def capabilities(self) -> Capabilities:
-        """Whatever the machine: a device that is missing there is the worker's to report (Unavailable)."""
-        # float64 beside float32: identity is proven there. Kinds of layers that the framework lacks: name those
-        # that it has in layer_kinds. Settings of its own: knobs={"...": Knob(values, default, "what it does")}.
-        return Capabilities(strategies=STRATEGIES, precisions=("float32", "float64"), tunings=("default",))
+        """Whatever the machine; a missing device is the worker's to report."""
+        return Capabilities(strategies=STRATEGIES, devices=("cpu", "cuda"), precisions=("float32", "float64"))
+
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+        """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
+        return dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
 
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """The adapter of this package."""
+    """The JAX adapter."""
     return [Jax()]
