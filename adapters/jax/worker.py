@@ -87,7 +87,7 @@ class JaxTrainer(Trainer):
     def communicate(self) -> None:
         """The mean over the mesh; asked again, it averages the same gradients again."""
         if self._several:
-            self._gradients = self._programs.communicate(self._local)
+            self._gradients = self._one_at_a_time(self._programs.communicate(self._local))
 
     def update(self) -> None:
         """V <- m v + g + wd w, w <- w - lr v."""
@@ -99,7 +99,7 @@ class JaxTrainer(Trainer):
 
     def step(self, batch: Any) -> None:
         """One program, its buffers used again for the new state."""
-        *state, self._loss = self._programs.step(*self._state, tuple(batch))
+        *state, self._loss = self._one_at_a_time(self._programs.step(*self._state, tuple(batch)))
         self._state = tuple(state)
 
     def step_alone(self, batch: Any) -> None:
@@ -144,7 +144,7 @@ class JaxTrainer(Trainer):
 
     def mark(self) -> Any:
         """The monotonic clock, when the last step is done: JAX shows no device's own events."""
-        jax.block_until_ready(self._loss)
+        jax.block_until_ready((self._loss, self._gradients))
         return super().mark()
 
     def notes(self) -> Dict[str, Any]:
@@ -160,6 +160,14 @@ class JaxTrainer(Trainer):
             else "NPROC %d" % (self.setup.threads * self.setup.devices),
             "marks": "after block_until_ready: JAX has no device events",
         }
+
+    def _one_at_a_time(self, found: Any) -> Any:
+        """On several CPU devices: wait, before another program with an exchange is asked for.
+
+        XLA has as many threads as devices; a device that goes ahead into the next exchange takes the thread that
+        another one needs to join the last, and after 40 s XLA aborts the process (seen with jaxlib 0.10.2).
+        """
+        return jax.block_until_ready(found) if self._several and self.setup.device == "cpu" else found
 
     def _first(self, tensor: Any) -> Any:
         """The first device's part of what is stacked."""
