@@ -37,8 +37,8 @@ class Declared(Conformance):
         assert len(set(names)) == len(names)
         for strategy in can.strategies:
             assert strategy.help
+            assert strategy.launchers
             assert set(strategy.launchers) <= set(launchers())
-            assert not (strategy.distributed and strategy.several_devices and not strategy.launchers)
         assert can.devices
         assert can.precisions
         assert can.tunings
@@ -51,7 +51,8 @@ class Declared(Conformance):
         """The class stands in the file that will travel."""
         module, _, name = self.it().trainer.partition(":")
         source = bundle.sources(self.it())[module.replace(".", "/") + ".py"].read_text()
-        assert name in [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+        classes = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+        assert name in classes, f"{module} has no class {name!r} but {classes}; correct `trainer` in plugin.py"
 
     def test_its_bundle_imports_only_what_it_declares(self) -> None:
         """The standard library, NumPy, the core's worker half, itself, and the modules in `requires`."""
