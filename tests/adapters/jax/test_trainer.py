@@ -31,6 +31,14 @@ def small():
     return b.graph
 
 
+def tiny():
+    """Quick to compile: what is looked at lies not in the layers."""
+    b = Builder("tiny", (3, 4, 4), 5)
+    x = b.dropout("drop", b.relu("r", b.dense("fc1", b.flatten("flat", "input"), 16)), 0.5)
+    b.head(b.dense("fc2", x, 5))
+    return b.graph
+
+
 def oracle(graph, samples, folder, shards):
     optimiser = Optimiser(0.01, 0.9, 1e-3)
     setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": shards}, optimiser, 1, 0)
@@ -67,7 +75,7 @@ def built(ours, graph, samples=8):
 
 
 def test_the_exchange_averages_and_a_lone_step_does_not(trainer):
-    graph = small()
+    graph = tiny()
     ours = trainer(strategy="pmap", batch=8)
     batch = built(ours, graph)
     ours.forward(batch)
@@ -88,7 +96,7 @@ def test_the_exchange_averages_and_a_lone_step_does_not(trainer):
 
 @pytest.mark.parametrize("strategy", ["single", "pmap"])
 def test_devices_hold_their_own_samples_in_order(trainer, strategy):
-    ours, graph = trainer(strategy=strategy, batch=8), small()
+    ours, graph = trainer(strategy=strategy, batch=8), tiny()
     batch = built(ours, graph)
     whole = synthetic(graph, 8, 1).images.transpose(0, 2, 3, 1)
     parts = [shard.data for shard in sorted(batch.images.addressable_shards, key=lambda shard: shard.device.id)]
@@ -96,9 +104,9 @@ def test_devices_hold_their_own_samples_in_order(trainer, strategy):
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_the_state_is_donated_and_losses_are_steady_arrays(trainer):
+def test_the_state_is_donated(trainer):
     ours = trainer()
-    batch = built(ours, small(), 2)
+    batch = built(ours, tiny(), 2)
     ours.step(batch)
     before = ours._state[0]["fc2.weight"]
     ours.step(batch)
@@ -106,7 +114,7 @@ def test_the_state_is_donated_and_losses_are_steady_arrays(trainer):
 
 
 def test_masks_of_dropout_follow_the_seed_and_the_device(trainer):
-    graph, losses = small(), []
+    graph, losses = tiny(), []
     for changes in ({}, {}, {"seed": 2}):
         ours = trainer(batch=8, **changes)
         batch = built(ours, graph)
@@ -126,7 +134,7 @@ def test_masks_of_dropout_follow_the_seed_and_the_device(trainer):
 
 def test_training_with_dropout_learns(trainer):
     ours = trainer(batch=8)
-    batch = built(ours, small())
+    batch = built(ours, tiny())
     ours.step(batch)
     first = ours.loss()
     for _ in range(40):
