@@ -39,6 +39,7 @@ class Programs:
         self.forward = self._program(self._forward, (ALL, OWN, ALL, OWN), (OWN, OWN, OWN, ALL, OWN), donate=(1, 2))
         self.backward = self._program(self._backward, (OWN,), OWN)
         self.communicate = self._program(self._communicate, (OWN,), OWN)
+        self.predict = self._program(self._predict, (ALL, OWN, OWN), OWN)
         self.update = self._program(self._update, (ALL, ALL, OWN), (ALL, ALL), donate=(0, 1))
 
     # --- bodies, each as one device sees it ---------------------------------------
@@ -68,6 +69,10 @@ class Programs:
 
     def _update(self, params: Any, velocity: Any, gradients: Any) -> Tuple[Any, Any]:
         return self._moved(params, velocity, self._bare(gradients))
+
+    def _predict(self, params: Any, stats: Any, images: Any) -> Any:
+        heads, _ = self._net.forward(params, self._bare(stats), images, None)
+        return heads[-1]
 
     # --- their parts ------------------------------------------------------------
 

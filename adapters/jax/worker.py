@@ -117,6 +117,11 @@ class JaxTrainer(Trainer):
         """All samples', in the devices' order."""
         return np.asarray(self._logits, np.float32)
 
+    def predict(self, batch: Any) -> np.ndarray:
+        """Without dropout, with running statistics; all samples', in the devices' order."""
+        params, _, stats, _ = self._state
+        return np.asarray(self._programs.predict(params, stats, batch.images), np.float32)
+
     def gradients(self) -> Dict[str, np.ndarray]:
         """The first device's: after `communicate`, everybody's."""
         return {name: canonical(self._first(tensor)) for name, tensor in self._gradients.items()}

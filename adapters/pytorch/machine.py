@@ -41,6 +41,11 @@ def cuda(setup: Setup, tuned: bool) -> torch.device:
             "local rank %d wants a device of its own and this host has %d; ask for fewer ranks per node"
             % (setup.local_rank, torch.cuda.device_count())
         )
+    if setup.devices > torch.cuda.device_count():
+        raise Unavailable(
+            "'%s' is to drive %d devices and this host has %d; ask for fewer devices"
+            % (setup.strategy, setup.devices, torch.cuda.device_count())
+        )
     torch.cuda.set_device(setup.local_rank)
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

@@ -11,6 +11,15 @@ LAUNCHERS = ("local", "mpiexec")
 STRATEGIES = (
     Strategy("single", "One process, no exchange.", LAUNCHERS, distributed=False),
     Strategy("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward.", LAUNCHERS),
+    Strategy(
+        "dp",
+        "DataParallel: one process scatters the batch and the weights over its GPUs in every step.",
+        LAUNCHERS,
+        distributed=False,
+        several_devices=True,
+        # The weights are sent in the forward, the gradients summed up in the backward.
+        separable=("io", "h2d", "forward", "backward", "update"),
+    ),
 )
 
 DDP_KNOBS = {
@@ -49,7 +58,7 @@ KEEP_MEMORY = {
 
 
 class PyTorch(Adapter):
-    """PyTorch on CPUs and CUDA devices, alone or under DDP."""
+    """PyTorch on CPUs and CUDA devices, alone, under DDP or under DataParallel."""
 
     name = "pytorch"
     title = "PyTorch"
@@ -70,6 +79,13 @@ class PyTorch(Adapter):
 
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or cannot be; DDP on one rank is allowed, it shows what DDP itself costs."""
+        if case.strategy == "dp" and case.placement.device == "cpu":
+            return (
+                "torch.nn.DataParallel knows no CPU devices: it would run the whole batch on one, unsplit and without "
+                "a word; use 'ddp' with several ranks, or device = 'cuda'"
+            )
+        if case.strategy == "dp" and case.knobs.get("compile"):
+            return "torch.nn.DataParallel copies the network to every device anew, which a compiled one does not allow"
         if case.strategy != "ddp":
             idle = [name for name, knob in DDP_KNOBS.items() if case.knobs.get(name, knob.default) != knob.default]
             if idle:

@@ -1,4 +1,4 @@
-"""PyTorch's trainer: eager or compiled, alone or under DistributedDataParallel.
+"""PyTorch's trainer: eager or compiled, alone, under DistributedDataParallel or under DataParallel.
 
 Oldest Python: 3.6.
 """
@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from adapters.pytorch import machine
@@ -56,7 +56,8 @@ class PyTorchTrainer(Trainer):
         if setup.strategy == "ddp":
             self._group = Group(setup)
             return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions(setup.device))
-        return Joined(0, 1, "none", machine.versions(setup.device))
+        transport = "cuda copies" if setup.devices > 1 else "none"
+        return Joined(0, 1, transport, machine.versions(setup.device), setup.devices)
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower, place, wrap; a second call starts afresh."""
@@ -73,6 +74,9 @@ class PyTorchTrainer(Trainer):
         self._parallel = self._alone
         if self._group is not None:
             self._wrap(parameters)
+        elif self.setup.strategy == "dp":
+            # Its staged forward scatters as its native one does: there is no other.
+            self._alone = self._parallel = DataParallel(self._alone, device_ids=list(range(self.setup.devices)))
         lr, momentum, decay = self.setup.optimiser
         # fused: one pass over parameter, gradient and velocity instead of three.
         self._optimiser = torch.optim.SGD(
@@ -144,7 +148,7 @@ class PyTorchTrainer(Trainer):
     def step_alone(self, batch: Any) -> None:
         """The step under DDP's no_sync."""
         if self._no_sync is None:
-            self.step(batch)
+            super().step_alone(batch)
         else:
             with self._no_sync():
                 self.step(batch)
@@ -158,6 +162,14 @@ class PyTorchTrainer(Trainer):
     def logits(self) -> np.ndarray:
         """The last head's, of the last staged forward."""
         return to_numpy(self._heads[-1])
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """With dropout off and running statistics."""
+        self._net.eval()
+        with torch.no_grad():
+            heads = self._net(batch.images)
+        self._net.train()
+        return to_numpy(heads[-1])
 
     def gradients(self) -> Dict[str, np.ndarray]:
         """Between backward and update."""

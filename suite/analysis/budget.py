@@ -37,7 +37,7 @@ class Budget:
     forward: float
     backward: float
     update: float
-    communication: float | None  # exposed; 0.0 on one rank, None when compute_only was not run
+    communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds the exposed communication where that is None
     hidden: float | None  # part of comm_only that computing hides
     comm_only: float | None
@@ -58,8 +58,11 @@ class Budget:
         return {**asdict(self), "observer_effect": self.observer_effect}
 
 
-def of_process(ranks: Sequence[Rank]) -> Budget | None:
-    """One process group's budget, or None when its native or staged pass is missing on a rank."""
+def of_process(ranks: Sequence[Rank], devices: int | None = None) -> Budget | None:
+    """One process group's budget, or None when its native or staged pass is missing on a rank.
+
+    `devices` are all of the case's; a rank has one unless told otherwise.
+    """
     if not ranks or any(not {"native", "staged"} <= set(rank["passes"]) for rank in ranks):
         return None
     critical = max(ranks, key=_own_work)
@@ -67,7 +70,7 @@ def of_process(ranks: Sequence[Rank]) -> Budget | None:
     native = wall_per_step(ranks, "native")
     assert native is not None
     compute_only, comm_only = wall_per_step(ranks, "compute_only"), wall_per_step(ranks, "comm_only")
-    exposed = 0.0 if len(ranks) == 1 else None if compute_only is None else native - compute_only
+    exposed = 0.0 if (devices or len(ranks)) == 1 else None if compute_only is None else native - compute_only
     io = _waited(critical)
     return Budget(
         native=native,

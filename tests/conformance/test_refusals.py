@@ -4,12 +4,18 @@ from typing import Any
 
 from stagebench_conformance import Declared
 
+from suite.case import Placement
 from suite.plugins import adapters
 
 # Each adapter's own refusals, beyond its declaration: (what is asked, what it answers).
 OWN: dict[str, list[tuple[dict[str, Any], str]]] = {
     "pytorch": [
         ({"strategy": "single", "knobs": {"static_graph": True}}, "belongs to the strategy 'ddp'"),
+        ({"strategy": "dp"}, "it would run the whole batch on one, unsplit and without a word"),
+        (
+            {"strategy": "dp", "placement": Placement(device="cuda", devices=2), "knobs": {"compile": True}},
+            "which a compiled one does not allow",
+        ),
         ({"strategy": "ddp", "knobs": {"bucket_cap_mb": 0}}, "a bucket holds at least 1 MiB"),
     ],
     "reference": [({"batch": 3, "knobs": {"shards": 2}}, "a batch of 3 does not divide into shards = 2")],

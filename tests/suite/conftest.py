@@ -24,6 +24,8 @@ class Alpha(Adapter):
             strategies=(
                 Strategy("single", "one rank", ("local", "many"), distributed=False),
                 Strategy("ddp", "all-reduce", ("local", "many")),
+                Strategy("mirror", "one process", ("local",), distributed=False, several_devices=True),
+                Strategy("free", "asynchronous", ("local",), synchronous=False),
             ),
             devices=("cpu", "cuda"),
             precisions=("float32", "bfloat16"),

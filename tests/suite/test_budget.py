@@ -85,3 +85,10 @@ def test_medians_over_processes_close_again():
     assert whole.hidden == pytest.approx(whole.comm_only - whole.communication)
     assert whole.to_dict()["observer_effect"] == whole.staged / whole.native
     assert over_processes([]) is None
+
+
+def test_several_devices_of_one_rank_do_exchange():
+    exchanging = of_process([rank(0, compute_only=steps(3.0), comm_only=steps(2.0))], devices=2)
+    assert exchanging.communication == pytest.approx(0.25)
+    assert exchanging.hidden == pytest.approx(0.25)
+    assert of_process([rank(0)], devices=2).communication is None

@@ -166,3 +166,13 @@ def test_old_interpreters_answer_too(version):
     probe = interpreter.examine(old, ("json", "no_such_framework"))
     assert probe.version.startswith(version)
     assert (list(probe.packages), probe.missing, probe.problem) == (["json"], ("no_such_framework",), None)
+
+
+class Libraryless(Wanting):
+    def missing(self, interpreter):
+        return f"no libbanana.so for {interpreter.name}; apt install libbanana"
+
+
+def test_what_no_interpreter_brings_is_told_with_its_remedy():
+    with pytest.raises(environments.Lacking, match=r"^wanting: no libbanana.so for python.*; apt install libbanana$"):
+        environments.find(Libraryless("pluggy"))

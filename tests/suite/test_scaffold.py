@@ -136,7 +136,8 @@ def test_a_fresh_scaffold_is_listed_and_shown_by_doctor(installed):
     assert "lumen" in [row["name"] for row in listed]
     found = subprocess.run([python, "-m", "suite.cli", "doctor", "--json"], cwd="/", capture_output=True, text=True)
     (row,) = (row for row in json.loads(found.stdout)["adapters"] if row["name"] == "lumen")
-    assert row["ready"], "any Python with NumPy does, until it names its framework"
+    assert not row["ready"], "any Python with NumPy does, until it names its framework; but it is a stub"
+    assert "LumenTrainer.start in stagebench_lumen/worker.py is a stub still" in row["missing"]
 
 
 def test_a_fresh_scaffold_is_clean(installed):

@@ -179,3 +179,19 @@ def test_cores_of_its_own(make_job, work):
     assert failed(messages)["kind"] == "unavailable"
     assert "rank 0 wants 4096 cores of its own and this host has" in failed(messages)["message"]
     assert "for all of its ranks; ask for fewer threads or ranks per node" in failed(messages)["message"]
+
+
+def test_devices_of_a_rank_share_its_batch_and_its_cores(make_job, work):
+    job = make_job(trainer="toy:SeveralToy", placement={"devices": 2}, passes=["native", "compute_only", "comm_only"])
+    code, messages = work(job)
+    assert code == 0
+    assert by_type(messages, "joined")[0]["devices"] == 2
+    records = {message["record"]["pass"]: message["record"] for message in by_type(messages, "pass")}
+    assert set(records) == {"native", "compute_only", "comm_only"}
+    assert records["native"]["samples"] == 2 * 4 * len(records["native"]["step_s"])
+
+
+def test_devices_that_the_framework_does_not_drive_are_noticed(make_job, work):
+    code, messages = work(make_job(trainer="toy:ToyTrainer", placement={"devices": 2}))
+    assert code == 1
+    assert "asked to drive 2 devices, the framework drives 1" in failed(messages)["message"]

@@ -99,6 +99,23 @@ class ToyTrainer(Trainer):
         return value
 
 
+class Unread:
+    """Stands for the reading of a data set that nobody asks about."""
+
+    def prepare(self):
+        pass
+
+    def notes(self):
+        return {}
+
+
+class SeveralToy(ToyTrainer):
+    """Drives as many devices as it is asked to."""
+
+    def start(self):
+        return super().start()._replace(devices=self.setup.devices)
+
+
 class LayeredToy(ToyTrainer):
     """Times one layer: its row says how often each stage ran since the times were forgotten."""
 

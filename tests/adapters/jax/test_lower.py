@@ -110,6 +110,20 @@ def test_the_gradient_of_the_input_is_right_too(kind, tuned):
     np.testing.assert_allclose(canonical(gradients["before.weight"]), expected, rtol=1e-9, atol=1e-10)
 
 
+def test_in_use_running_statistics_normalise_and_stay():
+    graph = one_layer("batch_norm", {"eps": 1e-3})
+    weights, net = drawn(graph), Net(graph, True)
+    params = {name: native(tensor).astype(np.float64) for name, tensor in weights.items()}
+    stats = {"it.running_mean": RNG.standard_normal(6), "it.running_var": RNG.random_sample(6) + 0.5}
+    (logits,), after = net.forward(params, stats, IMAGES.transpose(0, 2, 3, 1), None)
+    mean, variance, scale, shift = (
+        tensor.reshape(6, 1, 1) for tensor in (*stats.values(), weights["it.weight"], weights["it.bias"])
+    )
+    values = (IMAGES - mean) / np.sqrt(variance + 1e-3) * scale + shift
+    np.testing.assert_allclose(logits, values.reshape(4, -1) @ weights["out.weight"].T + weights["out.bias"], rtol=1e-9)
+    assert all(after[name] is stats[name] for name in stats)
+
+
 def test_the_first_of_equals_gets_the_gradient():
     gradient = jax.grad(lambda x: fast.max_pool(x, 2, 2, ((0, 0), (0, 0))).sum())(jnp.ones((1, 4, 4, 1)))
     np.testing.assert_array_equal(gradient[0, :, :, 0], np.kron(np.ones((2, 2)), [[1, 0], [0, 0]]))

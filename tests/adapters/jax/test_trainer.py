@@ -132,6 +132,19 @@ def test_masks_of_dropout_follow_the_seed_and_the_device(trainer):
     assert first != second, "equal samples, other masks"
 
 
+@pytest.mark.parametrize("strategy", ["single", "pmap"])
+def test_predictions_drop_nothing_and_change_nothing(trainer, strategy):
+    ours, graph = trainer(strategy=strategy, batch=8), tiny()
+    batch = built(ours, graph.without_dropout())
+    ours.forward(batch)
+    expected = ours.logits()
+    batch = built(ours, graph)
+    for _ in range(2):
+        found = ours.predict(batch)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_training_with_dropout_learns(trainer):
     ours = trainer(batch=8)
     batch = built(ours, tiny())

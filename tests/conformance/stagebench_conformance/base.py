@@ -12,7 +12,7 @@ from suite.case import Case, Placement, Sampling
 from suite.errors import Unavailable
 from suite.launch import Ready
 from suite.plugins import adapters
-from suite.proof.verify import ORACLE, cases_to_verify
+from suite.proof.verify import ORACLE, Wanted, cases_to_verify
 from suite.session import ready
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=2.0, steps=3, seconds=0.1, processes=1, quick=True)
@@ -71,10 +71,11 @@ class Conformance:
         )
 
     def cases(self) -> list[Case]:
-        """Every strategy and tuning on mnist_small; none for the oracle itself, or where nothing is registered."""
+        """Every strategy and tuning on mnist_small that it does not refuse; none for the oracle itself."""
         if self.adapter == ORACLE or self.adapter not in adapters():
             return []
-        return list(cases_to_verify([self.adapter], ["mnist_small"], [], [], DEVICES))
+        found = cases_to_verify(Wanted([self.adapter], ["mnist_small"], devices=DEVICES))
+        return [case for case, refused in found if refused is None]
 
     def readied(self, case: Case, folder: Path) -> Ready:
         """The case with all that it needs; the test is skipped, with the remedy, where this machine lacks it."""

@@ -1,0 +1,68 @@
+"""Programs beside the ranks: started with them, ended with them, blamed when they fail."""
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster.local import Local
+from suite import bundle
+from suite.attempt import Attempt, Limits, run, watchdog
+from suite.case import Placement
+from suite.launcher import Process, Request
+
+CHECKOUT = Path(__file__).parents[2]
+RANK = f"""
+import os, sys, time
+sys.path.insert(0, {str(CHECKOUT)!r})
+from suite.worker.job import Outbox
+out = Outbox(".", 0)
+out.send("hello", rank=0, pid=os.getpid())
+while not os.path.exists("served"): time.sleep(0.01)
+"""
+SERVER = "import os, sys, time; open('served', 'w').write(sys.argv[1]);"
+
+
+def together(folder: Path, server: str, rank: str) -> Attempt:
+    script = folder / "server.py"
+    script.write_text(SERVER + server)
+    processes = [
+        Process((sys.executable, "-c", RANK + rank), {"STAGEBENCH_RANK": "0"}, 0),
+        Process((sys.executable, str(script), "the role"), companion=True),
+    ]
+    return run(processes, 1, folder, Limits(20, 20), lambda rank, message: None)
+
+
+def test_one_that_never_ends_is_ended_with_the_ranks(tmp_path: Path) -> None:
+    found = together(tmp_path, "print(os.getpid(), flush=True); time.sleep(1000)", "out.send('done')")
+    assert (found.outcome, found.reason) == ("ok", "")
+    assert found.seconds < 10
+    assert (tmp_path / "served").read_text() == "the role"
+    assert not psutil.pid_exists(int((tmp_path / "launcher-1.log").read_text()))
+    assert found.evidence["exit_codes"] == {"rank 0": 0, "server.py the role": -15}
+
+
+def test_one_that_ends_well_before_the_ranks_ends_nothing(tmp_path: Path) -> None:
+    found = together(tmp_path, "", "time.sleep(0.5); out.send('done')")
+    assert (found.outcome, found.reason) == ("ok", "")
+
+
+def test_one_that_fails_ends_the_case_and_is_named_with_its_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "GRACE", 0.5)
+    found = together(tmp_path, "print('no free port'); sys.exit(7)", "time.sleep(1000)")
+    assert found.outcome == "crash"
+    assert found.reason == "server.py the role ended with exit code 7; its last lines: no free port"
+
+
+def test_launchers_start_them_after_the_ranks_with_the_ranks_variables(tmp_path: Path) -> None:
+    python = Path(sys.executable)
+    tokens = bundle.script(python, tmp_path, ("adapters/x/server.py", "scheduler"))
+    assert tokens == (sys.executable, "-B", "-u", str(tmp_path / "adapters/x/server.py"), "scheduler")
+    request = Request(Placement(ranks_per_node=2), ("worker",), python, {"A": "1"}, tmp_path, 29500, (tokens,))
+    *ranks, server = Local().processes(request)
+    assert [rank.companion for rank in ranks] == [False, False]
+    assert (server.tokens, server.rank, server.companion) == (tokens, None, True)
+    assert server.environ == {"A": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
