@@ -1,0 +1,62 @@
+"""Device, threads, precision, versions: everything that must stand before XLA's client does.
+
+XLA sizes its pool of worker threads by NPROC, else by the cores that the process may use, and its own switch
+`intra_op_parallelism_threads` reaches no pool of the CPU client; both it and XLA_FLAGS are read when the client is
+made, at the first look at the devices.
+
+Oldest Python: 3.11, JAX's own.
+"""
+
+import contextlib
+import os
+from typing import Any, Dict, List
+
+import jax
+import jaxlib
+
+from suite.worker.trainer import Setup, Unavailable
+
+SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
+
+
+def prepare(setup: Setup) -> List[Any]:
+    """The devices that this process drives; Unavailable says what this machine lacks."""
+    jax.config.update("jax_enable_x64", setup.precision == "float64")
+    if setup.device == "cuda":
+        return cuda(setup)
+    os.environ["NPROC"] = str(setup.threads * setup.devices)
+    if setup.threads == 1 and SERIAL not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " " + SERIAL).strip()
+    jax.config.update("jax_platforms", "cpu")
+    with contextlib.suppress(RuntimeError):  # the client stands already and keeps its devices: `enough` counts them
+        jax.config.update("jax_num_cpu_devices", setup.devices)
+    # A step's call returns when the step is done: the loop's clock reads the step, not its dispatch.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    return enough(jax.devices("cpu"), setup, "jax_num_cpu_devices came too late, the client stood already")
+
+
+def cuda(setup: Setup) -> List[Any]:
+    """The first GPUs of this host."""
+    try:
+        found = jax.devices("cuda")
+    except RuntimeError as error:
+        raise Unavailable(
+            "no CUDA device: JAX %s says %s; install its CUDA plugin (jax[cuda12]), see whether nvidia-smi lists a "
+            "device, or ask for device = 'cpu'" % (jax.__version__, " ".join(str(error).split())[:200])
+        )
+    return enough(found, setup, "ask for fewer")
+
+
+def enough(found: List[Any], setup: Setup, remedy: str) -> List[Any]:
+    """As many as were asked for."""
+    if len(found) < setup.devices:
+        raise Unavailable(
+            "%d devices were asked for and JAX has %d %s device(s); %s"
+            % (setup.devices, len(found), setup.device, remedy)
+        )
+    return found[: setup.devices]
+
+
+def versions(devices: List[Any]) -> Dict[str, str]:
+    """Of JAX, of XLA's library and of what it runs on."""
+    return {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "xla": devices[0].client.platform_version}

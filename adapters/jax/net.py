@@ -1,0 +1,87 @@
+"""A graph as one pure function, and the way of its tensors to and from the canonical layouts.
+
+Oldest Python: 3.11, JAX's own.
+"""
+
+from typing import Any, Callable, Dict, List, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from adapters.jax.lower import lower
+from workloads.graph import Graph, Layer
+
+Tensors = Dict[str, Any]  # by canonical name
+
+
+class Net:
+    """Knows the layers; holds no tensor."""
+
+    def __init__(self, graph: Graph, tuned: bool) -> None:
+        """Lower every layer."""
+        self.graph = graph
+        self._operations = [lower(layer, tuned) for layer in graph.layers]
+
+    def forward(self, params: Tensors, stats: Tensors, images: Any, key: Any) -> Tuple[List[Any], Tensors]:
+        """Logits of every head for images (samples, height, width, channels), and the new running statistics.
+
+        Without a key the network is in use: nothing is dropped, running statistics normalise and stay.
+        """
+        values, stats = {"input": images}, dict(stats)
+        for index, (layer, operation) in enumerate(zip(self.graph.layers, self._operations)):
+            own = {parameter.name[len(layer.name) + 1 :]: params[parameter.name] for parameter in layer.parameters}
+            inputs = [values[name] for name in layer.inputs]
+            if key is None and layer.kind in IN_USE:
+                made = IN_USE[layer.kind](layer, own, inputs[0], stats)
+            elif layer.kind == "batch_norm":
+                made, *found = operation(own, inputs, None)
+                stats.update(moved(layer, stats, found))
+            else:
+                made = operation(own, inputs, jax.random.fold_in(key, index) if layer.kind == "dropout" else None)
+            values[layer.name] = made
+        return [values[head.layer] for head in self.graph.heads], stats
+
+    def loss(self, params: Tensors, stats: Tensors, batch: Any, key: Any) -> Tuple[Any, Tuple[Any, Tensors]]:
+        """(sum over heads of weight x mean cross-entropy, (the last head's logits, new running statistics))."""
+        images, labels = batch
+        heads, stats = self.forward(params, stats, images, key)
+        total = 0.0
+        for head, logits in zip(self.graph.heads, heads):
+            right = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), labels[:, None], axis=-1)
+            total = total - head.weight * jnp.mean(right)
+        return total, (heads[-1], stats)
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        """Running means 0 and variances 1."""
+        return {name: np.full(shape, name.endswith("_var"), np.float32) for name, shape in self.graph.buffers}
+
+
+def moved(layer: Layer, stats: Tensors, found: List[Any]) -> Tensors:
+    """A layer's running statistics after a batch with these: momentum is the share of what was there."""
+    names, momentum = [layer.name + ".running_mean", layer.name + ".running_var"], layer.attrs["momentum"]
+    return {name: momentum * stats[name] + (1 - momentum) * value for name, value in zip(names, found)}
+
+
+def normalised(layer: Layer, own: Tensors, x: Any, stats: Tensors) -> Any:
+    """Batch normalisation in use, by the running statistics."""
+    mean, variance = (stats[layer.name + "." + role] for role in ("running_mean", "running_var"))
+    return (x - mean) * (lax.rsqrt(variance + layer.attrs["eps"]) * own["weight"]) + own["bias"]
+
+
+# What means something else in use than in training: (layer, its parameters, its input, running statistics) -> output
+IN_USE: Dict[str, Callable[..., Any]] = {"dropout": lambda layer, own, x, stats: x, "batch_norm": normalised}
+
+
+def native(tensor: np.ndarray) -> np.ndarray:
+    """OIHW to HWIO, (out, in) to (in, out); everything else stays."""
+    orders = {4: (2, 3, 1, 0), 2: (1, 0)}
+    return np.ascontiguousarray(tensor.transpose(orders[tensor.ndim])) if tensor.ndim in orders else tensor
+
+
+def canonical(tensor: Any) -> np.ndarray:
+    """The way back, as a NumPy array of its own."""
+    found = np.asarray(tensor)
+    orders = {4: (3, 2, 0, 1), 2: (1, 0)}
+    return np.array(found.transpose(orders.get(found.ndim, range(found.ndim))), order="C")

@@ -1,0 +1,51 @@
+"""JAX as the controller sees it: what it can do and what its processes need."""
+
+from pathlib import Path
+
+from suite.adapter import Adapter, Capabilities, Strategy
+from suite.case import Case
+from suite.hooks import hookimpl
+
+STRATEGIES = (
+    Strategy("single", "One process, one device: a jitted step.", ("local", "mpiexec"), distributed=False),
+    Strategy(
+        "pmap",
+        "Data parallel over the devices of one process: the jitted step as a shard_map over a mesh, which is what "
+        "jax.pmap has become; gradients are averaged by pmean. On a CPU the devices are threads of the process.",
+        ("local", "mpiexec"),
+        distributed=False,
+        several_devices=True,
+    ),
+)
+
+# glibc gives large blocks back to the kernel and faults them in again at every step: keep them. Bytes.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
+}
+
+
+class Jax(Adapter):
+    """JAX on CPUs and CUDA devices."""
+
+    name = "jax"
+    title = "JAX"
+    trainer = "adapters.jax.worker:JaxTrainer"
+    requires = ("jax", "jaxlib")
+    environment = "jax"
+    remedy = "tox run -e jax"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Whatever the machine; a missing device is the worker's to report."""
+        return Capabilities(strategies=STRATEGIES, devices=("cpu", "cuda"), precisions=("float32", "float64"))
+
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+        """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
+        return dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
+
+
+@hookimpl
+def stagebench_adapters() -> list[Adapter]:
+    """The JAX adapter."""
+    return [Jax()]

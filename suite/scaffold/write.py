@@ -1,0 +1,63 @@
+"""Renders the templates to a new folder, whole or not at all."""
+
+import tempfile
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from suite import __version__
+from suite.errors import RequestError
+from suite.scaffold import contract, names
+
+SUFFIX = ".jinja"
+
+
+def write(name: str, parent: Path) -> Path:
+    """Write the package `stagebench-NAME` below `parent` and return its folder.
+
+    RequestError for a bad name, a folder that exists or cannot be written.
+    """
+    names.check(name)
+    folder = parent / f"stagebench-{name}"
+    if folder.exists():
+        raise RequestError(f"{folder} exists already; remove it, or name another place with -o")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.name}-") as scratch:
+            whole = Path(scratch) / "whole"
+            for path, text in rendered(name).items():
+                (whole / path).parent.mkdir(parents=True, exist_ok=True)
+                (whole / path).write_text(text)
+            whole.rename(folder)
+    except OSError as error:
+        raise RequestError(
+            f"{folder} cannot be written: {error.strerror or error}; name another place with -o"
+        ) from error
+    return folder
+
+
+def rendered(name: str) -> dict[str, str]:
+    """Every file of the package: its path there, and its text."""
+    environment = Environment(
+        loader=PackageLoader("suite.scaffold"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Python and TOML, not HTML
+    )
+    package = f"stagebench_{name}"
+    values = {
+        "name": name,
+        "package": package,
+        "klass": "".join(part.capitalize() for part in name.split("_")),
+        "version": __version__,
+        "stubs": contract.methods(),
+        "optional": contract.optional(),
+        "kinds": contract.layer_kinds(),
+    }
+    return {
+        path.replace("package/", f"{package}/", 1).removesuffix(SUFFIX): environment.get_template(path).render(values)
+        for path in environment.list_templates()
+        if path.endswith(SUFFIX)
+    }

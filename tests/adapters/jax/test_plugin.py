@@ -1,0 +1,34 @@
+"""What the controller is told, without JAX."""
+
+import sys
+from pathlib import Path
+
+import pluggy
+
+from adapters.jax import plugin
+from suite.case import Case, Placement
+from suite.hooks import PROJECT, Hooks
+
+PYTHON = Path(sys.executable)
+ADAPTER = plugin.Jax()
+TWO = Case("jax", "pmap", "mnist_small", Placement(devices=2))
+
+
+def test_it_registers_through_the_hook():
+    plugins = pluggy.PluginManager(PROJECT)
+    plugins.add_hookspecs(Hooks)
+    plugins.register(plugin)
+    plugins.check_pending()
+    [[adapter]] = plugins.hook.stagebench_adapters()
+    assert (adapter.name, adapter.environment, adapter.requires) == ("jax", "jax", ("jax", "jaxlib"))
+
+
+def test_pmap_drives_the_devices_of_one_process():
+    pmap = ADAPTER.capabilities.strategy("pmap")
+    assert (pmap.distributed, pmap.several_devices, pmap.synchronous) == (False, True, True)
+
+
+def test_only_tuned_cpu_processes_get_allocator_settings():
+    assert ADAPTER.environ(TWO, PYTHON) == {}
+    assert ADAPTER.environ(TWO.on(tuning="tuned", placement=Placement(device="cuda")), PYTHON) == {}
+    assert ADAPTER.environ(TWO.on(tuning="tuned"), PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)

@@ -1,0 +1,212 @@
+"""The trainer on one device and on two of this process: proof, exchange, state, machine."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from adapters.jax import machine
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker import evidence
+from suite.worker.feed import synthetic
+from suite.worker.trainer import Optimiser, Setup, Unavailable
+from workloads import weights
+from workloads.build import Builder
+from workloads.catalogue import by_name
+
+ROOT = Path(__file__).parents[3]
+
+
+def small():
+    """Every layer kind that a trainer treats in its own way, two heads."""
+    b = Builder("small", (3, 12, 12), 5)
+    x = b.relu("r1", b.conv_bn("c1", "input", 16, 3, pad=1))
+    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, 16, 3, pad=1), x)), alpha=0.1)
+    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
+    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
+    return b.graph
+
+
+def tiny():
+    """Quick to compile: what is looked at lies not in the layers."""
+    b = Builder("tiny", (3, 4, 4), 5)
+    x = b.dropout("drop", b.relu("r", b.dense("fc1", b.flatten("flat", "input"), 16)), 0.5)
+    b.head(b.dense("fc2", x, 5))
+    return b.graph
+
+
+def oracle(graph, samples, folder, shards):
+    optimiser = Optimiser(0.01, 0.9, 1e-3)
+    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": shards}, optimiser, 1, 0)
+    trainer = ReferenceTrainer(setup)
+    trainer.start()
+    evidence.write_oracle(trainer, graph, samples, str(folder))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "tuning", "precision"),
+    [
+        ("single", "default", "float32"),
+        ("single", "tuned", "float64"),
+        ("pmap", "default", "float64"),
+        ("pmap", "tuned", "float32"),
+    ],
+)
+def test_it_is_proven(trainer, tmp_path, strategy, tuning, precision):
+    graph = small()
+    oracle(graph, 8, tmp_path, shards=2 if strategy == "pmap" else 1)
+    ours = trainer(strategy=strategy, tuning=tuning, batch=8, precision=precision)
+    proof = evidence.prove(ours, graph, 8, str(tmp_path))
+    for way in ("staged", "native"):
+        rtol = 2e-6 if precision == "float32" else 1e-12
+        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=rtol)
+    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
+        assert max(proof["errors"][kind].values()) < (1e-5 if precision == "float32" else 1e-7), kind
+    assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+
+
+def built(ours, graph, samples=8):
+    ours.build(graph, dict(weights.initial(graph)))
+    return ours.to_device(synthetic(graph, samples, 1))
+
+
+def test_the_exchange_averages_and_a_lone_step_does_not(trainer):
+    graph = tiny()
+    ours = trainer(strategy="pmap", batch=8)
+    batch = built(ours, graph)
+    ours.forward(batch)
+    ours.backward()
+    local = {name: np.asarray(tensor) for name, tensor in ours._gradients.items()}
+    for _ in range(2):  # asked again, it averages the same gradients again
+        ours.communicate()
+        for name, tensor in ours._gradients.items():
+            assert not np.array_equal(local[name][0], local[name][1])
+            for device in range(2):
+                np.testing.assert_allclose(tensor[device], local[name].mean(0), rtol=1e-6, atol=1e-9)
+    ours.update()
+    for step, equal in ((ours.step, True), (ours.step_alone, False), (ours.step, False)):
+        step(batch)
+        first, second = (np.asarray(shard.data) for shard in ours._state[0]["fc2.weight"].addressable_shards)
+        assert np.array_equal(first, second) == equal
+
+
+@pytest.mark.parametrize("strategy", ["single", "pmap"])
+def test_devices_hold_their_own_samples_in_order(trainer, strategy):
+    ours, graph = trainer(strategy=strategy, batch=8), tiny()
+    batch = built(ours, graph)
+    whole = synthetic(graph, 8, 1).images.transpose(0, 2, 3, 1)
+    parts = [shard.data for shard in sorted(batch.images.addressable_shards, key=lambda shard: shard.device.id)]
+    assert len(parts) == len(ours._devices)
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_the_state_is_donated(trainer):
+    ours = trainer()
+    batch = built(ours, tiny(), 2)
+    ours.step(batch)
+    before = ours._state[0]["fc2.weight"]
+    ours.step(batch)
+    assert before.is_deleted()
+
+
+def test_masks_of_dropout_follow_the_seed_and_the_device(trainer):
+    graph, losses = tiny(), []
+    for changes in ({}, {}, {"seed": 2}):
+        ours = trainer(batch=8, **changes)
+        batch = built(ours, graph)
+        ours.step(batch)
+        losses.append(ours.loss())
+        ours.step(batch)
+        losses.append(ours.loss())
+    assert losses[:2] == losses[2:4]
+    assert losses[4] != losses[0]
+    ours = trainer(strategy="pmap", batch=8)
+    half = synthetic(graph, 4, 1)
+    ours.build(graph, dict(weights.initial(graph)))
+    ours.step(ours.to_device(type(half)(*(np.concatenate([each, each]) for each in half))))
+    first, second = np.asarray(ours._loss)
+    assert first != second, "equal samples, other masks"
+
+
+@pytest.mark.parametrize("strategy", ["single", "pmap"])
+def test_predictions_drop_nothing_and_change_nothing(trainer, strategy):
+    ours, graph = trainer(strategy=strategy, batch=8), tiny()
+    batch = built(ours, graph.without_dropout())
+    ours.forward(batch)
+    expected = ours.logits()
+    batch = built(ours, graph)
+    for _ in range(2):
+        found = ours.predict(batch)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_training_with_dropout_learns(trainer):
+    ours = trainer(batch=8)
+    batch = built(ours, tiny())
+    ours.step(batch)
+    first = ours.loss()
+    for _ in range(40):
+        ours.step_alone(batch)
+    assert ours.loss() < 0.5 * first
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
+def test_the_jaxpr_has_the_graphs_multiply_accumulates(trainer, name, tuning):
+    graph = by_name()[name].graph()
+    ours = trainer(tuning=tuning)
+    ours.build(graph, {p.name: np.zeros(p.shape, np.float32) for p in graph.parameters})
+    assert ours.macs() == graph.macs
+
+
+def test_a_missing_gpu_is_said(trainer):
+    if any(device.platform == "gpu" for device in jax.devices()):
+        pytest.skip("there is a GPU here")
+    with pytest.raises(Unavailable, match=r"no CUDA device: JAX .* or ask for device = 'cpu'"):
+        trainer(device="cuda")
+
+
+def test_more_devices_than_there_are_is_said(trainer):
+    with pytest.raises(Unavailable, match="3 devices were asked for and JAX has 2"):
+        trainer(strategy="pmap", devices=3)
+
+
+THREADS = """
+import os, sys, time
+import numpy as np
+from adapters.jax.worker import JaxTrainer
+from suite.worker.feed import synthetic
+from suite.worker.trainer import Optimiser, Setup
+from workloads import weights
+from workloads.networks.mnist import mnist_large
+setup = Setup(0, 1, 0, "single", "cpu", 1, 16, "float32", "tuned", {}, Optimiser(0.01, 0.9, 0.0), 1, 0)
+ours = JaxTrainer(setup)
+ours.start()
+graph = mnist_large()
+ours.build(graph, dict(weights.initial(graph)))
+batch = ours.to_device(synthetic(graph, 16, 1))
+ours.step(batch)
+wall, cpu = time.perf_counter(), time.process_time()
+for _ in range(5):
+    ours.step(batch)
+    ours.synchronize()
+print((time.process_time() - cpu) / (time.perf_counter() - wall))
+"""
+
+
+def test_one_thread_is_one_thread():
+    """A busy machine lowers the share of a core that one thread gets, never raises it."""
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    environment.pop("NPROC", None)
+    done = subprocess.run([sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1.15
+
+
+def test_versions_name_what_decides_the_speed(trainer):
+    assert {"jax", "jaxlib", "xla"} <= set(machine.versions(trainer()._devices))

@@ -1,0 +1,191 @@
+"""Is the adapter's native step as fast as a hand-written jitted loop of the same network?
+
+    python tests/benchmarks/jax_native.py --network mnist_large --rounds 7
+
+Both live in one process on one CPU thread, start from the same weights, take the same batch and run in alternating
+short blocks, so that whatever else the machine does hits both. The ratio is plain seconds over ours, a figure a round
+(median, and the range): 1 is equal, more is faster than plain. Losses must agree. The plain loop is what a JAX user
+writes: NHWC, lax.conv_general_dilated, lax.reduce_window, value_and_grad, donated buffers, nothing to wait for but the
+last loss; so is `tuning = default`, and `tuned` is what an expert adds.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from adapters.jax.worker import JaxTrainer
+from suite.worker.feed import synthetic
+from suite.worker.trainer import Optimiser, Setup
+from workloads import weights
+from workloads.catalogue import by_name
+
+BATCH = {"mnist_small": 64, "mnist_large": 16, "alexnet": 8}
+OPTIMISER = Optimiser(1e-4, 0.9, 5e-4)
+BLOCK_SECONDS = 0.5
+# As the adapter's plugin, which needs the controller's Python, gives a tuned process: glibc keeps large blocks.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(32 << 30)}
+
+
+def conv(x, p, name, stride=1, pad=0, groups=1):
+    y = lax.conv_general_dilated(
+        x,
+        p[name + ".weight"],
+        (stride, stride),
+        ((pad, pad), (pad, pad)),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=groups,
+    )
+    return jax.nn.relu(y + p[name + ".bias"])
+
+
+def pool(x, kernel, stride):
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, kernel, kernel, 1), (1, stride, stride, 1), "VALID")
+
+
+def dense(x, p, name):
+    return x @ p[name + ".weight"] + p[name + ".bias"]
+
+
+def flat(x):
+    return x.transpose(0, 3, 1, 2).reshape(len(x), -1)
+
+
+def lrn(x):
+    sums = lax.reduce_window(x * x, 0.0, lax.add, (1, 1, 1, 5), (1, 1, 1, 1), ((0, 0), (0, 0), (0, 0), (2, 2)))
+    return x / (1.0 + 1e-4 / 5 * sums) ** 0.75
+
+
+def mnist_small(p, x):
+    x = flat(pool(conv(x, p, "conv1", pad=1), 2, 2))
+    return dense(jax.nn.relu(dense(x, p, "fc1")), p, "fc2")
+
+
+def mnist_large(p, x):
+    for name in ("conv1", "conv2", "conv3"):
+        x = pool(conv(x, p, name, pad=1), 2, 2)
+    x = flat(x)
+    for name in ("fc1", "fc2"):
+        x = jax.nn.relu(dense(x, p, name))
+    return dense(x, p, "fc3")
+
+
+def alexnet(p, x):
+    """Without its dropout: both sides train so here, or their masks would differ."""
+    x = pool(lrn(conv(x, p, "conv1", 4)), 3, 2)
+    x = pool(lrn(conv(x, p, "conv2", 1, 2, 2)), 3, 2)
+    x = conv(conv(conv(x, p, "conv3", 1, 1), p, "conv4", 1, 1, 2), p, "conv5", 1, 1, 2)
+    x = flat(pool(x, 3, 2))
+    for name in ("fc6", "fc7"):
+        x = jax.nn.relu(dense(x, p, name))
+    return dense(x, p, "fc8")
+
+
+NETWORKS = {"mnist_small": mnist_small, "mnist_large": mnist_large, "alexnet": alexnet}
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+def plain_step(network, params, velocity, images, labels):
+    def loss_of(p):
+        logits = network(p, images)
+        return -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(labels)), labels])
+
+    loss, gradients = jax.value_and_grad(loss_of)(params)
+    lr, momentum, decay = OPTIMISER
+    velocity = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, velocity, gradients, params)
+    return jax.tree.map(lambda w, v: w - lr * v, params, velocity), velocity, loss
+
+
+class Plain:
+    def __init__(self, name, initial, batch):
+        orders = {4: (2, 3, 1, 0), 2: (1, 0)}
+        self.network = NETWORKS[name]
+        self.params = {
+            key: jnp.array(value.transpose(orders.get(value.ndim, range(value.ndim)))) for key, value in initial.items()
+        }
+        self.velocity = jax.tree.map(jnp.zeros_like, self.params)
+        self.batch = jnp.array(batch.images.transpose(0, 2, 3, 1)), jnp.array(batch.labels.astype(np.int32))
+
+    def step(self):
+        self.params, self.velocity, self.last = plain_step(self.network, self.params, self.velocity, *self.batch)
+
+    def loss(self):
+        return float(self.last)
+
+
+def ours(name, tuning, initial, batch):
+    """(step, loss) of the adapter, in the measuring loop's own shape."""
+    size = len(batch.labels)
+    setup = Setup(0, 1, 0, "single", "cpu", 1, size, "float32", tuning, {}, OPTIMISER, seed=1, readers=0)
+    trainer = JaxTrainer(setup)
+    trainer.start()
+    trainer.build(by_name()[name].graph().without_dropout(), initial)
+    placed = trainer.to_device(batch)
+
+    def step():
+        trainer.step(placed)
+        trainer.mark()
+
+    return step, trainer.loss
+
+
+def block(step, loss, steps):
+    begin = time.perf_counter()
+    for _ in range(steps):
+        step()
+    loss()
+    return (time.perf_counter() - begin) / steps
+
+
+def compared(name, size, tuning, rounds):
+    """One line of the table."""
+    graph = by_name()[name].graph()
+    initial, batch = dict(weights.initial(graph)), synthetic(graph, size, 1)
+    mine = ours(name, tuning, initial, batch)  # first: it sets threads and devices
+    plain = Plain(name, initial, batch)
+    ways = {"plain": (plain.step, plain.loss), "ours": mine}
+    losses = {way: [step() or loss() for _ in range(5)] for way, (step, loss) in ways.items()}
+    difference = max(abs(a - b) / abs(b) for a, b in zip(losses["ours"], losses["plain"], strict=True))
+    steps = max(1, round(BLOCK_SECONDS / block(*ways["plain"], 2)))
+    times = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in sorted(ways, reverse=bool(number % 2)):
+            times[way].append(block(*ways[way], steps))
+    ratios = [a / b for a, b in zip(times["plain"], times["ours"], strict=True)]
+    plain_ms, ours_ms = (statistics.median(times[way]) * 1e3 for way in ("plain", "ours"))
+    print(
+        f"{name:12} {tuning:8} {size:5} {plain_ms:9.2f} {ours_ms:9.2f} {statistics.median(ratios):7.3f} "
+        f"{min(ratios):6.3f} - {max(ratios):.3f} {difference:8.1e}",
+        flush=True,
+    )
+    return statistics.median(ratios) >= 0.98 and difference <= 2e-5
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=[*sorted(BATCH), "all"], default="all")
+    parser.add_argument("--tuning", choices=["default", "tuned", "both"], default="both")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batch", type=int)
+    asked = parser.parse_args()
+    if any(os.environ.get(name) != value for name, value in KEEP_MEMORY.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})  # read at a start only
+    print("network      tuning   batch  plain ms   ours ms   ratio           range     loss")
+    networks = sorted(BATCH) if asked.network == "all" else [asked.network]
+    tunings = ["default", "tuned"] if asked.tuning == "both" else [asked.tuning]
+    held = [compared(name, asked.batch or BATCH[name], tuning, asked.rounds) for name in networks for tuning in tunings]
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

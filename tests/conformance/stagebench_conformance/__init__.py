@@ -1,0 +1,24 @@
+"""The conformance suite: passing it is what "adapter" means.
+
+    from stagebench_conformance import AdapterConformance
+
+    class TestLumen(AdapterConformance):
+        adapter = "lumen"
+        gaps = {"test_every_kind_of_layer_is_proven[ddp-tuned]": "lumen 2.1 has no grouped convolution"}
+        refusals = [({"strategy": "single", "batch": 3}, "words of the answer")]
+
+Needs stagebench with its extra `conformance`; the adapter must be registered (its package installed). What needs the
+framework is skipped, with the remedy, where its environment is not there; nothing else is.
+"""
+
+from stagebench_conformance.base import Conformance
+from stagebench_conformance.declared import Declared
+from stagebench_conformance.faults import Faults
+from stagebench_conformance.measured import Measured
+from stagebench_conformance.probe import probe_graph
+
+__all__ = ["AdapterConformance", "Conformance", "Declared", "Faults", "Measured", "probe_graph"]
+
+
+class AdapterConformance(Declared, Measured, Faults):
+    """All of it: what an adapter declares, what it proves and measures, what a fault of its framework costs."""

@@ -1,0 +1,90 @@
+"""What every part of the suite stands on: the adapter under test, its cases, its known gaps."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from stagebench_conformance import probe
+from suite.adapter import Adapter
+from suite.case import Case, Placement, Sampling
+from suite.errors import Unavailable
+from suite.launch import Ready
+from suite.plugins import adapters
+from suite.proof.verify import ORACLE, Wanted, cases_to_verify
+from suite.session import ready
+
+BRIEF = Sampling(warmup_steps=5, warmup_limit=2.0, steps=3, seconds=0.1, processes=1, quick=True)
+DEVICES = 2  # of every strategy that can have several
+
+
+class Conformance:
+    """Names the adapter. A part by itself can be used in place of the whole."""
+
+    adapter: ClassVar[str] = ""
+    # Test name, or name[strategy-tuning]: why it cannot pass. One that passes all the same fails.
+    gaps: ClassVar[Mapping[str, str]] = {}
+    # What its `unsupported` refuses: (changes of a plain case, words of the answer).
+    refusals: ClassVar[Sequence[tuple[dict[str, Any], str]]] = ()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """A test that takes `case` runs for every strategy and tuning."""
+        if "case" in metafunc.fixturenames:
+            metafunc.parametrize("case", self.cases(), ids=case_id)
+
+    @pytest.fixture(autouse=True)
+    def _known_gap(self, request: pytest.FixtureRequest) -> None:
+        test = request.node.name.partition("[")[0]
+        reason = self.gaps.get(request.node.name) or self.gaps.get(test)
+        if reason:
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
+    @pytest.fixture(autouse=True)
+    def _probe(self) -> None:
+        probe.register()
+
+    def test_every_gap_names_a_test(self) -> None:
+        """And gives a reason."""
+        ids = [f"[{case_id(case)}]" for case in self.cases()]
+        for gap, reason in self.gaps.items():
+            test, bracket, rest = gap.partition("[")
+            assert hasattr(self, test), f"the gap {gap!r} names no test of this suite"
+            assert not bracket or bracket + rest in ids, f"the gap {gap!r} names no case; there are {', '.join(ids)}"
+            assert reason.strip(), f"the gap {gap!r} has no reason"
+
+    def it(self) -> Adapter:
+        """The adapter under test."""
+        found = adapters()
+        assert self.adapter in found, (
+            f"no installed package brings an adapter {self.adapter!r} (there are {', '.join(found)}); "
+            "install yours (pip install -e .) and look at its entry point in the group 'stagebench'"
+        )
+        return found[self.adapter]
+
+    def plain(self) -> Case:
+        """The first of everything that the adapter declares, on one device."""
+        can, strategy = self.it().capabilities, self.it().capabilities.strategies[0]
+        placement = Placement(launcher=strategy.launchers[0], device=can.devices[0])
+        return Case(self.adapter, strategy.name, "mnist_small", placement, precision=can.precisions[0]).on(
+            tuning=can.tunings[0], knobs={name: knob.default for name, knob in can.knobs.items()}
+        )
+
+    def cases(self) -> list[Case]:
+        """Every strategy and tuning on mnist_small that it does not refuse; none for the oracle itself."""
+        if self.adapter == ORACLE or self.adapter not in adapters():
+            return []
+        found = cases_to_verify(Wanted([self.adapter], ["mnist_small"], devices=DEVICES))
+        return [case for case, refused in found if refused is None]
+
+    def readied(self, case: Case, folder: Path) -> Ready:
+        """The case with all that it needs; the test is skipped, with the remedy, where this machine lacks it."""
+        try:
+            return ready(case, {}, folder / "bundle")
+        except Unavailable as error:
+            pytest.skip(str(error))
+
+
+def case_id(case: Case) -> str:
+    """strategy-tuning."""
+    return f"{case.strategy}-{case.tuning}"

@@ -1,0 +1,117 @@
+"""What an adapter declares: whole, true to its files, and what is not declared is refused before anything starts."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from stagebench_conformance.base import Conformance
+from suite import bundle
+from suite.adapter import Adapter
+from suite.case import Case, Placement
+from suite.plan import able
+from suite.plugins import launchers, workloads
+from workloads.kinds import KINDS
+
+EVERYWHERE = {"numpy", "suite", "workloads"}  # what a bundle and its interpreter always hold
+
+
+class Declared(Conformance):
+    """Contract and capabilities; needs no framework."""
+
+    def refusal(self, case: Case) -> str | None:
+        """What the plan's check answers."""
+        return able.refusal(self.it(), self.it().capabilities, case, workloads()["mnist_small"].graph())
+
+    def test_its_declaration_is_whole(self) -> None:
+        """Names, strategies, launchers, knobs, layer kinds."""
+        adapter, can = self.it(), self.it().capabilities
+        assert adapter.name == self.adapter
+        assert adapter.title
+        assert adapter.environment in (None, adapter.name), "its tox environment bears its name"
+        assert adapter.remedy, "say with which command its environment is made"
+        names = [strategy.name for strategy in can.strategies]
+        assert names
+        assert len(set(names)) == len(names)
+        for strategy in can.strategies:
+            assert strategy.help
+            assert strategy.launchers
+            assert set(strategy.launchers) <= set(launchers())
+        assert can.devices
+        assert can.precisions
+        assert can.tunings
+        assert set(can.layer_kinds) <= set(KINDS)
+        for name, knob in can.knobs.items():
+            assert knob.problem(knob.default) is None, f"the default of {name} is not one of its values"
+            assert knob.help
+
+    def test_its_declared_trainer_is_in_its_bundle(self) -> None:
+        """The class stands in the file that will travel."""
+        module, _, name = self.it().trainer.partition(":")
+        source = bundle.sources(self.it())[module.replace(".", "/") + ".py"].read_text()
+        classes = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+        assert name in classes, f"{module} has no class {name!r} but {classes}; correct `trainer` in plugin.py"
+
+    def test_its_bundle_imports_only_what_it_declares(self) -> None:
+        """The standard library, NumPy, the core's worker half, itself, and the modules in `requires`."""
+        own = bundle.own_sources(self.it())
+        package = self.it().trainer.split(".")[0]
+        allowed = EVERYWHERE | {package} | {name.split(".")[0] for name in self.it().requires}
+        wrong = [
+            f"{place}: {module}"
+            for place, path in own
+            if path.suffix == ".py"
+            for module in imported(path.read_text())
+            if module.split(".")[0] not in allowed | set(sys.stdlib_module_names)
+            or (module.startswith("suite.") and not module.startswith("suite.worker"))
+        ]
+        assert not wrong, "its interpreter may not have these; an adapter names its own in `requires`"
+
+    def test_what_it_declares_it_does_not_refuse(self) -> None:
+        """The first of everything."""
+        assert self.refusal(self.plain()) is None
+
+    @pytest.mark.parametrize("what", ["strategy", "precision", "tuning", "device"])
+    def test_what_it_does_not_declare_is_refused_by_name(self, what: str) -> None:
+        """With the value and the adapter's name."""
+        case = self.plain()
+        other = case.on(placement=Placement(device="abacus")) if what == "device" else case.on(**{what: "abacus"})
+        found = self.refusal(other)
+        assert found is not None
+        assert f"{what} 'abacus'" in found
+        assert found.startswith(self.adapter)
+
+    def test_a_declared_knob_is_refused_a_value_of_no_kind(self) -> None:
+        """Each of them."""
+        case = self.plain()
+        for knob in self.it().capabilities.knobs:
+            assert f"knob {knob} " in str(self.refusal(case.on(knobs={**case.knobs, knob: [1.5]})))
+
+    def test_a_strategy_declared_for_one_rank_is_refused_more(self) -> None:
+        """And one for one device per rank, several devices."""
+        for strategy in self.it().capabilities.strategies:
+            one = Placement(launcher=strategy.launchers[0], device=self.it().capabilities.devices[0])
+            case = self.plain().on(strategy=strategy.name)
+            ranks = self.refusal(case.on(placement=replace(one, ranks_per_node=2)))
+            assert (ranks is None) == strategy.distributed, ranks
+            if not strategy.several_devices:
+                assert "one device per rank" in str(self.refusal(case.on(placement=replace(one, devices=2))))
+
+    def test_its_own_refusals_say_why(self) -> None:
+        """Each of `refusals`; an adapter that refuses has some, one that does not has none."""
+        for changes, words in self.refusals:
+            assert words in str(self.refusal(self.plain().on(**changes))), changes
+        refuses = type(self.it()).unsupported is not Adapter.unsupported
+        assert refuses == bool(self.refusals), "what `unsupported` refuses stands in `refusals`, and is tested so"
+
+
+def imported(source: str) -> Iterator[str]:
+    """Every module that a source imports, wherever in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute: a bundle is no package of yours"
+            yield f"{node.module}.{node.names[0].name}"

@@ -1,0 +1,92 @@
+"""A framework that dies, hangs, floods or kills its process costs one row, which says so; the others go on.
+
+The fault is real: a module of the framework's name stands before it on the worker's path.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from stagebench_conformance.base import BRIEF, Conformance
+from stagebench_conformance.lonely import Lonely, registered
+from stagebench_conformance.measured import run
+from suite.case import Case, Placement
+
+HEALTHY = 7  # seeds tell the cases of one session apart
+SILENCE = 15.0  # seconds
+
+# Replaces itself by the real module, after having said too much.
+FLOOD = """
+import importlib, os, sys, warnings
+sys.stderr.write(("a warning that nobody reads " * 40 + chr(10)) * 4000)
+sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
+del sys.modules[__name__]
+importlib.import_module(__name__)
+"""
+FAULTS = {  # seed: (what the module does, outcome, words of the reason)
+    1: ("raise ImportError('libdriver.so.9: cannot open shared object file')", "crash", "libdriver.so.9"),
+    2: ("import time; time.sleep(1000)", "timeout", "said nothing for"),
+    3: (FLOOD, "ok", ""),
+    4: ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "crash", "SIGKILL"),
+}
+
+
+class Faults(Conformance):
+    """Needs the framework's environment."""
+
+    _sessions: ClassVar[dict[str, dict[int, dict[str, Any]]]] = {}
+
+    @pytest.fixture
+    def faulty(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, Any]]:
+        """The records of one session, by seed: the faults, then a healthy case. It runs once for all tests."""
+        if self.adapter not in self._sessions:
+            cases = [self._case(seed) for seed in (*FAULTS, HEALTHY)]
+            self.readied(cases[0], tmp_path)
+            self._shadow(tmp_path, monkeypatch)
+            found = run(cases, tmp_path / "run", proofs=False)
+            self._sessions[self.adapter] = {case.seed: found.record(case.id, 0) or {} for case in cases}
+        return self._sessions[self.adapter]
+
+    def test_a_fault_of_its_framework_is_one_row(self, faulty: dict[int, dict[str, Any]]) -> None:
+        """Each with the outcome that it means and a reason that names it."""
+        for seed, (_, outcome, words) in FAULTS.items():
+            record = faulty[seed]
+            assert record["outcome"] == outcome, record["reason"]
+            assert words in record["reason"]
+
+    def test_after_the_faults_the_others_go_on(self, faulty: dict[int, dict[str, Any]]) -> None:
+        """The healthy case of the same session."""
+        assert faulty[HEALTHY]["outcome"] == "ok", faulty[HEALTHY]["reason"]
+        assert faulty[HEALTHY]["ranks"][0]["passes"]["native"]["step_s"]
+
+    def test_ranks_that_an_engine_did_not_connect_are_a_fault(self, tmp_path: Path) -> None:
+        """Two processes that both believe to be the only rank, as a foreign mpiexec makes them."""
+        strategy = next((each for each in self.it().capabilities.strategies if each.distributed), None)
+        if strategy is None or not self.cases():
+            pytest.skip(f"{self.adapter} has no strategy of several ranks")
+        placement = Placement(ranks_per_node=2, launcher=Lonely.name)
+        case = self._case(HEALTHY).on(strategy=strategy.name, placement=placement)
+        with registered():
+            self.readied(case, tmp_path)
+            record = run([case], tmp_path / "run", proofs=False).record(case.id, 0) or {}
+        assert record["outcome"] == "crash", record["reason"]
+        assert "rank 0 of 2 was asked for" in record["reason"]
+
+    def _case(self, seed: int) -> Case:
+        limit = SILENCE if FAULTS.get(seed, ("", "", ""))[1] == "timeout" else 300.0
+        return self.plain().on(seed=seed, batch=4, passes=("native",), sampling=BRIEF, silence_limit=limit)
+
+    def _shadow(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        """Put each fault where the worker of its case finds it first."""
+        adapter = self.it()
+        module, kind, own = (adapter.requires or ("numpy",))[0].split(".")[0], type(adapter), adapter.environ
+        for seed, (source, _, _) in FAULTS.items():
+            (folder / str(seed)).mkdir()
+            (folder / str(seed) / f"{module}.py").write_text(source)
+
+        def environ(_: Any, case: Case, interpreter: Path) -> dict[str, str]:
+            place = {"PYTHONPATH": str(folder / str(case.seed))} if case.seed in FAULTS else {}
+            return {**own(case, interpreter), **place}
+
+        patch.setattr(kind, "environ", environ)

@@ -1,0 +1,82 @@
+"""What an adapter does, in its own interpreter: it joins, it is proven, it measures every pass."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stagebench_conformance.base import BRIEF, Conformance
+from suite.case import PASSES, Case
+from suite.observer import Observer
+from suite.plan import Resolved
+from suite.plan.resolve import measurable
+from suite.proof.proofs import Proofs
+from suite.session import Session, Settings
+from suite.store import RunFolder
+
+EXCHANGING = {"compute_only", "comm_only"}
+
+
+def run(cases: list[Case], folder: Path, proofs: bool) -> RunFolder:
+    """One session over the cases, as `stagebench run` has it."""
+    found = RunFolder(folder)
+    found.create({})
+    Session(found, [Resolved(case, None, "") for case in cases], {}, Observer(), Settings(proofs=proofs)).run()
+    return found
+
+
+class Measured(Conformance):
+    """Proofs and passes."""
+
+    def test_every_kind_of_layer_is_proven(self, case: Case, tmp_path: Path) -> None:
+        """The probe network, staged and native, against the float64 oracle."""
+        proof = Proofs({}).prove(self.readied(case.on(workload="probe", graph_digest=""), tmp_path), tmp_path)
+        assert proof["passed"], proof["reason"]
+
+    def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(
+        self, case: Case, tmp_path: Path
+    ) -> None:
+        """On mnist_small; what the strategy cannot tell apart is not asked for."""
+        self.readied(case, tmp_path)
+        strategy = self.it().capabilities.strategy(case.strategy)
+        case = case.on(sampling=BRIEF, passes=measurable(strategy, PASSES))
+        folder = run([case], tmp_path / "run", proofs=True)
+        found = folder.record(case.id, 0)
+        assert found is not None
+        assert found["outcome"] == "ok", found["reason"]
+        proof = folder.proofs()[found["proof"]]
+        assert proof["passed"], proof["reason"]
+        assert len(found["ranks"]) == case.placement.ranks
+        for rank in found["ranks"]:
+            self._look_at(rank, case)
+            steps = {len(measured["step_s"]) for measured in rank["passes"].values() if measured["pass"] == "native"}
+            assert steps == {len(found["ranks"][0]["passes"]["native"]["step_s"])}
+
+    def test_it_reads_data_in_a_pass_of_its_own(self, tmp_path: Path) -> None:
+        """An array file of the network's shape: `io_only` is measured, and native steps wait for batches."""
+        if not self.it().capabilities.real_data or not self.cases():
+            pytest.skip(f"{self.adapter} declares that it reads no data")
+        case = self.plain().on(sampling=BRIEF, passes=("native", "io_only"), data=str(tmp_path / "noise.npz"))
+        noise = np.random.RandomState(1)
+        images = noise.randint(0, 256, (64, 28, 28)).astype(np.uint8)
+        np.savez(case.data, images=images, labels=noise.randint(0, 10, 64))
+        self.readied(case, tmp_path)
+        found = run([case], tmp_path / "run", proofs=False).record(case.id, 0)
+        assert found is not None
+        assert found["outcome"] == "ok", found["reason"]
+        passes = found["ranks"][0]["passes"]
+        assert set(passes) == {"native", "io_only"}
+        assert len(passes["native"]["io_s"]) == len(passes["native"]["step_s"])
+
+    def _look_at(self, rank: dict[str, Any], case: Case) -> None:
+        """One rank's record: passes, world, devices, versions."""
+        expected = {"native", "staged"}
+        if case.placement.device_count > 1:
+            expected |= EXCHANGING & set(case.passes)
+            if "comm_only" not in case.passes:  # where the exchange has no stage of its own, it may not be left out
+                expected -= {name for name in ("compute_only",) if "not measured" in str(rank["notes"].get(name))}
+        assert set(rank["passes"]) == expected, rank["notes"]
+        assert rank["joined"]["world"] == case.placement.ranks
+        assert rank["joined"]["devices"] == case.placement.devices
+        assert rank["joined"]["versions"]

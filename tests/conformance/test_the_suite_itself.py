@@ -1,0 +1,94 @@
+"""The suite fails where it should: gaps that closed, gaps that name nothing, adapters that are not what they say."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAD = """
+from stagebench_conformance import Declared
+from suite.adapter import Adapter, Capabilities, Strategy
+from suite.hooks import hookimpl
+from suite.plugins import manager
+
+class Odd(Adapter):
+    name, title, trainer, environment, remedy = "odd", "Odd", "odd.worker:OddTrainer", "odd", "tox run -e odd"
+    capabilities = Capabilities(strategies=(Strategy("single", "one", ("local",), distributed=False),))
+    {body}
+
+class Plugin:
+    @hookimpl
+    def stagebench_adapters(self):
+        return [Odd()]
+
+manager().register(Plugin())
+
+class TestOdd(Declared):
+    adapter, gaps, refusals = "{adapter}", {gaps}, {refusals}
+"""
+WORKER = """
+import numpy, {extra}
+from suite.{core} import Trainer
+class OddTrainer(Trainer): pass
+"""
+
+
+def outcomes(tmp_path, body="", adapter="odd", gaps="{}", refusals="()", extra="json", core="worker.trainer"):
+    """Test name: the words of its failure; what passed is left out."""
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "__init__.py").write_text("")
+    (tmp_path / "odd" / "worker.py").write_text(WORKER.format(extra=extra, core=core))
+    test = tmp_path / "test_odd.py"
+    test.write_text(HEAD.format(body=body or "pass", adapter=adapter, gaps=gaps, refusals=refusals))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", str(test)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "1000"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    rows = [line.partition("::TestOdd::")[2] for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    return {name: words for name, _, words in (row.partition(" - ") for row in rows)}
+
+
+def test_an_adapter_that_is_what_it_says_passes(tmp_path):
+    assert outcomes(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "test", "words"),
+    [
+        ({"gaps": '{"test_its_declaration_is_whole": "it passes"}'}, "test_its_declaration_is_whole", "XPASS(strict)"),
+        ({"gaps": '{"test_nothing": "why"}'}, "test_every_gap_names_a_test", "names no test of this suite"),
+        (
+            {"gaps": '{"test_its_declaration_is_whole[ddp-tuned]": "why"}'},
+            "test_every_gap_names_a_test",
+            "names no case; there are [single-default], [single-tuned]",
+        ),
+        ({"gaps": '{"test_its_own_refusals_say_why": " "}'}, "test_every_gap_names_a_test", "has no reason"),
+        ({"adapter": "even"}, "test_its_declaration_is_whole", "no installed package brings an adapter 'even'"),
+        ({"extra": "torch"}, "test_its_bundle_imports_only_what_it_declares", "an adapter names its own in `requires`"),
+        ({"core": "case"}, "test_its_bundle_imports_only_what_it_declares", "an adapter names its own in `requires`"),
+        (
+            {"body": "trainer = 'odd.worker:EvenTrainer'"},
+            "test_its_declared_trainer_is_in_its_bundle",
+            "odd.worker has no class 'EvenTrainer' but ['OddTrainer']",
+        ),
+        (
+            {"body": "unsupported = lambda self, case: 'no' if case.batch == 3 else None"},
+            "test_its_own_refusals_say_why",
+            "stands in `refusals`",
+        ),
+        ({"refusals": "[({'batch': 3}, 'odd')]"}, "test_its_own_refusals_say_why", "{'batch': 3}"),
+    ],
+)
+def test_what_is_wrong_fails_and_says_why(tmp_path, changes, test, words):
+    found = outcomes(tmp_path, **changes)
+    assert words in found[test], found
+
+
+def test_a_gap_with_its_reason_passes(tmp_path):
+    gap = '{"test_its_own_refusals_say_why": "the words are not settled"}'
+    assert outcomes(tmp_path, gaps=gap, refusals="[({'batch': 3}, 'odd')]") == {}

@@ -1,0 +1,167 @@
+"""`stagebench new-adapter`: names, files, and a package that is really installed, listed, linted and tested."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from suite.cli.app import build
+from suite.errors import RequestError
+from suite.scaffold import contract
+from suite.scaffold.write import rendered, write
+from suite.worker.trainer import Trainer
+from workloads.kinds import KINDS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("my-adapter", "its name is a Python identifier too"),
+        ("Lumen", "lower-case letters"),
+        ("9lives", "such as 'lumen'"),
+        ("", "cannot be called ''"),
+        ("class", "a word of Python's own"),
+        ("pytorch", "there is an adapter 'pytorch' already"),
+        ("reference", "there is an adapter 'reference' already"),
+    ],
+)
+def test_a_bad_name_is_refused(tmp_path, name, words):
+    with pytest.raises(RequestError, match=words):
+        write(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_is_not_touched(tmp_path):
+    (tmp_path / "stagebench-lumen").mkdir()
+    (tmp_path / "stagebench-lumen" / "mine").write_text("work")
+    with pytest.raises(RequestError, match="stagebench-lumen exists already; remove it, or name another place with -o"):
+        write("lumen", tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["stagebench-lumen", "mine"]
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match=r"cannot be written: .*; name another place with -o"):
+        write("lumen", tmp_path / "file")
+
+
+def test_the_command_says_what_comes_next(tmp_path):
+    done = CliRunner().invoke(build(), ["new-adapter", "lumen", "-o", str(tmp_path / "new")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "new" / "stagebench-lumen" / "pyproject.toml").is_file()
+    for words in ("pip install -e", "tox run -e lumen", "pytest"):
+        assert words in done.output
+
+
+def test_every_abstract_method_is_a_stub_with_the_contracts_own_words():
+    tree = ast.parse(rendered("lumen")["stagebench_lumen/worker.py"])
+    (klass,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    stubs = {node.name: node for node in klass.body if isinstance(node, ast.FunctionDef)}
+    assert set(stubs) == set(Trainer.__abstractmethods__)
+    for name, stub in stubs.items():
+        assert ast.get_docstring(stub) == ast.get_docstring(ast.parse(_source(name)).body[0])
+        assert ast.unparse(stub.body[-1]) == f"raise unwritten(LumenTrainer.{name})"
+    assert set(contract.optional()) == {
+        name for name, each in vars(Trainer).items() if callable(each) and name[0] != "_"
+    } - set(stubs)
+
+
+def _source(name: str) -> str:
+    import inspect
+    import textwrap
+
+    return textwrap.dedent(inspect.getsource(getattr(Trainer, name)))
+
+
+def test_every_layer_kind_is_a_stub_that_names_its_attributes():
+    tree = ast.parse(rendered("lumen")["stagebench_lumen/lower.py"])
+    stubs = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert set(KINDS) | {"lower"} == set(stubs)
+    for kind, attributes in KINDS.items():
+        for attribute in set(attributes) - {"init"}:
+            assert attribute in stubs[kind], f"{kind} does not name {attribute}; see the table in workloads/kinds.py"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """(folder, python): a wheel of this stagebench and, editable, a fresh scaffold, in an environment of their own."""
+    pytest.importorskip("hatchling", reason="the build backend is a part of the tests' environment")
+    home = tmp_path_factory.mktemp("stranger")
+    folder = write("lumen", home)
+    venv.create(home / "env", with_pip=True, symlinks=True)
+    python = home / "env" / "bin" / "python"
+    # What both packages depend on is borrowed from the environment of this test: nothing is downloaded.
+    (site,) = (home / "env" / "lib").glob("python*/site-packages")
+    (site / "borrowed.pth").write_text("".join(f"{path}\n" for path in sys.path if path.endswith("site-packages")))
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "-q"]
+    copy = home / "stagebench"  # building leaves nothing in the checkout, and the checkout is on nobody's path
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".tox", ".git", "results", "__pycache__", ".*_cache"))
+    call(python, "-m", "pip", "wheel", *offline, "-w", home, copy)
+    (wheel,) = home.glob("stagebench-*.whl")
+    call(python, "-m", "pip", "install", *offline, "--force-reinstall", wheel)
+    call(python, "-m", "pip", "install", *offline, "-e", folder)
+    return folder, python
+
+
+def call(*tokens, cwd=None, code=0):
+    """Run to the end, outside of any checkout; the output."""
+    place = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    tokens = [str(token) for token in tokens]
+    done = subprocess.run(tokens, cwd=cwd or "/", env=place, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_wheel_ships_the_suite_and_the_templates(installed):
+    _, python = installed
+    program = "import stagebench_conformance, suite, suite.scaffold.write as w; print(len(w.rendered('x')));"
+    program += "print(stagebench_conformance.__file__, suite.__file__)"
+    count, places = call(python, "-c", program).splitlines()
+    assert int(count) >= 9
+    assert places.count(str(python.parents[1])) == 2, "both come from the wheel"
+
+
+def test_a_fresh_scaffold_is_listed_and_shown_by_doctor(installed):
+    _, python = installed
+    listed = json.loads(call(python, "-m", "suite.cli", "list", "adapters", "--json"))
+    assert "lumen" in [row["name"] for row in listed]
+    found = subprocess.run([python, "-m", "suite.cli", "doctor", "--json"], cwd="/", capture_output=True, text=True)
+    (row,) = (row for row in json.loads(found.stdout)["adapters"] if row["name"] == "lumen")
+    assert not row["ready"], "any Python with NumPy does, until it names its framework; but it is a stub"
+    assert "LumenTrainer.start in stagebench_lumen/worker.py is a stub still" in row["missing"]
+
+
+def test_a_fresh_scaffold_is_clean(installed):
+    folder, _ = installed
+    ruff = shutil.which("ruff", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    if ruff is None:
+        pytest.skip("ruff is a part of the lint environment")
+    call(ruff, "format", "--check", "--no-cache", ".", cwd=folder)
+    call(ruff, "check", "--no-cache", ".", cwd=folder)
+
+
+def test_the_conformance_suite_of_a_fresh_scaffold_fails_at_the_stubs_and_says_so(installed):
+    folder, python = installed
+    told = call(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder, code=1)
+    stub = (
+        "LumenTrainer.start in stagebench_lumen/worker.py is a stub still; write what its docstring says: Set threads"
+    )
+    lines = [line for line in told.splitlines() if line.startswith("E ")]
+    assert any(stub in line for line in lines), told
+    failed = {line.split("::")[-1].split(" ")[0] for line in told.splitlines() if line.startswith("FAILED")}
+    assert failed == {
+        "test_every_kind_of_layer_is_proven[single-default]",
+        "test_it_is_proven_and_measures_every_pass_that_has_something_to_measure[single-default]",
+        "test_it_reads_data_in_a_pass_of_its_own",
+        "test_a_fault_of_its_framework_is_one_row",  # the flood would be survived
+        "test_after_the_faults_the_others_go_on",
+    }, told
