@@ -74,7 +74,7 @@ class Lowering:
         y = cut(pooled(C.AVG_POOLING, attrs, x, attrs["count_padding"]), layer)
         if attrs["ceil"] and attrs["count_padding"]:
             # CNTK counts all of a window that hangs over the padding's end.
-            y = y * C.constant(overhang(layer), dtype=self._tensors.dtype)
+            y = y * self._tensors.constant(overhang(layer))
         return y
 
     def _lrn(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
@@ -84,7 +84,7 @@ class Lowering:
         # The window's sum as a product with a band matrix.
         window = np.subtract.outer(np.arange(x.shape[0]), np.arange(x.shape[0]))
         band = ((window <= size // 2) & (window >= -((size - 1) // 2))) * (alpha / size)
-        sums = C.times(C.constant(band.astype(self._tensors.dtype)), x * x, output_rank=2)
+        sums = C.times(self._tensors.constant(band), x * x, output_rank=2)
         scale = sums + self._number(k)
         # Roots cost a fraction of a power.
         power = C.sqrt(scale * C.sqrt(scale)) if beta == 0.75 else C.exp(self._number(beta) * C.log(scale))
@@ -106,7 +106,7 @@ class Lowering:
             epsilon=attrs["eps"],
             use_cudnn_engine=False,
             disable_regularization=False,
-            running_count=tensors.counter(SEEN),
+            running_count=tensors.constant(SEEN),
         )
 
     def _dropout(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:

@@ -43,13 +43,13 @@ class Tensors:
 
     def running(self, name: str, values: np.ndarray) -> Any:
         """A running statistic."""
-        made = C.Constant(np.ascontiguousarray(values, dtype=self.dtype), name=name)
+        made = self.constant(values, name)
         self.statistics[name] = Held(made, values.shape, False)
         return made
 
-    def counter(self, start: float) -> Any:
-        """What CNTK counts a normalisation's samples with."""
-        return C.Constant(np.array(start, dtype=self.dtype))
+    def constant(self, values: Any, name: str = "") -> Any:
+        """Fixed values. Its type must be told: CNTK takes float32 even for a float64 array, and then works on a copy."""
+        return C.Constant(np.array(values, dtype=self.dtype), dtype=self.dtype, name=name)
 
     def values(self) -> Dict[str, np.ndarray]:
         """Copies of all, canonical."""
