@@ -4,19 +4,21 @@ Oldest Python: 3.6.
 """
 
 import ctypes
-from typing import Any, List
+import os
+from typing import Any, List, Mapping
 
 import numpy as np
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from suite.worker.trainer import Setup
+from suite.worker.trainer import Setup, Unavailable
 
 
 class Group:
     """CNTK's communicator as one rank sees it."""
 
     def __init__(self) -> None:
-        """Start MPI; without an mpiexec, or with a foreign one, this is rank 0 of 1."""
+        """Start MPI; without an mpiexec, or with MPICH's, this is rank 0 of 1. Unavailable: with Open MPI 5's."""
+        check_launcher(library_version(), os.environ)
         self._communicator = C.distributed.mpi_communicator()
         self._workers = self._communicator.workers()
         self.rank, self.world = C.Communicator.rank(), C.Communicator.num_workers()
@@ -40,6 +42,17 @@ class Group:
         C.Communicator.finalize()
 
 
+def check_launcher(library: str, environ: Mapping[str, str]) -> None:
+    """Unavailable where MPI would die when it starts, with many words and none about why."""
+    engine = environ.get("OMPI_VERSION", "")  # Open MPI tells since 5.0
+    if engine and not library.startswith("Open MPI v%s." % engine.split(".")[0]):
+        raise Unavailable(
+            "this rank was started by the mpiexec of Open MPI %s, and CNTK uses the library %s, which cannot join it; "
+            "name that library's own mpiexec with STAGEBENCH_MPIEXEC (Debian's openmpi-bin: /usr/bin/mpiexec)"
+            % (engine, library)
+        )
+
+
 def library_version() -> str:
     """What the loaded MPI says of itself, its first words."""
     text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
@@ -48,7 +61,7 @@ def library_version() -> str:
 
 
 def learner(setup: Setup, parameters: List[Any]) -> Any:
-    """v <- m*v + lr*(mean gradient + wd*w), w <- w - v, for gradients summed over the global batch.
+    """SGD for gradients summed over the global batch: v <- m*v + lr*(mean gradient + wd*w), w <- w - v.
 
     Rate and momentum are those of one global batch, also for a rank that updates by its own
     (block momentum): CNTK keeps the rate per sample the same.

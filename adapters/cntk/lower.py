@@ -26,7 +26,7 @@ class Lowering:
     """Turns layers into operations, one after the other; their tensors go to `tensors`."""
 
     def __init__(self, tensors: Tensors, samples: int, seed: int, fast: bool) -> None:
-        """`samples` are one batch's; `seed` is for the masks of dropout; `fast` allows what is faster than the usual."""
+        """`samples` are one batch's; `seed` is for dropout's masks; `fast` allows what is faster than the usual."""
         self._tensors, self._samples, self._seed, self._fast = tensors, samples, seed, fast
         self._number = tensors.dtype.type
 

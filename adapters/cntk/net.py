@@ -46,7 +46,7 @@ class Net:
 
 
 def arithmetic(node: Any) -> bool:
-    """Is it a product with a parameter? (LRN's band is a constant.)"""
+    """Whether it is a product with a parameter; LRN's band is a constant."""
     if not isinstance(node, C.Function) or node.op_name not in ("Convolution", "Times"):
         return False
     return any(operand.is_parameter for operand in node.inputs)

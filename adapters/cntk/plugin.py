@@ -124,7 +124,9 @@ def ldconfig() -> list[str]:
 def links() -> Path:
     """A folder where Open MPI's libraries bear the names that CNTK looks for; made, or mended, when needed."""
     folder, source = cache_folder("cntk-libraries"), open_mpi()
-    for name, target in LINKS.items() if source else ():
+    if source is None:
+        return folder
+    for name, target in LINKS.items():
         link = folder / name
         if not link.is_symlink() or link.readlink() != source / target:
             with tempfile.TemporaryDirectory(dir=folder) as scratch:  # replaced whole: another run may be looking
@@ -159,14 +161,14 @@ def stagebench_adapters() -> list[Adapter]:
 
 
 def main(command: list[str]) -> int:
-    """Run a command of CNTK's interpreter by hand: `python -m adapters.cntk.plugin /path/to/python ...`."""
+    """Run CNTK's interpreter as a tuned case would: `python -m adapters.cntk.plugin .tox/cntk/bin/python ...`."""
     interpreter, adapter = Path(command[0]), CNTK()
     lacking = adapter.missing(interpreter) if interpreter.exists() else f"no {interpreter}; {adapter.remedy}"
     if lacking:
         sys.stderr.write(f"skipped: {lacking}\n")
         return 0
-    case = Case(adapter.name, "single", "mnist_small")
-    os.execve(interpreter, command, {**os.environ, **adapter.environ(case, interpreter)})
+    case = Case(adapter.name, "single", "mnist_small", tuning="tuned")
+    return subprocess.call(command, env={**os.environ, **adapter.environ(case, interpreter)})
 
 
 if __name__ == "__main__":

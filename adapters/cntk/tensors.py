@@ -33,7 +33,7 @@ class Tensors:
         self.statistics: Dict[str, Held] = {}
 
     def parameter(self, name: str, shape: Tuple[int, ...], transposed: bool = False) -> Any:
-        """A trainable tensor of the canonical values, reshaped to `shape` and then turned where CNTK wants it so."""
+        """A trainable tensor of the canonical values, in `shape`, turned where CNTK wants it so."""
         canonical = self._weights[name]
         values = canonical.reshape(shape)
         init = np.ascontiguousarray(values.T if transposed else values, dtype=self.dtype)

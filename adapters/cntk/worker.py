@@ -24,7 +24,21 @@ class CNTKTrainer(Trainer):
         self._dtype = np.float64 if setup.precision == "float64" else np.float32
         self._group: Optional[Group] = None
         self._reader: Any = None
-        self._release()
+        # What `build` makes: the learner that updates, the one that exchanges around it, their trainers.
+        self._net: Any = None
+        self._local: Any = None
+        self._exchanging: Any = None
+        self._trainer: Any = None
+        self._alone: Any = None
+        self._outputs: Any = None
+        self._last_trainer: Any = None
+        # What an iteration leaves: CNTK's state, what the forward found, gradients and the ranks' sums of them.
+        self._state: Any = None
+        self._found: Dict[Any, Any] = {}
+        self._values: Any = None
+        self._gradients: Any = None
+        self._sums: Any = None
+        self._samples, self._summed, self._last_loss = 0, False, float("nan")
 
     # --- life ---------------------------------------------------------------
 
@@ -85,7 +99,7 @@ class CNTKTrainer(Trainer):
         )
         # The values lie where the next forward writes: the loss and the logits are a few numbers.
         self._found = {key: np.array(value.asarray()) for key, value in self._found.items()}
-        self._last_loss = float(self._found[loss].mean())
+        self._last_loss, self._last_trainer = float(self._found[loss].mean()), None
 
     def backward(self) -> None:
         """Gradients of the sum over this rank's samples, in CNTK's own buffers."""
@@ -176,16 +190,14 @@ class CNTKTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built."""
-        self._net = self._local = self._exchanging = self._trainer = self._alone = self._outputs = None  # type: Any
-        self._last_trainer: Any = None
-        self._last_loss = float("nan")
-        self._found: Dict[Any, Any] = {}
-        self._sums: Any = None
         self._forget()
+        self._net = self._local = self._exchanging = self._trainer = self._alone = self._outputs = None
+        self._last_trainer = self._sums = None
+        self._found = {}
 
     def _forget(self) -> None:
         """Before a forward: CNTK refuses one while its gradients are held."""
-        self._state = self._values = self._gradients = None  # type: Any
+        self._state = self._values = self._gradients = None
         self._samples, self._summed = 0, False
 
     def _trainer_with(self, one: Any) -> Any:
