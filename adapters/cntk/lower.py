@@ -66,12 +66,12 @@ class Lowering:
         return x * C.greater(x, self._number(0)) if self._fast else C.relu(x)
 
     def _max_pool(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
-        return cut(pooled(C.MAX_POOLING, attrs, x, False), layer)
+        return pooled(C.MAX_POOLING, layer, x, False)
 
     def _avg_pool(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
         if self._fast and layer.shape[1:] == (1, 1) and attrs["kernel"] == x.shape[1] == x.shape[2]:
             return C.reduce_mean(x, axis=(1, 2))
-        y = cut(pooled(C.AVG_POOLING, attrs, x, attrs["count_padding"]), layer)
+        y = pooled(C.AVG_POOLING, layer, x, attrs["count_padding"])
         if attrs["ceil"] and attrs["count_padding"]:
             # CNTK counts all of a window that hangs over the padding's end.
             y = y * self._tensors.constant(overhang(layer))
@@ -146,24 +146,25 @@ def strided(x: Any, attrs: Dict[str, Any]) -> Any:
     return x if step == 1 else C.slice(x, [1, 2], [0, 0], list(x.shape[1:]), [step, step])
 
 
-def pooled(kind: int, attrs: Dict[str, Any], x: Any, count_padding: bool) -> Any:
+def pooled(kind: int, layer: Layer, x: Any, count_padding: bool) -> Any:
     """CNTK's pooling with the padding spelled out, which its Python layer has no words for."""
-    kernel, stride, pad = ((attrs[name], attrs[name]) for name in ("kernel", "stride", "pad"))
-    return pooling(x, kind, kernel, stride, pad, pad, attrs["ceil"], count_padding, "")
+    kernel, stride, pad = (layer.attrs[name] for name in ("kernel", "stride", "pad"))
+    for axis in (1, 2):
+        reach = (layer.shape[axis] - 1) * stride + kernel - pad
+        if pad and reach < x.shape[axis]:  # beside explicit padding CNTK wants no input to be left over
+            x = C.slice(x, axis, 0, reach)
+    twice = ((extent, extent) for extent in (kernel, stride, pad, pad))
+    y = pooling(x, kind, *twice, layer.attrs["ceil"], count_padding, "")
+    for axis in (1, 2):
+        if y.shape[axis] > layer.shape[axis]:  # a last window beyond the input and its left padding: the graph drops it
+            y = C.slice(y, axis, 0, layer.shape[axis])
+    return y
 
 
 @C.internal.typemap
 def pooling(x: Any, *words: Any) -> Any:
     """The library's own function, its result as one of CNTK's Python functions."""
     return C.cntk_py.pooling(C.internal.sanitize_input(x), *words)
-
-
-def cut(y: Any, layer: Layer) -> Any:
-    """Without the last windows that begin beyond the input and its left padding: the graph drops them."""
-    for axis in (1, 2):
-        if y.shape[axis] > layer.shape[axis]:
-            y = C.slice(y, axis, 0, layer.shape[axis])
-    return y
 
 
 def overhang(layer: Layer) -> np.ndarray:

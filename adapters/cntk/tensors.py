@@ -33,7 +33,7 @@ class Tensors:
         self.statistics: Dict[str, Held] = {}
 
     def parameter(self, name: str, shape: Tuple[int, ...], transposed: bool = False) -> Any:
-        """A trainable tensor of the canonical values, in `shape`, turned where CNTK wants it so."""
+        """A trainable tensor of the canonical values, in `shape`; `transposed` turns it for CNTK."""
         canonical = self._weights[name]
         values = canonical.reshape(shape)
         init = np.ascontiguousarray(values.T if transposed else values, dtype=self.dtype)
@@ -48,7 +48,7 @@ class Tensors:
         return made
 
     def constant(self, values: Any, name: str = "") -> Any:
-        """Fixed values. Its type must be told: CNTK takes float32 even for a float64 array, and then works on a copy."""
+        """Fixed values. The type must be told: CNTK takes float32 even for a float64 array, and uses a copy then."""
         return C.Constant(np.array(values, dtype=self.dtype), dtype=self.dtype, name=name)
 
     def values(self) -> Dict[str, np.ndarray]:
