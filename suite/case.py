@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 PASSES = ("native", "staged", "compute_only", "comm_only", "io_only")
+TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,15 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Training:
+    """What the pass `train` does."""
+
+    epochs: int = 10
+    held_out: float = 0.2  # the share of the data set that accuracy is tested with
+    target: float = 0.98  # the accuracy whose epoch and time are looked for
+
+
+@dataclass(frozen=True)
 class Case:
     """adapter x strategy x workload x placement x batch x data x knobs."""
 
@@ -73,6 +83,7 @@ class Case:
     knobs: dict[str, Any] = field(default_factory=dict)
     passes: tuple[str, ...] = PASSES
     sampling: Sampling = field(default_factory=Sampling)
+    training: Training = field(default_factory=Training)
     graph_digest: str = ""
     time_limit: float = 1800.0  # seconds for one process group
     silence_limit: float = 300.0  # seconds without any sign of progress from a rank
@@ -87,7 +98,10 @@ class Case:
         values = dict(data)
         placement = dict(values["placement"], hosts=tuple(values["placement"]["hosts"]))
         values.update(
-            placement=Placement(**placement), sampling=Sampling(**values["sampling"]), passes=tuple(values["passes"])
+            placement=Placement(**placement),
+            sampling=Sampling(**values["sampling"]),
+            training=Training(**values.get("training", {})),
+            passes=tuple(values["passes"]),
         )
         return cls(**values)
 

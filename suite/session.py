@@ -214,6 +214,7 @@ def ranks(attempt: Attempt) -> list[dict[str, Any]]:
 
 def _rank(rank: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
     content: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "passes": {}, "layers": None, "notes": {}}
+    content["training"] = None
     for message in messages:
         kind = message["type"]
         body = {key: value for key, value in message.items() if key not in ("type", "time")}
@@ -223,6 +224,8 @@ def _rank(rank: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
             content["passes"][body["record"]["pass"]] = body["record"]
         elif kind == "layers":
             content["layers"] = body["layers"]
+        elif kind == "training":
+            content["training"] = body["record"]
         elif kind == "notes":
             content["notes"].update(body["notes"])
         elif kind == "failed":

@@ -104,7 +104,7 @@ def _marks(row: Row) -> Iterable[str]:
         yield "proof failed"
     if row.case.sampling.quick:
         yield "quick"
-    if len(row.measured) < row.case.sampling.processes:
+    if row.answers < row.case.sampling.processes:
         yield "incomplete"
-    if len(row.measured) == 1:
+    if row.answers == 1:
         yield "one process"

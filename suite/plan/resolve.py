@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from suite.adapter import Adapter, Strategy
-from suite.case import PASSES, Case, Placement
+from suite.case import PASSES, TRAIN, Case, Placement, Training
 from suite.data.fits import Fit, fit
 from suite.errors import RequestError
 from suite.launcher import Launcher
@@ -67,7 +67,20 @@ class _Maker:
             for choice in choices(written):
                 launcher = self.launcher(choice)
                 placing.check(choice, launcher, self.problems)
+                self.check_training(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
+
+    def check_training(self, choice: Choice) -> None:
+        """Add what speaks against the pass `train` as it is asked for."""
+        passes = choice.written.block.passes
+        if TRAIN not in passes:
+            return
+        if len(passes) > 1:
+            told = "the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own"
+            self.problems.add(choice.written.path("passes"), told)
+        if choice["data"] == "synthetic":
+            told = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
+            self.problems.add(choice.written.path("passes"), told)
 
     def launcher(self, choice: Choice) -> str:
         """The name asked for; "auto" is the strategy's first that is installed and reaches that many nodes."""
@@ -135,8 +148,9 @@ class _Maker:
             weight_decay=defaults.weight_decay,
             seed=choice["seed"],
             readers=choice["readers"],
-            passes=tuple(name for name in PASSES if name in block.passes),
+            passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),
             sampling=self.plan.sampling,
+            training=self.plan.training if TRAIN in block.passes else Training(),
             graph_digest=graph.digest,
             time_limit=choice["time_limit"],
             silence_limit=choice["silence_limit"],

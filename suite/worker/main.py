@@ -20,7 +20,9 @@ from suite.worker.loop import Loop
 from suite.worker.passes import Passes
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.sources import open_source
+from suite.worker.split import split
 from suite.worker.trainer import Optimiser, Setup, Trainer, Unavailable, Unsupported
+from suite.worker.training import Training
 from workloads import weights
 from workloads.graph import Graph
 
@@ -147,6 +149,9 @@ def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     graph = Graph.from_dict(job["graph"])
     outbox.send("phase", name="build")
     trainer.build(graph, dict(weights.initial(graph)))
+    if case["passes"] == ["train"]:
+        train(trainer, graph, job, outbox)
+        return
     if job["data"] is None:
         whole = synthetic(graph, setup.batch * setup.world, setup.seed)
         feed: Any = ResidentFeed(trainer, share(whole, setup.rank, setup.batch))
@@ -174,6 +179,22 @@ def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     outbox.send("notes", notes=trainer.notes())
 
 
+def train(trainer: Trainer, graph: Graph, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Whole epochs, with a test after each."""
+    if job["data"] is None:
+        raise Unsupported("the pass 'train' learns from real data, and the case has synthetic ones")
+    plan = job["case"]["training"]
+    learning, testing = split(open_source(job["data"], graph.input_shape, graph.classes), plan["held_out"])
+    outbox.send("notes", notes={"data": learning.name, "tested": testing.name})
+    outbox.send("phase", name="train")
+    record = Training(trainer, graph, outbox.progress).run(learning, testing, plan["epochs"])
+    outbox.send("training", record=record)
+    outbox.send("notes", notes=trainer.notes())
+    last = record["epochs"][-1]["loss"]
+    if last - last != 0.0:
+        raise Diverged("the loss is %r after %d epochs" % (last, len(record["epochs"])))
+
+
 def look_at_loss(name: str, record: Dict[str, Any], outbox: Outbox) -> None:
     """Raise Diverged where a pass that exchanges lost its way; compute_only is not the case's training: a note."""
     if "loss" not in record or record["loss"] - record["loss"] == 0.0:
@@ -196,7 +217,11 @@ def oracle(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     evidence.write_oracle(trainer, Graph.from_dict(job["graph"]), job["batch"], job["oracle"])
 
 
-TASKS = {"measure": measure, "prove": prove, "oracle": oracle}
+def look(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Nothing more: that it joined is the answer."""
+
+
+TASKS = {"measure": measure, "prove": prove, "oracle": oracle, "look": look}
 
 
 def kind_of(error: BaseException) -> str:

@@ -173,6 +173,14 @@ class Trainer(ABC):
     def macs(self) -> int:
         """Multiply-accumulates of one sample's forward pass, counted on the framework's own layers."""
 
+    def predict(self, batch: Any) -> np.ndarray:
+        """Logits of the last head as in use: no dropout, running statistics instead of the batch's.
+
+        This default serves networks that have neither; for others the trainer overrides it.
+        """
+        self.forward(batch)
+        return self.logits()
+
     # --- what the measuring loop needs ----------------------------------------
 
     @abstractmethod
