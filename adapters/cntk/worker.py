@@ -32,12 +32,12 @@ class CNTKTrainer(Trainer):
         self._alone: Any = None
         self._outputs: Any = None
         self._last_trainer: Any = None
-        # What an iteration leaves: CNTK's state, what the forward found, gradients and the ranks' sums of them.
+        # What an iteration leaves: CNTK's state, what the forward found, gradients (summed over ranks, or not yet).
         self._state: Any = None
         self._found: Dict[Any, Any] = {}
         self._values: Any = None
         self._gradients: Any = None
-        self._sums: Any = None
+        self._zeros: Any = None
         self._samples, self._summed, self._last_loss = 0, False, float("nan")
 
     # --- life ---------------------------------------------------------------
@@ -114,24 +114,21 @@ class CNTKTrainer(Trainer):
         """Sum over the ranks, as the 32-bit learner does; the other learners exchange in `update`."""
         if self._group is None or self.setup.strategy != "data_parallel":
             return
-        # Beside the local ones: asked again, it sums the same gradients again.
-        if self._sums is None:
-            self._sums = [self._gradients[each].deep_clone(False) for each in self._net.parameters]
-        else:
-            for total, parameter in zip(self._sums, self._net.parameters):
-                total.copy_from(self._gradients[parameter])
-        self._group.sum_in_place(self._sums)
-        self._summed = True
+        if not self._summed:
+            self._group.sum_in_place([self._gradients[parameter] for parameter in self._net.parameters])
+            self._summed = True
+            return
+        # Asked again, the sums stay as they are and zeros of their sizes travel.
+        if self._zeros is None:
+            self._zeros = [C.NDArrayView.from_data(np.zeros(each.shape, self._dtype)) for each in self._net.parameters]
+        self._group.sum_in_place(self._zeros)
 
     def update(self) -> None:
         """momentum_sgd; strategies whose exchange is their learner's own business do it here."""
         if self._group is not None and self.setup.strategy != "data_parallel":
             C.cntk_py.DistributedLearner._update(self._exchanging, self._gradients, self._information())
-        elif self._summed:
-            sums = dict(zip(self._net.parameters, self._sums))
-            self._local.update(sums, self.setup.batch * self.setup.world)
         else:
-            self._local.update(self._gradients, self._samples)
+            self._local.update(self._gradients, self._samples_in_gradients())
         self._forget()
 
     # --- the native iteration -----------------------------------------------
@@ -158,13 +155,17 @@ class CNTKTrainer(Trainer):
         """The last head's."""
         return np.array(self._found[self._net.logits.output], dtype=np.float32)
 
+    def predict(self, batch: Any) -> np.ndarray:
+        """What CNTK evaluates without a backward to come: dropout off, running statistics."""
+        logits = self._net.logits
+        found = logits.eval({self._net.images: batch.images}, device=self._device, as_numpy=False)
+        return np.array(found.asarray(), dtype=np.float32)
+
     def gradients(self) -> Dict[str, np.ndarray]:
         """Sums over samples, divided by their number."""
-        views, samples = self._gradients, self._samples
-        if self._summed:
-            views, samples = dict(zip(self._net.parameters, self._sums)), samples * self.setup.world
+        samples = self._dtype(self._samples_in_gradients())
         return {
-            name: held.canonical(views[held.tensor].asarray()) / self._dtype(samples)
+            name: held.canonical(self._gradients[held.tensor].asarray()) / samples
             for name, held in self._net.tensors.parameters.items()
         }
 
@@ -192,13 +193,16 @@ class CNTKTrainer(Trainer):
         """Let go of what was built."""
         self._forget()
         self._net = self._local = self._exchanging = self._trainer = self._alone = self._outputs = None
-        self._last_trainer = self._sums = None
+        self._last_trainer = self._zeros = None
         self._found = {}
 
     def _forget(self) -> None:
         """Before a forward: CNTK refuses one while its gradients are held."""
         self._state = self._values = self._gradients = None
         self._samples, self._summed = 0, False
+
+    def _samples_in_gradients(self) -> int:
+        return self._samples * self.setup.world if self._summed else self._samples
 
     def _trainer_with(self, one: Any) -> Any:
         return C.Trainer(self._net.logits, (self._net.loss, None), [one])

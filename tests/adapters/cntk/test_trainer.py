@@ -99,6 +99,25 @@ def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
     assert len(set(losses)) == 3
 
 
+def test_in_use_it_has_no_dropout_and_normalises_by_the_running_statistics(trainer):
+    b = Builder("use", (3, 4, 4), 48)
+    x = b.graph.add("bn", "batch_norm", ("input",), eps=1e-3)
+    b.head(b.flatten("flat", b.dropout("drop", x, 0.5)))
+    ours = trainer(batch=8)
+    ours.build(b.graph, dict(weights.initial(b.graph)))
+    host = synthetic(b.graph, 8, 1)
+    batch = ours.to_device(host)
+    ours.step(batch)
+    state = {name.split(".")[1]: values.reshape(3, 1, 1) for name, values in ours.parameters().items()}
+    normal = (host.images - state["running_mean"]) / np.sqrt(state["running_var"] + 1e-3)
+    expected = (normal * state["weight"] + state["bias"]).reshape(8, 48)
+    np.testing.assert_allclose(ours.predict(batch), expected, rtol=1e-4, atol=1e-5)
+    after = ours.parameters()["bn.running_mean"]
+    np.testing.assert_array_equal(after, state["running_mean"].reshape(3))
+    ours.step(batch)  # training goes on as before
+    assert not np.array_equal(ours.parameters()["bn.running_mean"], after)
+
+
 def test_the_loss_is_the_last_iterations(trainer):
     graph = small().without_dropout()
     ours = trainer(batch=8)
