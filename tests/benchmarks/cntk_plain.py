@@ -22,10 +22,16 @@ class Usual:
         for parameter in parameters:
             parameter.value = np.ascontiguousarray(self.values.pop(0).reshape(parameter.shape))
 
+    def parameter(self, *shape):
+        values = self.values.pop(0)
+        return C.parameter(init=np.ascontiguousarray(values.reshape(shape or values.shape)))
+
     def conv(self, x, out, kernel, stride=1, pad=0, groups=1, bias=True):
-        layer = C.layers.Convolution2D(
-            (kernel, kernel), out, strides=stride, pad=bool(pad), groups=groups, bias=bias, activation=None
-        )
+        if groups > 1:  # cntk.layers sends its users to the operation
+            around = [False, bool(pad), bool(pad)]
+            y = C.convolution(self.parameter(), x, strides=(stride, stride), auto_padding=around, groups=groups)
+            return y + self.parameter(out, 1, 1)
+        layer = C.layers.Convolution2D((kernel, kernel), out, strides=stride, pad=bool(pad), bias=bias, activation=None)
         y = layer(x)
         self.take(*([layer.W, layer.b] if bias else [layer.W]))
         return y
@@ -65,10 +71,6 @@ class Usual:
 
 class Tricks(Usual):
     """Plain operations, each the fastest that there is."""
-
-    def parameter(self, *shape):
-        values = self.values.pop(0)
-        return C.parameter(init=np.ascontiguousarray(values.reshape(shape or values.shape)))
 
     def conv(self, x, out, kernel, stride=1, pad=0, groups=1, bias=True):
         if kernel == 1:
