@@ -5,7 +5,7 @@
 All live in one process, start from the same weights, take the same batch and run in
 alternating short blocks: `tricks` is a plain `train_minibatch` loop with every trick that
 the adapter knows, `usual` the loop of an ordinary user (cntk.layers, NumPy arrays). Both
-have the allocator and MKL settings of the process, which an ordinary user would not.
+have the MKL setting of the process, which an ordinary user would not.
 A ratio is theirs over ours: 1 is equal, more is faster than theirs. First losses must agree.
 """
 

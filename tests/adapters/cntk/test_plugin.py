@@ -99,11 +99,10 @@ def test_what_stands_in_the_librarys_path_stays(libraries, monkeypatch):
 
 
 @pytest.mark.parametrize("amd", [False, True])
-def test_only_tuned_processes_get_the_allocators_and_mkls_settings(libraries, monkeypatch, amd):
+def test_only_tuned_processes_on_amd_get_mkls_setting(libraries, monkeypatch, amd):
     monkeypatch.setattr(plugin, "amd_with_avx2", lambda: amd)
     default, tuned = (ADAPTER.environ(CASE.on(tuning=tuning), PYTHON) for tuning in ("default", "tuned"))
-    assert not {*plugin.KEEP_MEMORY, *plugin.AMD_TOO} & set(default)
-    assert set(plugin.KEEP_MEMORY) <= set(tuned)
+    assert "MKL_DEBUG_CPU_TYPE" not in default
     assert ("MKL_DEBUG_CPU_TYPE" in tuned) == amd
     assert default["OMPI_MCA_mpi_yield_when_idle"] == tuned["OMPI_MCA_mpi_yield_when_idle"] == "1"
 
