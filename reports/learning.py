@@ -7,6 +7,7 @@ from html import escape
 from reports.figure import Figure, axis, colour, layout
 from reports.names import common, names
 from reports.panels import Panel
+from reports.tradeoff import TradeOff, trade_offs
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 
@@ -27,6 +28,11 @@ class Lessons:
         """Loss by step, accuracy by seconds."""
         drawn = (("loss by step", losses(self)), ("accuracy by seconds of training", accuracies(self)))
         return [(Panel(f"{self.title}: {what}", self.rows, self.names, self.common), figure) for what, figure in drawn]
+
+    @property
+    def trade_offs(self) -> list[TradeOff]:
+        """What batch sizes and the like cost and bring, over seeds."""
+        return trade_offs(self.rows)
 
     @property
     def lines(self) -> list[tuple[str, Learnt]]:

@@ -55,6 +55,18 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Input:
+    """How real data are read."""
+
+    mode: str = "disk"  # "disk": decoded as training goes; "memory": decoded once before it begins
+    page_cache: str = "as is"  # before every pass: "cold" drops the files from it, "warm" reads them into it
+    prefetch: int = 2  # batches read ahead, per reader
+    repeat: int = 1  # times that the data set counts in an epoch
+    augment: str = "centre"  # the centre crop, or "random" resized crops and flips (image folders)
+    on_error: str = "fail"  # or "skip": an unreadable sample is replaced by the next one, and counted
+
+
+@dataclass(frozen=True)
 class Training:
     """What the pass `train` does."""
 
@@ -80,6 +92,7 @@ class Case:
     weight_decay: float = 0.0
     seed: int = 1
     readers: int = 1
+    input: Input = field(default_factory=Input)
     knobs: dict[str, Any] = field(default_factory=dict)
     passes: tuple[str, ...] = PASSES
     sampling: Sampling = field(default_factory=Sampling)
@@ -100,6 +113,7 @@ class Case:
         values.update(
             placement=Placement(**placement),
             sampling=Sampling(**values["sampling"]),
+            input=Input(**values.get("input", {})),
             training=Training(**values.get("training", {})),
             passes=tuple(values["passes"]),
         )

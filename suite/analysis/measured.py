@@ -25,6 +25,7 @@ DISQUALIFYING = {
 NOTED = {
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
+    "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "one process": "the interval knows the noise of steps only",
     "unsteady breakdown": "the warm-up of another pass than native never settled",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",
@@ -104,6 +105,8 @@ def _marks(record: dict[str, Any], case: Case, whole: bool) -> "list[str]":
     passes = [one for rank in ranks for name, one in rank["passes"].items() if name != "compute_only"]
     if record["outcome"] == "diverged" or any("loss" in one and one["loss"] is None for one in passes):
         marks.append("non-finite loss")
+    if any("skipped" in (rank.get("notes") or {}) for rank in ranks):
+        marks.append("samples skipped")
     unsteady = {name for rank in ranks for name, one in rank["passes"].items() if not one["steady"]}
     if "native" in unsteady:
         marks.append("unsteady")

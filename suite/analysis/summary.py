@@ -95,7 +95,11 @@ def _marks(row: Row) -> Iterable[str]:
     if not row.processes:
         return
     found: set[str] = set().union(*(process.marks for process in row.processes))
-    yield from (mark for mark in ("missing rank", "non-finite loss", "unsteady", "unsteady breakdown") if mark in found)
+    yield from (
+        mark
+        for mark in ("missing rank", "non-finite loss", "unsteady", "unsteady breakdown", "samples skipped")
+        if mark in found
+    )
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
         yield "large residual"
     if row.proof is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from suite.case import Sampling, Training
+from suite.case import Input, Sampling, Training
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 
@@ -52,6 +52,12 @@ class Block(Strict):
     precision: Swept[Word] = ["float32"]
     lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch
     readers: Swept[Count] = [1]
+    data_mode: Swept[Literal["disk", "memory"]] = ["disk"]
+    page_cache: Swept[Literal["as is", "cold", "warm"]] = ["as is"]
+    prefetch: Swept[Count] = [Input.prefetch]
+    repeat: Swept[Count] = [Input.repeat]
+    augment: Swept[Literal["centre", "random"]] = ["centre"]
+    on_error: Swept[Literal["fail", "skip"]] = ["fail"]
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
     time_limit: Swept[Positive] = [1800.0]
     silence_limit: Swept[Positive] = [300.0]

@@ -162,6 +162,8 @@ def case_of_proof(ready: Ready) -> Case:
         lr=workload.proof_lr,
         passes=(),
         readers=0,
+        input=plain.input,
+        training=plain.training,
         seed=1,
         placement=replace(placement, threads=max(1, cores // (placement.ranks_per_node * placement.devices))),
         sampling=plain.sampling,

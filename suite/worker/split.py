@@ -27,6 +27,14 @@ class Subset(Source):
         """The source's sample."""
         return self._source.sample(self._indices[index])
 
+    def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
+        """The source's."""
+        return self._source.augmented(self._indices[index], stream)
+
+    def paths(self) -> List[str]:
+        """All of the source's."""
+        return self._source.paths()
+
 
 def split(source: Source, fraction: float) -> Tuple[Subset, Subset]:
     """(to learn from, to test with): the same cut on every machine, in every framework.

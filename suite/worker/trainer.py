@@ -45,6 +45,7 @@ class Setup(NamedTuple):
     optimiser: Optimiser
     seed: int
     readers: int  # processes or threads that decode; 0: in the training process
+    prefetch: int = 2  # batches read ahead, per reader
     devices: int = 1  # that this rank drives; the batch is split evenly, in the devices' order
 
 

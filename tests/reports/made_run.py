@@ -188,11 +188,11 @@ def record_of(
     }
 
 
-def learner_of(off: float) -> dict[str, Any]:
+def learner_of(off: float, slower: float = 1.0) -> dict[str, Any]:
     """The one rank of a case that trains: two epochs; its losses are `off` those of another one."""
     epochs = [
-        {"seconds": 2.0, "samples": 1000, "accuracy": 0.9, "loss": 0.4},
-        {"seconds": 1.0, "samples": 1000, "accuracy": 0.985, "loss": 0.2},
+        {"seconds": 2.0 * slower, "samples": 1000, "accuracy": 0.9, "loss": 0.4},
+        {"seconds": 1.0 * slower, "samples": 1000, "accuracy": 0.985, "loss": 0.2},
     ]
     steps = list(range(20))
     return {
@@ -226,8 +226,9 @@ def everything(path: Path) -> RunFolder:
         evidence={"rank 0": ["step 12", "Killed"]},
     )
     for adapter, off in (("pytorch", 0.0), ("caffempi", 2e-7)):
-        learner = case_of(adapter, "alexnet", data="/data/photographs", passes=("train",))
-        run.proven(learner, ranks=[learner_of(off)])
+        for seed in (1, 2):
+            learner = case_of(adapter, "alexnet", data="/data/photographs", passes=("train",), seed=seed)
+            run.proven(learner, ranks=[learner_of(off, slower=seed)])
     run.refuse(case_of("pytorch", "mnist_small", 2), "unsupported", "ddp wants one process per device")
     run.refuse(case_of("reference", "resnet50"), None, "")
     return run.folder

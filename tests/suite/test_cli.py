@@ -90,6 +90,7 @@ def test_data_are_made_listed_and_checked(stagebench: Run, data_home: Path) -> N
     assert [(row["name"], row["made"], row["remedy"]) for row in rows] == [
         ("imagenet-like", True, None),
         ("digits", True, None),
+        ("mnist", False, f"put MNIST's idx files (plain or .gz) into {data_home / 'mnist'}"),
     ]
     told = stagebench("data", "check", "imagenet-like")
     assert (told.code, "2 of 2 images can be read" in told.out) == (0, True)
@@ -109,7 +110,7 @@ def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path
     ("arguments", "told"),
     [
         (("data", "check", "nowhere"), "nowhere is not a folder"),
-        (("data", "check", "imagenet-like"), "make it: stagebench data make imagenet-like"),
+        (("data", "check", "imagenet-like"), "get it: stagebench data make imagenet-like"),
         (("data", "make", "imagenet-like", "--size", "500"), "'500' is not WIDTHxHEIGHT"),
         (("data", "make", "imagenet-like", "--size", "5x5"), "sides of 16 to 8192"),
     ],

@@ -213,3 +213,14 @@ def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
     assert (three.case.passes, three.case.training.epochs, ten.case.training.epochs) == (("train",), 3, 10)
     assert three.case.id != ten.case.id
     assert Case.from_dict(three.case.to_dict()) == three.case
+
+
+def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:
+    ways = 'data_mode = ["disk", "memory"]\nrepeat = [1, 4]\n'
+    read = cases(SINGLE + 'data = "real"\n' + ways)
+    assert [(r.case.input.mode, r.case.input.repeat) for r in read] == [
+        ("disk", 1), ("disk", 4), ("memory", 1), ("memory", 4),
+    ]  # fmt: skip
+    assert len({r.case.id for r in read}) == 4
+    assert Case.from_dict(read[3].case.to_dict()) == read[3].case
+    assert len(cases(SINGLE + ways)) == 1, "synthetic data are not read"
