@@ -7,8 +7,17 @@ from stagebench_conformance import Declared
 from suite.case import Placement
 from suite.plugins import adapters
 
+MPI = Placement(launcher="mpiexec")
+
 # Each adapter's own refusals, beyond its declaration: (what is asked, what it answers).
 OWN: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "cntk": [
+        ({"strategy": "single", "knobs": {"block_steps": 5}}, "belongs to the strategy 'block_momentum'"),
+        (
+            {"strategy": "block_momentum", "placement": MPI, "knobs": {"block_steps": 0}},
+            "a block holds at least 1 step",
+        ),
+    ],
     "pytorch": [
         ({"strategy": "single", "knobs": {"static_graph": True}}, "belongs to the strategy 'ddp'"),
         ({"strategy": "dp"}, "it would run the whole batch on one, unsplit and without a word"),

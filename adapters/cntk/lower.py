@@ -1,0 +1,177 @@
+"""Layer kinds as CNTK's operations.
+
+CNTK's conventions that matter: LRN takes the graph's alpha, it divides by the size itself,
+and its window is 2 * radius + 1; automatic padding of an odd kernel is (k - 1) / 2 on both
+sides, of an even one not; the running variance is the unbiased one, and its momentum is
+told as a time constant in samples; the first batch would replace the running statistics,
+were no batch counted before. A dense layer's weight is kept as (in, out): CNTK's backward
+through a transposition takes twenty times as long.
+
+Oldest Python: 3.6.
+"""
+
+import math
+from typing import Any, Callable, Dict, List
+
+import numpy as np
+
+from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.tensors import Tensors
+from workloads.graph import Layer
+
+SEEN = 1e6  # samples that count as seen before the first batch
+
+
+class Lowering:
+    """Turns layers into operations, one after the other; their tensors go to `tensors`."""
+
+    def __init__(self, tensors: Tensors, samples: int, seed: int, fast: bool) -> None:
+        """`samples` are one batch's; `seed` is for dropout's masks; `fast` allows what is faster than the usual."""
+        self._tensors, self._samples, self._seed, self._fast = tensors, samples, seed, fast
+        self._number = tensors.dtype.type
+
+    def operation(self, layer: Layer, inputs: List[Any]) -> Any:
+        """The layer's output for these inputs."""
+        return METHODS[layer.kind](self, layer, layer.attrs, *inputs)
+
+    def _conv(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        shape, bias = layer.parameters[0].shape, 0
+        if attrs["bias"]:
+            bias = self._tensors.parameter(layer.name + ".bias", (attrs["out"], 1, 1))
+        if self._fast and attrs["kernel"] == 1 and attrs["groups"] == 1 and attrs["pad"] == 0:
+            y = C.times(self._tensors.parameter(layer.name + ".weight", shape[:2]), strided(x, attrs), output_rank=2)
+        else:
+            centred = attrs["kernel"] == 2 * attrs["pad"] + 1  # what automatic padding does
+            if attrs["pad"] and not centred:
+                around = (attrs["pad"], attrs["pad"])
+                x = C.pad(x, [(0, 0), around, around], mode=C.CONSTANT_PAD, constant_value=0)
+            automatic = bool(attrs["pad"]) and centred
+            y = C.convolution(
+                self._tensors.parameter(layer.name + ".weight", shape),
+                x,
+                strides=(attrs["stride"], attrs["stride"]),
+                sharing=[True],
+                auto_padding=[False, automatic, automatic],
+                dilation=(1,),
+                groups=attrs["groups"],
+            )
+        return y + bias if attrs["bias"] else y
+
+    def _dense(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        y = C.times(x, self._tensors.parameter(layer.name + ".weight", (attrs["out"], x.shape[0]), transposed=True))
+        return y + self._tensors.parameter(layer.name + ".bias", (attrs["out"],)) if attrs["bias"] else y
+
+    def _relu(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        # A comparison and a product run several times faster than CNTK's own forward.
+        return x * C.greater(x, self._number(0)) if self._fast else C.relu(x)
+
+    def _max_pool(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        return pooled(C.MAX_POOLING, layer, x, False)
+
+    def _avg_pool(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        if self._fast and layer.shape[1:] == (1, 1) and attrs["kernel"] == x.shape[1] == x.shape[2]:
+            return C.reduce_mean(x, axis=(1, 2))
+        y = pooled(C.AVG_POOLING, layer, x, attrs["count_padding"])
+        if attrs["ceil"] and attrs["count_padding"]:
+            # CNTK counts all of a window that hangs over the padding's end.
+            y = y * self._tensors.constant(overhang(layer))
+        return y
+
+    def _lrn(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
+        if size % 2 and not self._fast:
+            return C.local_response_normalization(x, size // 2, k, alpha, beta)
+        # The window's sum as a product with a band matrix.
+        window = np.subtract.outer(np.arange(x.shape[0]), np.arange(x.shape[0]))
+        band = ((window <= size // 2) & (window >= -((size - 1) // 2))) * (alpha / size)
+        sums = C.times(self._tensors.constant(band), x * x, output_rank=2)
+        scale = sums + self._number(k)
+        # Roots cost a fraction of a power.
+        power = C.sqrt(scale * C.sqrt(scale)) if beta == 0.75 else C.exp(self._number(beta) * C.log(scale))
+        return x / power
+
+    def _batch_norm(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        tensors, name, shape = self._tensors, layer.name, (x.shape[0],)
+        # A share of 1 - m of the new value: exp(-samples / constant) = m. Momentum 0 keeps nothing.
+        constant = -self._samples / math.log(attrs["momentum"]) if attrs["momentum"] else 0
+        return C.batch_normalization(
+            x,
+            tensors.parameter(name + ".weight", shape),
+            tensors.parameter(name + ".bias", shape),
+            tensors.running(name + ".running_mean", np.zeros(shape)),
+            tensors.running(name + ".running_var", np.ones(shape)),
+            spatial=True,
+            normalization_time_constant=constant,
+            blend_time_constant=0,
+            epsilon=attrs["eps"],
+            use_cudnn_engine=False,
+            disable_regularization=False,
+            running_count=tensors.constant(SEEN),
+        )
+
+    def _dropout(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        self._seed = (self._seed + 1) % 2**32
+        return C.dropout(x, attrs["rate"], seed=self._seed) if attrs["rate"] else x
+
+    def _concat(self, layer: Layer, attrs: Dict[str, Any], *xs: Any) -> Any:
+        return C.splice(*xs, axis=0)
+
+    def _add(self, layer: Layer, attrs: Dict[str, Any], first: Any, *others: Any) -> Any:
+        for other in others:
+            first = first + other
+        return first
+
+    def _flatten(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+        return C.reshape(x, layer.shape)
+
+
+METHODS: Dict[str, Callable[..., Any]] = {
+    "conv": Lowering._conv,
+    "dense": Lowering._dense,
+    "relu": Lowering._relu,
+    "max_pool": Lowering._max_pool,
+    "avg_pool": Lowering._avg_pool,
+    "lrn": Lowering._lrn,
+    "batch_norm": Lowering._batch_norm,
+    "dropout": Lowering._dropout,
+    "concat": Lowering._concat,
+    "add": Lowering._add,
+    "flatten": Lowering._flatten,
+}
+
+
+def strided(x: Any, attrs: Dict[str, Any]) -> Any:
+    """Every stride-th row and column."""
+    step = attrs["stride"]
+    return x if step == 1 else C.slice(x, [1, 2], [0, 0], list(x.shape[1:]), [step, step])
+
+
+def pooled(kind: int, layer: Layer, x: Any, count_padding: bool) -> Any:
+    """CNTK's pooling with the padding spelled out, which its Python layer has no words for."""
+    kernel, stride, pad = (layer.attrs[name] for name in ("kernel", "stride", "pad"))
+    for axis in (1, 2):
+        reach = (layer.shape[axis] - 1) * stride + kernel - pad
+        if pad and reach < x.shape[axis]:  # beside explicit padding CNTK wants no input to be left over
+            x = C.slice(x, axis, 0, reach)
+    twice = ((extent, extent) for extent in (kernel, stride, pad, pad))
+    y = pooling(x, kind, *twice, layer.attrs["ceil"], count_padding, "")
+    for axis in (1, 2):
+        if y.shape[axis] > layer.shape[axis]:  # a last window beyond the input and its left padding: the graph drops it
+            y = C.slice(y, axis, 0, layer.shape[axis])
+    return y
+
+
+@C.internal.typemap
+def pooling(x: Any, *words: Any) -> Any:
+    """The library's own function, its result as one of CNTK's Python functions."""
+    return C.cntk_py.pooling(C.internal.sanitize_input(x), *words)
+
+
+def overhang(layer: Layer) -> np.ndarray:
+    """What an average over whole windows must be multiplied with, (1, height, width): window / its part that counts."""
+    kernel, stride, pad = (layer.attrs[name] for name in ("kernel", "stride", "pad"))
+    factors = []
+    for before, after in zip(layer.input_shapes[0][1:], layer.shape[1:]):
+        begins = np.arange(after) * stride - pad
+        factors.append(kernel / (np.minimum(begins + kernel, before + pad) - begins))
+    return np.multiply.outer(*factors)[np.newaxis]

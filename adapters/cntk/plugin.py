@@ -1,0 +1,173 @@
+"""CNTK as the controller sees it: what it can do, and the libraries of 2016 that it wants."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.ask import ask
+from suite.cache import cache_folder
+from suite.case import Case
+from suite.hooks import hookimpl
+
+INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
+
+STRATEGIES = (
+    Strategy("single", "One process without MPI.", ("local", "mpiexec"), distributed=False),
+    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec",)),
+    Strategy(
+        "one_bit_sgd",
+        "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
+        ("mpiexec",),
+        synchronous=False,
+        separable=INSIDE_UPDATE,
+    ),
+    Strategy(
+        "block_momentum",
+        "Every rank trains alone for a block of steps, then the models are joined (Chen and Huo 2016).",
+        ("mpiexec",),
+        synchronous=False,
+        separable=INSIDE_UPDATE,
+    ),
+)
+
+KNOBS = {"block_steps": Knob(int, 10, "Steps of a block of 'block_momentum', at least 1.")}
+
+# Without it CNTK's MKL takes its slowest path on AMD's processors; 5 is its path for AVX2: convolutions of ResNet-50
+# and AlexNet take half to a third of the time. (The allocator's thresholds, which other frameworks want raised, change
+# nothing: CNTK keeps its matrices, 7 page faults a step.)
+AMD_TOO = {"MKL_DEBUG_CPU_TYPE": "5"}
+
+# Open MPI's waiting ranks spin; where anything else wants their core, they should let it.
+GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+
+# name that CNTK looks for -> what Open MPI calls the same library since 3.0
+LINKS = {"libmpi.so.12": "libmpi.so.40", "libmpi_cxx.so.1": "libmpi_cxx.so.40"}
+USUAL = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64/openmpi/lib", "/usr/lib64", "/usr/local/lib", "/opt/openmpi/lib")
+WHERE = "import importlib.util; print(importlib.util.find_spec('cntk').submodule_search_locations[0])"
+
+
+class CNTK(Adapter):
+    """The Microsoft Cognitive Toolkit 2.7, the last one, on CPUs."""
+
+    name = "cntk"
+    title = "CNTK"
+    trainer = "adapters.cntk.worker:CNTKTrainer"
+    requires = ("cntk",)
+    environment = "cntk"
+    # CNTK's wheels stop at CPython 3.6, which no distribution has any more; where one is on PATH the last word will do.
+    remedy = 'pyenv install -s 3.6.15 && PATH="$(pyenv prefix 3.6.15)/bin:$PATH" tox run -e cntk'
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """CPUs: the wheel is CNTK's CPU one, and no CUDA of its time drives a GPU of today."""
+        return Capabilities(strategies=STRATEGIES, precisions=("float32", "float64"), knobs=dict(KNOBS))
+
+    def unsupported(self, case: Case) -> str | None:
+        """A block that is empty, or asked for where there are none."""
+        default = KNOBS["block_steps"].default
+        steps = case.knobs.get("block_steps", default)
+        if case.strategy != "block_momentum" and steps != default:
+            return (
+                f"the knob 'block_steps' belongs to the strategy 'block_momentum' and changes nothing under "
+                f"{case.strategy!r}"
+            )
+        return f"block_steps is {steps}; a block holds at least 1 step" if steps < 1 else None
+
+    def missing(self, interpreter: Path) -> str | None:
+        """Open MPI's libraries, C++ included, which even a single process of CNTK loads."""
+        if open_mpi() is not None:
+            return None
+        return (
+            f"CNTK needs {' and '.join(LINKS.values())} of Open MPI 3 or 4, in one folder, and there is none in "
+            f"ldconfig's list, beside mpiexec or in {', '.join(USUAL)}; install them: apt-get install openmpi-bin "
+            "libopenmpi3 (Debian 12, Ubuntu 20.04 and 22.04; libopenmpi3t64 on Ubuntu 24.04)"
+        )
+
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+        """Where CNTK's libraries are; MPI that gives way; what a tuned process wants of MKL."""
+        folders = [str(links()), f"{package(interpreter)}/libs", os.environ.get("LD_LIBRARY_PATH", "")]
+        found = {"LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder), **GIVE_WAY}
+        if case.tuning == "tuned" and amd_with_avx2():
+            found.update(AMD_TOO)
+        return found
+
+
+@cache
+def open_mpi() -> Path | None:
+    """The folder that holds all of Open MPI's libraries that CNTK wants; None when there is none."""
+    listed = [Path(line.rpartition("=> ")[2]).parent for line in ldconfig() if line.split(" ")[0] in LINKS.values()]
+    beside = shutil.which("mpiexec")
+    near = [Path(beside).resolve().parent.parent / "lib"] if beside else []
+    for folder in [*near, *listed, *map(Path, USUAL)]:
+        if all((folder / name).exists() for name in LINKS.values()):
+            return folder
+    return None
+
+
+def ldconfig() -> list[str]:
+    """The lines of the linker's list: "libmpi.so.40 (libc6,x86-64) => /usr/lib/..."; none when it cannot be asked."""
+    for program in ("ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        try:
+            return [line.strip() for line in ask([program, "-p"], 10.0).stdout.splitlines()]
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+    return []
+
+
+def links() -> Path:
+    """A folder where Open MPI's libraries bear the names that CNTK looks for; made, or mended, when needed."""
+    folder, source = cache_folder("cntk-libraries"), open_mpi()
+    if source is None:
+        return folder
+    for name, target in LINKS.items():
+        link = folder / name
+        if not link.is_symlink() or link.readlink() != source / target:
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:  # replaced whole: another run may be looking
+                (Path(scratch) / name).symlink_to(source / target)
+                (Path(scratch) / name).replace(link)
+    return folder
+
+
+@cache
+def package(interpreter: Path) -> str:
+    """The folder of the interpreter's cntk package; "" when it cannot be asked."""
+    try:
+        return ask([str(interpreter), "-c", WHERE], 30.0).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+@cache
+def amd_with_avx2() -> bool:
+    """Is this an AMD processor that can do what MKL is told it can?"""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "AuthenticAMD" in text and " avx2 " in text
+
+
+@hookimpl
+def stagebench_adapters() -> list[Adapter]:
+    """The CNTK adapter."""
+    return [CNTK()]
+
+
+def main(command: list[str]) -> int:
+    """Run CNTK's interpreter as a tuned case would: `python -m adapters.cntk.plugin .tox/cntk/bin/python ...`."""
+    interpreter, adapter = Path(command[0]), CNTK()
+    lacking = adapter.missing(interpreter) if interpreter.exists() else f"no {interpreter}; {adapter.remedy}"
+    if lacking:
+        sys.stderr.write(f"skipped: {lacking}\n")
+        return 0
+    case = Case(adapter.name, "single", "mnist_small", tuning="tuned")
+    return subprocess.call(command, env={**os.environ, **adapter.environ(case, interpreter)})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

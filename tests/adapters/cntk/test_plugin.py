@@ -1,0 +1,117 @@
+"""What the controller is told, without CNTK."""
+
+import sys
+from pathlib import Path
+
+import pluggy
+import pytest
+
+from adapters.cntk import plugin
+from suite.case import Case, Placement
+from suite.hooks import PROJECT, Hooks
+
+PYTHON = Path(sys.executable)
+ADAPTER = plugin.CNTK()
+CASE = Case("cntk", "data_parallel", "mnist_small", Placement(ranks_per_node=2, launcher="mpiexec"))
+
+
+@pytest.fixture(autouse=True)
+def _forgetful():
+    cached = (plugin.open_mpi, plugin.package, plugin.amd_with_avx2)
+    for each in cached:
+        each.cache_clear()
+    yield
+    for each in cached:
+        each.cache_clear()
+
+
+@pytest.fixture
+def libraries(tmp_path, monkeypatch):
+    """A folder that is the only one with Open MPI's libraries."""
+    folder = tmp_path / "openmpi"
+    folder.mkdir()
+    for name in plugin.LINKS.values():
+        (folder / name).touch()
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(plugin, "ldconfig", list)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(plugin, "USUAL", (str(folder),))
+    return folder
+
+
+def test_it_registers_through_the_hook():
+    plugins = pluggy.PluginManager(PROJECT)
+    plugins.add_hookspecs(Hooks)
+    plugins.register(plugin)
+    plugins.check_pending()
+    [[adapter]] = plugins.hook.stagebench_adapters()
+    assert (adapter.name, adapter.environment, adapter.requires) == ("cntk", "cntk", ("cntk",))
+
+
+def test_only_the_exact_exchange_is_told_apart_and_synchronous():
+    for strategy in ADAPTER.capabilities.strategies:
+        exact = strategy.name in ("single", "data_parallel")
+        assert strategy.synchronous == exact
+        assert ("communication" in strategy.separable) == exact
+
+
+def test_a_block_is_not_empty_and_belongs_to_block_momentum():
+    assert ADAPTER.unsupported(CASE) is None
+    assert "belongs to the strategy 'block_momentum'" in ADAPTER.unsupported(CASE.on(knobs={"block_steps": 3}))
+    blocks = CASE.on(strategy="block_momentum")
+    assert ADAPTER.unsupported(blocks.on(knobs={"block_steps": 3})) is None
+    assert "at least 1 step" in ADAPTER.unsupported(blocks.on(knobs={"block_steps": 0}))
+
+
+def test_libraries_are_found_and_linked_under_the_names_of_old(libraries):
+    assert ADAPTER.missing(PYTHON) is None
+    folder = Path(ADAPTER.environ(CASE, PYTHON)["LD_LIBRARY_PATH"].split(":")[0])
+    assert {link.name: link.resolve() for link in folder.iterdir()} == {
+        name: libraries / target for name, target in plugin.LINKS.items()
+    }
+
+
+def test_links_that_lead_elsewhere_are_mended(libraries):
+    folder = plugin.links()
+    (folder / "libmpi.so.12").unlink()
+    (folder / "libmpi.so.12").symlink_to("/nowhere/libmpi.so.40")
+    assert (plugin.links() / "libmpi.so.12").resolve() == libraries / "libmpi.so.40"
+
+
+@pytest.mark.parametrize("name", sorted(plugin.LINKS.values()))
+def test_a_missing_library_is_said_with_the_packages(libraries, name):
+    (libraries / name).unlink()
+    assert "apt-get install openmpi-bin libopenmpi3" in ADAPTER.missing(PYTHON)
+
+
+def test_the_linkers_list_is_asked(libraries, monkeypatch):
+    monkeypatch.setattr(plugin, "USUAL", ())
+    assert ADAPTER.missing(PYTHON) is not None
+    plugin.open_mpi.cache_clear()
+    monkeypatch.setattr(plugin, "ldconfig", lambda: [f"libmpi.so.40 (libc6,x86-64) => {libraries}/libmpi.so.40"])
+    assert ADAPTER.missing(PYTHON) is None
+
+
+def test_what_stands_in_the_librarys_path_stays(libraries, monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/their/own")
+    monkeypatch.setattr(plugin, "package", lambda interpreter: "/site/cntk")
+    assert ADAPTER.environ(CASE, PYTHON)["LD_LIBRARY_PATH"].split(":")[1:] == ["/site/cntk/libs", "/their/own"]
+
+
+@pytest.mark.parametrize("amd", [False, True])
+def test_only_tuned_processes_on_amd_get_mkls_setting(libraries, monkeypatch, amd):
+    monkeypatch.setattr(plugin, "amd_with_avx2", lambda: amd)
+    default, tuned = (ADAPTER.environ(CASE.on(tuning=tuning), PYTHON) for tuning in ("default", "tuned"))
+    assert "MKL_DEBUG_CPU_TYPE" not in default
+    assert ("MKL_DEBUG_CPU_TYPE" in tuned) == amd
+    assert default["OMPI_MCA_mpi_yield_when_idle"] == tuned["OMPI_MCA_mpi_yield_when_idle"] == "1"
+
+
+def test_by_hand_without_an_environment_it_says_how_to_get_one(capsys):
+    assert plugin.main(["/nowhere/python", "-V"]) == 0
+    assert "tox run -e cntk" in capsys.readouterr().err
+
+
+def test_by_hand_it_runs_the_interpreter_with_the_variables(libraries):
+    seen = "import os, sys; sys.exit(3 if 'cntk-libraries' in os.environ['LD_LIBRARY_PATH'] else 1)"
+    assert plugin.main([sys.executable, "-c", seen]) == 3

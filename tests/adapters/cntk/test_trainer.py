@@ -1,0 +1,155 @@
+"""The trainer on one rank: proof, seeds, what the loop needs."""
+
+import numpy as np
+import pytest
+
+from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.group import check_launcher
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker import evidence
+from suite.worker.feed import synthetic
+from suite.worker.trainer import Batch, Optimiser, Setup, Unavailable
+from workloads import weights
+from workloads.build import Builder
+from workloads.catalogue import by_name
+
+
+def small():
+    """Layers that a trainer treats in its own way, two heads."""
+    b = Builder("small", (3, 12, 12), 5)
+    x = b.relu("r1", b.conv_bn("c1", "input", 6, 3, pad=1))
+    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, 6, 1), x)), alpha=0.1)
+    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
+    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
+    return b.graph
+
+
+def oracle(graph, samples, folder, optimiser):
+    trainer = ReferenceTrainer(Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, optimiser, 1, 0))
+    trainer.start()
+    evidence.write_oracle(trainer, graph, samples, str(folder))
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+@pytest.mark.parametrize(("precision", "loss", "tensor"), [("float32", 2e-6, 1e-5), ("float64", 1e-12, 1e-6)])
+@pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.05), (0.0, 0.0)])
+def test_it_is_proven(trainer, tmp_path, tuning, precision, loss, tensor, momentum, decay):
+    graph, optimiser = small(), Optimiser(0.01, momentum, decay)
+    oracle(graph, 8, tmp_path, optimiser)
+    ours = trainer(tuning=tuning, precision=precision, batch=8)
+    ours.setup = ours.setup._replace(optimiser=optimiser)
+    proof = evidence.prove(ours, graph, 8, str(tmp_path))
+    for way in ("staged", "native"):
+        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=loss)
+    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
+        assert max(proof["errors"][kind].values()) < tensor, kind
+    assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
+def test_cntk_counts_the_graphs_multiply_accumulates(trainer, name, tuning):
+    graph = by_name()[name].graph()
+    ours = trainer(tuning=tuning)
+    # Views of one number: the counts need shapes, not 240 MB of weights.
+    ours.build(graph, {p.name: np.broadcast_to(np.float32(0), p.shape) for p in graph.parameters})
+    assert ours.macs() == graph.macs
+    assert sum(held.tensor.value.size for held in ours._net.tensors.parameters.values()) == graph.parameter_count
+
+
+def test_native_lone_and_staged_steps_share_one_velocity(trainer):
+    graph = small().without_dropout()
+    found = []
+    for ways in (("step", "step", "step"), ("step", "step_alone", "staged"), ("staged", "step", "step_alone")):
+        ours = trainer(batch=8)
+        ours.build(graph, dict(weights.initial(graph)))
+        batch = ours.to_device(synthetic(graph, 8, 1))
+        for way in ways:
+            if way == "staged":
+                ours.forward(batch), ours.backward(), ours.communicate(), ours.update()
+            else:
+                getattr(ours, way)(batch)
+        found.append(ours.parameters())
+    for other in found[1:]:
+        for name, values in found[0].items():
+            np.testing.assert_allclose(other[name], values, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+def test_training_with_dropout_learns(trainer):
+    graph = small()
+    ours = trainer(batch=8)
+    ours.build(graph, dict(weights.initial(graph)))
+    batch = ours.to_device(synthetic(graph, 8, 1))
+    ours.step(batch)
+    first = ours.loss()
+    for _ in range(40):
+        ours.step_alone(batch)
+    assert ours.loss() < 0.5 * first
+
+
+def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
+    graph, losses = small(), []
+    ours = trainer(batch=8)
+    for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
+        ours.setup = ours.setup._replace(**dict({"seed": 1, "rank": 0}, **changes))
+        ours.build(graph, dict(weights.initial(graph)))
+        ours.step(ours.to_device(synthetic(graph, 8, 1)))
+        losses.append(ours.loss())
+    assert losses[0] == losses[1]
+    assert len(set(losses)) == 3
+
+
+def test_in_use_it_has_no_dropout_and_normalises_by_the_running_statistics(trainer):
+    b = Builder("use", (3, 4, 4), 48)
+    x = b.graph.add("bn", "batch_norm", ("input",), eps=1e-3)
+    b.head(b.flatten("flat", b.dropout("drop", x, 0.5)))
+    ours = trainer(batch=8)
+    ours.build(b.graph, dict(weights.initial(b.graph)))
+    host = synthetic(b.graph, 8, 1)
+    batch = ours.to_device(host)
+    ours.step(batch)
+    state = {name.split(".")[1]: values.reshape(3, 1, 1) for name, values in ours.parameters().items()}
+    normal = (host.images - state["running_mean"]) / np.sqrt(state["running_var"] + 1e-3)
+    expected = (normal * state["weight"] + state["bias"]).reshape(8, 48)
+    np.testing.assert_allclose(ours.predict(batch), expected, rtol=1e-4, atol=1e-5)
+    after = ours.parameters()["bn.running_mean"]
+    np.testing.assert_array_equal(after, state["running_mean"].reshape(3))
+    ours.step(batch)  # training goes on as before
+    assert not np.array_equal(ours.parameters()["bn.running_mean"], after)
+
+
+def test_the_loss_is_the_last_iterations(trainer):
+    graph = small().without_dropout()
+    ours = trainer(batch=8)
+    ours.build(graph, dict(weights.initial(graph)))
+    batches = [ours.to_device(synthetic(graph, 8, seed)) for seed in (1, 2)]
+    ours.step(batches[0])
+    native = ours.loss()
+    ours.forward(batches[1])
+    assert ours.loss() != native
+
+
+def test_labels_become_rows_with_a_one_and_images_the_networks_type(trainer):
+    ours = trainer(precision="float64")
+    ours.build(small(), dict(weights.initial(small())))
+    placed = ours.to_device(Batch(np.zeros((2, 3, 12, 12), np.float32), np.array([4, 0])))
+    np.testing.assert_array_equal(placed.labels.asarray(), np.eye(5)[[4, 0]])
+    assert placed.images.asarray().dtype == np.float64
+
+
+def test_it_reports_versions_and_notes(trainer):
+    joined = trainer().start()
+    assert (joined.rank, joined.world, joined.transport, joined.devices) == (0, 1, "none", 1)
+    assert joined.versions["cntk"] == C.__version__
+    assert "Math Kernel Library" in joined.versions["mkl"]
+    assert trainer(tuning="tuned").notes()["relu"] != trainer(tuning="default").notes()["relu"]
+
+
+@pytest.mark.parametrize(("engine", "fits"), [("", True), ("4.1.4", True), ("5.0.11", False)])
+def test_the_launcher_of_another_open_mpi_is_refused(engine, fits):
+    environ = {"OMPI_VERSION": engine} if engine else {}
+    if fits:
+        check_launcher("Open MPI v4.1.4", environ)
+    else:
+        with pytest.raises(Unavailable, match=r"Open MPI 5\.0\.11, .* v4\.1\.4, .* STAGEBENCH_MPIEXEC"):
+            check_launcher("Open MPI v4.1.4", environ)

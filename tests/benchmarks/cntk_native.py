@@ -1,0 +1,114 @@
+"""Is the adapter's native step as fast as hand-written loops of the same network?
+
+    python -m adapters.cntk.plugin .tox/cntk/bin/python tests/benchmarks/cntk_native.py --network alexnet --rounds 7
+
+All live in one process, start from the same weights, take the same batch and run in
+alternating short blocks: `tricks` is a plain `train_minibatch` loop with every trick that
+the adapter knows, `usual` the loop of an ordinary user (cntk.layers, NumPy arrays). Both
+have the MKL setting of the process, which an ordinary user would not.
+A ratio is theirs over ours: 1 is equal, more is faster than theirs. First losses must agree.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+from interleaved import compared
+
+from workloads.catalogue import by_name
+
+BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
+ROUNDS = {"alexnet": 9, "googlenet": 9, "resnet50": 7, "mnist_small": 30, "mnist_large": 20}
+WANTED = {"tricks": 0.98, "usual": 1.0}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=sorted(BATCH) + ["all"], default="all")
+    parser.add_argument("--rounds", type=int, help="default: by network")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    asked = arguments()
+    if asked.here:
+        say(json.dumps(measure(asked.network, asked.rounds or ROUNDS[asked.network])))
+        return 0
+    results = [launched(asked, name) for name in (sorted(BATCH) if asked.network == "all" else [asked.network])]
+    say("%-12s %5s %9s  %s" % ("network", "batch", "ours ms", "theirs ms, ratio (95 %), in CPU time, first loss"))
+    for r in results:
+        for way in sorted(WANTED):
+            figures = (r["ms"][way],) + tuple(r["ratio"][way]) + tuple(r["cpu_ratio"][way]) + (r["loss"][way],)
+            words = "%9.2f %6.3f (%.3f - %.3f) cpu %6.3f (%.3f - %.3f) %8.1e" % figures
+            say("%-12s %5d %9.2f  %-7s %s" % (r["network"], r["batch"], r["ms"]["ours"], way, words))
+    say(json.dumps(results))
+    kept = all(r["ratio"][way][0] >= WANTED[way] and r["loss"][way] <= 2e-6 for r in results for way in WANTED)
+    return 0 if kept else 1
+
+
+def say(line):
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def launched(asked, name):
+    """A process of its own for each network: CNTK keeps what it has allocated."""
+    options = ["--here", "--network", name] + (["--rounds", str(asked.rounds)] if asked.rounds else [])
+    done = subprocess.run(
+        [sys.executable, __file__] + options,
+        env=dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1"),
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+    )
+    if done.returncode:
+        raise SystemExit("%s: failed, see above" % name)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(name, rounds):
+    """All three ways in turn."""
+    from cntk_plain import Tricks, Usual, trainer
+
+    from adapters.cntk.framework import cntk
+    from adapters.cntk.worker import CNTKTrainer
+    from suite.worker.feed import synthetic
+    from suite.worker.trainer import Optimiser, Setup
+    from workloads import weights
+
+    graph, batch, optimiser = by_name()[name].graph(), BATCH[name], Optimiser(1e-4, 0.9, 5e-4)
+    ours = CNTKTrainer(
+        Setup(0, 1, 0, "single", "cpu", 1, batch, "float32", "tuned", {"block_steps": 10}, optimiser, 1, 0)
+    )
+    ours.start()
+    initial = dict(weights.initial(graph))
+    ours.build(graph, initial)
+    host = synthetic(graph, batch, 1)
+    placed = ours.to_device(host)
+    ones = np.eye(graph.classes, dtype=np.float32)[host.labels]
+    ways, loss = {"ours": lambda: ours.step(placed)}, {}
+    ours.step(placed)
+    first = ours.loss()
+    for way, kit, feed in (("tricks", Tricks, placed), ("usual", Usual, (host.images, ones))):
+        images, labels, one = trainer(
+            name, kit(initial.values(), 1000003), graph.input_shape, graph.classes, batch, optimiser
+        )
+        ways[way] = stepping(one, {images: feed[0], labels: feed[1]})
+        ways[way]()
+        loss[way] = abs(one.previous_minibatch_loss_average - first) / first
+    versions = {"cntk": cntk.__version__}
+    return dict(compared(ways, "ours", rounds), network=name, batch=batch, loss=loss, versions=versions)
+
+
+def stepping(one, feed):
+    return lambda: one.train_minibatch(feed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
