@@ -57,7 +57,7 @@ class Served:
             store.init(key, parameter.list_data()[0])  # also a barrier: the optimiser is there
 
     def native(self) -> List[Devices]:
-        """Push every gradient, pull every weight, and return the weights; the gradients are lost (see `Sums.beside`)."""
+        """Push every gradient, pull every weight, return the weights; the gradients are lost (see `Sums.beside`)."""
         return self._exchange([parameter.list_grad() for parameter in self._parameters])
 
     def beside(self) -> List[Devices]:
@@ -104,8 +104,14 @@ class Renumbered(mx.kvstore.KVStoreBase):
         return count
 
     def broadcast(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
-        """The first worker's value to all."""
+        """The first worker's value to all, waiting for it.
+
+        A pull that is under way does not hold back the key's first push: where that
+        overtakes it, the pull returns the gradients, and they become the weights.
+        """
         self._store.broadcast(self._keys[key], value, out, priority)
+        for array in out:
+            array.wait_to_read()
 
     def pushpull(self, key: int, value: Any, out: Optional[Any] = None, priority: int = 0) -> None:
         """The sum over all workers, in place unless `out` is given."""

@@ -22,6 +22,7 @@ Choices = NamedTuple(
     [
         ("lrn", str),  # "composed" or "native"
         ("tuned", bool),
+        ("precision", str),
     ],
 )
 
@@ -118,8 +119,11 @@ def _lrn(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choice
     size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
     if choices.lrn == "composed":
         return composed(F, inputs[0], channels, size, alpha, beta, k, choices.tuned)
-    if size % 2 == 0:
-        raise Unsupported("layer %r normalises over %d channels; MXNet's LRN wants an odd number" % (layer.name, size))
+    if size % 2 == 0 or choices.precision != "float32":
+        raise Unsupported(
+            "layer %r normalises over %d channels in %s; MXNet's own LRN wants an odd number and float32, "
+            "lrn = 'composed' takes any" % (layer.name, size, choices.precision)
+        )
     return F.LRN(inputs[0], nsize=size, alpha=alpha, beta=beta, knorm=k, name=layer.name)
 
 

@@ -70,6 +70,8 @@ class MXNet(Adapter):
 
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or cannot be."""
+        if case.knobs.get("lrn") == "native" and case.precision != "float32":
+            return f"MXNet's own LRN computes in float32, not in {case.precision}; leave the knob lrn at 'composed'"
         asked = case.knobs.get("servers", "auto")
         if asked == "auto":
             return None

@@ -34,13 +34,25 @@ class MXNetTrainer(Trainer):
         """Nothing is built yet."""
         super().__init__(setup)
         self._tuned = setup.tuning == "tuned"
-        self._choices = Choices(lrn=setup.knobs.get("lrn", "composed"), tuned=self._tuned)
+        self._choices = Choices(setup.knobs.get("lrn", "composed"), self._tuned, setup.precision)
         self._dtype = setup.precision
         self._asynchronous = setup.strategy == "dist_async"
         self._share = setup.batch // setup.devices  # samples of a device
+        self._global_batch = setup.batch * setup.world
+        self._contexts: List[Any] = []
         self._group: Optional[Group] = None
         self._reader: Any = None
-        self._release()
+        self._net: Any = None
+        self._joint: Any = None
+        self._whole: Any = None
+        self._parameters: List[Any] = []
+        self._updates: Any = None
+        self._trainer: Any = None
+        self._sums: Optional[Sums] = None
+        self._served: Optional[Served] = None
+        self._summed: Optional[List[List[Any]]] = None
+        self._heads: List[Any] = []
+        self._losses: List[Any] = []
 
     # --- life ---------------------------------------------------------------
 
@@ -62,7 +74,8 @@ class MXNetTrainer(Trainer):
         self._net = Net(graph, weights, self._contexts, self._dtype, self._share, self._choices)
         self._joint = JointLoss([head.weight for head in graph.heads])
         self._whole = Whole(self._net, self._joint)
-        for block in [self._whole] if self._tuned else [self._net, self._joint]:
+        blocks: List[Any] = [self._whole] if self._tuned else [self._net, self._joint]
+        for block in blocks:
             block.hybridize(active=True, static_alloc=True, static_shape=True)
         self._parameters = [parameter for _, parameter in self._net.trainable()]
         self._updates = (Direct if self._tuned else Documented)(self._parameters, self.setup.optimiser)
@@ -185,7 +198,7 @@ class MXNetTrainer(Trainer):
         notes = {
             "blocks": "network and loss as one" if self._tuned else "network, loss",
             "hybridize": "static_alloc, static_shape",
-            "lrn": LRN_NOTES[self._choices],
+            "lrn": LRN_NOTES[self._choices.lrn],
             "optimiser": "sgd_mom_update, one a parameter" if direct else "gluon.Trainer",
             "pace": "a step waits for its loss",
             "reader": "threads, %d" % self.setup.readers if self._reader else "none",
@@ -198,18 +211,14 @@ class MXNetTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built; the Trainer stands in reference cycles."""
-        self._net = self._joint = self._whole = self._trainer = self._sums = self._served = None  # type: Any
-        self._updates: Any = None
-        self._summed: Any = None
-        self._parameters: List[Any] = []
-        self._heads: List[Any] = []
-        self._losses: List[Any] = []
+        self._net = self._joint = self._whole = self._updates = self._trainer = None
+        self._sums = self._served = self._summed = None
+        self._parameters, self._heads, self._losses = [], [], []
         gc.collect()
 
     def _connect(self) -> None:
         """The stores of this strategy: the staged exchange's, and the native one's where it has its own."""
         setup, count = self.setup, len(self._parameters)
-        self._global_batch = setup.batch * setup.world
         native: Any = STORES.get(setup.strategy)  # by name: gluon.Trainer makes its own
         if self._group is not None and self._asynchronous:
             sgd = mx.optimizer.SGD(rescale_grad=1.0 / self._global_batch, **settings(setup.optimiser))
@@ -252,8 +261,6 @@ class MXNetTrainer(Trainer):
 
 
 LRN_NOTES = {
-    Choices("composed", False): "composed of slices, sums and a power",
-    Choices("composed", True): "composed of slices, sums, exp and log",
-    Choices("native", False): "MXNet's own: its gradient is wrong before a convolution or a pooling",
-    Choices("native", True): "MXNet's own: its gradient is wrong before a convolution or a pooling",
+    "composed": "of slices, sums and a power: the right gradient, and faster than MXNet's own",
+    "native": "MXNet's own: its gradient is wrong before a convolution or a pooling, and it is slower than the composed",
 }

@@ -10,11 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from adapters.mxnet.worker import MXNetTrainer
+from suite.worker import evidence
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
 from suite.worker.trainer import Optimiser, Setup
 from workloads import weights
 from workloads.catalogue import by_name
+
+
+def prove(trainer, graph, folder):
+    return evidence.prove(trainer, graph, trainer.setup.batch, str(folder / "oracle"))
 
 
 def exchange(trainer, graph, folder):
@@ -47,7 +52,7 @@ def main():
     )
     trainer = MXNetTrainer(setup)
     joined = trainer.start()
-    found = {"exchange": exchange}[task](trainer, workload.graph(), folder)
+    found = {"prove": prove, "exchange": exchange}[task](trainer, workload.graph(), folder)
     trainer.close()
     found["joined"] = [joined.rank, joined.world, joined.transport]
     (folder / f"found-{setup.rank}.json").write_text(json.dumps(found))
