@@ -262,5 +262,5 @@ class MXNetTrainer(Trainer):
 
 LRN_NOTES = {
     "composed": "of slices, sums and a power: the right gradient, and faster than MXNet's own",
-    "native": "MXNet's own: its gradient is wrong before a convolution or a pooling, and it is slower than the composed",
+    "native": "MXNet's own: its gradient is wrong before a convolution or a pooling, and it is slower",
 }

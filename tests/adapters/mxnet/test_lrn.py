@@ -50,7 +50,7 @@ def test_what_the_native_one_cannot_do_is_unsupported(trainer, size, precision):
     b.head(b.dense("fc", b.flatten("flat", b.lrn("norm", "input", size=size)), 3))
     ours = trainer(lrn="native", precision=precision)
     ours.build(b.graph, dict(weights.initial(b.graph)))
-    with pytest.raises(Unsupported, match="'norm' normalises over %d channels in %s" % (size, precision)):
+    with pytest.raises(Unsupported, match=f"'norm' normalises over {size} channels in {precision}"):
         ours.forward(ours.to_device(synthetic(b.graph, 2, 1)))
 
 
