@@ -28,16 +28,32 @@ def composed(
 
 
 def window_sum(F: Any, values: Any, channels: int, size: int) -> Any:  # noqa: N803
-    """Sum over the channels c - size//2 ... c + (size-1)//2; those outside count as zero."""
+    """Sum over the channels c - size//2 ... c + (size-1)//2; those outside count as zero.
+
+    Sums over 1, 2, 4, ... channels come from one another, and the window of those that
+    make up its size: three additions for five channels.
+    """
     before, after = min(size // 2, channels - 1), min((size - 1) // 2, channels - 1)
-    parts = [values]
-    zeros = F.zeros_like(F.slice_axis(values, axis=1, begin=0, end=max(before, after, 1)))
-    if before:
-        parts.insert(0, F.slice_axis(zeros, axis=1, begin=0, end=before))
-    if after:
-        parts.append(F.slice_axis(zeros, axis=1, begin=0, end=after))
-    padded = F.Concat(*parts, dim=1)
-    total = F.slice_axis(padded, axis=1, begin=0, end=channels)
-    for shift in range(1, before + after + 1):
-        total = F.elemwise_add(total, F.slice_axis(padded, axis=1, begin=shift, end=shift + channels))
+    sums, total, begin, width = padded(F, values, before, after), None, 0, 1
+    extent, size = channels + before + after, before + 1 + after
+    while width <= size:
+        if size & width:
+            part = F.slice_axis(sums, axis=1, begin=begin, end=begin + channels)
+            total = part if total is None else F.elemwise_add(total, part)
+            begin += width
+        if 2 * width <= size:
+            extent -= width
+            first, second = (F.slice_axis(sums, axis=1, begin=at, end=at + extent) for at in (0, width))
+            sums = F.elemwise_add(first, second)
+        width *= 2
     return total
+
+
+def padded(F: Any, values: Any, before: int, after: int) -> Any:  # noqa: N803
+    """The values between channels of zeros."""
+    parts = [values]
+    if before:
+        parts.insert(0, F.zeros_like(F.slice_axis(values, axis=1, begin=0, end=before)))
+    if after:
+        parts.append(F.zeros_like(F.slice_axis(values, axis=1, begin=0, end=after)))
+    return F.Concat(*parts, dim=1) if len(parts) > 1 else values

@@ -13,6 +13,11 @@ NAMES = sorted(adapters())
 
 # Each adapter's own refusals, beyond its declaration: (what is asked, what it answers).
 OWN: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "mxnet": [
+        ({"knobs": {"servers": 2}}, "belongs to the dist_ strategies"),
+        ({"strategy": "dist_sync", "knobs": {"servers": 0}}, "there is at least 1"),
+        ({"precision": "float64", "knobs": {"lrn": "native"}}, "computes in float32"),
+    ],
     "pytorch": [
         ({"strategy": "single", "knobs": {"static_graph": True}}, "belongs to the strategy 'ddp'"),
         ({"strategy": "dp"}, "it would run the whole batch on one, unsplit and without a word"),
