@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
-from mxnet import gluon
+from mxnet import autograd, gluon
 
 from adapters.mxnet.lower import Choices, lower
 from suite.worker.trainer import Unsupported
@@ -62,6 +62,19 @@ class Net(gluon.HybridBlock):
         for name, factor in self._unbias.items():
             found[name] = found[name] * found[name].dtype.type(factor)
         return found
+
+    def in_use(self, images: Any, context: Any) -> Any:
+        """The last head's logits without dropout and by the graph's running statistics."""
+        kept = {}
+        for name, factor in self._unbias.items():
+            array = self.params[name].data(context)
+            kept[name] = array.copy()
+            array *= factor
+        with autograd.predict_mode():
+            logits = self(images)[-1]
+        for name, values in kept.items():
+            values.copyto(self.params[name].data(context))
+        return logits
 
     def _own(self, name: str, values: np.ndarray, contexts: Sequence[Any], dtype: str, grad_req: str) -> None:
         parameter = self.params.get(

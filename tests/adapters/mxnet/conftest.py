@@ -15,7 +15,7 @@ def make_trainer(
     strategy="single", tuning="tuned", precision="float32", device="cpu", batch=2, devices=1, readers=0, **knobs
 ):
     optimiser = Optimiser(0.01, 0.9, 1e-3)
-    setup = Setup(0, 1, 0, strategy, device, 1, batch, precision, tuning, knobs, optimiser, 1, readers, devices)
+    setup = Setup(0, 1, 0, strategy, device, 1, batch, precision, tuning, knobs, optimiser, 1, readers, devices=devices)
     return MXNetTrainer(setup)
 
 
