@@ -10,7 +10,7 @@ from reports.text import number
 from suite.analysis.comparison import Against, group
 from suite.analysis.rows import Row
 from suite.errors import StoreError
-from suite.store import RunFolder
+from suite.store import CANCELLED, RunFolder
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Progress:
 def progress_of(rows: list[Row]) -> Progress:
     """Records against processes asked for, and the rows' outcomes, most frequent first."""
     wanted = sum(row.case.sampling.processes for row in rows if row.processes or row.outcome == "not measured")
-    return Progress(sum(len(row.processes) for row in rows), wanted, Counter(row.outcome for row in rows).most_common())
+    there = sum(process.outcome != CANCELLED for row in rows for process in row.processes)
+    return Progress(there, wanted, Counter(row.outcome for row in rows).most_common())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from suite.case import Case
+from suite.case import Case, Input
 
 
 def names(cases: Sequence[Case]) -> list[str]:
@@ -38,8 +38,18 @@ def _properties(case: Case) -> Iterable[tuple[str, str]]:
     yield "precision", case.precision
     yield "device", place.device
     yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per device"
+    yield from _input(case.input)
     yield "readers", f"{case.readers} reader{'s' if case.readers != 1 else ''}"
     yield "seed", f"seed {case.seed}"
+
+
+def _input(read: Input) -> Iterable[tuple[str, str]]:
+    yield "mode", f"from {read.mode}"
+    yield "page cache", f"page cache {read.page_cache}"
+    yield "prefetch", f"{read.prefetch} ahead"
+    yield "repeat", f"{read.repeat}× data"  # noqa: RUF001 - the sign is meant
+    yield "augment", f"{read.augment} crop"
+    yield "on_error", f"on error {read.on_error}"
 
 
 def _own_knobs(case: Case, cases: Sequence[Case]) -> list[str]:

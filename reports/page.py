@@ -10,6 +10,7 @@ from plotly.offline import get_plotlyjs
 
 from reports import charts, facts
 from reports.figure import Figure, colour
+from reports.learning import lessons_of
 from reports.panels import Panel, by_network, for_charts
 from reports.scaling import scaling
 from reports.text import FILTERS
@@ -79,6 +80,7 @@ def _context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
         "adapter_colours": {adapter: colour(index) for index, adapter in enumerate(adapters)},
         "step_facts": step_facts,
+        "lessons": lessons_of(rows),
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,
     }

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 PASSES = ("native", "staged", "compute_only", "comm_only", "io_only")
+TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,27 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Input:
+    """How real data are read."""
+
+    mode: str = "disk"  # "disk": decoded as training goes; "memory": decoded once before it begins
+    page_cache: str = "as is"  # before every pass: "cold" drops the files from it, "warm" reads them into it
+    prefetch: int = 2  # batches read ahead, per reader
+    repeat: int = 1  # times that the data set counts in an epoch
+    augment: str = "centre"  # the centre crop, or "random" resized crops and flips (image folders)
+    on_error: str = "fail"  # or "skip": an unreadable sample is replaced by the next one, and counted
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the pass `train` does."""
+
+    epochs: int = 10
+    held_out: float = 0.2  # the share of the data set that accuracy is tested with
+    target: float = 0.98  # the accuracy whose epoch and time are looked for
+
+
+@dataclass(frozen=True)
 class Case:
     """adapter x strategy x workload x placement x batch x data x knobs."""
 
@@ -70,9 +92,11 @@ class Case:
     weight_decay: float = 0.0
     seed: int = 1
     readers: int = 1
+    input: Input = field(default_factory=Input)
     knobs: dict[str, Any] = field(default_factory=dict)
     passes: tuple[str, ...] = PASSES
     sampling: Sampling = field(default_factory=Sampling)
+    training: Training = field(default_factory=Training)
     graph_digest: str = ""
     time_limit: float = 1800.0  # seconds for one process group
     silence_limit: float = 300.0  # seconds without any sign of progress from a rank
@@ -87,7 +111,11 @@ class Case:
         values = dict(data)
         placement = dict(values["placement"], hosts=tuple(values["placement"]["hosts"]))
         values.update(
-            placement=Placement(**placement), sampling=Sampling(**values["sampling"]), passes=tuple(values["passes"])
+            placement=Placement(**placement),
+            sampling=Sampling(**values["sampling"]),
+            input=Input(**values.get("input", {})),
+            training=Training(**values.get("training", {})),
+            passes=tuple(values["passes"]),
         )
         return cls(**values)
 

@@ -33,7 +33,7 @@ class Ready:
     bundle: Path
 
     def attempt(self, folder: Path, task: str, heard: Heard, **extra: Any) -> Attempt:
-        """Start `task` ("measure", "prove", "oracle") and watch it to its end; evidence stays in `folder`."""
+        """Start `task` ("measure", "prove", "oracle", "look") and watch it to its end; evidence stays in `folder`."""
         folder = folder.resolve()
         job = {
             "format": FORMAT,

@@ -9,6 +9,7 @@ from pathlib import Path
 from suite.errors import RequestError
 from suite.store import usable
 
+_OURS: set[Path] = set()  # what this process holds: its session may hold again what the command line holds
 LOCK = ".lock"  # in the run folder; it stays there, and the kernel frees it with the process that held it
 
 
@@ -18,13 +19,19 @@ def held(folder: Path) -> Iterator[None]:
 
     RequestError when another process holds it (its id is told), or when no folder can stand there.
     """
+    place = folder.resolve()
+    if place in _OURS:
+        yield
+        return
     with usable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _take(descriptor, folder)
+        _OURS.add(place)
         yield
     finally:
+        _OURS.discard(place)
         os.close(descriptor)
 
 

@@ -18,11 +18,12 @@ from suite.environments import find
 from suite.errors import Interrupted, Unavailable
 from suite.fingerprint import fingerprint, load
 from suite.launch import Ready
+from suite.lock import held
 from suite.observer import Observer
 from suite.plan import Resolved
 from suite.plugins import adapters, launchers, workloads
 from suite.proof.proofs import Proofs
-from suite.store import FORMAT, RunFolder
+from suite.store import CANCELLED, FORMAT, RunFolder
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
 RETRIED = (*FAILURES, "unavailable")  # what the machine lacked may be there by now
@@ -56,8 +57,13 @@ class Session:
     def run(self) -> Counter[str]:
         """Measure all that can be measured; how many records there are of each outcome.
 
-        Raises Interrupted when the person stopped it: the same command resumes.
+        Raises Interrupted when the person stopped it: the same command resumes. RequestError
+        when another session measures into the folder.
         """
+        with held(self._folder.path):
+            return self._run()
+
+    def _run(self) -> Counter[str]:
         items = self._prepare()
         todo, total = list(self._todo(items)), sum(_processes(item) for item in items)
         self._observer.begin([item.case for item in items], total, self._done(items))
@@ -103,14 +109,35 @@ class Session:
 
     def _have(self, case: Case, repeat: int) -> bool:
         record = self._folder.record(case.id, repeat)
-        return record is not None and not (self._settings.retry and record["outcome"] in RETRIED)
+        if record is None or record["outcome"] == CANCELLED:
+            return False
+        return not (self._settings.retry and record["outcome"] in RETRIED)
 
     def _measure(self, item: Ready, repeat: int) -> None:
         proof = self._prove(item)
         case, before, started = item.case, load(), datetime.now(UTC)
         self._observer.started(case, repeat)
         folder = self._folder.attempt(case.id, repeat)
-        attempt = item.attempt(folder, "measure", lambda rank, message: self._observer.message(case, rank, message))
+        try:
+            attempt = item.attempt(folder, "measure", lambda rank, message: self._observer.message(case, rank, message))
+        except KeyboardInterrupt:
+            seconds = (datetime.now(UTC) - started).total_seconds()
+            attempt = Attempt(CANCELLED, f"stopped by a person after {seconds:.0f} s", {}, seconds, {})
+            self._write(item, repeat, attempt, proof, started, before)
+            raise
+        self._observer.finished(case, self._write(item, repeat, attempt, proof, started, before))
+
+    def _write(
+        self,
+        item: Ready,
+        repeat: int,
+        attempt: Attempt,
+        proof: dict[str, Any],
+        started: datetime,
+        before: list[float],
+    ) -> dict[str, Any]:
+        """One record, whole or not at all."""
+        case = item.case
         record = {
             "format": FORMAT,
             "case_id": case.id,
@@ -133,7 +160,7 @@ class Session:
             "evidence": attempt.evidence,
         }
         self._folder.write(f"records/{case.id}-r{repeat}.json", record)
-        self._observer.finished(case, record)
+        return record
 
     def _prove(self, item: Ready) -> dict[str, Any]:
         """The case's proof, made at its first process; every proof goes into the run folder too."""
@@ -187,6 +214,7 @@ def ranks(attempt: Attempt) -> list[dict[str, Any]]:
 
 def _rank(rank: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
     content: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "passes": {}, "layers": None, "notes": {}}
+    content["training"] = None
     for message in messages:
         kind = message["type"]
         body = {key: value for key, value in message.items() if key not in ("type", "time")}
@@ -196,6 +224,8 @@ def _rank(rank: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
             content["passes"][body["record"]["pass"]] = body["record"]
         elif kind == "layers":
             content["layers"] = body["layers"]
+        elif kind == "training":
+            content["training"] = body["record"]
         elif kind == "notes":
             content["notes"].update(body["notes"])
         elif kind == "failed":

@@ -24,6 +24,7 @@ from typing import Any
 from suite.errors import RequestError, StoreError
 
 FORMAT = 1
+CANCELLED = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
 
 
 class RunFolder:

@@ -23,8 +23,6 @@ from suite.worker.sources import Source
 from suite.worker.threaded import batches_of_indices
 from suite.worker.trainer import Batch, Setup
 
-BATCHES_AHEAD = 2  # per worker; DataLoader's default, written down
-
 Read = Union[str, List[Tuple[np.ndarray, int]]]  # samples, or why they cannot be read
 
 
@@ -83,7 +81,7 @@ class LoaderReader:
             options = {
                 "multiprocessing_context": "spawn",
                 "worker_init_fn": partial(end_with, watched),
-                "prefetch_factor": BATCHES_AHEAD,
+                "prefetch_factor": setup.prefetch,
                 "persistent_workers": True,
             }
         loader = DataLoader(

@@ -163,6 +163,14 @@ class PyTorchTrainer(Trainer):
         """The last head's, of the last staged forward."""
         return to_numpy(self._heads[-1])
 
+    def predict(self, batch: Any) -> np.ndarray:
+        """With dropout off and running statistics."""
+        self._net.eval()
+        with torch.no_grad():
+            heads = self._net(batch.images)
+        self._net.train()
+        return to_numpy(heads[-1])
+
     def gradients(self) -> Dict[str, np.ndarray]:
         """Between backward and update."""
         return {name: to_numpy(parameter.grad) for name, parameter in self._net.trainable()}

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from suite.analysis.stats import Estimate, Interval, ratio
 from suite.case import Case
@@ -34,6 +34,7 @@ def group(case: Case) -> Key:
         place.threads,
         case.batch,
         case.tuning,
+        *map(str, asdict(case.input).values()),
     )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from suite.analysis.budget import Budget, of_process
+from suite.analysis.learning import Learnt, learnt
 from suite.analysis.stats import Values
-from suite.case import Case
+from suite.case import TRAIN, Case
 from suite.errors import StoreError
 from suite.store import FORMAT
 
@@ -24,6 +25,7 @@ DISQUALIFYING = {
 NOTED = {
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
+    "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "one process": "the interval knows the noise of steps only",
     "unsteady breakdown": "the warm-up of another pass than native never settled",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",
@@ -45,6 +47,7 @@ class Process:
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
     layers: list[dict[str, Any]] | None
+    learnt: Learnt | None  # of a case that trains
     about: dict[str, Any]  # interpreter, bundle, proof, load, transport, versions, hosts, ...
 
     @property
@@ -69,8 +72,10 @@ def read(record: dict[str, Any]) -> Process:
 def _read(record: dict[str, Any]) -> Process:
     case, ranks = Case.from_dict(record["case"]), record["ranks"]
     native = [rank["passes"]["native"] for rank in ranks if "native" in rank["passes"]]
-    whole = len(native) == case.placement.ranks
-    slowest = max(native, key=lambda one: float(one["wall_s"])) if whole else None
+    lessons = [rank["training"] for rank in ranks if rank.get("training")]
+    learning = case.passes == (TRAIN,)
+    whole = len(lessons if learning else native) == case.placement.ranks
+    slowest = max(native, key=lambda one: float(one["wall_s"])) if whole and native else None
     steps = np.array(slowest["step_s"] if slowest else [], dtype=np.float64)
     wall = float(slowest["wall_s"]) if slowest else 0.0
     return Process(
@@ -83,6 +88,7 @@ def _read(record: dict[str, Any]) -> Process:
         budget=of_process(ranks, case.placement.device_count) if record["outcome"] == "ok" and whole else None,
         marks=frozenset(_marks(record, case, whole)),
         losses={name: _mean_loss(ranks, name) for name in ("native", "staged", "compute_only")},
+        learnt=learnt(lessons, case.training.target) if whole and learning else None,
         layers=_mean_layers([rank["layers"] for rank in ranks if rank.get("layers")]),
         about=_about(record, ranks),
     )
@@ -99,6 +105,8 @@ def _marks(record: dict[str, Any], case: Case, whole: bool) -> "list[str]":
     passes = [one for rank in ranks for name, one in rank["passes"].items() if name != "compute_only"]
     if record["outcome"] == "diverged" or any("loss" in one and one["loss"] is None for one in passes):
         marks.append("non-finite loss")
+    if any("skipped" in (rank.get("notes") or {}) for rank in ranks):
+        marks.append("samples skipped")
     unsteady = {name for rank in ranks for name, one in rank["passes"].items() if not one["steady"]}
     if "native" in unsteady:
         marks.append("unsteady")

@@ -6,6 +6,7 @@ from typing import Any
 
 from suite.analysis.budget import Budget, over_processes
 from suite.analysis.comparison import Against
+from suite.analysis.learning import Learnt
 from suite.analysis.measured import DISQUALIFYING, Process, merge_layers
 from suite.analysis.scaling import Scaling
 from suite.analysis.stats import Estimate, Interval
@@ -59,6 +60,16 @@ class Row:
         return [process for process in self.processes if process.rate]
 
     @property
+    def lessons(self) -> list[Learnt]:
+        """What the processes of a case that trains have learnt."""
+        return [process.learnt for process in self.processes if process.learnt and process.outcome == "ok"]
+
+    @property
+    def answers(self) -> int:
+        """Processes that gave what the case asked for: a speed, or a training."""
+        return len(self.measured) or len(self.lessons)
+
+    @property
     def budget(self) -> Budget | None:
         """The closed budget, medians over processes."""
         return over_processes([process.budget for process in self.measured if process.budget])
@@ -88,6 +99,7 @@ class Row:
             "scaling": asdict(self.scaling) if self.scaling else None,
             "against_fastest": asdict(self.against) if self.against else None,
             "layers": self.layers,
+            "training": [_training(lesson) for lesson in self.lessons] or None,
         }
 
 
@@ -100,4 +112,13 @@ def _process(process: Process) -> dict[str, Any]:
         "wall_seconds": process.wall,
         "losses": process.losses,
         "load": process.about["load"],
+    }
+
+
+def _training(lesson: Learnt) -> dict[str, Any]:
+    return {
+        **asdict(lesson),
+        "best_accuracy": lesson.best,
+        "target_epoch": lesson.target_epoch,
+        "target_seconds": lesson.target_seconds,
     }

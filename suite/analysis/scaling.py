@@ -23,6 +23,7 @@ SHARED = (
     "weight_decay",
     "seed",
     "readers",
+    "input",
     "knobs",
     "graph_digest",
 )

@@ -15,7 +15,7 @@ from suite.analysis.scaling import scaling_of
 from suite.analysis.stats import rate
 from suite.case import Case
 from suite.errors import StoreError
-from suite.store import RunFolder
+from suite.store import CANCELLED, RunFolder
 
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 
@@ -74,8 +74,10 @@ def _row(entry: dict[str, Any], processes: list[Process], proofs: dict[str, dict
 def _outcome(entry: dict[str, Any], processes: list[Process]) -> tuple[str, str]:
     if not processes:
         return entry["outcome"] or MISSING, entry["reason"] or ("" if entry["outcome"] else "the run stopped before it")
-    failed = next((process for process in processes if process.outcome != "ok"), None)
-    return (failed.outcome, failed.reason) if failed else ("ok", "")
+    bad = [process for process in processes if process.outcome != "ok"]
+    # What a person stopped takes nothing from what was measured.
+    failed = [process for process in bad if process.outcome != CANCELLED] or (bad if len(bad) == len(processes) else [])
+    return (failed[0].outcome, failed[0].reason) if failed else ("ok", "")
 
 
 def _proof_reason(row: Row, keys: set[str]) -> str:
@@ -93,7 +95,11 @@ def _marks(row: Row) -> Iterable[str]:
     if not row.processes:
         return
     found: set[str] = set().union(*(process.marks for process in row.processes))
-    yield from (mark for mark in ("missing rank", "non-finite loss", "unsteady", "unsteady breakdown") if mark in found)
+    yield from (
+        mark
+        for mark in ("missing rank", "non-finite loss", "unsteady", "unsteady breakdown", "samples skipped")
+        if mark in found
+    )
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
         yield "large residual"
     if row.proof is None:
@@ -102,7 +108,7 @@ def _marks(row: Row) -> Iterable[str]:
         yield "proof failed"
     if row.case.sampling.quick:
         yield "quick"
-    if len(row.measured) < row.case.sampling.processes:
+    if row.answers < row.case.sampling.processes:
         yield "incomplete"
-    if len(row.measured) == 1:
+    if row.answers == 1:
         yield "one process"

@@ -106,7 +106,7 @@ def _folder(data: str) -> Path:
     if data in SETS and not Path(data).exists():
         found = made(data)
         if found is None:
-            raise RequestError(f"the data set {data!r} is not there or not complete; make it: {SETS[data].remedy}")
+            raise RequestError(f"the data set {data!r} is not there or not complete; get it: {SETS[data].remedy}")
         if found.is_dir():
             return found
         raise RequestError(f"{data} is an array file ({found}); only image folders are decoded")

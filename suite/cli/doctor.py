@@ -1,8 +1,10 @@
 """`stagebench doctor`: what can be measured here, and what to do about the rest."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +14,9 @@ from suite.cli.tables import Row, show, show_json
 from suite.errors import RequestError, Unavailable
 from suite.launcher import Launcher
 from suite.plugins import adapters, launchers
+
+if TYPE_CHECKING:
+    from suite.look import Look
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +40,8 @@ def examination() -> dict[str, Any]:
     from suite.cli import data, host
 
     about = host.facts(Path.cwd())
-    rows = [adapter_state(adapter, about["gpus"]) for adapter in adapters().values()]
+    with ThreadPoolExecutor(about["cores"]) as pool:  # frameworks take seconds to start: side by side
+        rows = list(pool.map(partial(adapter_state, gpus=about["gpus"]), adapters().values()))
     return {
         "ready": any(row["ready"] for row in rows if row["framework"]),
         "adapters": rows,
@@ -49,13 +55,14 @@ def examination() -> dict[str, Any]:
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     """Ready or not, which interpreter, what was tried, the remedy; `gpus` are those of this machine."""
     from suite.environments import Lacking, find, survey
+    from suite.look import look
 
     state: Row = {
         "name": adapter.name,
         "title": adapter.title,
         "framework": adapter.environment is not None,  # the reference needs none and measures none
         "ready": False,
-        "devices": [name for name in adapter.capabilities.devices if name != "cuda" or gpus],
+        "devices": [],
         "launchers": sorted({name for offer in adapter.capabilities.strategies for name in offer.launchers}),
         "tried": [
             {"path": str(candidate.path), "origin": candidate.origin, "problem": problem}
@@ -70,14 +77,23 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
         return {**state, "missing": str(error), "remedy": adapter.remedy}
     except RequestError as error:  # an explicit setting that does not work: making an environment would not help
         return {**state, "missing": str(error), "remedy": None}
+    found = look(adapter, interpreter, [name for name in adapter.capabilities.devices if name != "cuda" or gpus])
     return {
         **state,
-        "ready": True,
+        "ready": bool(found.devices),
+        "devices": list(found.devices),
         "interpreter": str(interpreter.path),
         "origin": interpreter.origin,
         "python": interpreter.version,
         "packages": interpreter.packages,
+        "versions": found.versions,
+        "problems": found.problems,
+        **({} if found.devices else {"missing": f"{adapter.name} does not start: {_told(found)}", "remedy": None}),
     }
+
+
+def _told(found: "Look") -> str:
+    return "; ".join(f"on {kind}: {reason}" for kind, reason in found.problems.items())
 
 
 def launcher_state(launcher: Launcher, rows: list[Row]) -> Row:
@@ -104,12 +120,12 @@ def _print(found: dict[str, Any]) -> None:
     rows = [
         {
             **row,
-            "packages": [f"{name} {version}".strip() for name, version in row.get("packages", {}).items()],
+            "versions": [f"{name} {version}".strip() for name, version in row.get("versions", {}).items()],
             "interpreter": f"{row['interpreter']} ({row['origin']})" if row["ready"] else row["remedy"] or "see below",
         }
         for row in found["adapters"]
     ]
-    show(rows, ("name", "ready", "python", "packages", "devices", "interpreter"), "Adapters (or how to get them)")
+    show(rows, ("name", "ready", "python", "versions", "devices", "interpreter"), "Adapters (or how to get them)")
     typer.echo()
     show(found["launchers"], ("name", "ready", "for", "title", "remedy"), "Launchers")
     typer.echo()
@@ -117,8 +133,9 @@ def _print(found: dict[str, Any]) -> None:
     typer.echo()
     _print_host(found["host"])
     for row in found["adapters"]:
-        if not row["ready"]:
-            typer.echo(f"- {row['missing']}")
+        told = [row["missing"]] if not row["ready"] else row["problems"].values()
+        for problem in told:
+            typer.echo(f"- {problem}")
     for warning in found["warnings"]:
         typer.echo(f"- {warning}")
 

@@ -58,7 +58,9 @@ def list_strategies(as_json: Json = False) -> None:
         {
             "adapter": adapter.name,
             "strategy": strategy.name,
+            "over": [*["ranks"] * strategy.distributed, *["devices"] * strategy.several_devices],
             "distributed": strategy.distributed,
+            "several_devices": strategy.several_devices,
             "synchronous": strategy.synchronous,
             "launchers": list(strategy.launchers),
             "stages": list(strategy.separable),
@@ -67,7 +69,7 @@ def list_strategies(as_json: Json = False) -> None:
         for adapter in adapters().values()
         for strategy in adapter.capabilities.strategies
     ]
-    _show(rows, as_json, ("adapter", "strategy", "distributed", "synchronous", "launchers", "help"))
+    _show(rows, as_json, ("adapter", "strategy", "over", "synchronous", "launchers", "help"))
 
 
 @group.command("launchers")

@@ -6,6 +6,13 @@ import typer
 
 if TYPE_CHECKING:
     from suite.case import Case
+    from suite.proof.proofs import Proofs
+
+
+COLUMNS = (
+    *("adapter", "strategy", "workload", "devices", "tuning", "verdict"),
+    *("worst tensor", "error", "allowed", "identity", "reason"),
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -18,52 +25,84 @@ def verify(
     workload: Annotated[list[str] | None, typer.Option(help="Only this workload (repeatable).")] = None,
     strategy: Annotated[list[str] | None, typer.Option(help="Only this strategy (repeatable).")] = None,
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,
-    ranks: Annotated[int, typer.Option(min=2, max=1024, help="Ranks of the distributed strategies.")] = 2,
+    ranks: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
+    device: Annotated[str, typer.Option(help="Kind of device: `cpu` or `cuda`.")] = "cpu",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
 ) -> None:
     """Prove that adapters train exactly the workloads they claim to, against a float64 oracle.
 
+    The table names each proof's worst tensor, the one nearest to its bound; `identity` is the worst error in float64.
     Exit code 1 when a proof failed; adapters that are not ready here are named and left out.
     """
     import json as encoder
-    import tempfile
-    from pathlib import Path
+    from collections import Counter
 
     from rich.console import Console
 
     from suite.cli.options import interpreters_from
-    from suite.errors import Unavailable
+    from suite.cli.tables import show
     from suite.proof.proofs import Proofs
-    from suite.proof.verify import cases_to_verify
-    from suite.session import ready
+    from suite.proof.verify import Wanted, cases_to_verify
 
-    console, interpreters = Console(stderr=json), interpreters_from(python or [])
-    proofs, rows, proof_maker = [], [], Proofs(interpreters)
-    for case in cases_to_verify(adapter or [], workload or [], strategy or [], tuning or [], ranks):
-        with tempfile.TemporaryDirectory() as scratch, console.status(f"proving {_name(case)}"):
-            try:
-                item = ready(case, interpreters, Path(scratch) / "bundle")
-            except Unavailable as error:
-                rows.append((_name(case), "unavailable", str(error)))
-            else:
-                proofs.append(proof_maker.prove(item, Path(scratch)))
-                rows.append((_name(case), "proven" if proofs[-1]["passed"] else "FAILED", _summary(proofs[-1])))
-        console.print(*rows[-1], sep=": ", highlight=False)
+    console, interpreters = Console(stderr=True), interpreters_from(python or [])
+    rows, proofs, maker = [], [], Proofs(interpreters)
+    wanted = Wanted(adapter or [], workload or [], strategy or [], tuning or [], ranks, device)
+    cases = cases_to_verify(wanted)
+    for number, (case, refused) in enumerate(cases, 1):
+        name = f"[{number}/{len(cases)}] {_name(case)}"
+        with console.status(f"proving {name}"):
+            verdict, proof = ("unsupported", {"reason": refused}) if refused else _proven(case, maker, interpreters)
+        if "passed" in proof:
+            proofs.append(proof)
+        rows.append(_row(case, verdict, proof))
+        told = (name, verdict, rows[-1]["reason"])
+        console.print(": ".join(filter(None, told)), highlight=False, markup=False, soft_wrap=True)
+    failed = sum(not proof["passed"] for proof in proofs)
     if json:
         typer.echo(encoder.dumps(proofs, indent=1))
-    failed = sum(not proof["passed"] for proof in proofs)
-    console.print(f"{len(proofs) - failed} proven, {failed} failed, {len(rows) - len(proofs)} unavailable")
+    else:
+        show(rows, COLUMNS)
+    console.print(", ".join(f"{count} {verdict}" for verdict, count in Counter(row["verdict"] for row in rows).items()))
     if failed or not proofs:
         raise typer.Exit(1)
+
+
+def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tuple[str, dict[str, Any]]:
+    """(verdict, the proof or why there is none)."""
+    import tempfile
+    from pathlib import Path
+
+    from suite.errors import Unavailable
+    from suite.session import ready
+
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            item = ready(case, interpreters, Path(scratch) / "bundle")
+        except Unavailable as error:
+            return "unavailable", {"reason": str(error)}
+        proof = maker.prove(item, Path(scratch))
+    return "proven" if proof["passed"] else "FAILED", proof
 
 
 def _name(case: "Case") -> str:
     return f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}"
 
 
-def _summary(proof: dict[str, Any]) -> str:
-    if not proof["passed"]:
-        return str(proof["reason"])
-    worst = proof["worst"]
-    return f"worst {worst['what']} {worst['tensor']} {worst['error']:.1e} of {worst['tolerance']:.0e}"
+def _row(case: "Case", verdict: str, proof: dict[str, Any]) -> dict[str, Any]:
+    worst = proof.get("worst")
+    return {
+        "adapter": case.adapter,
+        "strategy": case.strategy,
+        "workload": case.workload,
+        "devices": case.placement.device_count,
+        "tuning": case.tuning,
+        "verdict": verdict,
+        "worst tensor": f"{worst['what']} {worst['tensor']}" if worst else "",
+        "error": f"{worst['error']:.1e}" if worst else "",
+        "allowed": f"{worst['tolerance']:.0e}" if worst else "",
+        "identity": f"{identity['worst']['error']:.1e}"
+        if (identity := proof.get("identity") or {}).get("worst")
+        else "",
+        "reason": str(proof.get("reason") or ""),
+    }

@@ -3,9 +3,11 @@
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from suite.data.sets import SETS, home, kind_of, made
+from suite.data.sets import SETS, home, kind_of, made, real
 from suite.suggest import known
+from suite.worker import idx
 from workloads.graph import Graph
 
 NAMES = ("synthetic", "real", *SETS)
@@ -29,12 +31,12 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
     """Resolve a plan's data value: a name, or a path relative to `base`; `dataset` is what "real" means."""
     if data == "synthetic":
         return Fit(data)
-    name = dataset if data == "real" else data
+    name = real(dataset) if data == "real" else data
     value = name
     if name in SETS:
         found = made(name)
         if found is None:
-            return Fit(name, "unavailable", f"the data set {name!r} is not in {home()}; make it: {SETS[name].remedy}")
+            return Fit(name, "unavailable", f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
     else:
         found = (base / Path(name).expanduser()).absolute()
         value = str(found)
@@ -51,18 +53,30 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
 
 
 def _arrays(path: Path, graph: Graph) -> str | None:
+    shape, labels = _idx(path) if path.is_dir() else _npz(path)
+    if shape[0] != len(labels):
+        raise ValueError(f"{path} holds {shape[0]:,} images and {len(labels):,} labels; they do not match")
+    if (1, *shape[1:]) != tuple(graph.input_shape):
+        return f"{path.name} holds images of 1x{_by(shape[1:])}, {graph.name} wants {_by(graph.input_shape)}"
+    if labels.max(initial=0) >= graph.classes:
+        return f"{path.name} has labels up to {labels.max()}, {graph.name} has {graph.classes} classes"
+    return None
+
+
+def _npz(path: Path) -> "tuple[tuple[int, ...], Any]":
     import numpy as np
 
     with path.open("rb") as stream, np.load(stream) as content:
         lacking = {"images", "labels"} - set(content.files)
         if lacking:
             raise ValueError(f"{path} holds no array named {' or '.join(sorted(lacking))}")
-        shape, labels = content["images"].shape, content["labels"]
-    if (1, *shape[1:]) != tuple(graph.input_shape):
-        return f"{path.name} holds images of 1x{_by(shape[1:])}, {graph.name} wants {_by(graph.input_shape)}"
-    if labels.max(initial=0) >= graph.classes:
-        return f"{path.name} has labels up to {labels.max()}, {graph.name} has {graph.classes} classes"
-    return None
+        return content["images"].shape, content["labels"]
+
+
+def _idx(path: Path) -> "tuple[tuple[int, ...], Any]":
+    files = idx.pair(str(path))
+    assert files is not None, "kind_of found them"
+    return idx.shape_of(files[0]), idx.read(files[1])
 
 
 def _folder(path: Path, graph: Graph) -> str | None:

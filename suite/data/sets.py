@@ -8,6 +8,7 @@ from typing import Any
 
 from suite.cache import cache_root
 from suite.errors import Unavailable
+from suite.worker import idx
 from workloads.catalogue import Workload
 
 MARKER = "dataset.json"  # in an image folder: how it was made, and whether it is complete
@@ -22,10 +23,12 @@ class DataSet:
     entry: str  # below the data home
     help: str
 
+    theirs: str = ""  # what a person must bring, where stagebench cannot make it
+
     @property
     def remedy(self) -> str:
-        """The command that makes it."""
-        return f"stagebench data make {self.name}"
+        """The command that makes it, or where what a person has belongs."""
+        return f"put {self.theirs} into {home() / self.entry}" if self.theirs else f"stagebench data make {self.name}"
 
 
 SETS = {
@@ -33,6 +36,7 @@ SETS = {
     for known in (
         DataSet("imagenet-like", "folder", "imagenet-like", "JPEG photographs of 500x375 in class folders"),
         DataSet("digits", "arrays", "digits.npz", "1,797 handwritten digits of 28x28"),
+        DataSet("mnist", "arrays", "mnist", "MNIST, its original files", "MNIST's idx files (plain or .gz)"),
     )
 }
 
@@ -46,6 +50,8 @@ def home() -> Path:
 def made(name: str) -> Path | None:
     """The place of a named set; None when it is not there, or was never finished."""
     path = home() / SETS[name].entry
+    if path.is_dir() and SETS[name].kind == "arrays":
+        return path if idx.pair(str(path)) else None
     if SETS[name].kind == "folder":
         return path if read_marker(path).get("complete") else None
     return path if path.is_file() else None
@@ -61,8 +67,13 @@ def read_marker(folder: Path) -> dict[str, Any]:
 
 
 def kind_of(path: Path) -> str:
-    """What a path holds: "arrays" for an .npz file, "folder" for anything else."""
-    return "arrays" if path.suffix == ".npz" else "folder"
+    """What a path holds: "arrays" for an .npz file or MNIST's idx files, "folder" for anything else."""
+    return "arrays" if path.suffix == ".npz" or (path.is_dir() and idx.pair(str(path))) else "folder"
+
+
+def real(dataset: str) -> str:
+    """The named set that "real" means for a workload's `dataset`: a person's own MNIST goes before digits."""
+    return "mnist" if dataset == "digits" and made("mnist") else dataset
 
 
 def locate(name: str, workload: Workload) -> dict[str, str] | None:
@@ -73,11 +84,11 @@ def locate(name: str, workload: Workload) -> dict[str, str] | None:
     """
     if name == "synthetic":
         return None
-    name = workload.dataset if name == "real" else name
+    name = real(workload.dataset) if name == "real" else name
     if name in SETS:
         path = made(name)
         if path is None:
-            raise Unavailable(f"the data set {name!r} is not in {home()}; make it: {SETS[name].remedy}")
+            raise Unavailable(f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
         return {"kind": SETS[name].kind, "path": str(path)}
     path = Path(name).expanduser().absolute()
     if not path.exists():

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from suite.case import Sampling
+from suite.case import Input, Sampling, Training
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 
@@ -23,6 +23,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pass = Literal["native", "staged", "compute_only", "comm_only", "io_only"]
+AnyPass = Literal[Pass, "train"]
 Word = Annotated[str, Field(min_length=1)]
 
 
@@ -51,11 +52,17 @@ class Block(Strict):
     precision: Swept[Word] = ["float32"]
     lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch
     readers: Swept[Count] = [1]
+    data_mode: Swept[Literal["disk", "memory"]] = ["disk"]
+    page_cache: Swept[Literal["as is", "cold", "warm"]] = ["as is"]
+    prefetch: Swept[Count] = [Input.prefetch]
+    repeat: Swept[Count] = [Input.repeat]
+    augment: Swept[Literal["centre", "random"]] = ["centre"]
+    on_error: Swept[Literal["fail", "skip"]] = ["fail"]
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
     time_limit: Swept[Positive] = [1800.0]
     silence_limit: Swept[Positive] = [300.0]
     hosts: list[Word] = []
-    passes: Annotated[list[Pass], Field(min_length=1)] = [*get_args(Pass)]
+    passes: Annotated[list[AnyPass], Field(min_length=1)] = [*get_args(Pass)]
     knobs: dict[str, Annotated[list[Any], BeforeValidator(_listed), Field(min_length=1)]] = {}
 
 
@@ -75,6 +82,14 @@ class SamplingBlock(Strict):
         keys = ("warmup_steps", "steps", "seconds", "processes")
         asked = [(key, getattr(self, key), getattr(Sampling, key)) for key in keys]
         return [f"{key} = {value:g} (full: {full:g})" for key, value, full in asked if value < full]
+
+
+class TrainingBlock(Strict):
+    """[training], for the pass `train`; the fields and defaults of `suite.case.Training`."""
+
+    epochs: Count = Training.epochs
+    held_out: Annotated[float, Field(gt=0, lt=1)] = Training.held_out
+    target: Annotated[float, Field(gt=0, le=1)] = Training.target
 
 
 class Heading(Strict):

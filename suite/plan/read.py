@@ -8,16 +8,16 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from suite.case import Sampling
+from suite.case import Sampling, Training
 from suite.errors import RequestError
 from suite.plan.locator import Locator
 from suite.plan.locator import Path as KeyPath
-from suite.plan.model import Block, Heading, SamplingBlock
+from suite.plan.model import Block, Heading, SamplingBlock, TrainingBlock
 from suite.plan.problems import Problems
 from suite.plan.ready import find
 from suite.suggest import known
 
-TOP_KEYS = ("name", "title", "defaults", "sampling", "cases")
+TOP_KEYS = ("name", "title", "defaults", "sampling", "training", "cases")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Plan:
     file: Path
     text: str
     sampling: Sampling
+    training: Training
     blocks: tuple[Written, ...]
     problems: Problems
 
@@ -94,6 +95,7 @@ class _Reader:
             file=self.file,
             text=self.text,
             sampling=self.sampling(),
+            training=self.training(),
             blocks=tuple(self.blocks(defaults)),
             problems=problems,
         )
@@ -116,6 +118,11 @@ class _Reader:
                 f"[sampling] asks for less than a full measurement: {asked}; add quick = true, which marks the rows",
             )
         return Sampling(**block.model_dump())
+
+    def training(self) -> Training:
+        block = self.checked(TrainingBlock, self.table("training"), ("training",))[0]
+        assert isinstance(block, TrainingBlock)
+        return Training(**block.model_dump())
 
     def blocks(self, defaults: dict[str, Any]) -> list[Written]:
         raw = self.content.get("cases", [])

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from suite.adapter import Adapter, Strategy
-from suite.case import PASSES, Case, Placement
+from suite.case import PASSES, TRAIN, Case, Input, Placement, Training
 from suite.data.fits import Fit, fit
 from suite.errors import RequestError
 from suite.launcher import Launcher
@@ -67,7 +67,36 @@ class _Maker:
             for choice in choices(written):
                 launcher = self.launcher(choice)
                 placing.check(choice, launcher, self.problems)
+                self.check_training(choice)
+                self.check_input(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
+
+    def check_training(self, choice: Choice) -> None:
+        """Add what speaks against the pass `train` as it is asked for."""
+        passes = choice.written.block.passes
+        if TRAIN not in passes:
+            return
+        if len(passes) > 1:
+            told = "the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own"
+            self.problems.add(choice.written.path("passes"), told)
+        if choice["data"] == "synthetic":
+            told = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
+            self.problems.add(choice.written.path("passes"), told)
+
+    def check_input(self, choice: Choice) -> None:
+        """Add a random crop of what is no photograph, or of what has been cut already."""
+        if choice["augment"] == "random" and choice["data"] != "synthetic":
+            if (
+                len(self.graph(choice["workload"]).input_shape) != 3
+                or self.graph(choice["workload"]).input_shape[0] != 3
+            ):
+                told = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
+                self.problems.add(choice.written.path("augment"), told)
+            elif choice["data_mode"] == "memory":
+                told = (
+                    "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as it was cut; choose one"
+                )
+                self.problems.add(choice.written.path("augment"), told)
 
     def launcher(self, choice: Choice) -> str:
         """The name asked for; "auto" is the strategy's first that is installed and reaches that many nodes."""
@@ -135,12 +164,22 @@ class _Maker:
             weight_decay=defaults.weight_decay,
             seed=choice["seed"],
             readers=choice["readers"],
-            passes=tuple(name for name in PASSES if name in block.passes),
+            input=_input(choice),
+            passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),
             sampling=self.plan.sampling,
+            training=self.plan.training if TRAIN in block.passes else Training(),
             graph_digest=graph.digest,
             time_limit=choice["time_limit"],
             silence_limit=choice["silence_limit"],
         )
+
+
+def _input(choice: Choice) -> Input:
+    """How real data are read; synthetic ones are not, so that nothing of it tells such cases apart."""
+    if choice["data"] == "synthetic":
+        return Input()
+    keys = ("page_cache", "prefetch", "repeat", "augment", "on_error")
+    return Input(mode=choice["data_mode"], **{key: choice[key] for key in keys})
 
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:

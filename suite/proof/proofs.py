@@ -62,7 +62,7 @@ class Proofs:
         identity = None
         if precision != "float64" and "float64" in ready.adapter.capabilities.precisions:
             identity = self._verdict(ready, proof_case.on(precision="float64"), oracle, scratch / "float64")
-        proof = {"key": key, **_about(ready.case), **joined(measured, identity)}
+        proof = {"key": key, **_about(proof_case), **_scope(ready), **joined(measured, identity)}
         if proof.get("errors") and (identity is None or identity.get("errors")):
             write_whole(path, json.dumps(proof, indent=1) + "\n")
         return proof
@@ -162,12 +162,25 @@ def case_of_proof(ready: Ready) -> Case:
         lr=workload.proof_lr,
         passes=(),
         readers=0,
+        input=plain.input,
+        training=plain.training,
         seed=1,
         placement=replace(placement, threads=max(1, cores // (placement.ranks_per_node * placement.devices))),
         sampling=plain.sampling,
         time_limit=plain.time_limit,
         silence_limit=plain.silence_limit,
     )
+
+
+def _scope(ready: Ready) -> dict[str, Any]:
+    """What the proof leaves open."""
+    strategy = ready.adapter.capabilities.strategy(ready.case.strategy)
+    if strategy is None or strategy.synchronous or ready.case.placement.device_count == 1:
+        return {}
+    open_question = (
+        "what its devices exchange (asynchronous, quantised or by blocks) is not the joined batch's by design"
+    )
+    return {"scope": f"proven on one device: {open_question}"}
 
 
 def _about(case: Case) -> dict[str, Any]:

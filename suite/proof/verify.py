@@ -4,10 +4,12 @@ An asynchronous strategy is proven on one device: see `proofs.case_of_proof`.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from suite.adapter import Adapter, Strategy
 from suite.case import Case, Placement
 from suite.errors import RequestError
+from suite.plan.able import refusal
 from suite.plugins import adapters, workloads
 from suite.suggest import known
 from workloads.catalogue import Workload
@@ -15,22 +17,36 @@ from workloads.catalogue import Workload
 ORACLE = "reference"  # proven against finite differences by its own tests, not against itself
 
 
-def cases_to_verify(
-    only_adapters: list[str], only_workloads: list[str], only_strategies: list[str], tunings: list[str], ranks: int
-) -> list[Case]:
-    """The cases; RequestError for a name that is unknown or a choice that leaves nothing."""
-    wanted = _chosen("adapter", only_adapters, [name for name in adapters() if name != ORACLE])
-    networks = _chosen("workload", only_workloads, list(workloads()))
-    _chosen("tuning", tunings, sorted({tuning for name in wanted for tuning in adapters()[name].capabilities.tunings}))
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be proven, and where."""
+
+    adapters: list[str] = field(default_factory=list)  # empty: all of them; so below
+    workloads: list[str] = field(default_factory=list)
+    strategies: list[str] = field(default_factory=list)
+    tunings: list[str] = field(default_factory=list)
+    devices: int = 2  # of the distributed strategies
+    device: str = "cpu"
+
+
+def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
+    """The cases, each with why its adapter refuses it (None: it does not).
+
+    RequestError for a name that is unknown or a choice that leaves nothing.
+    """
+    names = _chosen("adapter", wanted.adapters, [name for name in adapters() if name != ORACLE])
+    networks = _chosen("workload", wanted.workloads, list(workloads()))
+    tunings = sorted({tuning for name in names for tuning in adapters()[name].capabilities.tunings})
+    _chosen("tuning", wanted.tunings, tunings)
     found = [
-        case
-        for name in wanted
+        (case, refusal(adapters()[name], adapters()[name].capabilities, case, workloads()[workload].graph()))
+        for name in names
         for workload in networks
-        for case in _cases(adapters()[name], workloads()[workload], only_strategies, tunings, ranks)
+        for case in _cases(adapters()[name], workloads()[workload], wanted)
     ]
     if not found:
         raise RequestError(
-            f"no strategy named {', '.join(only_strategies) or 'at all'} in {', '.join(wanted)}; "
+            f"no strategy named {', '.join(wanted.strategies) or 'at all'} in {', '.join(names)}; "
             "see `stagebench list strategies`"
         )
     return found
@@ -43,26 +59,23 @@ def _chosen(kind: str, asked: list[str], names: list[str]) -> list[str]:
     return asked or names
 
 
-def _cases(adapter: Adapter, workload: Workload, only: list[str], tunings: list[str], ranks: int) -> Iterator[Case]:
+def _cases(adapter: Adapter, workload: Workload, wanted: Wanted) -> Iterator[Case]:
     for strategy in adapter.capabilities.strategies:
-        if not only or strategy.name in only:
+        if not wanted.strategies or strategy.name in wanted.strategies:
             for tuning in adapter.capabilities.tunings:
-                if not tunings or tuning in tunings:
-                    yield _case(adapter, workload, strategy, tuning, ranks)
+                if not wanted.tunings or tuning in wanted.tunings:
+                    yield _case(adapter, workload, strategy, tuning, wanted)
 
 
-def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, devices: int) -> Case:
+def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, wanted: Wanted) -> Case:
     optimiser = workload.optimiser
-    ranks = devices if strategy.distributed and strategy.synchronous else 1
+    ranks = wanted.devices if strategy.distributed and strategy.synchronous else 1
+    driven = wanted.devices if strategy.several_devices and strategy.synchronous and ranks == 1 else 1
     return Case(
         adapter=adapter.name,
         strategy=strategy.name,
         workload=workload.name,
-        placement=Placement(
-            ranks_per_node=ranks,
-            devices=devices if strategy.several_devices and strategy.synchronous and ranks == 1 else 1,
-            launcher=strategy.launchers[0],
-        ),
+        placement=Placement(ranks_per_node=ranks, devices=driven, device=wanted.device, launcher=strategy.launchers[0]),
         batch=workload.proof_batch,
         tuning=tuning,
         lr=workload.proof_lr,

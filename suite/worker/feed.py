@@ -3,10 +3,11 @@
 Oldest Python: 3.6.
 """
 
-from typing import Any
+from typing import Any, Dict
 
 import numpy as np
 
+from suite.worker.reading import Reading
 from suite.worker.trainer import Batch, Trainer
 from workloads.graph import Graph
 
@@ -28,15 +29,23 @@ class ResidentFeed:
         """The resident batch."""
         return self._batch
 
+    def prepare(self) -> None:
+        """Nothing is read."""
+
+    def notes(self) -> Dict[str, Any]:
+        """Nothing is read."""
+        return {}
+
 
 class StreamFeed:
     """Real data: the adapter's own reader."""
 
     reads = True
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, reading: Reading) -> None:
         """The trainer's input must be open."""
         self.read, self.place = trainer.next_batch, trainer.to_device
+        self.prepare, self.notes = reading.prepare, reading.notes
 
 
 def synthetic(graph: Graph, samples: int, seed: int) -> Batch:

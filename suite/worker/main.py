@@ -13,24 +13,14 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from suite.worker import evidence
-from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
 from suite.worker.job import FORMAT, Outbox, read_job
-from suite.worker.loop import Loop
-from suite.worker.passes import Passes
 from suite.worker.ranks import Rank, own_rank
-from suite.worker.sources import open_source
+from suite.worker.tasks import TASKS, Diverged
 from suite.worker.trainer import Optimiser, Setup, Trainer, Unavailable, Unsupported
-from workloads import weights
-from workloads.graph import Graph
 
 
 class WrongWorld(Exception):
     """The engine connected another number of ranks than was asked for."""
-
-
-class Diverged(Exception):
-    """The loss is not a finite number."""
 
 
 def main(argv: List[str]) -> int:
@@ -115,7 +105,9 @@ def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
         knobs=case["knobs"],
         optimiser=Optimiser(case["lr"], case["momentum"], case["weight_decay"]),
         seed=case["seed"],
-        readers=case["readers"],
+        # What lies in memory is not sent to processes: the trainer takes it itself.
+        readers=0 if case["input"]["mode"] == "memory" else case["readers"],
+        prefetch=case["input"]["prefetch"],
     )
     trainer: Trainer = getattr(importlib.import_module(module), name)(setup)
     return trainer
@@ -139,64 +131,6 @@ def join(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
             "rank %d was asked to drive %d devices, the framework drives %d"
             % (joined.rank, placement["devices"], joined.devices)
         )
-
-
-def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Build, then run every pass that has something to measure here."""
-    case, setup = job["case"], trainer.setup
-    graph = Graph.from_dict(job["graph"])
-    outbox.send("phase", name="build")
-    trainer.build(graph, dict(weights.initial(graph)))
-    if job["data"] is None:
-        whole = synthetic(graph, setup.batch * setup.world, setup.seed)
-        feed: Any = ResidentFeed(trainer, share(whole, setup.rank, setup.batch))
-    else:
-        source = open_source(job["data"], graph.input_shape, graph.classes)
-        trainer.open_input(source)
-        feed = StreamFeed(trainer)
-        outbox.send("notes", notes={"data": source.name})
-    passes = Passes(trainer, feed, Loop(trainer, case["sampling"], outbox.progress))
-    for name in case["passes"]:
-        if passes.skipped(name):
-            continue
-        outbox.send("phase", name=name)
-        try:
-            record = passes.run(name)
-        except Unsupported as error:
-            outbox.send("notes", notes={name: "not measured: %s" % error})
-            continue
-        outbox.send("pass", record=record)
-        if name == "staged":  # now: the passes to come exchange too, in another way
-            layers = trainer.layer_times()
-            if layers is not None:
-                outbox.send("layers", layers=layers)
-        look_at_loss(name, record, outbox)
-    outbox.send("notes", notes=trainer.notes())
-
-
-def look_at_loss(name: str, record: Dict[str, Any], outbox: Outbox) -> None:
-    """Raise Diverged where a pass that exchanges lost its way; compute_only is not the case's training: a note."""
-    if "loss" not in record or record["loss"] - record["loss"] == 0.0:
-        return
-    words = "the loss is %r after %d steps of the %s pass" % (record["loss"], len(record["step_s"]), name)
-    if name != "compute_only":
-        raise Diverged(words)
-    outbox.send("notes", notes={name: words + ", which trains without the exchange"})
-
-
-def prove(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Compare this trainer's results with the oracle's."""
-    outbox.send("phase", name="proof")
-    outbox.send("proof", proof=evidence.prove(trainer, Graph.from_dict(job["graph"]), job["batch"], job["oracle"]))
-
-
-def oracle(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Write the results that others are compared with; `batch` is the whole one here."""
-    outbox.send("phase", name="oracle")
-    evidence.write_oracle(trainer, Graph.from_dict(job["graph"]), job["batch"], job["oracle"])
-
-
-TASKS = {"measure": measure, "prove": prove, "oracle": oracle}
 
 
 def kind_of(error: BaseException) -> str:

@@ -12,8 +12,6 @@ import numpy as np
 from suite.worker.sources import Source
 from suite.worker.trainer import Batch, Setup
 
-BATCHES_AHEAD = 2  # per reader, as PyTorch's DataLoader does by default
-
 
 class ThreadedReader:
     """Delivers batches in order, decoding `setup.readers` samples at a time, a few batches ahead."""
@@ -24,7 +22,7 @@ class ThreadedReader:
         self._indices = self._batches_of_indices()
         self._pool = ThreadPoolExecutor(setup.readers) if setup.readers else None
         self._ahead: Deque[List[Future]] = deque()
-        for _ in range(BATCHES_AHEAD * max(1, setup.readers) if self._pool else 0):
+        for _ in range(setup.prefetch * setup.readers):
             self._submit()
 
     def next_batch(self) -> Batch:

@@ -45,6 +45,7 @@ class Setup(NamedTuple):
     optimiser: Optimiser
     seed: int
     readers: int  # processes or threads that decode; 0: in the training process
+    prefetch: int = 2  # batches read ahead, per reader
     devices: int = 1  # that this rank drives; the batch is split evenly, in the devices' order
 
 
@@ -172,6 +173,14 @@ class Trainer(ABC):
     @abstractmethod
     def macs(self) -> int:
         """Multiply-accumulates of one sample's forward pass, counted on the framework's own layers."""
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """Logits of the last head as in use: no dropout, running statistics instead of the batch's.
+
+        This default serves networks that have neither; for others the trainer overrides it.
+        """
+        self.forward(batch)
+        return self.logits()
 
     # --- what the measuring loop needs ----------------------------------------
 

@@ -164,7 +164,7 @@ def record_of(
             "joined": {"rank": rank, "world": world, "transport": "gloo", "versions": {"torch": "2.13.0"}},
             "passes": passes_of(case, repeat, rank, slower),
             "layers": layers_of(case),
-            "notes": {"data": "imagenet-like (200 images, 10 classes)"},
+            "notes": {"data": "imagenet-like (200 images, 10 classes)", "ddp": {"static_graph": False}},
         }
         for rank in range(world)
     ]
@@ -188,6 +188,24 @@ def record_of(
     }
 
 
+def learner_of(off: float) -> dict[str, Any]:
+    """The one rank of a case that trains: two epochs; its losses are `off` those of another one."""
+    epochs = [
+        {"seconds": 2.0, "samples": 1000, "accuracy": 0.9, "loss": 0.4},
+        {"seconds": 1.0, "samples": 1000, "accuracy": 0.985, "loss": 0.2},
+    ]
+    steps = list(range(20))
+    return {
+        "rank": 0,
+        "hello": {"format": 1, "rank": 0, "world": 1, "host": "bench", "pid": 1, "cores": [0]},
+        "joined": {"rank": 0, "world": 1, "transport": "none", "versions": {"torch": "2.13.0"}},
+        "passes": {},
+        "layers": None,
+        "training": {"epochs": epochs, "loss_steps": steps, "losses": [2.0 / (step + 1) + off for step in steps]},
+        "notes": {"tested": "digits.npz, 359 samples to test with"},
+    }
+
+
 def everything(path: Path) -> RunFolder:
     """A run with one of everything that a page must show."""
     run = MadeRun(path)
@@ -207,6 +225,9 @@ def everything(path: Path) -> RunFolder:
         ranks=[],
         evidence={"rank 0": ["step 12", "Killed"]},
     )
+    for adapter, off in (("pytorch", 0.0), ("caffempi", 2e-7)):
+        learner = case_of(adapter, "alexnet", data="/data/photographs", passes=("train",))
+        run.proven(learner, ranks=[learner_of(off)])
     run.refuse(case_of("pytorch", "mnist_small", 2), "unsupported", "ddp wants one process per device")
     run.refuse(case_of("reference", "resnet50"), None, "")
     return run.folder

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from reports.page import render, write
+from reports.text import told
 from suite.analysis.summary import summarise
 from suite.errors import StoreError
 from tests.reports.made_run import MadeRun, case_of, everything
@@ -73,7 +74,7 @@ def test_nothing_is_fetched(page, source):
         "Two trainers, real images",
         "AMD EPYC 7B13, 2 cores, 8.0 GiB",
         "torch 2.13.0",
-        "44 of 51 processes",
+        "50 of 57 processes",
         "samples that all ranks consumed ÷ wall time of the slowest rank",
         "alexnet · 2 ranks: pytorch/ddp leads with",
         "= staged ÷ native",
@@ -89,6 +90,10 @@ def test_nothing_is_fetched(page, source):
         "b" * 64,
         "no detectable difference",
         "60 965 224",
+        "static_graph no",
+        "alexnet on photographs: accuracy by seconds of training",
+        "0.9850",
+        "2.0e-07",
     ],
 )
 def test_a_reader_finds(page, words):
@@ -172,3 +177,16 @@ def test_a_folder_that_cannot_be_made_is_named(folder, tmp_path):
     blocked.write_text("")
     with pytest.raises(StoreError, match="name another one with -o"):
         write(folder, blocked / "page")
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        (True, "yes"),
+        (1.3377e-05, "1.3e-05"),
+        ({"a": [1, 2], "b": "x"}, "a 1, 2, b x"),
+        (["group"] * 100, ", ".join(["group"] * 22) + ", … (100 in all)"),
+    ],
+)
+def test_notes_are_told_in_words(note, words):
+    assert told(note).replace("\u2212", "-") == words

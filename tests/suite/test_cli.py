@@ -13,6 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import suite
+from cluster.local import Local
 from suite.cli import app, doctor, main
 from suite.environments import Interpreter
 from suite.errors import Interrupted, RequestError
@@ -42,7 +43,7 @@ def test_list_adapters(stagebench: Run) -> None:
     assert [line.split()[0] for line in told.out.splitlines()] == ["name", "alpha", "beta"]
     (alpha, _) = json.loads(stagebench("list", "adapters", "--json").out)
     assert alpha["knobs"]["bucket"] == {"values": "int", "default": 25, "help": "MB of a bucket"}
-    assert alpha["strategies"] == ["single", "ddp"]
+    assert alpha["strategies"] == ["single", "ddp", "mirror", "free"]
 
 
 def test_list_workloads_with_their_arithmetic(stagebench: Run) -> None:
@@ -57,6 +58,8 @@ def test_list_strategies_launchers_and_plans(stagebench: Run) -> None:
     assert [(row["adapter"], row["strategy"]) for row in rows] == [
         ("alpha", "single"),
         ("alpha", "ddp"),
+        ("alpha", "mirror"),
+        ("alpha", "free"),
         ("beta", "single"),
         ("beta", "ring"),
     ]
@@ -87,6 +90,7 @@ def test_data_are_made_listed_and_checked(stagebench: Run, data_home: Path) -> N
     assert [(row["name"], row["made"], row["remedy"]) for row in rows] == [
         ("imagenet-like", True, None),
         ("digits", True, None),
+        ("mnist", False, f"put MNIST's idx files (plain or .gz) into {data_home / 'mnist'}"),
     ]
     told = stagebench("data", "check", "imagenet-like")
     assert (told.code, "2 of 2 images can be read" in told.out) == (0, True)
@@ -106,7 +110,7 @@ def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path
     ("arguments", "told"),
     [
         (("data", "check", "nowhere"), "nowhere is not a folder"),
-        (("data", "check", "imagenet-like"), "make it: stagebench data make imagenet-like"),
+        (("data", "check", "imagenet-like"), "get it: stagebench data make imagenet-like"),
         (("data", "make", "imagenet-like", "--size", "500"), "'500' is not WIDTHxHEIGHT"),
         (("data", "make", "imagenet-like", "--size", "5x5"), "sides of 16 to 8192"),
     ],
@@ -117,7 +121,8 @@ def test_wrong_requests_are_refused(stagebench: Run, arguments: tuple[str, ...],
     assert told in str(error)
 
 
-def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run) -> None:
+def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run, startable: SimpleNamespace) -> None:
+    startable.adapters["alpha"].requires = ("no_such_framework",)
     told = stagebench("doctor")
     assert told.code == 1
     assert "tox run -e alpha" in told.out
@@ -132,8 +137,18 @@ def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run) -> None:
     assert found["host"]["cores"] >= 1
 
 
-def test_doctor_is_content_with_one_framework(stagebench: Run, toys: SimpleNamespace) -> None:
-    toys.adapters["alpha"].requires = ("json",)  # every Python has it: alpha is really looked for and found
+@pytest.fixture
+def startable(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Toys whose processes start: they get the worker tests' trainer and the real launcher."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker"))
+    toys.launchers["local"].processes = Local().processes
+    for adapter in toys.adapters.values():
+        adapter.trainer = "toy:ToyTrainer"
+        adapter.requires = ("json",)  # every Python has it: it is really looked for and found
+    return toys
+
+
+def test_doctor_is_content_with_one_framework(stagebench: Run, startable: SimpleNamespace) -> None:
     found = json.loads(stagebench("doctor", "--json").out)
     alpha = found["adapters"][0]
     assert found["ready"]
@@ -142,14 +157,25 @@ def test_doctor_is_content_with_one_framework(stagebench: Run, toys: SimpleNames
     assert stagebench("doctor").code == 0
 
 
-def test_doctor_uses_the_real_finders(toys: SimpleNamespace) -> None:
-    state = doctor.adapter_state(toys.adapters["beta"], [])
+def test_doctor_uses_the_real_finders(startable: SimpleNamespace) -> None:
+    state = doctor.adapter_state(startable.adapters["beta"], [])
+    assert state["versions"] == {"toy": "1"}
     assert state["python"] == ".".join(map(str, sys.version_info[:3]))
     assert Interpreter(Path(state["interpreter"]), "", "").path.exists()
 
 
-def test_doctor_shows_the_devices_that_are_here(toys: SimpleNamespace) -> None:
-    alpha = toys.adapters["alpha"]  # does cpu and cuda
+def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stagebench: Run) -> None:
+    startable.adapters["alpha"].trainer = "toy:NoSuchTrainer"
+    state = doctor.adapter_state(startable.adapters["alpha"], [])
+    assert not state["ready"]
+    assert state["missing"].startswith("alpha does not start: on cpu: rank 0: AttributeError: ")
+    startable.adapters["alpha"].trainer = "nowhere.worker:X"
+    told = stagebench("doctor")
+    assert "alpha does not start: on cpu: the adapter 'alpha' names the trainer 'nowhere.worker:X'" in told.out
+
+
+def test_doctor_shows_the_devices_that_are_here(startable: SimpleNamespace) -> None:
+    alpha = startable.adapters["alpha"]  # does cpu and cuda
     assert doctor.adapter_state(alpha, [])["devices"] == ["cpu"]
     assert doctor.adapter_state(alpha, ["GPU 0: NVIDIA H200"])["devices"] == ["cpu", "cuda"]
 

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import struct
 from itertools import islice
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from PIL import Image
 
 from suite.data import home, locate, made
 from suite.data.check import header, images, problems
+from suite.data.fits import Fit, fit
 from suite.data.make import Photographs, digits, photographs
 from suite.errors import RequestError, Unavailable
+from suite.worker import idx
 from suite.worker.sources import open_source
 from workloads.catalogue import by_name
 
@@ -142,3 +145,33 @@ def test_the_marker_says_how_it_was_made(folder: Path) -> None:
     marker = json.loads((folder / "dataset.json").read_text())
     assert marker["complete"] is True
     assert marker["recipe"]["classes"] == 3
+
+
+def put_mnist(folder: Path, images: int = 5, labels: int = 5) -> None:
+    folder.mkdir(parents=True)
+    for name, shape in zip(idx.PARTS["train"], ((images, 28, 28), (labels,)), strict=True):
+        header = struct.pack(f">4B{len(shape)}I", 0, 0, 8, len(shape), *shape)
+        (folder / name).write_bytes(header + bytes(int(np.prod(shape))))
+
+
+def test_a_person_s_own_mnist_goes_before_digits(data_home: Path) -> None:
+    graph = by_name()["mnist_small"].graph()
+    digits(data_home / "digits.npz")
+    assert fit("real", "digits", graph, data_home).data == "digits"
+    put_mnist(data_home / "mnist")
+    assert fit("real", "digits", graph, data_home) == Fit("mnist")
+    assert locate("mnist", by_name()["mnist_small"]) == {"kind": "arrays", "path": str(data_home / "mnist")}
+    assert fit(str(data_home / "mnist"), "digits", graph, data_home).outcome is None
+
+
+def test_mnist_that_is_not_there_says_where_it_belongs(data_home: Path) -> None:
+    found = fit("mnist", "digits", by_name()["mnist_small"].graph(), data_home)
+    assert found.outcome == "unavailable"
+    assert found.reason.endswith(f"get it: put MNIST's idx files (plain or .gz) into {data_home / 'mnist'}")
+
+
+def test_labels_that_do_not_match_their_images_are_told_before_anything_starts(data_home: Path) -> None:
+    put_mnist(data_home / "mnist", images=5, labels=4)
+    found = fit("mnist", "digits", by_name()["mnist_small"].graph(), data_home)
+    assert found.outcome == "wrong"
+    assert "holds 5 images and 4 labels; they do not match" in found.reason

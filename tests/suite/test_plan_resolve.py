@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -6,11 +7,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from suite.case import PASSES, Case, Sampling
+from suite.case import PASSES, Case, Sampling, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
-from suite.plan.model import Pass, SamplingBlock
+from suite.plan.model import Pass, SamplingBlock, TrainingBlock
 from workloads.catalogue import by_name
 
 Write = Callable[[str], Path]
@@ -31,6 +32,7 @@ SINGLE = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\nworkload = "mnist_s
 
 def test_the_plan_model_names_the_same_things_as_a_case() -> None:
     assert get_args(Pass) == PASSES
+    assert TrainingBlock().model_dump() == asdict(Training())
     assert SamplingBlock().model_dump() == Sampling().__dict__
 
 
@@ -200,3 +202,25 @@ def test_a_strategy_of_one_process_drives_its_devices_and_no_more_ranks(cases: C
         devices.reason
         == "alpha's strategy 'ddp' drives one device per rank, not 2; it takes a rank for each: ranks = 2"
     )
+
+
+def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
+    training = "[training]\nepochs = 3\n"
+    (speed,), (again,) = cases(SINGLE), cases(training + SINGLE)
+    assert speed.case.id == again.case.id
+    learning = SINGLE + 'passes = ["train"]\ndata = "real"\n'
+    (three,), (ten,) = cases(training + learning), cases(learning)
+    assert (three.case.passes, three.case.training.epochs, ten.case.training.epochs) == (("train",), 3, 10)
+    assert three.case.id != ten.case.id
+    assert Case.from_dict(three.case.to_dict()) == three.case
+
+
+def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:
+    ways = 'data_mode = ["disk", "memory"]\nrepeat = [1, 4]\n'
+    read = cases(SINGLE + 'data = "real"\n' + ways)
+    assert [(r.case.input.mode, r.case.input.repeat) for r in read] == [
+        ("disk", 1), ("disk", 4), ("memory", 1), ("memory", 4),
+    ]  # fmt: skip
+    assert len({r.case.id for r in read}) == 4
+    assert Case.from_dict(read[3].case.to_dict()) == read[3].case
+    assert len(cases(SINGLE + ways)) == 1, "synthetic data are not read"

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from suite.analysis.summary import summarise
 from suite.case import Case, Placement, Sampling
 from suite.errors import Interrupted, RequestError, StoreError, Unavailable
 from suite.observer import Observer
@@ -19,6 +21,7 @@ from workloads.catalogue import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
 SETTINGS = Settings(proofs=False)
+CHECKOUT = Path(__file__).parents[2]
 
 
 def case(**changes) -> Case:
@@ -79,6 +82,42 @@ def test_an_interrupted_session_goes_on_where_it_stopped(folder):
     again = Listener()
     assert run(folder, [case(), case(batch=3)], again) == {"ok": 4}
     assert again.order == [(3, 1)]
+
+
+class Impatient(Listener):
+    """Stops while the second process of all is measuring."""
+
+    def message(self, case, rank, message):
+        if message["type"] == "phase" and len(self.order) == 2:
+            raise KeyboardInterrupt
+
+
+def test_what_a_person_stops_is_written_down_and_measured_when_the_run_goes_on(folder):
+    cases = [case(), case(batch=3)]
+    with pytest.raises(Interrupted, match="1 of 4 records"):
+        run(folder, cases, Impatient())
+    stopped = folder.record(cases[1].id, 0)
+    assert stopped["outcome"] == "cancelled"
+    assert "stopped by a person after" in stopped["reason"]
+    rows = {row.id: row for row in summarise(folder)}
+    assert rows[cases[1].id].outcome == "cancelled"
+    assert rows[cases[0].id].outcome == "ok"
+    again = Listener()
+    assert run(folder, cases, again) == {"ok": 4}
+    assert again.order == [(3, 0), (2, 1), (3, 1)]
+
+
+def test_a_second_session_in_the_same_folder_is_refused(folder):
+    program = (
+        "import sys; from pathlib import Path; from suite.lock import held\n"
+        "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    tokens = [sys.executable, "-c", program, str(folder.path)]
+    with subprocess.Popen(tokens, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=CHECKOUT) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(RequestError, match="in use by another session"):
+            run(folder, [case()])
+        other.stdin.close()
 
 
 def test_what_failed_is_measured_again_only_when_asked(folder):

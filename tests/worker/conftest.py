@@ -36,7 +36,16 @@ def make_job(tmp_path):
         placement.update(changes.pop("placement", {}))
         case = {"strategy": "single", "batch": 4, "precision": "float64", "tuning": "default", "knobs": {}}
         case.update(lr=0.001, momentum=0.9, weight_decay=0.0, seed=1, readers=0, passes=["native", "staged"])
-        case.update(changes, placement=placement, sampling=SAMPLING)
+        read = {
+            "mode": "disk",
+            "page_cache": "as is",
+            "prefetch": 2,
+            "repeat": 1,
+            "augment": "centre",
+            "on_error": "fail",
+        }
+        read.update(changes.pop("input", {}))
+        case.update(changes, placement=placement, sampling=SAMPLING, input=read)
         defaults = {"format": 1, "data": None, "oracle": None, "task": task, "trainer": trainer}
         graph = by_name()[workload].graph().to_dict()
         job = dict(defaults, case=case, graph=graph, output=str(output), batch=case["batch"], **job)

@@ -16,7 +16,9 @@ METHODS = {"io": "next_batch", "h2d": "to_device", "forward": "forward", "backwa
 
 def test_stages_are_told_apart_and_add_up_to_the_wall_time(sampling):
     trainer = toy.ToyTrainer(toy.setup(knobs={"sleep": SLEEPS}))
-    passes = Passes(trainer, StreamFeed(trainer), Loop(trainer, dict(sampling, steps=20), lambda **_: None))
+    passes = Passes(
+        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, dict(sampling, steps=20), lambda **_: None)
+    )
     record = passes.run("staged")
     assert {stage: len(column) for stage, column in record["stage_s"].items()} == dict.fromkeys(STAGES, 20)
     for stage, method in METHODS.items():
@@ -42,7 +44,9 @@ class Held:
 
 def test_the_release_of_a_batch_counts_in_the_next_io(sampling):
     trainer = Heavy(toy.setup(knobs={"sleep": {"forward": 0.004}}))
-    passes = Passes(trainer, StreamFeed(trainer), Loop(trainer, dict(sampling, steps=20), lambda **_: None))
+    passes = Passes(
+        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, dict(sampling, steps=20), lambda **_: None)
+    )
     record = passes.run("staged")
     assert min(record["stage_s"]["io"][1:]) >= 0.004
 

@@ -19,7 +19,11 @@ ITERATIONS = {
 }
 
 
-def passes(sampling, feed=StreamFeed, **changes):
+def streamed(trainer):
+    return StreamFeed(trainer, toy.Unread())
+
+
+def passes(sampling, feed=streamed, **changes):
     trainer = toy.ToyTrainer(toy.setup(**changes))
     made = Passes(trainer, feed(trainer), Loop(trainer, dict(sampling, steady=1e9), lambda **_: None))
     del trainer.calls[:]
@@ -83,7 +87,7 @@ def test_resident_data_go_to_the_device_once(sampling):
         ("comm_only", resident, 1, "one device exchanges nothing"),
         ("comm_only", resident, 2, None),
         ("io_only", resident, 2, "synthetic data are not read"),
-        ("io_only", StreamFeed, 1, None),
+        ("io_only", streamed, 1, None),
     ],
 )
 def test_what_has_nothing_to_measure_is_skipped(sampling, name, feed, world, reason):

@@ -99,6 +99,16 @@ class ToyTrainer(Trainer):
         return value
 
 
+class Unread:
+    """Stands for the reading of a data set that nobody asks about."""
+
+    def prepare(self):
+        pass
+
+    def notes(self):
+        return {}
+
+
 class SeveralToy(ToyTrainer):
     """Drives as many devices as it is asked to."""
 

@@ -1,0 +1,91 @@
+"""How a network learnt: epochs, accuracy, and when the target was reached."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+AGREEING_STEPS = 50  # over which two curves are laid on each other
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of all ranks together."""
+
+    seconds: float  # the slowest rank's, testing left out
+    samples: int
+    accuracy: float  # on what was held out
+    loss: float | None  # the last step's, the mean over ranks; None: it was no number
+
+    @property
+    def rate(self) -> float:
+        """Samples per second."""
+        return self.samples / self.seconds
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """One process group's training."""
+
+    epochs: tuple[Epoch, ...]
+    steps: tuple[int, ...]
+    losses: tuple[float | None, ...]  # at those steps, the mean over ranks
+    target: float
+
+    @property
+    def best(self) -> float:
+        """The best accuracy."""
+        return max(epoch.accuracy for epoch in self.epochs)
+
+    @property
+    def seconds(self) -> float:
+        """All epochs' training."""
+        return sum(epoch.seconds for epoch in self.epochs)
+
+    @property
+    def target_epoch(self) -> int | None:
+        """The first epoch, from 1, whose accuracy is the target's; None when none is."""
+        return next((number for number, epoch in enumerate(self.epochs, 1) if epoch.accuracy >= self.target), None)
+
+    @property
+    def target_seconds(self) -> float | None:
+        """Seconds of training until then."""
+        reached = self.target_epoch
+        return None if reached is None else sum(epoch.seconds for epoch in self.epochs[:reached])
+
+    def distance(self, other: "Learnt") -> float | None:
+        """The largest difference of the losses over the first steps; None when they cannot be laid on each other."""
+        pairs = [
+            (ours, theirs)
+            for step, ours, theirs in zip(self.steps, self.losses, other.losses, strict=False)
+            if step < AGREEING_STEPS
+        ]
+        if self.steps[: len(pairs)] != other.steps[: len(pairs)] or not pairs:
+            return None
+        known = [abs(ours - theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+        return max(known) if len(known) == len(pairs) else None
+
+
+def learnt(ranks: Sequence[dict[str, Any]], target: float) -> Learnt:
+    """The ranks' records of one training, joined."""
+    columns = zip(*(rank["epochs"] for rank in ranks), strict=True)
+    return Learnt(
+        tuple(_epoch(column) for column in columns),
+        tuple(ranks[0]["loss_steps"]),
+        tuple(_mean(losses) for losses in zip(*(rank["losses"] for rank in ranks), strict=True)),
+        target,
+    )
+
+
+def _epoch(ranks: Sequence[dict[str, Any]]) -> Epoch:
+    return Epoch(
+        seconds=max(rank["seconds"] for rank in ranks),
+        samples=sum(rank["samples"] for rank in ranks),
+        accuracy=fmean(rank["accuracy"] for rank in ranks),
+        loss=_mean([rank["loss"] for rank in ranks]),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None

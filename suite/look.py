@@ -1,0 +1,71 @@
+"""Starts a framework once, as far as its trainer's `start`: does it come up here, which versions, on which devices?
+
+A module that is there may still die when it is imported, or find no device: only starting tells.
+"""
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from suite import bundle
+from suite.adapter import Adapter
+from suite.attempt import Attempt
+from suite.case import Case, Placement
+from suite.environments import Interpreter
+from suite.errors import StagebenchError
+from suite.launch import Ready
+from suite.plugins import launchers, workloads
+
+SECONDS = 60.0  # a cold import of a large framework takes ten
+
+
+@dataclass(frozen=True)
+class Look:
+    """What became of it."""
+
+    devices: tuple[str, ...] = ()  # kinds on which it started
+    versions: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)  # device kind: why it did not start there
+
+
+def look(adapter: Adapter, interpreter: Interpreter, kinds: list[str]) -> Look:
+    """Start it by itself on every kind of device."""
+    devices, versions, problems = [], {}, {}
+    for kind in kinds:
+        try:
+            attempt = _attempt(adapter, interpreter, kind)
+        except StagebenchError as error:  # a slip in a declaration is that adapter's own affair
+            problems[kind] = str(error)
+            continue
+        joined = [message for message in attempt.messages.get(0, []) if message["type"] == "joined"]
+        if attempt.outcome == "ok" and joined:
+            devices.append(kind)
+            versions.update(joined[0]["versions"])
+        else:
+            problems[kind] = attempt.reason
+    return Look(tuple(devices), versions, problems)
+
+
+def _attempt(adapter: Adapter, interpreter: Interpreter, kind: str) -> Attempt:
+    with tempfile.TemporaryDirectory() as scratch:
+        ready = _ready(adapter, interpreter, kind, Path(scratch))
+        return ready.attempt(Path(scratch), "look", lambda rank, message: None)
+
+
+def _ready(adapter: Adapter, interpreter: Interpreter, kind: str, folder: Path) -> Ready:
+    capabilities, workload = adapter.capabilities, next(iter(workloads().values()))
+    alone = next((each for each in capabilities.strategies if not each.distributed), capabilities.strategies[0])
+    case = Case(
+        adapter.name,
+        alone.name,
+        workload.name,
+        Placement(device=kind, launcher=alone.launchers[0]),
+        precision=capabilities.precisions[0],
+        tuning=capabilities.tunings[0],
+        knobs={name: knob.default for name, knob in capabilities.knobs.items()},
+        passes=(),
+        time_limit=SECONDS,
+        silence_limit=SECONDS,
+    )
+    launcher = launchers()[alone.launchers[0]]
+    return Ready(case, adapter, workload, launcher, interpreter, bundle.write(adapter, folder / "bundle"))

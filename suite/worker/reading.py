@@ -1,0 +1,43 @@
+"""How one rank's case reads its data set: the view, the state of the page cache, what was skipped.
+
+Oldest Python: 3.6.
+"""
+
+import os
+from typing import Any, Dict
+
+from suite.worker.sources import Source
+from suite.worker.view import InMemory, View, page_cache
+
+TOLD = 5  # unreadable samples that a note names
+
+
+class Reading:
+    """A source opened as the case's `input` says."""
+
+    def __init__(self, source: Source, job: Dict[str, Any], rank: int) -> None:
+        """`job` as the worker reads it."""
+        asked = job["case"]["input"]
+        self._cache, self._source = asked["page_cache"], source
+        log = os.path.join(job["output"], "skipped-%d.txt" % rank)
+        if os.path.exists(log):
+            os.remove(log)  # an earlier attempt's
+        seed = job["case"]["seed"]
+        if asked["mode"] == "memory":
+            source = InMemory(View(source, dict(asked, repeat=1), seed, log))
+        self.view = View(source, asked, seed, log)
+
+    def prepare(self) -> None:
+        """Bring the page cache into the state that the case asks for; before every pass."""
+        page_cache(self._source.paths(), self._cache)
+
+    def notes(self) -> Dict[str, Any]:
+        """What is read, and what was skipped so far."""
+        skipped = self.view.skipped()
+        if not skipped:
+            return {"data": self.view.name}
+        names = ["%s (%d times)" % (name, count) for name, count in sorted(skipped.items())]
+        return {
+            "data": self.view.name,
+            "skipped": {"samples": len(names), "reads": sum(skipped.values()), "which": names[:TOLD]},
+        }

@@ -1,0 +1,97 @@
+"""The pass `train`: whole epochs, the loss on the way, the accuracy after each.
+
+How fast a network learns is another question than how fast it is trained: this pass
+reads losses and tests between epochs, so it never gives a speed that is compared with
+the native pass's. Every framework starts from the same weights and sees the same samples
+in the same order, so that the curves can be laid over each other.
+
+Oldest Python: 3.6.
+"""
+
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+import numpy as np
+
+from suite.worker.sources import Source
+from suite.worker.threaded import stacked
+from suite.worker.trainer import Batch, Trainer, Unsupported
+from workloads.graph import Graph
+
+EVERY_STEP, THEN_EVERY = 100, 10  # losses kept: of the first steps all, later one in ten
+CHANGING = ("dropout", "batch_norm")  # layers that compute another thing in use than in training
+
+
+class Training:
+    """Trains on one source and tests with another."""
+
+    def __init__(self, trainer: Trainer, graph: Graph, progress: Callable[..., None]) -> None:
+        """Unsupported when the trainer cannot test this network."""
+        kinds = sorted({layer.kind for layer in graph.layers} & set(CHANGING))
+        if kinds and type(trainer).predict is Trainer.predict:
+            raise Unsupported(
+                "%s does not tell training from use (predict), which a network with %s asks for"
+                % (type(trainer).__name__, " and ".join(kinds))
+            )
+        self._trainer, self._progress = trainer, progress
+
+    def run(self, learning: Source, testing: Source, epochs: int) -> Dict[str, Any]:
+        """The record: seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
+
+        An epoch's seconds are training alone, from a common barrier until all is done.
+        """
+        trainer, setup = self._trainer, self._trainer.setup
+        trainer.open_input(learning)
+        batches = list(test_batches(trainer, testing))
+        ends = epoch_ends(len(learning), setup.batch, setup.world, epochs)
+        losses: List[Tuple[int, float]] = []
+        rows: List[Dict[str, Any]] = []
+        done = 0
+        for number, end in enumerate(ends, 1):
+            trainer.synchronize()
+            trainer.maximum(0.0)
+            begin = time.perf_counter()
+            for step in range(done, end):
+                trainer.step(trainer.to_device(trainer.next_batch()))
+                if step < EVERY_STEP or step % THEN_EVERY == 0 or step + 1 == end:
+                    losses.append((step, trainer.loss()))
+                self._progress(
+                    name="train", phase="epoch %d of %d" % (number, len(ends)), step=step + 1 - done, of=end - done
+                )
+            trainer.synchronize()
+            seconds = time.perf_counter() - begin
+            begin = time.perf_counter()
+            accuracy = self._accuracy(batches)
+            tested = time.perf_counter() - begin
+            rows.append({"seconds": seconds, "samples": (end - done) * setup.batch, "steps": end - done})
+            rows[-1].update(accuracy=accuracy, test_seconds=tested, loss=losses[-1][1])
+            done = end
+        return {"epochs": rows, "loss_steps": [step for step, _ in losses], "losses": [loss for _, loss in losses]}
+
+    def _accuracy(self, batches: List[Tuple[Any, np.ndarray]]) -> float:
+        """The share of test samples whose largest logit is the right one's; on every rank the whole set."""
+        right = total = 0
+        for batch, labels in batches:
+            answers = self._trainer.predict(batch).argmax(axis=1)[: len(labels)]
+            right += int((answers == labels).sum())
+            total += len(labels)
+        return right / float(total)
+
+
+def test_batches(trainer: Trainer, testing: Source) -> Any:
+    """(device batch, labels) over the whole source; the last batch is filled up, its labels are not.
+
+    Frameworks compile for one batch size.
+    """
+    size = trainer.setup.batch
+    for begin in range(0, len(testing), size):
+        indices = range(begin, min(begin + size, len(testing)))
+        samples = [testing.sample(index) for index in indices]
+        filled = stacked(samples + [samples[-1]] * (size - len(samples)))
+        yield trainer.to_device(Batch(filled.images, filled.labels)), filled.labels[: len(samples)]
+
+
+def epoch_ends(samples: int, batch: int, world: int, epochs: int) -> List[int]:
+    """The step after which each epoch has been seen; batches run across the borders, as the readers' do."""
+    seen = samples // world
+    return [max(1, int(round(seen * epoch / float(batch)))) for epoch in range(1, epochs + 1)]

@@ -1,0 +1,124 @@
+"""A source as a case wants it read: repeated, augmented, unreadable samples skipped or not.
+
+Readers carry positions, plain integers that hold epoch and sample, so that every framework's
+own reader draws the same crops for the same sample of the same epoch.
+
+Oldest Python: 3.6.
+"""
+
+import os
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+
+from suite.worker.sources import Source
+
+
+class View(Source):
+    """One data set, read as a case's `input` says."""
+
+    def __init__(self, source: Source, asked: Dict[str, Any], seed: int, log: str) -> None:
+        """`asked` is suite.case.Input as a dictionary; what is skipped is written to the file `log`."""
+        self._source, self._seed, self._log = source, seed, log
+        self._repeat, self._random = int(asked["repeat"]), asked["augment"] == "random"
+        self._skip = asked["on_error"] == "skip"
+        self.classes = source.classes
+        self.name = source.name + (", %d times" % self._repeat if self._repeat > 1 else "")
+
+    def __len__(self) -> int:
+        """Samples of an epoch."""
+        return self._repeat * len(self._source)
+
+    def order(self, epoch: int, seed: int, rank: int, world: int) -> Iterator[int]:
+        """Positions: the epoch's samples, told apart from other epochs'."""
+        begin = epoch * len(self)
+        return (begin + index for index in super().order(epoch, seed, rank, world))
+
+    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+        """The sample at a position; one that cannot be read is an OSError, or replaced by the next that can."""
+        count = len(self._source)
+        for neighbour in range(count):
+            try:
+                return self._read((index + neighbour) % count, index)
+            except OSError as error:
+                if not self._skip:
+                    raise
+                self._note(str(error))
+        raise OSError("none of the %d samples of %s can be read" % (count, self.name))
+
+    def skipped(self) -> Dict[str, int]:
+        """How often each unreadable sample was replaced so far, by its message; over all readers of this rank."""
+        counts: Dict[str, int] = {}
+        if os.path.exists(self._log):
+            with open(self._log, errors="replace") as stream:
+                for line in stream:
+                    counts[line.strip()] = counts.get(line.strip(), 0) + 1
+        return counts
+
+    def _read(self, index: int, position: int) -> Tuple[np.ndarray, int]:
+        if not self._random:
+            return self._source.sample(index)
+        return self._source.augmented(index, np.random.RandomState([self._seed % 2**32, position % 2**32]))
+
+    def _note(self, message: str) -> None:
+        # One short write at the end of the file: readers may be processes, and lines must not mix.
+        descriptor = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(descriptor, (message.replace("\n", " ") + "\n").encode("utf-8", "replace"))
+        finally:
+            os.close(descriptor)
+
+
+class InMemory(Source):
+    """A source decoded once and kept: reading without the disk and the decoder."""
+
+    def __init__(self, source: Source) -> None:
+        """Decode everything; MemoryError when it would not fit into half of what is free."""
+        self.name, self.classes = source.name + ", in memory", source.classes
+        first = source.sample(0)[0]
+        needed, free = first.nbytes * len(source), available_memory()
+        if needed > free / 2:
+            raise MemoryError(
+                "%s decoded takes %.1f GB of %.1f GB of free memory; use data_mode = 'disk' or a smaller set"
+                % (source.name, needed / 1e9, free / 1e9)
+            )
+        self._samples: List[Tuple[np.ndarray, int]] = [source.sample(index) for index in range(len(source))]
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._samples)
+
+    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+        """The decoded sample."""
+        return self._samples[index % len(self._samples)]
+
+
+def available_memory() -> float:
+    """Bytes that can be had without swapping; infinite where the system does not tell."""
+    try:
+        with open("/proc/meminfo") as stream:
+            for line in stream:
+                if line.startswith("MemAvailable:"):
+                    return float(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return float("inf")
+
+
+def page_cache(paths: List[str], wanted: str) -> None:
+    """Bring files into the page cache ("warm") or out of it ("cold"); "as is" leaves them.
+
+    Dropping clean pages needs no rights; OSError names a file that cannot be opened.
+    """
+    if wanted == "as is":
+        return
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            if wanted == "cold":
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            else:
+                while os.read(descriptor, 1 << 20):
+                    pass
+        finally:
+            os.close(descriptor)

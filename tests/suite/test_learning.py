@@ -1,0 +1,36 @@
+"""A training's records joined over ranks, and what is read off them."""
+
+import pytest
+
+from suite.analysis.learning import learnt
+
+
+def rank(seconds, accuracies, losses, samples=100):
+    epochs = [
+        {"seconds": each, "samples": samples, "accuracy": accuracy, "loss": losses[-1]}
+        for each, accuracy in zip(seconds, accuracies, strict=True)
+    ]
+    return {"epochs": epochs, "loss_steps": list(range(len(losses))), "losses": losses}
+
+
+def test_an_epoch_lasts_as_long_as_on_its_slowest_rank():
+    both = learnt([rank([2.0, 1.0], [0.5, 0.9], [2.0, 1.0]), rank([3.0, 0.5], [0.5, 0.9], [1.0, 0.0])], 0.9)
+    assert [epoch.seconds for epoch in both.epochs] == [3.0, 1.0]
+    assert both.epochs[0].rate == pytest.approx(200 / 3)
+    assert both.losses == (1.5, 0.5)
+    assert (both.best, both.seconds) == (0.9, 4.0)
+    assert (both.target_epoch, both.target_seconds) == (2, 4.0)
+
+
+def test_a_target_that_is_never_reached_has_no_time():
+    found = learnt([rank([1.0], [0.5], [2.0])], 0.9)
+    assert (found.target_epoch, found.target_seconds) == (None, None)
+
+
+def test_curves_are_compared_over_the_first_steps_and_only_where_they_can_be():
+    one = learnt([rank([1.0], [0.5], [2.0] * 60)], 0.9)
+    other = learnt([rank([1.0], [0.5], [2.0] * 49 + [2.5] + [9.0] * 10)], 0.9)
+    assert one.distance(other) == pytest.approx(0.5)
+    broken = learnt([rank([1.0], [0.5], [2.0, None])], 0.9)
+    assert one.distance(broken) is None
+    assert broken.losses == (2.0, None)

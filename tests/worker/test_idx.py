@@ -1,0 +1,77 @@
+"""MNIST's own files: read as they are, and refused when they are not what they say."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+
+from suite.worker import idx
+from suite.worker.sources import ArraySource, open_source
+
+IMAGES = (np.arange(5 * 28 * 28) % 251).astype(np.uint8).reshape(5, 28, 28)
+LABELS = np.arange(5, dtype=np.uint8)
+
+
+def content(values):
+    return struct.pack(">4B%dI" % values.ndim, 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
+
+
+@pytest.fixture(params=["", ".gz"])
+def mnist(tmp_path, request):
+    for name, values in zip(idx.PARTS["train"], (IMAGES, LABELS)):
+        data = content(values)
+        path = tmp_path / (name + request.param)
+        path.write_bytes(gzip.compress(data) if request.param else data)
+    return tmp_path
+
+
+def test_the_files_are_read_plain_and_gzipped(mnist):
+    images, labels = (idx.read(path) for path in idx.pair(str(mnist)))
+    np.testing.assert_array_equal(images, IMAGES)
+    np.testing.assert_array_equal(labels, LABELS)
+    assert idx.shape_of(idx.pair(str(mnist))[0]) == (5, 28, 28)
+    assert idx.pair(str(mnist), "test") is None
+
+
+def test_a_folder_of_them_is_a_source(mnist):
+    source = open_source({"kind": "arrays", "path": str(mnist)}, (1, 28, 28), 10)
+    assert (len(source), source.classes, source.sample(3)[1]) == (5, 5, 3)
+    assert source.sample(0)[0].shape == (1, 28, 28)
+
+
+def test_a_dot_for_the_dash_is_known_too(tmp_path):
+    for name, values in zip(idx.PARTS["train"], (IMAGES, LABELS)):
+        (tmp_path / name.replace("-idx", ".idx")).write_bytes(content(values))
+    assert idx.pair(str(tmp_path)) is not None
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"PK\3\4", "is no idx file of bytes: it begins with b'PK"),
+        (content(IMAGES)[:9], "ends within its header"),
+        (content(IMAGES)[:-1], "holds 3919 values, its header says 5x28x28"),
+        (struct.pack(">4B", 0, 0, 13, 1), "is no idx file of bytes"),
+    ],
+)
+def test_what_is_damaged_is_named(tmp_path, data, words):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="train-images") as error:
+        idx.read(str(path))
+    assert words in str(error.value)
+
+
+def test_a_gzip_file_that_is_cut_short_is_named(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(content(IMAGES))[:-20])
+    with pytest.raises(ValueError, match="cut short; fetch it again"):
+        idx.read(str(path))
+
+
+def test_labels_that_do_not_match_are_counted(tmp_path):
+    for name, values in zip(idx.PARTS["train"], (IMAGES, LABELS[:4])):
+        (tmp_path / name).write_bytes(content(values))
+    with pytest.raises(ValueError, match="holds 5 images and 4 labels; they do not match"):
+        ArraySource(str(tmp_path), (1, 28, 28))

@@ -1,0 +1,161 @@
+"""A data set as a case wants it: repeated, augmented, skipped, in memory, in or out of the page cache."""
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+import toy
+
+from suite.worker import view
+from suite.worker.reading import Reading
+from suite.worker.sources import ArraySource, FolderSource, Source, random_box
+from suite.worker.threaded import ThreadedReader
+from suite.worker.view import InMemory, View, page_cache
+
+ASKED = {"mode": "disk", "page_cache": "as is", "prefetch": 2, "repeat": 1, "augment": "centre", "on_error": "fail"}
+
+
+class Numbers(Source):
+    """Sample i is the number i; some cannot be read."""
+
+    name, classes = "numbers", 10
+
+    def __init__(self, size=10, unreadable=()):
+        self.size, self.unreadable, self.reads = size, unreadable, 0
+
+    def __len__(self):
+        return self.size
+
+    def sample(self, index):
+        self.reads += 1
+        if index in self.unreadable:
+            raise OSError("cannot read number %d" % index)
+        return np.full((1, 1, 1), index, dtype=np.float32), index
+
+
+@pytest.fixture
+def seen(tmp_path):
+    def make(source, **changes):
+        return View(source, dict(ASKED, **changes), 1, str(tmp_path / "skipped.txt"))
+
+    return make
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One image whose pixels tell where they were."""
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "photographs" / "class").mkdir(parents=True)
+    pixels = np.zeros((96, 128, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = np.arange(128) * 2, np.arange(96)[:, None] * 2
+    image.fromarray(pixels).save(str(tmp_path / "photographs" / "class" / "a.png"))
+    return FolderSource(str(tmp_path / "photographs"), (3, 32, 32))
+
+
+def labels(source, epoch, world=1):
+    return [source.sample(index)[1] for rank in range(world) for index in source.order(epoch, 1, rank, world)]
+
+
+def test_an_epoch_of_a_repeated_set_has_every_sample_that_often(seen):
+    twice = seen(Numbers(), repeat=2)
+    assert (len(twice), twice.name) == (20, "numbers, 2 times")
+    assert sorted(labels(twice, 3, world=2)) == sorted([*range(10), *range(10)])
+    assert labels(twice, 0) != labels(twice, 1)
+
+
+def test_an_unreadable_sample_fails_or_is_replaced_and_counted(seen):
+    with pytest.raises(OSError, match="cannot read number 3"):
+        labels(seen(Numbers(unreadable=(3,))), 0)
+    skipping = seen(Numbers(unreadable=(3, 4)), on_error="skip")
+    assert sorted(labels(skipping, 0)) == [0, 1, 2, 5, 5, 5, 6, 7, 8, 9]
+    assert skipping.skipped() == {"cannot read number 3": 1, "cannot read number 4": 2}
+
+
+def test_nothing_that_can_be_read_is_an_error(seen):
+    with pytest.raises(OSError, match="none of the 2 samples of numbers can be read"):
+        labels(seen(Numbers(2, unreadable=(0, 1)), on_error="skip"), 0)
+
+
+@pytest.mark.parametrize("readers", [0, 2])
+def test_readers_skip_and_the_notes_name_what(tmp_path, readers):
+    job = {"case": {"input": dict(ASKED, on_error="skip"), "seed": 1}, "output": str(tmp_path)}
+    reading = Reading(Numbers(unreadable=(3,)), job, rank=0)
+    reader = ThreadedReader(reading.view, toy.setup(batch=5, readers=readers, prefetch=1))
+    read = np.concatenate([reader.next_batch().labels for _ in range(4)])
+    reader.close()
+    assert 3 not in read
+    told = reading.notes()["skipped"]
+    assert told["samples"] == 1
+    assert told["reads"] >= 2  # what is read ahead counts too
+    assert told["which"][0].startswith("cannot read number 3 (")
+    assert Reading(Numbers(), job, rank=0).notes() == {"data": "numbers"}, "an earlier attempt's are forgotten"
+
+
+def test_random_crops_are_other_ones_in_every_epoch_and_the_same_again(seen, folder):
+    one, again = seen(folder, augment="random"), seen(folder, augment="random")
+    first, second = one.sample(0)[0], one.sample(1)[0]  # the only image, in its first and second epoch
+    assert np.abs(first - second).max() > 0.1
+    np.testing.assert_array_equal(first, again.sample(0)[0])
+    other = View(folder, dict(ASKED, augment="random"), 2, "unused").sample(0)[0]
+    assert np.abs(first - other).max() > 0.1
+    np.testing.assert_array_equal(seen(folder).sample(5)[0], folder.sample(0)[0])
+
+
+def test_crops_have_the_sides_and_areas_of_the_paper_and_half_of_them_are_flipped(folder):
+    stream = np.random.RandomState(0)
+    boxes = [random_box(stream, 500, 375) for _ in range(500)]
+    for left, top, right, bottom in boxes:
+        assert 0 <= left < right <= 500
+        assert 0 <= top < bottom <= 375
+        assert 0.74 < (right - left) / (bottom - top) < 1.34
+        assert 0.07 < (right - left) * (bottom - top) / (500 * 375) <= 1.0
+    assert len({tuple(box) for box in boxes}) == 500
+    rising = [folder.augmented(0, np.random.RandomState(seed))[0][0, 16] for seed in range(200)]
+    assert 60 < sum(row[-1] > row[0] for row in rising) < 140
+
+
+def test_a_random_crop_of_an_array_is_refused(seen, tmp_path):
+    np.savez(
+        str(tmp_path / "a.npz"), images=np.zeros((3, 4, 4), np.uint8) + np.arange(4, dtype=np.uint8), labels=range(3)
+    )
+    digits = ArraySource(str(tmp_path / "a.npz"), (1, 4, 4))
+    with pytest.raises(ValueError, match="random crops and flips are for image folders"):
+        seen(digits, augment="random").sample(0)
+
+
+def test_in_memory_everything_is_read_once(tmp_path):
+    source = Numbers()
+    job = {"case": {"input": dict(ASKED, mode="memory", repeat=3), "seed": 1}, "output": str(tmp_path)}
+    reading = Reading(source, job, rank=0)
+    read = source.reads
+    assert len(reading.view) == 30
+    for epoch in range(3):
+        assert sorted(set(labels(reading.view, epoch))) == list(range(10))
+    assert source.reads == read == 11  # the first once more, for its size
+    assert reading.view.name == "numbers, in memory, 3 times"
+
+
+def test_what_would_not_fit_into_memory_is_refused_with_the_sizes(monkeypatch):
+    monkeypatch.setattr(view, "available_memory", lambda: 40.0)
+    with pytest.raises(MemoryError, match=r"numbers decoded takes 0.0 GB of 0.0 GB .* use data_mode = 'disk'"):
+        InMemory(Numbers())
+
+
+def test_files_leave_the_page_cache_and_come_back(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(1 << 20))
+    advice = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *what: advice.append(what[1:]))
+    page_cache([str(path)], "as is")
+    page_cache([str(path)], "warm")
+    assert advice == []
+    page_cache([str(path)], "cold")
+    assert advice == [(0, 0, os.POSIX_FADV_DONTNEED)]
+    with pytest.raises(OSError, match="nowhere"):
+        page_cache([str(tmp_path / "nowhere")], "cold")
+
+
+def test_all_readers_see_the_same_positions(seen):
+    positions = list(itertools.chain(*(seen(Numbers()).order(2, 1, rank, 2) for rank in range(2))))
+    assert sorted(positions) == list(range(20, 30))
