@@ -26,6 +26,10 @@ def test_everybody_is_told_the_numbers_of_workers_and_servers():
     assert ADAPTER.environ(DIST.on(strategy="single"), PYTHON) == {}
 
 
+def test_servers_that_prove_identity_start_from_zeroed_memory():
+    assert ADAPTER.environ(DIST.on(precision="float64"), PYTHON)["MALLOC_PERTURB_"] == "255"
+
+
 def test_only_tuned_cpu_processes_get_allocator_settings():
     alone = DIST.on(strategy="single", tuning="tuned")
     assert ADAPTER.environ(alone, PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
