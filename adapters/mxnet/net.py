@@ -63,7 +63,7 @@ class Net(gluon.HybridBlock):
             found[name] = found[name] * found[name].dtype.type(factor)
         return found
 
-    def in_use(self, images: Any, context: Any) -> Any:
+    def in_use(self, images: Any, context: Any) -> np.ndarray:
         """The last head's logits without dropout and by the graph's running statistics."""
         kept = {}
         for name, factor in self._unbias.items():
@@ -71,7 +71,7 @@ class Net(gluon.HybridBlock):
             kept[name] = array.copy()
             array *= factor
         with autograd.predict_mode():
-            logits = self(images)[-1]
+            logits: np.ndarray = self(images)[-1].asnumpy()  # at once: the next call writes over it
         for name, values in kept.items():
             values.copyto(self.params[name].data(context))
         return logits

@@ -187,10 +187,9 @@ class MXNetTrainer(Trainer):
         return macs(self._net, self._shape)
 
     def predict(self, batch: Any) -> np.ndarray:
-        """Every device predicts its share with the first device's network: running statistics are every device's own."""
+        """All shares by the first device's network: running statistics are every device's own."""
         first = self._contexts[0]
-        shares = [self._net.in_use(images.as_in_context(first), first) for images, _ in batch]
-        return np.concatenate([share.asnumpy() for share in shares])
+        return np.concatenate([self._net.in_use(images.as_in_context(first), first) for images, _ in batch])
 
     # --- what the measuring loop needs ----------------------------------------
 

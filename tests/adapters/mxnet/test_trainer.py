@@ -90,6 +90,28 @@ def test_mxnets_graph_has_the_graphs_multiply_accumulates(trainer, name):
     assert ours.macs() == graph.macs
 
 
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_it_predicts_by_the_first_devices_running_statistics_without_dropout(trainer, tuning, devices):
+    b = Builder("use", (3, 2, 2), 5)
+    b.graph.add("norm", "batch_norm", ("input",), eps=1e-3, momentum=0.5)
+    b.head(b.dense("fc", b.dropout("drop", b.flatten("flat", "norm"), 0.5), 5))
+    ours = trainer(strategy="kvstore_device", devices=devices, tuning=tuning, precision="float64", batch=8)
+    ours.build(b.graph, dict(weights.initial(b.graph)))
+    batch = synthetic(b.graph, 8, 1)
+    placed = ours.to_device(batch)
+    ours.forward(placed)
+    ours.backward()
+    before = ours.parameters()
+    predicted = ours.predict(placed)
+    first = batch.images[: 8 // devices].astype(np.float64)
+    mean, variance = 0.5 * first.mean((0, 2, 3)), 0.5 + 0.5 * first.var((0, 2, 3), ddof=1)
+    normal = (batch.images - mean.reshape(3, 1, 1)) / np.sqrt(variance + 1e-3).reshape(3, 1, 1)
+    expected = normal.reshape(8, -1) @ before["fc.weight"].T + before["fc.bias"]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-9, atol=1e-12)
+    assert all(np.array_equal(before[name], values) for name, values in ours.parameters().items())
+
+
 def test_training_with_dropout_learns(trainer):
     graph = small()
     ours = trainer(batch=8)
