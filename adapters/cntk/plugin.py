@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -156,18 +155,3 @@ def amd_with_avx2() -> bool:
 def stagebench_adapters() -> list[Adapter]:
     """The CNTK adapter."""
     return [CNTK()]
-
-
-def main(command: list[str]) -> int:
-    """Run CNTK's interpreter as a tuned case would: `python -m adapters.cntk.plugin .tox/cntk/bin/python ...`."""
-    interpreter, adapter = Path(command[0]), CNTK()
-    lacking = adapter.missing(interpreter) if interpreter.exists() else f"no {interpreter}; {adapter.remedy}"
-    if lacking:
-        sys.stderr.write(f"skipped: {lacking}\n")
-        return 0
-    case = Case(adapter.name, "single", "mnist_small", tuning="tuned")
-    return subprocess.call(command, env={**os.environ, **adapter.environ(case, interpreter)})
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Is the adapter's native step as fast as hand-written loops of the same network?
 
-    python -m adapters.cntk.plugin .tox/cntk/bin/python tests/benchmarks/cntk_native.py --network alexnet --rounds 7
+    python tests/adapters/inside.py .tox cntk tests/benchmarks/cntk_native.py --network alexnet --rounds 7
 
 All live in one process, start from the same weights, take the same batch and run in
 alternating short blocks: `tricks` is a plain `train_minibatch` loop with every trick that

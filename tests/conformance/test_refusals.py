@@ -18,6 +18,11 @@ OWN: dict[str, list[tuple[dict[str, Any], str]]] = {
             "a block holds at least 1 step",
         ),
     ],
+    "mxnet": [
+        ({"knobs": {"servers": 2}}, "belongs to the dist_ strategies"),
+        ({"strategy": "dist_sync", "knobs": {"servers": 0}}, "there is at least 1"),
+        ({"precision": "float64", "knobs": {"lrn": "native"}}, "computes in float32"),
+    ],
     "pytorch": [
         ({"strategy": "single", "knobs": {"static_graph": True}}, "belongs to the strategy 'ddp'"),
         ({"strategy": "dp"}, "it would run the whole batch on one, unsplit and without a word"),

@@ -1,0 +1,128 @@
+"""A graph as Gluon blocks: the network, the loss, and both as one.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List, Sequence, Tuple
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+from adapters.mxnet.lower import Choices, lower
+from suite.worker.trainer import Unsupported
+from workloads.graph import Graph
+
+
+class Net(gluon.HybridBlock):
+    """Runs a graph; a call gives the logits of every head, the network's answer last.
+
+    MXNet's running variance takes the batch's biased variance, the graph's the unbiased
+    one, v * n / (n - 1). Both are r <- m*r + (1 - m)*v, so the graph's is MXNet's times
+    n / (n - 1) if MXNet's began at (n - 1) / n: it does, and `tensors` multiplies.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Dict[str, np.ndarray],
+        contexts: Sequence[Any],
+        dtype: str,
+        samples: int,
+        choices: Choices,
+    ) -> None:
+        """Place the weights on every context; `samples` are one device's (batch statistics are over them)."""
+        super().__init__(prefix="")
+        self._graph, self._choices, self._unbias = graph, choices, {}  # type: Graph, Choices, Dict[str, float]
+        for parameter in graph.parameters:
+            self._own(parameter.name, weights[parameter.name], contexts, dtype, "write")
+        for layer in graph.layers:
+            for name, shape in layer.buffers:
+                start = np.zeros(shape)
+                if name.endswith(".running_var"):
+                    self._unbias[name] = unbiasing(layer.name, samples, layer.shape)
+                    start += 1.0 / self._unbias[name]
+                self._own(name, start, contexts, dtype, "null")
+
+    def hybrid_forward(self, F: Any, images: Any, **params: Any) -> List[Any]:  # noqa: N803 - Gluon's names
+        """Trace the graph: called once, with symbols."""
+        values: Dict[str, Any] = {"input": images}
+        for layer in self._graph.layers:
+            inputs = [values[name] for name in layer.inputs]
+            values[layer.name] = lower(F, layer, inputs, params, self._choices)
+        return [values[head.layer] for head in self._graph.heads]
+
+    def trainable(self) -> List[Tuple[str, Any]]:
+        """(canonical name, gluon.Parameter), in the graph's order."""
+        return [(parameter.name, self.params[parameter.name]) for parameter in self._graph.parameters]
+
+    def tensors(self, context: Any) -> Dict[str, np.ndarray]:
+        """Parameters and running statistics of one device by canonical name."""
+        found = {name: parameter.data(context).asnumpy() for name, parameter in self.params.items()}
+        for name, factor in self._unbias.items():
+            found[name] = found[name] * found[name].dtype.type(factor)
+        return found
+
+    def in_use(self, images: Any, context: Any) -> np.ndarray:
+        """The last head's logits without dropout and by the graph's running statistics."""
+        kept = {}
+        for name, factor in self._unbias.items():
+            array = self.params[name].data(context)
+            kept[name] = array.copy()
+            array *= factor
+        with autograd.predict_mode():
+            logits: np.ndarray = self(images)[-1].asnumpy()  # at once: the next call writes over it
+        for name, values in kept.items():
+            values.copyto(self.params[name].data(context))
+        return logits
+
+    def _own(self, name: str, values: np.ndarray, contexts: Sequence[Any], dtype: str, grad_req: str) -> None:
+        parameter = self.params.get(
+            name, shape=values.shape, dtype=dtype, grad_req=grad_req, differentiable=grad_req != "null"
+        )
+        setattr(self, name, parameter)  # what hybrid_forward is given
+        parameter.initialize(mx.init.Zero(), ctx=list(contexts))
+        parameter.set_data(mx.nd.array(values, ctx=mx.cpu(), dtype=dtype))
+
+
+def unbiasing(layer: str, samples: int, shape: Tuple[int, ...]) -> float:
+    """The factor n / (n - 1) for a batch normalisation's n numbers a channel; Unsupported for a single one."""
+    count = samples * int(np.prod(shape[1:]))
+    if count == 1:
+        raise Unsupported("layer %r normalises over one number; ask for a larger batch" % layer)
+    return count / (count - 1.0)
+
+
+class JointLoss(gluon.HybridBlock):
+    """Sum over heads of share x softmax cross-entropy, a number a sample: MXNet's backward sums over samples."""
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        """A share a head, in order."""
+        super().__init__(prefix="loss_")
+        self._shares = list(shares)
+        self.cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss(
+            axis=-1, sparse_label=True, from_logits=False, weight=None, batch_axis=0
+        )
+
+    def hybrid_forward(self, F: Any, labels: Any, *heads: Any) -> Any:  # noqa: N803
+        """(samples,)."""
+        total = None
+        for share, logits in zip(self._shares, heads):
+            loss = self.cross_entropy(logits, labels)
+            loss = loss if share == 1.0 else loss * share
+            total = loss if total is None else total + loss
+        return total
+
+
+class Whole(gluon.HybridBlock):
+    """Network and loss as one cached graph: one call from Python instead of two or more."""
+
+    def __init__(self, net: Net, loss: JointLoss) -> None:
+        """Takes the blocks as they are."""
+        super().__init__(prefix="whole_")
+        self.net, self.joint = net, loss
+
+    def hybrid_forward(self, F: Any, images: Any, labels: Any) -> List[Any]:  # noqa: N803
+        """The loss, then the logits of every head."""
+        heads = self.net(images)
+        return [self.joint(labels, *heads), *[F.BlockGrad(head) for head in heads]]

@@ -1,0 +1,113 @@
+"""MXNet as the controller sees it: what it can do and what its processes need."""
+
+from pathlib import Path
+
+from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.case import Case
+from suite.hooks import hookimpl
+
+LAUNCHERS = ("local", "mpiexec")
+
+STRATEGIES = (
+    Strategy("single", "One process, one device, no exchange.", LAUNCHERS, distributed=False),
+    Strategy(
+        "kvstore_local",
+        "Several devices of one process; the key-value store 'local' sums gradients on the host.",
+        LAUNCHERS,
+        distributed=False,
+        several_devices=True,
+    ),
+    Strategy(
+        "kvstore_device",
+        "Several devices of one process; the key-value store 'device' sums gradients on the devices.",
+        LAUNCHERS,
+        distributed=False,
+        several_devices=True,
+    ),
+    Strategy("dist_sync", "Parameter servers sum the workers' gradients; every worker updates.", LAUNCHERS),
+    Strategy(
+        "dist_async",
+        "Parameter servers update as each worker's gradients come, and send the weights back: one stage.",
+        LAUNCHERS,
+        synchronous=False,
+        separable=("io", "h2d", "forward", "backward", "communication"),
+    ),
+)
+
+KNOBS = {
+    "lrn": Knob(
+        ("composed", "native"),
+        "composed",
+        "Local response normalisation from elementary operators, or MXNet's own, whose gradient is wrong with oneDNN.",
+    ),
+    "servers": Knob(("auto", int), "auto", "Parameter servers of the dist_ strategies, at least 1; auto: one a node."),
+}
+
+# glibc gives large blocks back to the kernel and faults them in again at every step: keep
+# them. Values are bytes; other C libraries ignore them.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
+}
+
+# MXNet 1.9.1's server never sets the flag by which it keeps weights in float32 beside those of another precision; it
+# finds what was left in that memory, and where that is not 0 its float64 is rounded. With these glibc hands out zeros
+# (not from the per-thread cache either). They cost time, and only float64, where identity is proven, has them.
+ZEROED_MEMORY = {"MALLOC_PERTURB_": "255", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+
+
+class MXNet(Adapter):
+    """Apache MXNet with Gluon on CPUs and CUDA devices, over its own key-value stores."""
+
+    name = "mxnet"
+    title = "MXNet"
+    trainer = "adapters.mxnet.worker:MXNetTrainer"
+    requires = ("mxnet",)
+    environment = "mxnet"
+    remedy = "tox run -e mxnet"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Whatever the machine; a missing device is the worker's to report."""
+        return Capabilities(
+            strategies=STRATEGIES, devices=("cpu", "cuda"), precisions=("float32", "float64"), knobs=dict(KNOBS)
+        )
+
+    def unsupported(self, case: Case) -> str | None:
+        """Knobs that would change nothing, or cannot be."""
+        if case.knobs.get("lrn") == "native" and case.precision != "float32":
+            return f"MXNet's own LRN computes in float32, not in {case.precision}; leave the knob lrn at 'composed'"
+        asked = case.knobs.get("servers", "auto")
+        if asked == "auto":
+            return None
+        if not case.strategy.startswith("dist_"):
+            return f"the knob 'servers' belongs to the dist_ strategies and changes nothing under {case.strategy!r}"
+        return f"servers is {asked}; there is at least 1" if asked < 1 else None
+
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+        """Who takes part in a distributed store; what a tuned CPU process wants of the allocator."""
+        found = dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
+        if case.strategy.startswith("dist_"):
+            found.update(DMLC_NUM_WORKER=str(case.placement.ranks), DMLC_NUM_SERVER=str(servers(case)))
+            if case.precision == "float64":
+                found.update(ZEROED_MEMORY)
+        return found
+
+    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+        """The scheduler, by which all find each other, and the servers."""
+        if not case.strategy.startswith("dist_"):
+            return ()
+        roles = ("scheduler", *("server",) * servers(case))
+        return tuple(("adapters/mxnet/server.py", role) for role in roles)
+
+
+def servers(case: Case) -> int:
+    """How many parameter servers a case has."""
+    asked = case.knobs.get("servers", "auto")
+    return case.placement.nodes if asked == "auto" else int(asked)
+
+
+@hookimpl
+def stagebench_adapters() -> list[Adapter]:
+    """The MXNet adapter."""
+    return [MXNet()]

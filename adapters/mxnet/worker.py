@@ -1,0 +1,271 @@
+"""MXNet's trainer: hybridised Gluon on one device, on several of one process, or over parameter servers.
+
+MXNet's engine is asynchronous: a call returns before it is done. `step` ends by waiting
+for its own loss, as every loop that looks at its loss does; the backward and the update
+go on meanwhile, and the interpreter is never more than a step ahead.
+
+Oldest Python: 3.6.
+"""
+
+import gc
+from typing import Any, Dict, List, Optional
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+from adapters.mxnet import machine
+from adapters.mxnet.counting import macs
+from adapters.mxnet.exchange import Renumbered, Served, Sums
+from adapters.mxnet.group import Group
+from adapters.mxnet.lower import Choices
+from adapters.mxnet.net import JointLoss, Net, Whole
+from adapters.mxnet.updates import Direct, Documented, settings
+from suite.worker.trainer import Joined, Setup, Trainer
+from workloads.graph import Graph
+
+STORES = {"kvstore_local": "local", "kvstore_device": "device"}
+
+
+class MXNetTrainer(Trainer):
+    """Trains a lowered graph; `default` with gluon.Trainer, `tuned` with the operators beneath it."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Nothing is built yet."""
+        super().__init__(setup)
+        self._tuned = setup.tuning == "tuned"
+        self._choices = Choices(setup.knobs.get("lrn", "composed"), self._tuned, setup.precision)
+        self._dtype = setup.precision
+        self._asynchronous = setup.strategy == "dist_async"
+        self._share = setup.batch // setup.devices  # samples of a device
+        self._global_batch = setup.batch * setup.world
+        self._contexts: List[Any] = []
+        self._group: Optional[Group] = None
+        self._reader: Any = None
+        self._net: Any = None
+        self._joint: Any = None
+        self._whole: Any = None
+        self._parameters: List[Any] = []
+        self._updates: Any = None
+        self._trainer: Any = None
+        self._sums: Optional[Sums] = None
+        self._served: Optional[Served] = None
+        self._summed: Optional[List[List[Any]]] = None
+        self._heads: List[Any] = []
+        self._losses: List[Any] = []
+
+    # --- life ---------------------------------------------------------------
+
+    def start(self) -> Joined:
+        """Devices; the distributed store, which numbers its workers in its own order: nothing depends on it."""
+        setup = self.setup
+        self._contexts = machine.contexts(setup)
+        if setup.strategy.startswith("dist_"):
+            self._group = Group(setup.strategy)
+            return Joined(setup.rank, self._group.world, "ps-lite", machine.versions(), len(self._contexts))
+        return Joined(0, 1, "none", machine.versions(), len(self._contexts))
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """Lower, place, hybridise; a second call starts afresh."""
+        self._release()
+        # The masks of dropout: every rank its own, the same again after every build.
+        mx.random.seed((self.setup.seed * 1000003 + self.setup.rank) % 2**31)
+        self._shape = graph.input_shape
+        self._net = Net(graph, weights, self._contexts, self._dtype, self._share, self._choices)
+        self._joint = JointLoss([head.weight for head in graph.heads])
+        self._whole = Whole(self._net, self._joint)
+        blocks: List[Any] = [self._whole] if self._tuned else [self._net, self._joint]
+        for block in blocks:
+            block.hybridize(active=True, static_alloc=True, static_shape=True)
+        self._parameters = [parameter for _, parameter in self._net.trainable()]
+        self._updates = (Direct if self._tuned else Documented)(self._parameters, self.setup.optimiser)
+        self._connect()
+
+    def synchronize(self) -> None:
+        """Wait for the engine."""
+        mx.nd.waitall()
+
+    def close(self) -> None:
+        """Stop the readers, leave the group."""
+        if self._reader is not None:
+            self._reader.close()
+        if self._group is not None:
+            mx.nd.waitall()
+            self._release()
+            self._group.close()
+            gc.collect()
+
+    # --- data ---------------------------------------------------------------
+
+    def to_device(self, batch: Any) -> List[Any]:
+        """(images, labels) for every device: contiguous shares in the devices' order."""
+        parts = []
+        for number, context in enumerate(self._contexts):
+            own = slice(number * self._share, (number + 1) * self._share)
+            images = mx.nd.array(batch.images[own], ctx=context, dtype=self._dtype)
+            parts.append((images, mx.nd.array(batch.labels[own], ctx=context, dtype="float32")))
+        return parts
+
+    # --- the staged iteration -----------------------------------------------
+
+    def forward(self, batch: Any) -> None:
+        """Every device's network and loss, recorded."""
+        self._heads, self._losses = [], []
+        with autograd.record(train_mode=True):
+            for images, labels in batch:
+                loss, heads = self._evaluate(images, labels)
+                self._losses.append(loss)
+                self._heads.append(heads)
+
+    def backward(self) -> None:
+        """Every device's gradients, summed over its samples."""
+        autograd.backward(self._losses)
+
+    def communicate(self) -> None:
+        """Sum over all devices, beside the gradients; a "dist_async" store also updates and sends the weights."""
+        if self._served is not None:
+            exchanged = self._served.beside()
+        elif self._sums is not None:
+            exchanged = self._summed = self._sums.beside()
+        else:
+            return
+        for devices in exchanged:
+            for array in devices:
+                array.wait_to_read()
+
+    def update(self) -> None:
+        """SGD on every device; with a "dist_async" store it has happened on the servers."""
+        if self._served is None:
+            gradients, samples = self._current()
+            self._updates.apply(gradients, 1.0 / samples)
+        self._summed = None
+
+    # --- the native iteration -----------------------------------------------
+
+    def step(self, batch: Any) -> None:
+        """Backward, exchange and update are handed to the engine at once: it overlaps them."""
+        self.forward(batch)
+        autograd.backward(self._losses)
+        if self._served is not None:
+            self._served.native()
+        elif self._trainer is not None:
+            self._trainer.step(self._global_batch)
+        else:
+            gradients = self._local() if self._sums is None else self._sums.in_place()
+            self._updates.apply(gradients, 1.0 / self._global_batch)
+        self._pace()
+
+    def step_alone(self, batch: Any) -> None:
+        """Every device updates its weights with its own gradients."""
+        self.forward(batch)
+        autograd.backward(self._losses)
+        self._updates.apply(self._local(), 1.0 / self._share)
+        self._pace()
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        """This rank's own, the mean over its samples."""
+        return float(np.mean([loss.asnumpy() for loss in self._losses], dtype=np.float64))
+
+    def logits(self) -> np.ndarray:
+        """The last head's, of the last staged forward, of all devices."""
+        return np.concatenate([heads[-1].asnumpy() for heads in self._heads])
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Between backward and update: the first device's own, after `communicate` the average of all."""
+        gradients, samples = self._current()
+        names = [name for name, _ in self._net.trainable()]
+        return {name: devices[0].asnumpy() / samples for name, devices in zip(names, gradients)}
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """Of the first device, with running statistics."""
+        return self._net.tensors(self._contexts[0])
+
+    def macs(self) -> int:
+        """Counted on the operators of the traced graph, with the shapes that MXNet infers."""
+        return macs(self._net, self._shape)
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """All shares by the first device's network: running statistics are every device's own."""
+        first = self._contexts[0]
+        return np.concatenate([self._net.in_use(images.as_in_context(first), first) for images, _ in batch])
+
+    # --- what the measuring loop needs ----------------------------------------
+
+    def maximum(self, value: float) -> float:
+        """Over sockets: a store can only sum."""
+        return value if self._group is None else self._group.maximum(value)
+
+    def notes(self) -> Dict[str, Any]:
+        """What was chosen."""
+        direct = self._trainer is None and self._served is None
+        notes = {
+            "blocks": "network and loss as one" if self._tuned else "network, loss",
+            "hybridize": "static_alloc, static_shape",
+            "lrn": LRN_NOTES[self._choices.lrn],
+            "optimiser": "sgd_mom_update, one a parameter" if direct else "gluon.Trainer",
+            "pace": "a step waits for its loss",
+            "reader": "threads, %d" % self.setup.readers if self._reader else "none",
+        }
+        if self._served is not None:
+            notes["optimiser"] = "SGD on the servers; gradients are divided by the global batch"
+        return notes
+
+    # --- inside -------------------------------------------------------------
+
+    def _release(self) -> None:
+        """Let go of what was built; the Trainer stands in reference cycles."""
+        self._net = self._joint = self._whole = self._updates = self._trainer = None
+        self._sums = self._served = self._summed = None
+        self._parameters, self._heads, self._losses = [], [], []
+        gc.collect()
+
+    def _connect(self) -> None:
+        """The stores of this strategy: the staged exchange's, and the native one's where it has its own."""
+        setup, count = self.setup, len(self._parameters)
+        native: Any = STORES.get(setup.strategy)  # by name: gluon.Trainer makes its own
+        if self._group is not None and self._asynchronous:
+            sgd = mx.optimizer.SGD(rescale_grad=1.0 / self._global_batch, **settings(setup.optimiser))
+            self._served = Served(self._group.store, self._group.keys(count), self._parameters, sgd)
+            return
+        if self._group is not None:
+            self._sums = Sums(self._group.store, self._group.keys(count), self._parameters)
+            native = None if self._tuned else Renumbered(self._group.store, self._group.keys(count))
+        elif native is not None and setup.devices > 1:
+            self._sums = Sums(mx.kv.create(native), range(count), self._parameters)
+        if not self._tuned:
+            self._trainer = gluon.Trainer(
+                self._parameters,
+                "sgd",
+                settings(setup.optimiser),
+                kvstore=native,
+                compression_params=None,
+                update_on_kvstore=None,
+            )
+
+    def _evaluate(self, images: Any, labels: Any) -> Any:
+        if self._tuned:
+            loss, *heads = self._whole(images, labels)
+            return loss, heads
+        heads = self._net(images)
+        return self._joint(labels, *heads), heads
+
+    def _local(self) -> List[List[Any]]:
+        return [parameter.list_grad() for parameter in self._parameters]
+
+    def _current(self) -> Any:
+        """(gradients by parameter and device, samples that they sum over)."""
+        if self._summed is not None:
+            return self._summed, self._global_batch
+        return self._local(), self._share
+
+    def _pace(self) -> None:
+        for loss in self._losses:
+            loss.wait_to_read()
+
+
+LRN_NOTES = {
+    "composed": "of slices, sums and a power: the right gradient, and faster than MXNet's own",
+    "native": "MXNet's own: its gradient is wrong before a convolution or a pooling, and it is slower",
+}

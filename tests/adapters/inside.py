@@ -1,0 +1,38 @@
+"""Run an adapter's own interpreter as the suite would, with the variables that it needs.
+
+python tests/adapters/inside.py .tox cntk -m pytest tests/adapters/cntk
+"""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from suite.case import Case
+
+
+def tokens_and_variables(folder, name):
+    """(interpreter, variables, why it cannot be used or None)."""
+    ((adapter,),) = [importlib.import_module(f"adapters.{name}.plugin").stagebench_adapters()]
+    python = Path(folder) / adapter.environment / "bin" / "python"
+    lacking = adapter.missing(python) if python.exists() else f"no {python}: {adapter.remedy}"
+    if lacking:
+        return python, {}, lacking
+    case = Case(adapter.name, adapter.capabilities.strategies[0].name, "mnist_small", tuning="tuned")
+    return python, {**os.environ, **adapter.environ(case, python)}, None
+
+
+def main():
+    folder, name, *arguments = sys.argv[1:]
+    python, variables, lacking = tokens_and_variables(folder, name)
+    if lacking:
+        sys.stdout.write(f"{name}: left out: {lacking}\n")
+        return 0
+    return subprocess.call([str(python), *arguments], env=variables)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""The distributed stores with real servers: two workers of dist_sync, one and two of dist_async."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker import evidence
+from suite.worker.trainer import Optimiser, Setup
+from workloads.catalogue import by_name
+
+ROOT = Path(__file__).parents[3]
+SERVER = ROOT / "adapters" / "mxnet" / "server.py"
+RANK = Path(__file__).with_name("rank.py")
+
+
+def run_group(task, folder, workers=2, servers=1, **options):
+    """What each worker found; also asserts that every process ends by itself, and well."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = dict(os.environ, PYTHONPATH=str(ROOT), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    common.update(DMLC_NUM_WORKER=str(workers), DMLC_NUM_SERVER=str(servers), STAGEBENCH_WORLD=str(workers))
+    common.update(OMP_NUM_THREADS="1")
+    tokens = [[str(SERVER), role] for role in ("scheduler", *("server",) * servers)]
+    environs = [common] * len(tokens)
+    for rank in range(workers):
+        tokens.append([str(RANK), task, str(folder), json.dumps(options)])
+        environs.append(dict(common, STAGEBENCH_RANK=str(rank)))
+    group = [subprocess.Popen([sys.executable, *each], env=env) for each, env in zip(tokens, environs, strict=True)]
+    try:
+        assert [process.wait(timeout=60) for process in group] == [0] * len(group)
+    finally:
+        for process in group:
+            process.kill()
+    return [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(workers)]
+
+
+def oracle(workload, samples, folder):
+    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, Optimiser(0.001, 0.9, 0.0), 1, 0)
+    trainer = ReferenceTrainer(setup)
+    trainer.start()
+    (folder / "oracle").mkdir()
+    evidence.write_oracle(trainer, workload.graph(), samples, str(folder / "oracle"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "workers", "tuning", "servers"),
+    [("dist_sync", 2, "default", 1), ("dist_sync", 2, "tuned", 2), ("dist_async", 1, "tuned", 1)],
+)
+def test_a_store_is_proven(tmp_path, strategy, workers, tuning, servers):
+    workload = by_name()["mnist_small"]
+    graph = workload.graph()
+    oracle(workload, workers * workload.proof_batch, tmp_path)
+    proofs = run_group("prove", tmp_path, workers, servers, strategy=strategy, tuning=tuning)
+    for rank, proof in enumerate(proofs):
+        assert proof["joined"] == [rank, workers, "ps-lite"]
+        for kind in ("logits", "gradient", "staged parameter", "native parameter"):
+            assert max(proof["errors"][kind].values()) < 1e-5, kind
+    for way in ("staged", "native"):
+        joint = np.mean([proof["losses"][way] for proof in proofs], axis=0)
+        np.testing.assert_allclose(joint, proofs[0]["losses"]["oracle"], rtol=2e-6)
+    assert proofs[0]["macs"] == graph.macs
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_dist_sync_averages_and_a_lone_step_does_not(tmp_path, tuning):
+    found = run_group("exchange", tmp_path, strategy="dist_sync", tuning=tuning)
+    assert [each["maximum"] for each in found] == [1.0, 1.0]
+    local, shared, staged, first, alone, second = saved(
+        tmp_path, "local", "shared", "staged", "step0", "step1", "step2"
+    )
+    for name in local[0].files:
+        assert not np.array_equal(local[0][name], local[1][name])
+        average = local[0][name] / 2 + local[1][name] / 2
+        for rank in range(2):  # also after a second call: it sums the same gradients again
+            np.testing.assert_allclose(shared[rank][name], average, rtol=1e-6, atol=1e-9)
+        np.testing.assert_array_equal(staged[0][name], staged[1][name])
+        np.testing.assert_array_equal(first[0][name], first[1][name])
+        assert not np.array_equal(alone[0][name], alone[1][name])
+        assert all(np.abs(second[rank][name] - alone[rank][name]).max() > 0 for rank in range(2))
+
+
+def test_dist_async_updates_on_the_servers(tmp_path):
+    found = run_group("exchange", tmp_path, strategy="dist_async")
+    assert "on the servers" in found[0]["notes"]["optimiser"]
+    local, shared, staged = saved(tmp_path, "local", "shared", "staged")
+    for name in local[0].files:
+        for rank in range(2):  # each keeps its own gradients; the weights have moved
+            np.testing.assert_array_equal(shared[rank][name], local[rank][name])
+            assert np.abs(staged[rank][name]).max() > 0
+
+
+def saved(folder, *names):
+    return [[np.load(folder / f"{name}-{rank}.npz") for rank in range(2)] for name in names]
+
+
+def test_a_missing_meeting_place_is_said(trainer, monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="MASTER_ADDR is not set"):
+        trainer(strategy="dist_sync")

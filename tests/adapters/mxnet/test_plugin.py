@@ -1,0 +1,55 @@
+"""What the controller is told, without MXNet."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from adapters.mxnet import plugin
+from suite.case import Case, Placement
+
+PYTHON = Path(sys.executable)
+ADAPTER = plugin.MXNet()
+DIST = Case("mxnet", "dist_sync", "mnist_small", Placement(nodes=2, ranks_per_node=2))
+
+
+def test_a_distributed_store_has_a_scheduler_and_a_server_a_node():
+    script = "adapters/mxnet/server.py"
+    assert ADAPTER.companions(DIST) == ((script, "scheduler"), (script, "server"), (script, "server"))
+    assert ADAPTER.companions(DIST.on(knobs={"servers": 1})) == ((script, "scheduler"), (script, "server"))
+    assert ADAPTER.companions(DIST.on(strategy="kvstore_local")) == ()
+    assert (Path(plugin.__file__).parents[2] / script).is_file()
+
+
+def test_everybody_is_told_the_numbers_of_workers_and_servers():
+    assert ADAPTER.environ(DIST, PYTHON) == {"DMLC_NUM_WORKER": "4", "DMLC_NUM_SERVER": "2"}
+    assert ADAPTER.environ(DIST.on(strategy="single"), PYTHON) == {}
+
+
+def test_servers_that_prove_identity_start_from_zeroed_memory():
+    assert ADAPTER.environ(DIST.on(precision="float64"), PYTHON)["MALLOC_PERTURB_"] == "255"
+
+
+def test_only_tuned_cpu_processes_get_allocator_settings():
+    alone = DIST.on(strategy="single", tuning="tuned")
+    assert ADAPTER.environ(alone, PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
+    assert ADAPTER.environ(alone.on(placement=Placement(device="cuda")), PYTHON) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"strategy": "single", "knobs": {"servers": 2}}, "belongs to the dist_ strategies"),
+        ({"knobs": {"servers": 0}}, "there is at least 1"),
+        ({"knobs": {"lrn": "native"}, "precision": "float64"}, "computes in float32"),
+        ({"knobs": {"lrn": "native", "servers": 2}}, None),
+    ],
+)
+def test_knobs_that_mean_nothing_are_refused(changes, words):
+    found = ADAPTER.unsupported(DIST.on(**changes))
+    assert found is None if words is None else words in found
+
+
+def test_every_default_is_allowed():
+    for knob in ADAPTER.capabilities.knobs.values():
+        assert knob.problem(knob.default) is None

@@ -1,0 +1,159 @@
+"""The trainer on one rank: proofs, several devices, machine, what the loop needs."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from adapters.mxnet.worker import MXNetTrainer
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker import evidence
+from suite.worker.feed import synthetic
+from suite.worker.trainer import Optimiser, Setup, Unavailable
+from workloads import weights
+from workloads.build import Builder
+from workloads.catalogue import by_name
+
+STORES = ["kvstore_local", "kvstore_device"]
+
+
+def small():
+    """Every layer kind that a trainer treats in its own way, two heads."""
+    b = Builder("small", (3, 12, 12), 5)
+    x = b.relu("r1", b.conv_bn("c1", "input", 6, 3, pad=1))
+    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, 6, 3, pad=1), x)), alpha=0.1)
+    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
+    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
+    return b.graph
+
+
+def oracle(graph, samples, folder, shards=1):
+    setup = Setup(
+        0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": shards}, Optimiser(0.01, 0.9, 1e-3), 1, 0
+    )
+    trainer = ReferenceTrainer(setup)
+    trainer.start()
+    evidence.write_oracle(trainer, graph, samples, str(folder))
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+@pytest.mark.parametrize(
+    ("strategy", "devices"), [("single", 1), *((store, count) for store in STORES for count in (1, 2))]
+)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_it_is_proven(trainer, tmp_path, strategy, devices, tuning, precision):
+    graph = small()
+    oracle(graph, 8, tmp_path, devices)
+    ours = trainer(strategy=strategy, devices=devices, tuning=tuning, precision=precision, batch=8)
+    proof = evidence.prove(ours, graph, 8, str(tmp_path))
+    loss, tensor = (2e-6, 1e-5) if precision == "float32" else (1e-7, 1e-6)
+    for way in ("staged", "native"):
+        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=loss)
+    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
+        assert max(proof["errors"][kind].values()) < tensor, kind
+    assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+
+
+@pytest.mark.parametrize("strategy", STORES)
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_devices_average_and_a_lone_step_does_not(trainer, strategy, tuning):
+    graph = by_name()["mnist_small"].graph()
+    ours = trainer(strategy=strategy, devices=2, tuning=tuning, batch=8)
+    ours.build(graph, dict(weights.initial(graph)))
+    batch = ours.to_device(synthetic(graph, 8, 1))
+    assert [images.context for images, _ in batch] == [mx.cpu(0), mx.cpu(1)]
+    ours.forward(batch)
+    ours.backward()
+    local = ours.gradients()
+    ours.communicate()
+    once = ours.gradients()
+    ours.communicate()
+    assert all(np.array_equal(once[name], values) for name, values in ours.gradients().items())
+    assert not np.array_equal(once["fc2.bias"], local["fc2.bias"])
+    ours.update()
+    ours.step(batch)
+    assert apart(ours) == 0.0
+    ours.step_alone(batch)
+    assert apart(ours) > 0.0
+
+
+def apart(trainer):
+    """How far the two devices' weights are from each other."""
+    pairs = [[data.asnumpy() for data in parameter.list_data()] for parameter in trainer._parameters]
+    return max(float(np.abs(one - other).max()) for one, other in pairs)
+
+
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
+def test_mxnets_graph_has_the_graphs_multiply_accumulates(trainer, name):
+    graph = by_name()[name].graph()
+    ours = trainer()
+    ours.build(graph, {p.name: np.zeros(p.shape, np.float32) for p in graph.parameters})
+    assert ours.macs() == graph.macs
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_it_predicts_by_the_first_devices_running_statistics_without_dropout(trainer, tuning, devices):
+    b = Builder("use", (3, 2, 2), 5)
+    b.graph.add("norm", "batch_norm", ("input",), eps=1e-3, momentum=0.5)
+    b.head(b.dense("fc", b.dropout("drop", b.flatten("flat", "norm"), 0.5), 5))
+    ours = trainer(strategy="kvstore_device", devices=devices, tuning=tuning, precision="float64", batch=8)
+    ours.build(b.graph, dict(weights.initial(b.graph)))
+    batch = synthetic(b.graph, 8, 1)
+    placed = ours.to_device(batch)
+    ours.forward(placed)
+    ours.backward()
+    before = ours.parameters()
+    predicted = ours.predict(placed)
+    first = batch.images[: 8 // devices].astype(np.float64)
+    mean, variance = 0.5 * first.mean((0, 2, 3)), 0.5 + 0.5 * first.var((0, 2, 3), ddof=1)
+    normal = (batch.images - mean.reshape(3, 1, 1)) / np.sqrt(variance + 1e-3).reshape(3, 1, 1)
+    expected = normal.reshape(8, -1) @ before["fc.weight"].T + before["fc.bias"]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-9, atol=1e-12)
+    assert all(np.array_equal(before[name], values) for name, values in ours.parameters().items())
+
+
+def test_training_with_dropout_learns(trainer):
+    graph = small()
+    ours = trainer(batch=8)
+    ours.build(graph, dict(weights.initial(graph)))
+    batch = ours.to_device(synthetic(graph, 8, 1))
+    ours.step(batch)
+    first = ours.loss()
+    for _ in range(40):
+        ours.step_alone(batch)
+    assert ours.loss() < 0.5 * first
+
+
+def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
+    graph, losses = small(), []
+    ours = trainer(batch=8)
+    for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
+        ours.setup = ours.setup._replace(**{"seed": 1, "rank": 0, **changes})
+        ours.build(graph, dict(weights.initial(graph)))
+        ours.step(ours.to_device(synthetic(graph, 8, 1)))
+        losses.append(ours.loss())
+        mx.nd.random.uniform(shape=(3,)).wait_to_read()  # whatever else draws numbers
+    assert losses[0] == losses[1]
+    assert len(set(losses)) == 3
+
+
+@pytest.mark.skipif(mx.context.num_gpus() > 0, reason="there is a device")
+def test_a_missing_device_is_said():
+    setup = Setup(0, 1, 0, "single", "cuda", 1, 2, "float32", "tuned", {}, Optimiser(0.01, 0.9, 0.0), 1, 0)
+    with pytest.raises(Unavailable, match=r"no CUDA device: MXNet .*, or ask for device = 'cpu'"):
+        MXNetTrainer(setup).start()
+
+
+def test_it_reports_devices_and_versions(trainer):
+    joined = trainer(strategy="kvstore_local", devices=2, batch=4).start()
+    assert (joined.rank, joined.world, joined.transport, joined.devices) == (0, 1, "none", 2)
+    assert joined.versions["mxnet"] == mx.__version__
+    assert "MKLDNN" in joined.versions["built with"]
+
+
+def test_notes_say_which_lrn_is_faster(trainer):
+    graph = small()
+    for lrn, words in (("composed", "faster than MXNet's own"), ("native", "is wrong")):
+        ours = trainer(lrn=lrn)
+        ours.build(graph, dict(weights.initial(graph)))
+        assert words in ours.notes()["lrn"]
