@@ -105,13 +105,3 @@ def test_only_tuned_processes_on_amd_get_mkls_setting(libraries, monkeypatch, am
     assert "MKL_DEBUG_CPU_TYPE" not in default
     assert ("MKL_DEBUG_CPU_TYPE" in tuned) == amd
     assert default["OMPI_MCA_mpi_yield_when_idle"] == tuned["OMPI_MCA_mpi_yield_when_idle"] == "1"
-
-
-def test_by_hand_without_an_environment_it_says_how_to_get_one(capsys):
-    assert plugin.main(["/nowhere/python", "-V"]) == 0
-    assert "tox run -e cntk" in capsys.readouterr().err
-
-
-def test_by_hand_it_runs_the_interpreter_with_the_variables(libraries):
-    seen = "import os, sys; sys.exit(3 if 'cntk-libraries' in os.environ['LD_LIBRARY_PATH'] else 1)"
-    assert plugin.main([sys.executable, "-c", seen]) == 3
