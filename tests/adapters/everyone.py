@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-
 from inside import tokens_and_variables
 
+HERE = Path(__file__).resolve().parent
 NOTHING_SELECTED = 5  # pytest's exit code, as with -k for another adapter
 
 
