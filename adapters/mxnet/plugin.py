@@ -1,5 +1,6 @@
 """MXNet as the controller sees it: what it can do and what its processes need."""
 
+from ctypes.util import find_library
 from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
@@ -7,6 +8,8 @@ from suite.case import Case
 from suite.hooks import hookimpl
 
 LAUNCHERS = ("local", "mpiexec")
+
+LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
 
 STRATEGIES = (
     Strategy("single", "One process, one device, no exchange.", LAUNCHERS, distributed=False),
@@ -83,6 +86,13 @@ class MXNet(Adapter):
         if not case.strategy.startswith("dist_"):
             return f"the knob 'servers' belongs to the dist_ strategies and changes nothing under {case.strategy!r}"
         return f"servers is {asked}; there is at least 1" if asked < 1 else None
+
+    def missing(self, interpreter: Path) -> str | None:
+        """GCC's run-time libraries, which the wheel leaves to the system."""
+        lacking = [package for name, package in LIBRARIES.items() if find_library(name) is None]
+        if not lacking:
+            return None
+        return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(lacking)}"
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """Who takes part in a distributed store; what a tuned CPU process wants of the allocator."""

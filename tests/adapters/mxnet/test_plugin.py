@@ -53,3 +53,10 @@ def test_knobs_that_mean_nothing_are_refused(changes, words):
 def test_every_default_is_allowed():
     for knob in ADAPTER.capabilities.knobs.values():
         assert knob.problem(knob.default) is None
+
+
+def test_libraries_that_the_wheel_leaves_to_the_system_are_named_with_their_packages(monkeypatch):
+    monkeypatch.setattr(plugin, "find_library", lambda name: None if name == "quadmath" else "lib.so")
+    assert ADAPTER.missing(PYTHON).endswith("apt-get install libquadmath0")
+    monkeypatch.setattr(plugin, "find_library", lambda name: "lib.so")
+    assert ADAPTER.missing(PYTHON) is None
