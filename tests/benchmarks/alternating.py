@@ -1,4 +1,7 @@
-"""Several ways of doing the same, timed in alternating short blocks: whatever else the machine does hits all alike."""
+"""Several ways of doing the same, timed in alternating short blocks: whatever else the machine does hits all alike.
+
+Oldest Python: 3.6.
+"""
 
 import random
 import statistics
@@ -29,9 +32,9 @@ def block(step, steps):
 
 def ratio(theirs, ours):
     """Theirs over ours (more: ours is faster): median, bootstrap 95 % interval, and the median of CPU seconds."""
-    walls = [a / b for (a, _), (b, _) in zip(theirs, ours, strict=True)]
+    walls = [a / b for (a, _), (b, _) in zip(theirs, ours)]
     low, high = interval(walls)
-    cpu = statistics.median(a / b for (_, a), (_, b) in zip(theirs, ours, strict=True))
+    cpu = statistics.median(a / b for (_, a), (_, b) in zip(theirs, ours))
     return {"ratio": statistics.median(walls), "low": low, "high": high, "cpu_ratio": cpu, "ratios": walls}
 
 
