@@ -22,6 +22,7 @@ class Net:
     def __init__(self, graph: Graph, tuned: bool) -> None:
         """Lower every layer."""
         self.graph = graph
+        self.drops = any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
         self._operations = [lower(layer, tuned) for layer in graph.layers]
 
     def forward(self, params: Tensors, stats: Tensors, images: Any, key: Any) -> Tuple[List[Any], Tensors]:

@@ -82,7 +82,9 @@ class Programs:
         return jax.tree.map(lambda w, v: w - lr * v, params, velocity), velocity
 
     def _keys(self, key: Any) -> Tuple[Any, Any]:
-        """The next step's key, and this step's of this device."""
+        """The next step's key, and this step's of this device; the same one where nothing draws numbers."""
+        if not self._net.drops:
+            return key, key
         key, own = jax.random.split(key)
         return key, own if self._mesh is None else jax.random.fold_in(own, jax.lax.axis_index(AXIS))
 
