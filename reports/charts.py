@@ -35,7 +35,7 @@ def speeds(panel: Panel, adapters: list[str]) -> Figure:
             for name, rate in zip(panel.names, rates, strict=True)
         ],
     }
-    return rows_figure(panel, [bars], "samples/s, all ranks together", [number(rate.value) for rate in rates])
+    return rows_figure(panel, [bars], "samples/s, all devices together", [number(rate.value) for rate in rates])
 
 
 def stages(panel: Panel) -> Figure | None:

@@ -37,6 +37,11 @@ class Arena:
         self.gradients = torch.zeros(offset, dtype=dtype)
         self.velocities = torch.zeros(offset, dtype=dtype)
 
+    @property
+    def size(self) -> int:
+        """Trainable numbers."""
+        return sum(int(np.prod(shape)) for _, shape in self._places.values())
+
     def view(self, flat: Any, name: str) -> Any:
         """A parameter's place in one of the buffers, in its canonical shape."""
         offset, shape = self._places[name]
