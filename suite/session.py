@@ -4,6 +4,7 @@ Rounds, not blocks: every case gets its first process before any gets its second
 drift of the machine hits all alike. What has a record is not measured again.
 """
 
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -199,6 +200,12 @@ def ready(case: Case, interpreters: dict[str, str], bundle_folder: Path) -> Read
     missing = launcher.missing(case.placement, interpreter.path)
     if missing:
         raise Unavailable(missing)
+    first = case.placement.hosts[0] if case.placement.hosts else "localhost"
+    if adapter.companions(case) and first not in ("localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()):
+        raise Unavailable(
+            f"{case.adapter}/{case.strategy} meets its servers on the first host, {first}, and they are started "
+            f"on this machine, {socket.gethostname()}; name this machine first in `hosts`, or run stagebench on {first}"
+        )
     code = bundle.write(adapter, bundle_folder)
     return Ready(case, adapter, workloads()[case.workload], launcher, interpreter, code)
 

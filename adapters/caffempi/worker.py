@@ -182,6 +182,10 @@ class CaffeMPITrainer(Trainer):
         found.update((name, exported(buffer)) for name, buffer in self._net.buffers().items())
         return found
 
+    def parameter_count(self) -> int:
+        """Of the one array that the solver updates."""
+        return int(self._net.arena.parameters.numel())
+
     def macs(self) -> int:
         """Counted on the layers after a forward pass."""
         if not self._net.losses or self._net.losses[0][1].logits is None:

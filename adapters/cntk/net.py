@@ -39,6 +39,10 @@ class Net:
         """What CNTK's calls take for a device batch."""
         return {self.images: batch.images, self.labels: batch.labels}
 
+    def parameter_count(self) -> int:
+        """Trainable numbers of CNTK's own graph."""
+        return sum(int(np.prod(parameter.shape)) for parameter in self.loss.parameters)
+
     def macs(self) -> int:
         """Multiply-accumulates of one sample with parameters, from the operations and shapes that CNTK reports."""
         found = C.logging.graph.depth_first_search(self.loss.root_function, arithmetic)

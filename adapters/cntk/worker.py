@@ -173,6 +173,10 @@ class CNTKTrainer(Trainer):
         """With running statistics."""
         return self._net.tensors.values()
 
+    def parameter_count(self) -> int:
+        """Of the parameters that CNTK finds below the loss."""
+        return self._net.parameter_count()
+
     def macs(self) -> int:
         """Counted on CNTK's own graph of operations."""
         return self._net.macs()

@@ -133,6 +133,10 @@ class JaxTrainer(Trainer):
         found.update((name, canonical(self._first(tensor))) for name, tensor in stats.items())
         return found
 
+    def parameter_count(self) -> int:
+        """Of the tree that is differentiated."""
+        return sum(int(leaf.size) for leaf in jax.tree_util.tree_leaves(self._state[0]))
+
     def macs(self) -> int:
         """Counted on the jaxpr of one sample's forward pass."""
         channels, height, width = self._net.graph.input_shape

@@ -182,6 +182,11 @@ class MXNetTrainer(Trainer):
         """Of the first device, with running statistics."""
         return self._net.tensors(self._contexts[0])
 
+    def parameter_count(self) -> int:
+        """Of the block's parameters that take gradients."""
+        own = self._net.collect_params().values()
+        return sum(int(np.prod(parameter.shape)) for parameter in own if parameter.grad_req != "null")
+
     def macs(self) -> int:
         """Counted on the operators of the traced graph, with the shapes that MXNet infers."""
         return macs(self._net, self._shape)

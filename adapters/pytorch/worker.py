@@ -179,6 +179,10 @@ class PyTorchTrainer(Trainer):
         """With running statistics."""
         return {name: to_numpy(tensor) for name, tensor in self._net.tensors()}
 
+    def parameter_count(self) -> int:
+        """Of the module's own parameters."""
+        return sum(parameter.numel() for parameter in self._net.parameters() if parameter.requires_grad)
+
     def macs(self) -> int:
         """Counted by torch's own FlopCounterMode, a multiply-accumulate being two of its operations."""
         sample = torch.zeros((1,) + tuple(self._shape), dtype=self._dtype, device=self._device)

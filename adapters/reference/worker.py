@@ -106,6 +106,10 @@ class ReferenceTrainer(Trainer):
         both = dict(self._network.named("weights"), **self._network.named("statistics"))
         return {name: tensor.copy() for name, tensor in both.items()}
 
+    def parameter_count(self) -> int:
+        """Of all layers' weights."""
+        return sum(tensor.size for tensor in self._network.named("weights").values())
+
     def macs(self) -> int:
         """Counted on the layers' own weights and outputs."""
         return self._network.macs()

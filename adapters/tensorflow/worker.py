@@ -179,6 +179,10 @@ class TensorFlowTrainer(Trainer):
             name: self._layout.canonical(name, own[0].numpy()) for name, own in self._variables.items() if name != COUNT
         }
 
+    def parameter_count(self) -> int:
+        """Of the first device's trainable variables."""
+        return sum(int(np.prod(own[0].shape)) for own in self._variables.values() if own[0].trainable)
+
     def macs(self) -> int:
         """Counted on the operations of the traced forward of one sample, by the shapes of their operands."""
         channels, height, width = self._graph.input_shape

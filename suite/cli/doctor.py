@@ -72,7 +72,7 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     try:
         interpreter = find(adapter)
     except Lacking as error:  # its environment is there: making it again would not help
-        return {**state, "missing": str(error), "remedy": None}
+        return {**state, "missing": str(error), "remedy": str(error)}
     except Unavailable as error:
         return {**state, "missing": str(error), "remedy": adapter.remedy}
     except RequestError as error:  # an explicit setting that does not work: making an environment would not help

@@ -1,5 +1,7 @@
 """`stagebench list`: what is installed."""
 
+import shutil
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -8,6 +10,7 @@ from suite.adapter import Adapter
 from suite.cli.tables import Row, show, show_json
 from suite.plugins import adapters, launchers, workloads
 
+WIDE = 100  # columns of a terminal that hold all that a table has
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 group = typer.Typer(no_args_is_help=True, help="List adapters, workloads, strategies, launchers or plans.")
 
@@ -69,7 +72,9 @@ def list_strategies(as_json: Json = False) -> None:
         for adapter in adapters().values()
         for strategy in adapter.capabilities.strategies
     ]
-    _show(rows, as_json, ("adapter", "strategy", "over", "synchronous", "launchers", "help"))
+    # A narrow terminal keeps what tells strategies apart; --json has everything.
+    starters = ("launchers",) if not sys.stdout.isatty() or shutil.get_terminal_size().columns >= WIDE else ()
+    _show(rows, as_json, ("adapter", "strategy", "over", "synchronous", *starters, "help"))
 
 
 @group.command("launchers")

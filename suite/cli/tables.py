@@ -9,7 +9,7 @@ import typer
 
 Row = dict[str, Any]
 
-SHORT = 16  # a column of words no longer than this is never broken; longer ones give way
+SHORT, NAME = 16, 24  # columns of words, and of names without a space, no longer than this are never broken
 
 
 def show(rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
@@ -57,7 +57,8 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> None:
     table.title, table.title_justify, table.title_style = title or None, "left", "bold"
     for index, column in enumerate(columns):
         numeric = all(line[index].replace(",", "").replace(".", "").isdigit() for line in cells)
-        short = max(len(line[index]) for line in cells) <= SHORT
+        longest = NAME if all(" " not in line[index] for line in cells) else SHORT
+        short = max(len(line[index]) for line in cells) <= longest
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
     for line in cells:
         table.add_row(*map(Text, line))

@@ -9,10 +9,7 @@ if TYPE_CHECKING:
     from suite.proof.proofs import Proofs
 
 
-COLUMNS = (
-    *("adapter", "strategy", "workload", "devices", "tuning", "verdict"),
-    *("worst tensor", "error", "allowed", "identity", "reason"),
-)
+COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +22,7 @@ def verify(
     workload: Annotated[list[str] | None, typer.Option(help="Only this workload (repeatable).")] = None,
     strategy: Annotated[list[str] | None, typer.Option(help="Only this strategy (repeatable).")] = None,
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,
-    ranks: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
+    devices: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
     device: Annotated[str, typer.Option(help="Kind of device: `cpu` or `cuda`.")] = "cpu",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
@@ -47,7 +44,7 @@ def verify(
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
     rows, proofs, maker = [], [], Proofs(interpreters)
-    wanted = Wanted(adapter or [], workload or [], strategy or [], tuning or [], ranks, device)
+    wanted = Wanted(adapter or [], workload or [], strategy or [], tuning or [], devices, device)
     cases = cases_to_verify(wanted)
     for number, (case, refused) in enumerate(cases, 1):
         name = f"[{number}/{len(cases)}] {_name(case)}"
@@ -90,19 +87,13 @@ def _name(case: "Case") -> str:
 
 
 def _row(case: "Case", verdict: str, proof: dict[str, Any]) -> dict[str, Any]:
-    worst = proof.get("worst")
+    worst, identity = proof.get("worst"), (proof.get("identity") or {}).get("worst")
     return {
-        "adapter": case.adapter,
-        "strategy": case.strategy,
-        "workload": case.workload,
-        "devices": case.placement.device_count,
-        "tuning": case.tuning,
+        "case": _name(case),
         "verdict": verdict,
         "worst tensor": f"{worst['what']} {worst['tensor']}" if worst else "",
         "error": f"{worst['error']:.1e}" if worst else "",
         "allowed": f"{worst['tolerance']:.0e}" if worst else "",
-        "identity": f"{identity['worst']['error']:.1e}"
-        if (identity := proof.get("identity") or {}).get("worst")
-        else "",
+        "identity": f"{identity['error']:.1e}" if identity else "",
         "reason": str(proof.get("reason") or ""),
     }

@@ -114,8 +114,9 @@ class _Maker:
         found = self.fit(choice, workload, graph)
         knobs = {name: choice.knobs.get(name, knob.default) for name, knob in capabilities.knobs.items()}
         case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=knobs)
-        case = case.on(passes=measurable(capabilities.strategy(case.strategy), case.passes))
-        refused = able.refusal(adapter, capabilities, case, graph)
+        kept = measurable(capabilities.strategy(case.strategy), case.passes)
+        refused = able.refusal(adapter, capabilities, case, graph) or idle(case, kept)
+        case = case.on(passes=kept or case.passes)
         if refused:
             return Resolved(case, "unsupported", refused)
         if launcher not in self.launchers:
@@ -187,6 +188,18 @@ def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str,
     if strategy is None or "communication" in strategy.separable:
         return passes
     return tuple(name for name in passes if name != "comm_only")
+
+
+def idle(case: Case, passes: tuple[str, ...]) -> str | None:
+    """Why none of the passes would measure anything; None when one does."""
+    empty = {"io_only": "synthetic data are not read"} if case.data == "synthetic" else {}
+    if case.placement.device_count == 1:
+        empty.update(dict.fromkeys(("compute_only", "comm_only"), "one device exchanges nothing"))
+    reasons = {empty.get(name) for name in passes} or {f"{case.adapter}/{case.strategy} cannot tell its exchange apart"}
+    if None in reasons:
+        return None
+    told = "; ".join(sorted(str(reason) for reason in reasons))
+    return f"passes = {', '.join(case.passes)} measure nothing here: {told}; add 'native' to them"
 
 
 def _merged(found: list[tuple[Resolved, str]]) -> list[Resolved]:

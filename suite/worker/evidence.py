@@ -101,7 +101,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Dict[str
     return {
         "losses": {"staged": staged, "native": native, "oracle": meta["losses"]},
         "errors": errors,
-        "parameter_count": sum(int(final[p.name].size) for p in graph.parameters),
+        "parameter_count": trainer.parameter_count(),
         "macs": trainer.macs(),
         "graph": graph.digest,
         "weights": meta["weights"],

@@ -171,6 +171,10 @@ class Trainer(ABC):
         """Parameters and running statistics (of this rank's first device) by canonical name and layout."""
 
     @abstractmethod
+    def parameter_count(self) -> int:
+        """Trainable numbers, counted on what the framework itself would train, not on the graph."""
+
+    @abstractmethod
     def macs(self) -> int:
         """Multiply-accumulates of one sample's forward pass, counted on the framework's own layers."""
 

@@ -1,15 +1,18 @@
 """Programs beside the ranks: started with them, ended with them, blamed when they fail."""
 
+import socket
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+from adapters.reference.plugin import Reference
 from cluster.local import Local
-from suite import bundle
+from suite import bundle, session
 from suite.attempt import Attempt, Limits, run, watchdog
-from suite.case import Placement
+from suite.case import Case, Placement
+from suite.errors import Unavailable
 from suite.launcher import Process, Request
 
 CHECKOUT = Path(__file__).parents[2]
@@ -66,3 +69,27 @@ def test_launchers_start_them_after_the_ranks_with_the_ranks_variables(tmp_path:
     assert [rank.companion for rank in ranks] == [False, False]
     assert (server.tokens, server.rank, server.companion) == (tokens, None, True)
     assert server.environ == {"A": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+class Served(Reference):
+    name = "served"
+
+    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+        return (("adapters/served/server.py",),)
+
+
+def test_servers_that_would_stand_on_the_wrong_host_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "adapters", lambda: {"served": Served()})
+    monkeypatch.setattr(session, "launchers", lambda: {"local": Anywhere()})
+    case = Case("served", "single", "mnist_small", Placement(hosts=("far-a", "far-b"), nodes=2))
+    with pytest.raises(Unavailable, match=r"served/single meets its servers on the first host, far-a, .* on far-a$"):
+        session.ready(case, {}, tmp_path / "bundle")
+    near = case.on(placement=Placement(hosts=(socket.gethostname(), "far-b"), nodes=2))
+    assert session.ready(near, {}, tmp_path / "bundle").case is near
+
+
+class Anywhere(Local):
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        return None

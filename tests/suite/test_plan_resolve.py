@@ -224,3 +224,16 @@ def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cas
     assert len({r.case.id for r in read}) == 4
     assert Case.from_dict(read[3].case.to_dict()) == read[3].case
     assert len(cases(SINGLE + ways)) == 1, "synthetic data are not read"
+
+
+def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -> None:
+    (alone,) = cases(SINGLE + 'passes = ["comm_only", "io_only"]\n')
+    assert alone.outcome == "unsupported"
+    assert alone.reason == (
+        "passes = comm_only, io_only measure nothing here: one device exchanges nothing; synthetic data are not read; "
+        "add 'native' to them"
+    )
+    (some,) = cases(SINGLE + 'passes = ["native", "comm_only"]\n')
+    assert some.outcome is None
+    (two,) = cases(SINGLE.replace("single", "ddp") + 'passes = ["comm_only"]\nranks = 2\n')
+    assert two.outcome is None
