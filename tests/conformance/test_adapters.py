@@ -1,29 +1,47 @@
-"""Every adapter that is registered here, through the suite that is shipped; `test_refusals` has its other part.
+"""Every adapter that is registered here, through the suite that is shipped.
 
-What needs a framework runs in the adapter's own interpreter, and is skipped where there is none.
+An adapter's own refusals and gaps stand in tests/adapters/NAME/conformance.py. What needs a framework runs in the
+adapter's own interpreter; where there is none it is skipped, and fails for the adapters that STAGEBENCH_NEED names
+("pytorch,jax"), as tox.ini does.
 """
 
-from stagebench_conformance import Faults, Measured, probe_graph
+import os
+import runpy
+from pathlib import Path
+
+import pytest
+from stagebench_conformance import AdapterConformance, probe_graph
 
 from suite.plugins import adapters
 from workloads.kinds import KINDS
 
-# Known gaps, one list per adapter: a test's name, or name[strategy-tuning], and why it cannot pass. A gap that has
-# closed fails.
-GAPS: dict[str, dict[str, str]] = {}
+OWN = {path.parent.name: path for path in Path(__file__).parents[1].glob("adapters/*/conformance.py")}
+NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
 
 
-class Case(Measured, Faults):
-    """One of these for each adapter."""
+def suite_of(name: str) -> type[AdapterConformance]:
+    """The whole suite with what the adapter's own file says."""
+    own = runpy.run_path(str(OWN[name])) if name in OWN else {}
+    rows = {row: own[row] for row in ("gaps", "refusals") if row in own}
+    missing = "fail" if name in NEEDED else "skip"
+    return type(f"Test_{name}", (AdapterConformance,), {"adapter": name, "where_missing": missing, **rows})
 
 
 for _name in sorted(adapters()):
-    globals()[f"Test_{_name}"] = type(f"Test_{_name}", (Case,), {"adapter": _name, "gaps": GAPS.get(_name, {})})
+    globals()[f"Test_{_name}"] = suite_of(_name)
 
 
 def test_the_probe_holds_every_kind():
     assert {layer.kind for layer in probe_graph().layers} == set(KINDS)
 
 
-def test_every_gap_is_an_adapter_s():
-    assert set(GAPS) <= set(adapters())
+def test_every_adapter_that_is_needed_is_one():
+    assert not NEEDED - set(adapters()), "STAGEBENCH_NEED names adapters, with commas between them"
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_an_adapter_s_own_rows_are_an_adapter_s_and_are_read(name):
+    assert name in adapters()
+    rows = {row for row in runpy.run_path(str(OWN[name])) if row.islower() and not row.startswith("_")}
+    assert rows
+    assert rows <= {"gaps", "refusals"}, "only these are looked for"

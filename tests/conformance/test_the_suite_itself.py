@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HEAD = """
-from stagebench_conformance import Declared
+from stagebench_conformance import {part}
 from suite.adapter import Adapter, Capabilities, Strategy
 from suite.hooks import hookimpl
 from suite.plugins import manager
@@ -24,8 +24,9 @@ class Plugin:
 
 manager().register(Plugin())
 
-class TestOdd(Declared):
+class TestOdd({part}):
     adapter, gaps, refusals = "{adapter}", {gaps}, {refusals}
+    {more}
 """
 WORKER = """
 import numpy, {extra}
@@ -34,22 +35,30 @@ class OddTrainer(Trainer): pass
 """
 
 
-def outcomes(tmp_path, body="", adapter="odd", gaps="{}", refusals="()", extra="json", core="worker.trainer"):
-    """Test name: the words of its failure; what passed is left out."""
+PLAIN = {"part": "Declared", "adapter": "odd", "body": "pass", "gaps": "{}", "refusals": "()", "more": "pass"}
+
+
+def told(tmp_path, extra="json", core="worker.trainer", **changes):
+    """The summary lines of pytest on an adapter of its own."""
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "__init__.py").write_text("")
     (tmp_path / "odd" / "worker.py").write_text(WORKER.format(extra=extra, core=core))
     test = tmp_path / "test_odd.py"
-    test.write_text(HEAD.format(body=body or "pass", adapter=adapter, gaps=gaps, refusals=refusals))
+    test.write_text(HEAD.format(**{**PLAIN, **changes}))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", str(test)],
+        [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", str(test)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "1000"},
         capture_output=True,
         text=True,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    rows = [line.partition("::TestOdd::")[2] for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    return [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "SKIPPED"))]
+
+
+def outcomes(tmp_path, **changes):
+    """Test name: the words of its failure; what passed is left out."""
+    rows = [line.partition("::TestOdd::")[2] for line in told(tmp_path, **changes) if not line.startswith("SKIPPED")]
     return {name: words for name, _, words in (row.partition(" - ") for row in rows)}
 
 
@@ -92,3 +101,33 @@ def test_what_is_wrong_fails_and_says_why(tmp_path, changes, test, words):
 def test_a_gap_with_its_reason_passes(tmp_path):
     gap = '{"test_its_own_refusals_say_why": "the words are not settled"}'
     assert outcomes(tmp_path, gaps=gap, refusals="[({'batch': 3}, 'odd')]") == {}
+
+
+REMEDY = "Make its environment with `tox run -e odd`, or name one with --python odd=/path/to/python"
+WITHOUT = {
+    "part": "AdapterConformance",
+    "body": "requires = ('a_framework_of_nobody',)",
+    "extra": "a_framework_of_nobody",
+}
+
+
+def test_without_its_framework_an_adapter_fails_and_says_how_to_get_it(tmp_path):
+    found = outcomes(tmp_path, **WITHOUT)
+    assert set(found) == {
+        "test_every_kind_of_layer_is_proven[single-default]",
+        "test_every_kind_of_layer_is_proven[single-tuned]",
+        "test_it_is_proven_and_measures_every_pass_that_has_something_to_measure[single-default]",
+        "test_it_is_proven_and_measures_every_pass_that_has_something_to_measure[single-tuned]",
+        "test_it_reads_data_in_a_pass_of_its_own",
+        "test_a_fault_of_its_framework_is_one_row",
+        "test_after_the_faults_the_others_go_on",
+    }
+    for words in found.values():
+        assert "odd: no interpreter has NumPy and a_framework_of_nobody" in words
+        assert REMEDY in words
+
+
+def test_without_its_framework_an_adapter_is_skipped_where_its_class_says_so(tmp_path):
+    rows = told(tmp_path, more='where_missing = "skip"', **WITHOUT)
+    assert [row.split(" ")[0] for row in rows] == ["SKIPPED"] * len(rows)
+    assert sum(int(row.split("[")[1].split("]")[0]) for row in rows if REMEDY in row) == 7

@@ -1,6 +1,7 @@
 """`stagebench new-adapter`: names, files, and a package that is really installed, listed, linted and tested."""
 
 import ast
+import configparser
 import json
 import os
 import shutil
@@ -89,6 +90,16 @@ def test_every_layer_kind_is_a_stub_that_names_its_attributes():
     for kind, attributes in KINDS.items():
         for attribute in set(attributes) - {"init"}:
             assert attribute in stubs[kind], f"{kind} does not name {attribute}; see the table in workloads/kinds.py"
+
+
+def test_its_conformance_environment_makes_the_framework_s_first():
+    config = configparser.RawConfigParser()
+    config.read_string(rendered("lumen")["tox.ini"])
+    (command,) = config["testenv:conformance"]["commands_pre"].split("\n")[1:]
+    assert command.startswith("python -m tox run ")
+    assert command.endswith(" -e lumen")
+    assert "testenv:lumen" in config
+    assert "tox" in config["testenv:conformance"]["deps"]
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@
         gaps = {"test_every_kind_of_layer_is_proven[ddp-tuned]": "lumen 2.1 has no grouped convolution"}
         refusals = [({"strategy": "single", "batch": 3}, "words of the answer")]
 
-Needs stagebench with its extra `conformance`; the adapter must be registered (its package installed). What needs the
-framework is skipped, with the remedy, where its environment is not there; nothing else is.
+Needs stagebench with its extra `conformance`; the adapter must be registered (its package installed). Where the
+framework's environment is not there, what needs it fails, with the remedy; with `where_missing = "skip"` it is skipped.
 """
 
 from stagebench_conformance.base import Conformance

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 
@@ -27,6 +27,9 @@ class Conformance:
     gaps: ClassVar[Mapping[str, str]] = {}
     # What its `unsupported` refuses: (changes of a plain case, words of the answer).
     refusals: ClassVar[Sequence[tuple[dict[str, Any], str]]] = ()
+    # What a machine without the framework means: an adapter is not proven where nothing ran, so "skip" is only for one
+    # of many adapters, where another machine runs it.
+    where_missing: ClassVar[Literal["fail", "skip"]] = "fail"
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """A test that takes `case` runs for every strategy and tuning."""
@@ -78,11 +81,13 @@ class Conformance:
         return [case for case, refused in found if refused is None]
 
     def readied(self, case: Case, folder: Path) -> Ready:
-        """The case with all that it needs; the test is skipped, with the remedy, where this machine lacks it."""
+        """The case with all that it needs; where this machine lacks it, `where_missing` holds, with the remedy."""
         try:
             return ready(case, {}, folder / "bundle")
         except Unavailable as error:
-            pytest.skip(str(error))
+            if self.where_missing == "skip":
+                pytest.skip(str(error))
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def case_id(case: Case) -> str:

@@ -61,7 +61,7 @@ class Faults(Conformance):
         assert faulty[HEALTHY]["ranks"][0]["passes"]["native"]["step_s"]
 
     def test_ranks_that_an_engine_did_not_connect_are_a_fault(self, tmp_path: Path) -> None:
-        """Two processes that both believe to be the only rank, as a foreign mpiexec makes them."""
+        """A process that believes to be the only rank where two were asked for, as a foreign mpiexec makes them."""
         strategy = next((each for each in self.it().capabilities.strategies if each.distributed), None)
         if strategy is None or not self.cases():
             pytest.skip(f"{self.adapter} has no strategy of several ranks")

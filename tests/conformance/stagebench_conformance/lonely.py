@@ -1,4 +1,4 @@
-"""A launcher whose processes never meet: what an mpiexec of another MPI library makes of the ranks."""
+"""A launcher whose rank meets no other: what an mpiexec of another MPI library makes of each rank."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,17 +11,17 @@ from suite.plugins import manager
 
 
 class Lonely(Launcher):
-    """Starts every process as rank 0 of 1."""
+    """Starts one process, as rank 0 of 1, however many ranks were asked for."""
 
     name = "lonely"
-    title = "processes that do not know of each other"
+    title = "a process that knows of no other"
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """Nothing."""
         return None
 
     def processes(self, request: Request) -> list[Process]:
-        """As many as ranks were asked for; the first one's word is heard."""
+        """One: more of them would all be rank 0, and write one file and listen at one port, whoever comes first."""
         variables = {
             **request.environ,
             "STAGEBENCH_RANK": "0",

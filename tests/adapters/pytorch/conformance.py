@@ -1,0 +1,15 @@
+"""What the conformance suite is told of PyTorch: what its `unsupported` refuses, and the words of the answer."""
+
+from suite.case import Placement
+
+TWO_GPUS = Placement(device="cuda", devices=2)
+
+refusals = [
+    ({"strategy": "single", "knobs": {"static_graph": True}}, "belongs to the strategy 'ddp'"),
+    ({"strategy": "dp"}, "it would run the whole batch on one, unsplit and without a word"),
+    (
+        {"strategy": "dp", "placement": TWO_GPUS, "knobs": {"compile": True}},
+        "which a compiled one does not allow",
+    ),
+    ({"strategy": "ddp", "knobs": {"bucket_cap_mb": 0}}, "a bucket holds at least 1 MiB"),
+]

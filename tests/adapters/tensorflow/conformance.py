@@ -1,0 +1,7 @@
+"""What the conformance suite is told of TensorFlow: what its `unsupported` refuses, and the words of the answer."""
+
+refusals = [
+    ({"knobs": {"pack_mb": 4}}, "belongs to the strategy 'multiworker_mirrored'"),
+    ({"strategy": "multiworker_mirrored", "knobs": {"pack_mb": 0}}, "a pack holds at least 1 MiB"),
+    ({"knobs": {"layout": "NCHW"}}, "NCHW on a CPU needs xla = 'step'"),
+]
