@@ -4,6 +4,7 @@ from ctypes.util import find_library
 from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -44,13 +45,6 @@ KNOBS = {
         "Local response normalisation from elementary operators, or MXNet's own, whose gradient is wrong with oneDNN.",
     ),
     "servers": Knob(("auto", int), "auto", "Parameter servers of the dist_ strategies, at least 1; auto: one a node."),
-}
-
-# glibc gives large blocks back to the kernel and faults them in again at every step: keep
-# them. Values are bytes; other C libraries ignore them.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
 }
 
 # MXNet 1.9.1's server never sets the flag by which it keeps weights in float32 beside those of another precision; it
@@ -96,7 +90,7 @@ class MXNet(Adapter):
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """Who takes part in a distributed store; what a tuned CPU process wants of the allocator."""
-        found = dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
+        found = keep_memory(case)
         if case.strategy.startswith("dist_"):
             found.update(DMLC_NUM_WORKER=str(case.placement.ranks), DMLC_NUM_SERVER=str(servers(case)))
             if case.precision == "float64":

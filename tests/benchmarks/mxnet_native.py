@@ -34,6 +34,7 @@ from alternating import BLOCK_SECONDS, alternated, block, ratio
 from mxnet_plain import Criterion, plain, trainable
 
 from adapters.mxnet.worker import MXNetTrainer
+from suite.allocator import KEEP_MEMORY
 from suite.worker.feed import synthetic
 from suite.worker.trainer import Optimiser, Setup
 from workloads import weights
@@ -41,7 +42,6 @@ from workloads.catalogue import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 OPTIMISER = Optimiser(1e-4, 0.9, 5e-4)
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(32 << 30)}  # as the plugin sets
 EQUAL_STEPS = 5
 BOUNDS = {"plain": 0.98, "trainer": 1.0}
 
