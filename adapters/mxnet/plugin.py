@@ -93,6 +93,8 @@ class MXNet(Adapter):
         found = keep_memory(case)
         if case.strategy.startswith("dist_"):
             found.update(DMLC_NUM_WORKER=str(case.placement.ranks), DMLC_NUM_SERVER=str(servers(case)))
+            if case.placement.nodes > 1:
+                found["STAGEBENCH_MXNET_NODES"] = str(case.placement.nodes)
             if case.precision == "float64":
                 found.update(ZEROED_MEMORY)
         return found

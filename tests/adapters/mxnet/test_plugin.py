@@ -22,7 +22,10 @@ def test_a_distributed_store_has_a_scheduler_and_a_server_a_node():
 
 
 def test_everybody_is_told_the_numbers_of_workers_and_servers():
-    assert ADAPTER.environ(DIST, PYTHON) == {"DMLC_NUM_WORKER": "4", "DMLC_NUM_SERVER": "2"}
+    counts = {"DMLC_NUM_WORKER": "4", "DMLC_NUM_SERVER": "2"}
+    assert ADAPTER.environ(DIST, PYTHON) == {**counts, "STAGEBENCH_MXNET_NODES": "2"}
+    one_host = DIST.on(placement=Placement(ranks_per_node=4), knobs={"servers": 2})
+    assert ADAPTER.environ(one_host, PYTHON) == counts
     assert ADAPTER.environ(DIST.on(strategy="single"), PYTHON) == {}
 
 
