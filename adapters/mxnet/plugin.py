@@ -61,7 +61,11 @@ class MXNet(Adapter):
     trainer = "adapters.mxnet.worker:MXNetTrainer"
     requires = ("mxnet",)
     environment = "mxnet"
-    remedy = "tox run -e mxnet"
+    # A line for the shell, its comment too. The NumPy that MXNet 1.9.1 needs has no wheels for a newer Python.
+    remedy = (
+        "tox run -e mxnet  # with python3.11 on PATH, no newer Python will do; where it is missing: "
+        'pyenv install -s 3.11 && PATH="$(pyenv prefix 3.11)/bin:$PATH" tox run -e mxnet'
+    )
 
     @property
     def capabilities(self) -> Capabilities:

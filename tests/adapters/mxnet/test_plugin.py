@@ -58,6 +58,10 @@ def test_every_default_is_allowed():
         assert knob.problem(knob.default) is None
 
 
+def test_the_remedy_names_the_python_that_is_needed():
+    assert "python3.11 on PATH" in ADAPTER.remedy
+
+
 def test_libraries_that_the_wheel_leaves_to_the_system_are_named_with_their_packages(monkeypatch):
     monkeypatch.setattr(plugin, "find_library", lambda name: None if name == "quadmath" else "lib.so")
     assert ADAPTER.missing(PYTHON).endswith("apt-get install libquadmath0")
