@@ -58,8 +58,12 @@ class CNTK(Adapter):
     trainer = "adapters.cntk.worker:CNTKTrainer"
     requires = ("cntk",)
     environment = "cntk"
-    # CNTK's wheels stop at CPython 3.6, which no distribution has any more; where one is on PATH the last word will do.
-    remedy = 'pyenv install -s 3.6.15 && PATH="$(pyenv prefix 3.6.15)/bin:$PATH" tox run -e cntk'
+    # A line for the shell, its comment too. CNTK's wheels stop at CPython 3.6, which no distribution has any more.
+    remedy = (
+        'pyenv install -s 3.6.15 && PATH="$(pyenv prefix 3.6.15)/bin:$PATH" tox run -e cntk  # the last words will do '
+        "where python3.6 is on PATH; pyenv builds it with: apt-get install git build-essential libssl-dev zlib1g-dev "
+        "libbz2-dev libreadline-dev libsqlite3-dev libffi-dev liblzma-dev"
+    )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -83,8 +87,10 @@ class CNTK(Adapter):
             return None
         return (
             f"CNTK needs {' and '.join(LINKS.values())} of Open MPI 3 or 4, in one folder, and there is none in "
-            f"ldconfig's list, beside mpiexec or in {', '.join(USUAL)}; install them: apt-get install openmpi-bin "
-            "libopenmpi3 (Debian 12, Ubuntu 20.04 and 22.04; libopenmpi3t64 on Ubuntu 24.04)"
+            f"LD_LIBRARY_PATH, ldconfig's list, beside mpiexec or in {', '.join(USUAL)}; install them: apt-get install "
+            "openmpi-bin libopenmpi3 (Debian 12, Ubuntu 20.04 and 22.04; libopenmpi3t64 on Ubuntu 24.04); the Open MPI "
+            "5 of Debian 13 has no C++ library any more: build Open MPI 4 with --enable-mpi-cxx there, and put its "
+            "mpiexec on PATH or its lib folder on LD_LIBRARY_PATH"
         )
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
@@ -100,9 +106,10 @@ class CNTK(Adapter):
 def open_mpi() -> Path | None:
     """The folder that holds all of Open MPI's libraries that CNTK wants; None when there is none."""
     listed = [Path(line.rpartition("=> ")[2]).parent for line in ldconfig() if line.split(" ")[0] in LINKS.values()]
+    named = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     beside = shutil.which("mpiexec")
     near = [Path(beside).resolve().parent.parent / "lib"] if beside else []
-    for folder in [*near, *listed, *map(Path, USUAL)]:
+    for folder in [*named, *near, *listed, *map(Path, USUAL)]:
         if all((folder / name).exists() for name in LINKS.values()):
             return folder
     return None

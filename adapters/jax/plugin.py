@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Strategy
+from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -17,12 +18,6 @@ STRATEGIES = (
         several_devices=True,
     ),
 )
-
-# glibc gives large blocks back to the kernel and faults them in again at every step: keep them. Bytes.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
-}
 
 
 class Jax(Adapter):
@@ -42,7 +37,7 @@ class Jax(Adapter):
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
-        return dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
+        return keep_memory(case)
 
 
 @hookimpl

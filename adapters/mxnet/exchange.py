@@ -10,6 +10,7 @@ Oldest Python: 3.6.
 from typing import Any, List, Optional, Sequence
 
 import mxnet as mx
+import numpy as np
 
 Devices = List[Any]  # one array a device
 
@@ -20,28 +21,27 @@ class Sums:
     def __init__(self, store: Any, keys: Sequence[int], parameters: Sequence[Any]) -> None:
         """Take the keys; `parameters` are Gluon's, in forward order."""
         self._store, self._keys, self._parameters = store, list(keys), list(parameters)
-        self._sums: List[Devices] = []
+        self._stand_ins: List[Devices] = []
         for key, parameter in zip(self._keys, self._parameters):
             self._store.init(key, parameter.list_data()[0])
 
     def in_place(self) -> List[Devices]:
         """Replace the gradients by their sums, and return them."""
-        gradients = [parameter.list_grad() for parameter in self._parameters]
-        self._exchange(gradients, gradients)
-        return gradients
+        return self._exchange([parameter.list_grad() for parameter in self._parameters])
 
-    def beside(self) -> List[Devices]:
-        """The sums in arrays of their own: asked again, it sums the same gradients again."""
-        gradients = [parameter.list_grad() for parameter in self._parameters]
-        self._sums = self._sums or like(gradients)
-        # A distributed store receives into the very array that was pushed, whatever `out` says.
-        pushed = copied(gradients, self._sums) if self._store.type.startswith("dist") else gradients
-        self._exchange(pushed, self._sums)
-        return self._sums
+    def again(self) -> List[Devices]:
+        """The same work once more, and the sums stay: zeros of the gradients' shapes are exchanged in place.
 
-    def _exchange(self, gradients: List[Devices], sums: List[Devices]) -> None:
+        The sums themselves would grow with every exchange, and to copy the gradients back
+        before each would be timed as communication, which the native step does not do.
+        """
+        self._stand_ins = self._stand_ins or like([parameter.list_grad() for parameter in self._parameters])
+        return self._exchange(self._stand_ins)
+
+    def _exchange(self, arrays: List[Devices]) -> List[Devices]:
         for place, key in enumerate(self._keys):
-            self._store.pushpull(key, gradients[place], out=sums[place], priority=-place)
+            self._store.pushpull(key, arrays[place], out=arrays[place], priority=-place)
+        return arrays
 
 
 class Served:
@@ -56,12 +56,21 @@ class Served:
         for key, parameter in zip(self._keys, self._parameters):
             store.init(key, parameter.list_data()[0])  # also a barrier: the optimiser is there
 
+    @property
+    def copied_bytes(self) -> int:
+        """What `beside` copies and `native` does not."""
+        gradients = [array for parameter in self._parameters for array in parameter.list_grad()]
+        return sum(array.size * np.dtype(array.dtype).itemsize for array in gradients)
+
     def native(self) -> List[Devices]:
-        """Push every gradient, pull every weight, return the weights; the gradients are lost (see `Sums.beside`)."""
+        """Push every gradient, pull every weight, return the weights; the gradients are lost.
+
+        A distributed store receives into the very array that was pushed, whatever `out` says.
+        """
         return self._exchange([parameter.list_grad() for parameter in self._parameters])
 
     def beside(self) -> List[Devices]:
-        """The same with copies of the gradients, which stay."""
+        """The same with copies of the gradients, which stay: what came back is no gradient to push again."""
         gradients = [parameter.list_grad() for parameter in self._parameters]
         self._pushed = self._pushed or like(gradients)
         return self._exchange(copied(gradients, self._pushed))

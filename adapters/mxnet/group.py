@@ -4,15 +4,14 @@ Oldest Python: 3.6.
 """
 
 import socket
-import struct
 from typing import Any, List
 
 import mxnet as mx
 import numpy as np
 
 from adapters.mxnet.rendezvous import take_part
-
-NUMBER = struct.Struct("!d")
+from suite.worker.meeting import Meeting
+from suite.worker.sockets import listening
 
 
 class Group:
@@ -23,7 +22,7 @@ class Group:
         own = take_part("worker")
         self.store = mx.kv.create(kind)
         self.world, self._next = self.store.num_workers, 0
-        self._meeting = Meeting(self.store, self.keys(1)[0], own)
+        self._meeting = met(self.store, self.keys(1)[0], own)
 
     def keys(self, count: int) -> List[int]:
         """Keys that nobody has used: a key of a distributed store can be initialised once."""
@@ -31,7 +30,7 @@ class Group:
         return list(range(self._next - count, self._next))
 
     def maximum(self, value: float) -> float:
-        """The largest value over all workers."""
+        """The largest value over all workers: a store sums, and an asynchronous one not even that."""
         return self._meeting.maximum(value)
 
     def close(self) -> None:
@@ -41,49 +40,15 @@ class Group:
         self.store = None
 
 
-class Meeting:
-    """Sockets between the store's first worker and the others: a store sums, and an asynchronous one not even that."""
+def met(store: Any, key: int, own: str) -> Meeting:
+    """The workers' meeting, at a free port of the store's first worker, which tells it through the store.
 
-    def __init__(self, store: Any, key: int, own: str) -> None:
-        """Tell everybody the first worker's address through the store, and connect."""
-        self._peers: List[socket.socket] = []
-        self._first = store.rank == 0
-        with socket.socket() as listener:
-            listener.bind((own if self._first else "", 0))
-            listener.listen(store.num_workers)
-            place = np.array([*socket.inet_aton(own), listener.getsockname()[1]], dtype=np.float32)
-            told = mx.nd.zeros(place.shape)
-            store.broadcast(key, mx.nd.array(place), out=told)
-            numbers = [int(each) for each in told.asnumpy()]
-            if self._first:
-                self._peers = [listener.accept()[0] for _ in range(store.num_workers - 1)]
-            else:
-                address = ".".join(str(each) for each in numbers[:4]), numbers[4]
-                self._peers = [socket.create_connection(address)]
-        for peer in self._peers:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def maximum(self, value: float) -> float:
-        """Everybody's largest, computed by the first worker."""
-        if self._first:
-            value = max([value] + [receive(peer) for peer in self._peers])
-        for peer in self._peers:
-            peer.sendall(NUMBER.pack(value))
-        return value if self._first else receive(self._peers[0])
-
-    def close(self) -> None:
-        """Hang up."""
-        for peer in self._peers:
-            peer.close()
-
-
-def receive(peer: socket.socket) -> float:
-    """One number; ConnectionError when the other side is gone."""
-    data = b""
-    while len(data) < NUMBER.size:
-        piece = peer.recv(NUMBER.size - len(data))
-        if not piece:
-            raise ConnectionError("a worker of the group has gone")
-        data += piece
-    value: float = NUMBER.unpack(data)[0]
-    return value
+    The store numbers the workers in its own order; MASTER_PORT is the scheduler's.
+    """
+    listener = listening((own, 0)) if store.rank == 0 else None
+    port = listener.getsockname()[1] if listener else 0
+    place = np.array([*socket.inet_aton(own), port], dtype=np.float32)  # exact: a port is below 2**24
+    told = mx.nd.zeros(place.shape)
+    store.broadcast(key, mx.nd.array(place), out=told)
+    *host, port = [int(each) for each in told.asnumpy()]
+    return Meeting(store.rank, store.num_workers, (".".join(map(str, host)), port), listener)

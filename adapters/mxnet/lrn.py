@@ -2,7 +2,8 @@
 
 MXNet's own LRN operator is oneDNN's, and in MXNet 1.9.1 its gradient is wrong where a
 convolution or a pooling follows it: the knob `lrn` keeps it available, and the proof
-refuses it. Made of parts it is right, and faster.
+refuses it. Made of parts it is right; tests/benchmarks/mxnet_native.py measures its speed
+against MXNet's own.
 
     y = x * (k + alpha/size * (sum of squares over `size` channels)) ** -beta
 

@@ -4,6 +4,7 @@ from ctypes.util import find_library
 from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -46,13 +47,6 @@ KNOBS = {
     "servers": Knob(("auto", int), "auto", "Parameter servers of the dist_ strategies, at least 1; auto: one a node."),
 }
 
-# glibc gives large blocks back to the kernel and faults them in again at every step: keep
-# them. Values are bytes; other C libraries ignore them.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
-}
-
 # MXNet 1.9.1's server never sets the flag by which it keeps weights in float32 beside those of another precision; it
 # finds what was left in that memory, and where that is not 0 its float64 is rounded. With these glibc hands out zeros
 # (not from the per-thread cache either). They cost time, and only float64, where identity is proven, has them.
@@ -67,7 +61,11 @@ class MXNet(Adapter):
     trainer = "adapters.mxnet.worker:MXNetTrainer"
     requires = ("mxnet",)
     environment = "mxnet"
-    remedy = "tox run -e mxnet"
+    # A line for the shell, its comment too. The NumPy that MXNet 1.9.1 needs has no wheels for a newer Python.
+    remedy = (
+        "tox run -e mxnet  # with python3.11 on PATH, no newer Python will do; where it is missing: "
+        'pyenv install -s 3.11 && PATH="$(pyenv prefix 3.11)/bin:$PATH" tox run -e mxnet'
+    )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -96,9 +94,11 @@ class MXNet(Adapter):
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """Who takes part in a distributed store; what a tuned CPU process wants of the allocator."""
-        found = dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
+        found = keep_memory(case)
         if case.strategy.startswith("dist_"):
             found.update(DMLC_NUM_WORKER=str(case.placement.ranks), DMLC_NUM_SERVER=str(servers(case)))
+            if case.placement.nodes > 1:
+                found["STAGEBENCH_MXNET_NODES"] = str(case.placement.nodes)
             if case.precision == "float64":
                 found.update(ZEROED_MEMORY)
         return found

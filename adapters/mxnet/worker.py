@@ -36,6 +36,7 @@ class MXNetTrainer(Trainer):
         self._tuned = setup.tuning == "tuned"
         self._choices = Choices(setup.knobs.get("lrn", "composed"), self._tuned, setup.precision)
         self._dtype = setup.precision
+        self._normalises = False  # has the graph an LRN?
         self._asynchronous = setup.strategy == "dist_async"
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
@@ -71,6 +72,7 @@ class MXNetTrainer(Trainer):
         # The masks of dropout: every rank its own, the same again after every build.
         mx.random.seed((self.setup.seed * 1000003 + self.setup.rank) % 2**31)
         self._shape = graph.input_shape
+        self._normalises = any(layer.kind == "lrn" for layer in graph.layers)
         self._net = Net(graph, weights, self._contexts, self._dtype, self._share, self._choices)
         self._joint = JointLoss([head.weight for head in graph.heads])
         self._whole = Whole(self._net, self._joint)
@@ -119,16 +121,19 @@ class MXNetTrainer(Trainer):
 
     def backward(self) -> None:
         """Every device's gradients, summed over its samples."""
+        self._summed = None
         autograd.backward(self._losses)
 
     def communicate(self) -> None:
-        """Sum over all devices, beside the gradients; a "dist_async" store also updates and sends the weights."""
+        """Sum over all devices, in place as `step` does; a "dist_async" store updates and sends the weights."""
         if self._served is not None:
             exchanged = self._served.beside()
-        elif self._sums is not None:
-            exchanged = self._summed = self._sums.beside()
-        else:
+        elif self._sums is None:
             return
+        elif self._summed is None:
+            exchanged = self._summed = self._sums.in_place()
+        else:  # asked again without a backward between
+            exchanged = self._sums.again()
         for devices in exchanged:
             for array in devices:
                 array.wait_to_read()
@@ -208,12 +213,17 @@ class MXNetTrainer(Trainer):
         notes = {
             "blocks": "network and loss as one" if self._tuned else "network, loss",
             "hybridize": "static_alloc, static_shape",
-            "lrn": LRN_NOTES[self._choices.lrn],
             "optimiser": "sgd_mom_update, one a parameter" if direct else "gluon.Trainer",
             "pace": "a step waits for its loss",
             "reader": "threads, %d" % self.setup.readers if self._reader else "none",
         }
+        if self._normalises:
+            notes["lrn"] = LRN_NOTES[self._choices.lrn]
+        if self._sums is not None:
+            notes["exchange"] = "in place, as the native step; comm_only repeats it with zeros of the gradients' shapes"
         if self._served is not None:
+            megabytes = self._served.copied_bytes / 1e6
+            notes["exchange"] = "staged and comm_only first copy the gradients, %.1f MB; native does not" % megabytes
             notes["optimiser"] = "SGD on the servers; gradients are divided by the global batch"
         return notes
 
@@ -271,6 +281,6 @@ class MXNetTrainer(Trainer):
 
 
 LRN_NOTES = {
-    "composed": "of slices, sums and a power: the right gradient, and faster than MXNet's own",
-    "native": "MXNet's own: its gradient is wrong before a convolution or a pooling, and it is slower",
+    "composed": "of slices, sums and a power; tests/benchmarks/mxnet_native.py measures it against MXNet's own",
+    "native": "MXNet's own operator, whose gradient is wrong with oneDNN before a convolution or a pooling",
 }

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -48,14 +49,6 @@ KNOBS = {
     **DDP_KNOBS,
 }
 
-# glibc gives large blocks back to the kernel and faults them in again at every step:
-# keep them. AlexNet, batch 8, one thread: 60,000 page faults a step fall to none, and the
-# step from 0.40 s to 0.28 s. Values are bytes; other C libraries ignore them.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
-}
-
 
 class PyTorch(Adapter):
     """PyTorch on CPUs and CUDA devices, alone, under DDP or under DataParallel."""
@@ -97,7 +90,7 @@ class PyTorch(Adapter):
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
-        return dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}
+        return keep_memory(case)
 
 
 @hookimpl

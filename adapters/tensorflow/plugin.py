@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -42,13 +43,6 @@ KNOBS = {
     ),
 }
 
-# glibc gives large blocks back to the kernel and faults them in again at every step: keep them.
-# Values are bytes; other C libraries ignore them.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
-}
-
 
 class TensorFlow(Adapter):
     """TensorFlow 2 on CPUs and CUDA devices, alone or under its mirrored strategies."""
@@ -86,10 +80,7 @@ class TensorFlow(Adapter):
         """What must stand before TensorFlow is loaded: its log level, oneDNN, and for a tuned CPU the allocator's."""
         # 1 leaves out INFO (which CPU features were compiled in), not warnings. oneDNN is the default on most x86
         # processors: written down, it is the same on all.
-        environ = {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1"}
-        if case.tuning == "tuned" and case.placement.device == "cpu":
-            environ.update(KEEP_MEMORY)
-        return environ
+        return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
 
 
 @hookimpl

@@ -8,7 +8,8 @@ from typing import Any, Callable, Dict, List
 
 import tensorflow as tf
 
-from adapters.tensorflow.meeting import Meeting
+from adapters.tensorflow.addresses import free_port, meeting_place
+from suite.worker.meeting import Meeting
 from suite.worker.trainer import Setup
 
 
@@ -98,13 +99,14 @@ class MultiWorker(Mirrored):
 
     def __init__(self, setup: Setup, pack_mb: Any) -> None:
         """Exchange addresses, then join TensorFlow's cluster."""
-        self._meeting = Meeting(setup.rank, setup.world)
+        self._meeting = Meeting(setup.rank, setup.world, meeting_place())
+        workers = self._meeting.exchange("%s:%d" % (self._meeting.host, free_port()))
         kinds = tf.distribute.experimental.CommunicationImplementation
         kind = kinds.NCCL if setup.device == "cuda" else kinds.RING
         # 0: TensorFlow's own choice
         pack = 0 if pack_mb == "auto" else pack_mb << 20
         self._options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack, implementation=kind)
-        cluster = tf.train.ClusterSpec({"worker": self._meeting.addresses()})
+        cluster = tf.train.ClusterSpec({"worker": workers})
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             cluster, task_type="worker", task_id=setup.rank, rpc_layer="grpc"
         )

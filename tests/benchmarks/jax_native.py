@@ -25,6 +25,7 @@ import numpy as np
 from jax import lax
 
 from adapters.jax.worker import JaxTrainer
+from suite.allocator import KEEP_MEMORY
 from suite.worker.feed import synthetic
 from suite.worker.trainer import Optimiser, Setup
 from workloads import weights
@@ -33,8 +34,6 @@ from workloads.catalogue import by_name
 BATCH = {"mnist_small": 64, "mnist_large": 16, "alexnet": 8}
 OPTIMISER = Optimiser(1e-4, 0.9, 5e-4)
 BLOCK_SECONDS = 0.5
-# As the adapter's plugin, which needs the controller's Python, gives a tuned process: glibc keeps large blocks.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(32 << 30)}
 
 
 def conv(x, p, name, stride=1, pad=0, groups=1):

@@ -33,8 +33,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from adapters.pytorch.lrn import FastLRN
-from adapters.pytorch.plugin import KEEP_MEMORY
 from adapters.pytorch.worker import PyTorchTrainer
+from suite.allocator import KEEP_MEMORY
 from suite.worker.feed import ResidentFeed, share, synthetic
 from suite.worker.ranks import own_rank
 from suite.worker.trainer import Optimiser, Setup

@@ -35,6 +35,7 @@ def libraries(tmp_path, monkeypatch):
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(plugin, "ldconfig", list)
     monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(plugin, "USUAL", (str(folder),))
     return folder
 
@@ -81,7 +82,29 @@ def test_links_that_lead_elsewhere_are_mended(libraries):
 @pytest.mark.parametrize("name", sorted(plugin.LINKS.values()))
 def test_a_missing_library_is_said_with_the_packages(libraries, name):
     (libraries / name).unlink()
-    assert "apt-get install openmpi-bin libopenmpi3" in ADAPTER.missing(PYTHON)
+    found = ADAPTER.missing(PYTHON)
+    assert "apt-get install openmpi-bin libopenmpi3" in found
+    assert "of Debian 13 has no C++ library any more: build Open MPI 4 with --enable-mpi-cxx" in found
+
+
+@pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "PATH"])
+def test_an_open_mpi_of_ones_own_is_found_by_either_path(libraries, monkeypatch, variable):
+    (libraries / "bin").mkdir()
+    (libraries / "bin" / "mpiexec").touch(mode=0o755)
+    (libraries / "lib").mkdir()
+    for name in plugin.LINKS.values():
+        (libraries / name).rename(libraries / "lib" / name)
+    assert ADAPTER.missing(PYTHON) is not None
+    plugin.open_mpi.cache_clear()
+    monkeypatch.setenv(variable, str(libraries / ("bin" if variable == "PATH" else "lib")))
+    assert ADAPTER.missing(PYTHON) is None
+    assert plugin.open_mpi() == libraries / "lib"
+
+
+@pytest.mark.parametrize("words", ["pyenv install -s 3.6.15", "apt-get install git build-essential libssl-dev"])
+def test_the_remedy_says_where_python_3_6_comes_from(words):
+    assert words in ADAPTER.remedy
+    assert "\n" not in ADAPTER.remedy
 
 
 def test_the_linkers_list_is_asked(libraries, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adapters.mxnet.rendezvous import numeric
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.trainer import Optimiser, Setup
@@ -73,13 +74,14 @@ def test_a_store_is_proven(tmp_path, strategy, workers, tuning, servers):
 def test_dist_sync_averages_and_a_lone_step_does_not(tmp_path, tuning):
     found = run_group("exchange", tmp_path, strategy="dist_sync", tuning=tuning)
     assert [each["maximum"] for each in found] == [1.0, 1.0]
+    assert "in place" in found[0]["notes"]["exchange"]
     local, shared, staged, first, alone, second = saved(
         tmp_path, "local", "shared", "staged", "step0", "step1", "step2"
     )
     for name in local[0].files:
         assert not np.array_equal(local[0][name], local[1][name])
         average = local[0][name] / 2 + local[1][name] / 2
-        for rank in range(2):  # also after a second call: it sums the same gradients again
+        for rank in range(2):  # also after a second call
             np.testing.assert_allclose(shared[rank][name], average, rtol=1e-6, atol=1e-9)
         np.testing.assert_array_equal(staged[0][name], staged[1][name])
         np.testing.assert_array_equal(first[0][name], first[1][name])
@@ -90,6 +92,8 @@ def test_dist_sync_averages_and_a_lone_step_does_not(tmp_path, tuning):
 def test_dist_async_updates_on_the_servers(tmp_path):
     found = run_group("exchange", tmp_path, strategy="dist_async")
     assert "on the servers" in found[0]["notes"]["optimiser"]
+    megabytes = 4e-6 * by_name()["mnist_small"].graph().parameter_count
+    assert f"first copy the gradients, {megabytes:.1f} MB; native does not" in found[0]["notes"]["exchange"]
     local, shared, staged = saved(tmp_path, "local", "shared", "staged")
     for name in local[0].files:
         for rank in range(2):  # each keeps its own gradients; the weights have moved
@@ -99,6 +103,13 @@ def test_dist_async_updates_on_the_servers(tmp_path):
 
 def saved(folder, *names):
     return [[np.load(folder / f"{name}-{rank}.npz") for rank in range(2)] for name in names]
+
+
+def test_an_address_that_other_hosts_cannot_reach_is_refused_where_there_are_some():
+    assert numeric("localhost", nodes=1) == "127.0.0.1"
+    assert numeric("192.0.2.7", nodes=2) == "192.0.2.7"
+    with pytest.raises(ValueError, match=r"MASTER_ADDR is localhost, on this host 127\.0\.0\.1, .* address in numbers"):
+        numeric("localhost", nodes=2)
 
 
 def test_a_missing_meeting_place_is_said(trainer, monkeypatch):

@@ -22,7 +22,10 @@ def test_a_distributed_store_has_a_scheduler_and_a_server_a_node():
 
 
 def test_everybody_is_told_the_numbers_of_workers_and_servers():
-    assert ADAPTER.environ(DIST, PYTHON) == {"DMLC_NUM_WORKER": "4", "DMLC_NUM_SERVER": "2"}
+    counts = {"DMLC_NUM_WORKER": "4", "DMLC_NUM_SERVER": "2"}
+    assert ADAPTER.environ(DIST, PYTHON) == {**counts, "STAGEBENCH_MXNET_NODES": "2"}
+    one_host = DIST.on(placement=Placement(ranks_per_node=4), knobs={"servers": 2})
+    assert ADAPTER.environ(one_host, PYTHON) == counts
     assert ADAPTER.environ(DIST.on(strategy="single"), PYTHON) == {}
 
 
@@ -53,6 +56,10 @@ def test_knobs_that_mean_nothing_are_refused(changes, words):
 def test_every_default_is_allowed():
     for knob in ADAPTER.capabilities.knobs.values():
         assert knob.problem(knob.default) is None
+
+
+def test_the_remedy_names_the_python_that_is_needed():
+    assert "python3.11 on PATH" in ADAPTER.remedy
 
 
 def test_libraries_that_the_wheel_leaves_to_the_system_are_named_with_their_packages(monkeypatch):

@@ -1,0 +1,165 @@
+"""Where ranks meet beside their framework: rank 0 listens, every other rank keeps one connection to it.
+
+For what an engine cannot do itself: tell everybody's address before any of them starts, or
+give the largest of several numbers. Plain TCP between the hosts; standard library only.
+Every wait has its limit.
+
+Oldest Python: 3.6.
+"""
+
+import socket
+import struct
+import time
+from typing import Dict, List, Optional
+
+from suite.worker.sockets import GREETING_LIMIT, Address, exactly, greet, greeted, listening
+
+PATIENCE = 120.0  # seconds for all ranks to have come: importing a framework takes some of them
+LIMIT = 1800.0  # seconds of silence from a rank that has come, as torch.distributed's: the watchdog is long awake
+RETRY = 0.05
+NUMBER = struct.Struct("!d")
+LENGTH = struct.Struct("!I")
+CHECK = "check that every rank runs (its log), was told this address, and that no firewall closes it"
+
+
+class Meeting:
+    """One rank's connections, in a star around rank 0."""
+
+    def __init__(
+        self,
+        rank: int,
+        world: int,
+        address: Address,
+        listener: Optional[socket.socket] = None,
+        patience: float = PATIENCE,
+        limit: float = LIMIT,
+    ) -> None:
+        """Meet at (host, port); OSError names it when somebody does not come within `patience` seconds.
+
+        Rank 0 may bring what `listening` gave it, where the others learn the address from it.
+        """
+        self._rank, self._world, self._address, self._limit = rank, world, address, limit
+        self._peers: Dict[int, socket.socket] = {}
+        if rank != 0:
+            self._peers[0] = self._connected(time.monotonic() + patience)
+        elif world > 1:
+            with listener or listening(address) as door:
+                try:
+                    self._welcome(door, patience)
+                except OSError:
+                    self.close()
+                    raise
+        for peer in self._peers.values():
+            peer.settimeout(limit)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def host(self) -> str:
+        """This rank's address on the way that leads to rank 0."""
+        return self._peers[0].getsockname()[0] if self._rank else self._address[0]
+
+    def exchange(self, value: str) -> List[str]:
+        """Everybody's value, in the ranks' order."""
+        if self._rank:
+            self._send_text(0, value)
+            return [self._text(0) for _ in range(self._world)]
+        found = [value] + [self._text(rank) for rank in range(1, self._world)]
+        for rank in self._peers:
+            for each in found:
+                self._send_text(rank, each)
+        return found
+
+    def maximum(self, value: float) -> float:
+        """The largest value over all ranks, also a barrier; OSError names a rank that has gone or says nothing."""
+        if self._rank:
+            self._send(0, NUMBER.pack(value))
+            return float(NUMBER.unpack(self._receive(0, NUMBER.size))[0])
+        value = max([value] + [NUMBER.unpack(self._receive(rank, NUMBER.size))[0] for rank in self._peers])
+        for rank in self._peers:
+            self._send(rank, NUMBER.pack(value))
+        return value
+
+    def close(self) -> None:
+        """Hang up."""
+        for peer in self._peers.values():
+            peer.close()
+
+    # --- meeting ------------------------------------------------------------
+
+    def _welcome(self, door: socket.socket, patience: float) -> None:
+        """Take the ranks in; whoever else knocks (a port scanner, a rank of another run) is sent away."""
+        until, strays = time.monotonic() + patience, []  # type: float, List[str]
+        while len(self._peers) < self._world - 1:
+            door.settimeout(max(until - time.monotonic(), 0.001))
+            try:
+                peer, origin = door.accept()
+            except socket.timeout:
+                absent = [rank for rank in range(1, self._world) if rank not in self._peers]
+                others = "; others came from %s" % ", ".join(strays) if strays else ""
+                raise OSError(
+                    "ranks %s did not come to %s within %g s%s; %s" % (absent, self._at(), patience, others, CHECK)
+                )
+            rank = greeted(peer, self._world)
+            if rank is None or not 0 < rank < self._world:
+                strays.append("%s:%d" % origin[:2])
+                peer.close()
+            elif rank in self._peers:
+                peer.close()
+                raise OSError("two processes came to %s as rank %d; end what an earlier run left" % (self._at(), rank))
+            else:
+                greet(peer, 0, self._world)
+                self._peers[rank] = peer
+        self._peers = {rank: self._peers[rank] for rank in sorted(self._peers)}
+
+    def _connected(self, until: float) -> socket.socket:
+        problem = "nobody listens"
+        while time.monotonic() < until:
+            try:
+                return self._called(max(until - time.monotonic(), GREETING_LIMIT))
+            except OSError as error:  # rank 0 is not there yet, or has only just gone
+                problem = str(error)
+                time.sleep(RETRY)
+        raise OSError("rank %d found no rank 0 at %s: %s; %s" % (self._rank, self._at(), problem, CHECK))
+
+    def _called(self, seconds: float) -> socket.socket:
+        peer = socket.create_connection(self._address, timeout=seconds)
+        try:
+            if peer.getsockname() == peer.getpeername():  # the system may lend us a free port of this host to call from
+                raise OSError("nobody listens")
+            greet(peer, self._rank, self._world)
+            if greeted(peer, self._world, seconds) != 0:
+                raise OSError("what answers there is no rank 0 of %d ranks" % self._world)
+        except OSError:
+            peer.close()
+            raise
+        return peer
+
+    def _at(self) -> str:
+        return "%s:%d" % self._address
+
+    # --- talking ------------------------------------------------------------
+
+    def _send(self, rank: int, data: bytes) -> None:
+        try:
+            self._peers[rank].sendall(data)
+        except OSError as error:
+            raise self._lost(rank, error)
+
+    def _receive(self, rank: int, count: int) -> bytes:
+        try:
+            return exactly(self._peers[rank], count, self._limit)
+        except OSError as error:
+            raise self._lost(rank, error)
+
+    def _lost(self, rank: int, error: OSError) -> OSError:
+        said = "said nothing for %g s" % self._limit if isinstance(error, socket.timeout) else "hung up (%s)" % error
+        return ConnectionError(
+            "rank %d %s while rank %d waited, met at %s; its own log says why" % (rank, said, self._rank, self._at())
+        )
+
+    def _send_text(self, rank: int, text: str) -> None:
+        data = text.encode()
+        self._send(rank, LENGTH.pack(len(data)) + data)
+
+    def _text(self, rank: int) -> str:
+        return self._receive(rank, LENGTH.unpack(self._receive(rank, LENGTH.size))[0]).decode()

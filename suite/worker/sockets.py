@@ -1,0 +1,56 @@
+"""What a `Meeting` does with one socket: listen, greet, receive within a time.
+
+Oldest Python: 3.6; standard library only.
+"""
+
+import contextlib
+import socket
+import struct
+import time
+from typing import Optional, Tuple
+
+Address = Tuple[str, int]
+
+GREETING_LIMIT = 5.0  # seconds for a connection to say that it is a rank: it does so at once
+GREETING = struct.Struct("!16sII")  # WORD, rank, ranks in all
+WORD = b"stagebench-1"
+
+
+def listening(address: Address) -> socket.socket:
+    """Rank 0's listener at a port, on all of this host's addresses; port 0: a free one, see its getsockname()."""
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind(("", address[1]))
+    except OSError as error:
+        door.close()
+        raise OSError("rank 0 cannot listen at %s:%d: %s; choose another port" % (address + (error,)))
+    door.listen(128)
+    return door
+
+
+def greet(peer: socket.socket, rank: int, world: int) -> None:
+    """Say who is calling; a peer that has gone is noticed by whoever listens to it."""
+    with contextlib.suppress(OSError):
+        peer.sendall(GREETING.pack(WORD, rank, world))
+
+
+def greeted(peer: socket.socket, world: int, seconds: float = GREETING_LIMIT) -> Optional[int]:
+    """The rank that calls; None for whoever does not say that it is one of `world` ranks in time."""
+    try:
+        word, rank, ranks = GREETING.unpack(exactly(peer, GREETING.size, seconds))
+    except OSError:
+        return None
+    return int(rank) if word.rstrip(b"\0") == WORD and ranks == world else None
+
+
+def exactly(of: socket.socket, count: int, seconds: float) -> bytes:
+    """That many bytes; socket.timeout when they do not come in time, ConnectionError when the other side has gone."""
+    found, until = b"", time.monotonic() + seconds
+    while len(found) < count:
+        of.settimeout(max(until - time.monotonic(), 0.001))
+        part = of.recv(count - len(found))
+        if not part:
+            raise ConnectionError("closed")
+        found += part
+    return found
