@@ -1,14 +1,12 @@
 """`local`: one process per rank on this machine, started by us."""
 
-import socket
 from pathlib import Path
 
 from suite.case import Placement
 from suite.errors import RequestError
 from suite.hooks import hookimpl
+from suite.hosts import LOOPBACK, here
 from suite.launcher import Launcher, Process, Request
-
-LOOPBACK = "127.0.0.1"
 
 
 class Local(Launcher):
@@ -24,7 +22,7 @@ class Local(Launcher):
                 f"the launcher 'local' starts ranks on this machine only, the placement asks for {placement.nodes} "
                 "nodes; ask for 1 node, or take another launcher (mpiexec)"
             )
-        others = [host for host in placement.hosts if host not in ("localhost", LOOPBACK, socket.gethostname())]
+        others = [host for host in placement.hosts if not here(host)]
         if others:
             return f"the launcher 'local' cannot start ranks on {', '.join(others)}; leave `hosts` out, or take mpiexec"
         return None

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from cluster.dialects import Dialect, filled
 from cluster.engine import find
-from cluster.local import LOOPBACK, companions, rendezvous
+from cluster.local import companions, rendezvous
 from suite.case import Placement
 from suite.errors import RequestError, Unavailable
 from suite.hooks import hookimpl
+from suite.hosts import LOOPBACK
 from suite.launcher import Launcher, Process, Request
 
 AGENT = "STAGEBENCH_LAUNCH_AGENT"  # a program to use like ssh: PROGRAM HOST COMMAND...

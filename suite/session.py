@@ -18,6 +18,7 @@ from suite.case import Case
 from suite.environments import find
 from suite.errors import Interrupted, Unavailable
 from suite.fingerprint import fingerprint, load
+from suite.hosts import here
 from suite.launch import Ready
 from suite.lock import held
 from suite.observer import Observer
@@ -201,7 +202,7 @@ def ready(case: Case, interpreters: dict[str, str], bundle_folder: Path) -> Read
     if missing:
         raise Unavailable(missing)
     first = case.placement.hosts[0] if case.placement.hosts else "localhost"
-    if adapter.companions(case) and first not in ("localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()):
+    if adapter.companions(case) and not here(first):
         raise Unavailable(
             f"{case.adapter}/{case.strategy} meets its servers on the first host, {first}, and they are started "
             f"on this machine, {socket.gethostname()}; name this machine first in `hosts`, or run stagebench on {first}"
