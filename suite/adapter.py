@@ -52,6 +52,18 @@ class Strategy:
 
 
 @dataclass(frozen=True)
+class Format:
+    """A record format that the framework's own reader takes; its trainer packs it (`stagebench data convert`)."""
+
+    name: str  # "tfrecord"
+    help: str
+    kinds: tuple[str, ...] = ("folder",)  # of the data sets it can hold: "folder" (of images), "arrays"
+    ordered: bool = False  # samples can be had in the order asked for; else the reader shuffles in its own way
+    scaling: str = ""  # why its reader scales images by another filter than workloads.preprocessing's, where it must
+    whole: bool = True  # images are whole, so that random crops can be cut; False: they were cut when packed
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """All that a plan may ask of an adapter."""
 
@@ -62,10 +74,16 @@ class Capabilities:
     layer_kinds: tuple[str, ...] = ()  # empty: every kind of workloads.kinds
     knobs: dict[str, Knob] = field(default_factory=dict)
     real_data: bool = True
+    optimisers: tuple[str, ...] = ("sgd",)
+    formats: tuple[Format, ...] = ()  # beside the files as they stand; the first that holds a set is its "best"
 
     def strategy(self, name: str) -> Strategy | None:
         """The strategy of that name, or None."""
         return next((strategy for strategy in self.strategies if strategy.name == name), None)
+
+    def format(self, name: str) -> Format | None:
+        """The record format of that name, or None."""
+        return next((form for form in self.formats if form.name == name), None)
 
 
 class Adapter(ABC):

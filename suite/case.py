@@ -64,6 +64,7 @@ class Input:
     repeat: int = 1  # times that the data set counts in an epoch
     augment: str = "centre"  # the centre crop, or "random" resized crops and flips (image folders)
     on_error: str = "fail"  # or "skip": an unreadable sample is replaced by the next one, and counted
+    format: str = "files"  # the set as it stands, or packed for a framework's own reader: "tfrecord", ...
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,11 @@ class Case:
     data: str = "synthetic"  # or a data set's name, or the full path of one of your own
     precision: str = "float32"
     tuning: str = "default"
-    lr: float = 0.01  # resolved: the workload's, scaled to the global batch
-    momentum: float = 0.9
+    optimiser: str = "sgd"  # or "adam"
+    lr: float = 0.01  # resolved: the workload's, scaled to the global batch; Adam's is not scaled
+    momentum: float = 0.9  # Adam's beta1
+    beta2: float = 0.0  # Adam's; SGD has none
+    epsilon: float = 0.0  # likewise
     weight_decay: float = 0.0
     seed: int = 1
     readers: int = 1

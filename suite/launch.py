@@ -41,7 +41,8 @@ class Ready:
             "trainer": self.adapter.trainer,
             "case": self.case.to_dict(),
             "graph": self.workload.graph().to_dict(),
-            "data": locate(self.case.data, self.workload),
+            "data": locate(self.case.data, self.workload, self.case.input.format),
+            "preprocessing": self.workload.preprocessing._asdict(),
             "output": str(folder),
             **extra,
         }

@@ -10,29 +10,30 @@ from workloads.networks.alexnet import alexnet
 from workloads.networks.googlenet import googlenet
 from workloads.networks.mnist import mnist_large, mnist_small
 from workloads.networks.resnet50 import resnet50
+from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
-Optimiser = NamedTuple(
-    "Optimiser",
-    [
-        ("lr", float),  # at reference_batch; scaled linearly with the global batch (Goyal et al. 2017)
-        ("reference_batch", int),
-        ("momentum", float),
-        ("weight_decay", float),
-    ],
-)
 
-Workload = NamedTuple(
-    "Workload",
-    [
-        ("name", str),
-        ("graph", Callable[[], Graph]),
-        ("optimiser", Optimiser),
-        ("dataset", str),  # what real input means here: "imagenet-like" or "digits"
-        ("proof_batch", int),  # samples per rank in a proof
-        ("proof_lr", float),  # makes the three updates of a proof large, yet does not blow the loss up
-        ("source", str),
-    ],
-)
+class Optimiser(NamedTuple):
+    """SGD with momentum, as the network's authors trained it."""
+
+    lr: float  # at reference_batch; scaled linearly with the global batch (Goyal et al. 2017)
+    reference_batch: int
+    momentum: float
+    weight_decay: float
+
+
+class Workload(NamedTuple):
+    """A network with all that belongs to training it."""
+
+    name: str
+    graph: Callable[[], Graph]
+    optimiser: Optimiser
+    dataset: str  # what real input means here: "imagenet-like" or "digits"
+    proof_batch: int  # samples per rank in a proof
+    proof_lr: float  # makes the three updates of a proof large, yet does not blow the loss up
+    source: str
+    preprocessing: Preprocessing = PHOTOGRAPHS  # of photographs; digits are scaled to mean 0 and deviation 1 as a set
+
 
 BUILT_IN = [
     Workload("alexnet", alexnet, Optimiser(0.01, 128, 0.9, 5e-4), "imagenet-like", 2, 0.01, "Krizhevsky 2012"),

@@ -8,10 +8,10 @@ from typing import Any, Dict, List, Sequence
 
 import mxnet as mx
 
-from suite.worker.trainer import Optimiser
+from suite.worker.trainer import SGD
 
 
-def settings(optimiser: Optimiser) -> Dict[str, Any]:
+def settings(optimiser: SGD) -> Dict[str, Any]:
     """The arguments of mx.optimizer.SGD, none left to its defaults."""
     return {
         "learning_rate": optimiser.lr,
@@ -26,7 +26,7 @@ def settings(optimiser: Optimiser) -> Dict[str, Any]:
 class Documented:
     """mx.optimizer.SGD by its updater, as gluon.Trainer does it: four parameters an operator."""
 
-    def __init__(self, parameters: Sequence[Any], optimiser: Optimiser) -> None:
+    def __init__(self, parameters: Sequence[Any], optimiser: SGD) -> None:
         """`parameters` are Gluon's; an updater a device, each with its velocities."""
         self._parameters = list(parameters)
         self._sgd = mx.optimizer.SGD(**settings(optimiser))
@@ -47,7 +47,7 @@ class Documented:
 class Direct:
     """One `sgd_mom_update` a parameter: faster than the operator for several at once."""
 
-    def __init__(self, parameters: Sequence[Any], optimiser: Optimiser) -> None:
+    def __init__(self, parameters: Sequence[Any], optimiser: SGD) -> None:
         """Velocities of zero beside every weight."""
         self._weights = [parameter.list_data() for parameter in parameters]
         self._velocities = [[mx.nd.zeros_like(each) for each in devices] for devices in self._weights]

@@ -22,6 +22,8 @@ class Reference(Adapter):
             strategies=(Strategy("single", "one process", launchers=("local",), distributed=False),),
             precisions=("float64",),
             tunings=("default",),
+            optimisers=("sgd", "adam"),
+            real_data=False,
             knobs={"shards": Knob(int, 1, "equal parts of the batch, each computed as a data-parallel rank would")},
         )
 

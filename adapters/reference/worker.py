@@ -9,7 +9,7 @@ from typing import Dict, List
 import numpy as np
 
 from adapters.reference.lower import Network, Run
-from suite.worker.trainer import Batch, Joined, Setup, Trainer, Unsupported
+from suite.worker.trainer import Adam, Batch, Joined, Setup, Trainer, Unsupported
 from workloads.graph import Graph
 
 
@@ -27,6 +27,8 @@ class ReferenceTrainer(Trainer):
         self._runs: List[Run] = []
         self._network: Network
         self._velocity: Dict[str, np.ndarray]
+        self._squares: Dict[str, np.ndarray] = {}
+        self._updates = 0
 
     def start(self) -> Joined:
         """Alone; Unsupported for more ranks, another device or another precision."""
@@ -43,6 +45,7 @@ class ReferenceTrainer(Trainer):
         if hasattr(self, "_network"):
             del self._network, self._velocity
         self._network = Network(graph, weights, self.setup.seed)
+        self._updates, self._squares = 0, {}
         self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
 
     def synchronize(self) -> None:
@@ -73,14 +76,21 @@ class ReferenceTrainer(Trainer):
         """One process exchanges nothing."""
 
     def update(self) -> None:
-        """`v <- m v + g + wd w`, `w <- w - lr v`."""
-        lr, momentum, decay = self.setup.optimiser
+        """As `suite.worker.trainer` writes SGD and Adam down."""
+        rule = self.setup.optimiser
         weights, gradients = self._network.named("weights"), self._network.named("gradients")
+        self._updates += 1
         for name, velocity in self._velocity.items():
-            velocity *= momentum
-            velocity += gradients.get(name, 0.0)
-            velocity += decay * weights[name]
-            weights[name] -= lr * velocity
+            gradient = gradients.get(name, 0.0) + rule.weight_decay * weights[name]
+            if isinstance(rule, Adam):
+                velocity += (1.0 - rule.beta1) * (gradient - velocity)
+                square = self._squares.setdefault(name, np.zeros_like(velocity))
+                square += (1.0 - rule.beta2) * (gradient * gradient - square)
+                weights[name] -= rule.rate(self._updates) * velocity / (np.sqrt(square) + rule.epsilon)
+            else:
+                velocity *= rule.momentum
+                velocity += gradient
+                weights[name] -= rule.lr * velocity
         self._network.forget_gradients()
 
     def step(self, batch: Batch) -> None:

@@ -8,13 +8,15 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from suite.cli import convert
 from suite.cli.tables import Row, show, show_json
 from suite.errors import Interrupted, RequestError
 
 T = TypeVar("T")
-group = typer.Typer(no_args_is_help=True, help="Make, list and check data sets.")
+group = typer.Typer(no_args_is_help=True, help="Make, list, check and convert data sets.")
 make = typer.Typer(no_args_is_help=True, help="Make a data set from what scikit-learn ships.")
 group.add_typer(make, name="make")
+convert.register(group)
 
 
 def register(app: typer.Typer) -> None:

@@ -25,6 +25,7 @@ class Fit:
     data: str
     outcome: str | None = None
     reason: str = ""
+    path: Path | None = None  # where it stands, when it can be read
 
 
 def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
@@ -49,7 +50,7 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
         refused = misfit(found, graph)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         return Fit(value, "wrong", f"data = {data!r} cannot be read: {error}")
-    return Fit(value, "unsupported" if refused else None, refused or "")
+    return Fit(value, "unsupported" if refused else None, refused or "", found)
 
 
 def _arrays(path: Path, graph: Graph) -> str | None:

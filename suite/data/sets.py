@@ -1,5 +1,6 @@
 """The data sets that stagebench can make, where they stand, and what a job is told of them."""
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -76,15 +77,25 @@ def real(dataset: str) -> str:
     return "mnist" if dataset == "digits" and made("mnist") else dataset
 
 
-def locate(name: str, workload: Workload) -> dict[str, str] | None:
+def records_place(data: str, form: str) -> Path:
+    """The folder of a set's records: below the data home, so that a set may stand where nobody may write."""
+    if data in SETS:
+        return home() / "records" / data / form
+    path = str(Path(data).absolute())
+    return home() / "records" / f"{Path(path).name}-{hashlib.sha256(path.encode()).hexdigest()[:8]}" / form
+
+
+def locate(name: str, workload: Workload, form: str = "files") -> dict[str, str] | None:
     """A job's data entry, {"kind", "path"}; None for synthetic data.
 
-    `name` is "synthetic", "real" (the workload's own set), a named set or a path.
+    `name` is "synthetic", "real" (the workload's own set), a named set or a path; `form` is "files" or a record format.
     Unavailable, with the command that makes it, when the set is not there.
     """
     if name == "synthetic":
         return None
     name = real(workload.dataset) if name == "real" else name
+    if form != "files":
+        return {"kind": "records", "path": str(records_place(name, form))}
     if name in SETS:
         path = made(name)
         if path is None:

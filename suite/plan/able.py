@@ -36,6 +36,7 @@ def _by_values(adapter: Adapter, able: Capabilities, case: Case, graph: Graph) -
         ("device", case.placement.device, able.devices),
         ("precision", case.precision, able.precisions),
         ("tuning", case.tuning, able.tunings),
+        ("optimiser", case.optimiser, able.optimisers),
     ):
         if value not in offers:
             return f"{adapter.name} does not do {what} {value!r}; it does {', '.join(offers)}"

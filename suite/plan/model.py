@@ -50,9 +50,11 @@ class Block(Strict):
     binding: Swept[Literal["none", "cores"]] = ["none"]
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
-    lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch
+    optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]
+    lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch; 0.001 for Adam
     readers: Swept[Count] = [1]
     data_mode: Swept[Literal["disk", "memory"]] = ["disk"]
+    format: Swept[Word] = ["files"]
     page_cache: Swept[Literal["as is", "cold", "warm"]] = ["as is"]
     prefetch: Swept[Count] = [Input.prefetch]
     repeat: Swept[Count] = [Input.repeat]

@@ -26,6 +26,7 @@ class Names:
             "adapter": list(adapters),
             "workload": list(workloads),
             "launcher": ["auto", *launchers],
+            "format": ["files", "best", *(each.name for able in self.capabilities.values() for each in able.formats)],
             "precision": sorted({name for able in self.capabilities.values() for name in able.precisions}),
             "tuning": sorted({name for able in self.capabilities.values() for name in able.tunings}),
         }

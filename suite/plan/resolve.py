@@ -8,7 +8,8 @@ from suite.case import PASSES, TRAIN, Case, Input, Placement, Training
 from suite.data.fits import Fit, fit
 from suite.errors import RequestError
 from suite.launcher import Launcher
-from suite.plan import able, placing
+from suite.optimisers import settings
+from suite.plan import able, placing, reading
 from suite.plan.names import Names
 from suite.plan.read import Plan
 from suite.plan.sweep import Choice, choices
@@ -114,6 +115,7 @@ class _Maker:
         found = self.fit(choice, workload, graph)
         knobs = {name: choice.knobs.get(name, knob.default) for name, knob in capabilities.knobs.items()}
         case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=knobs)
+        case = case.on(input=_input(choice, reading.form(choice, capabilities, found.path)))
         kept = measurable(capabilities.strategy(case.strategy), case.passes)
         refused = able.refusal(adapter, capabilities, case, graph) or idle(case, kept)
         case = case.on(passes=kept or case.passes)
@@ -121,6 +123,9 @@ class _Maker:
             return Resolved(case, "unsupported", refused)
         if launcher not in self.launchers:
             return Resolved(case, "unavailable", f"no plugin brings the launcher {launcher!r}; install one that does")
+        unread = None if found.outcome else reading.refusal(capabilities, case, found.path)
+        if unread:
+            return Resolved(case, *unread)
         return Resolved(case, found.outcome, found.reason)
 
     def graph(self, name: str) -> Graph:
@@ -140,7 +145,7 @@ class _Maker:
         return found
 
     def case(self, choice: Choice, launcher: str, workload: Workload, graph: Graph) -> Case:
-        block, defaults = choice.written.block, workload.optimiser
+        block = choice.written.block
         placement = Placement(
             nodes=choice["nodes"],
             ranks_per_node=choice["ranks"],
@@ -151,7 +156,6 @@ class _Maker:
             binding=choice["binding"],
             hosts=tuple(block.hosts),
         )
-        samples = choice["batch"] * placement.device_count
         return Case(
             adapter=choice["adapter"],
             strategy=choice["strategy"],
@@ -160,12 +164,9 @@ class _Maker:
             batch=choice["batch"],
             precision=choice["precision"],
             tuning=choice["tuning"],
-            lr=choice["lr"] if choice["lr"] is not None else defaults.lr * samples / defaults.reference_batch,
-            momentum=defaults.momentum,
-            weight_decay=defaults.weight_decay,
+            **settings(choice["optimiser"], workload, choice["batch"] * placement.device_count, choice["lr"]),
             seed=choice["seed"],
             readers=choice["readers"],
-            input=_input(choice),
             passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
@@ -175,12 +176,12 @@ class _Maker:
         )
 
 
-def _input(choice: Choice) -> Input:
+def _input(choice: Choice, form: str) -> Input:
     """How real data are read; synthetic ones are not, so that nothing of it tells such cases apart."""
     if choice["data"] == "synthetic":
         return Input()
     keys = ("page_cache", "prefetch", "repeat", "augment", "on_error")
-    return Input(mode=choice["data_mode"], **{key: choice[key] for key in keys})
+    return Input(mode=choice["data_mode"], format=form, **{key: choice[key] for key in keys})
 
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from suite.environments import find
 from suite.errors import StagebenchError
 from suite.fingerprint import fingerprint
 from suite.launch import Ready
+from suite.optimisers import for_proof
 from suite.plugins import adapters, launchers
 from suite.proof.judgement import joined, judge
 from suite.proof.tolerances import tolerance
@@ -159,7 +160,7 @@ def case_of_proof(ready: Ready) -> Case:
     return case.on(
         batch=samples,
         data="synthetic",
-        lr=workload.proof_lr,
+        lr=for_proof(case, workload),
         passes=(),
         readers=0,
         input=plain.input,
@@ -193,6 +194,7 @@ def _about(case: Case) -> dict[str, Any]:
         "device": case.placement.device,
         "precision": case.precision,
         "tuning": case.tuning,
+        "optimiser": case.optimiser,
         "knobs": case.knobs,
     }
 

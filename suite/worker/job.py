@@ -14,14 +14,17 @@ FORMAT = 1
 
 # Keys of a job file:
 #   format   1
-#   task     "measure", "prove" or "oracle"
+#   task     "measure", "prove", "oracle", "pack", "read" or "look"
 #   trainer  "module:class" inside the bundle
 #   case     suite.case.Case.to_dict()
 #   graph    workloads.graph.Graph.to_dict()
-#   data     null (synthetic) or {"kind": "arrays" | "folder", "path": ...}
+#   data     null (synthetic) or {"kind": "arrays" | "folder" | "records", "path": ...}
+#   preprocessing  workloads.preprocessing.Preprocessing as a dictionary
 #   output   the attempt's folder: rank-N.jsonl and rank-N.log go there
 #   oracle   folder of the float64 results, for "prove" and "oracle"
 #   batch    samples per rank of the proof
+#   pack     what suite.worker.packing.pack wants, for "pack"
+#   samples  how many to read, for "read"
 
 
 def read_job(path: str) -> Dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from suite.worker.job import FORMAT, Outbox, read_job
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import TASKS, Diverged
-from suite.worker.trainer import Optimiser, Setup, Trainer, Unavailable, Unsupported
+from suite.worker.trainer import SGD, Adam, Optimiser, Setup, Trainer, Unavailable, Unsupported
 
 
 class WrongWorld(Exception):
@@ -103,7 +103,7 @@ def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
         precision=case["precision"],
         tuning=case["tuning"],
         knobs=case["knobs"],
-        optimiser=Optimiser(case["lr"], case["momentum"], case["weight_decay"]),
+        optimiser=optimiser_of(case),
         seed=case["seed"],
         # What lies in memory is not sent to processes: the trainer takes it itself.
         readers=0 if case["input"]["mode"] == "memory" else case["readers"],
@@ -111,6 +111,13 @@ def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
     )
     trainer: Trainer = getattr(importlib.import_module(module), name)(setup)
     return trainer
+
+
+def optimiser_of(case: Dict[str, Any]) -> Optimiser:
+    """The update rule that the case names."""
+    if case["optimiser"] == "adam":
+        return Adam(case["lr"], case["momentum"], case["beta2"], case["epsilon"], case["weight_decay"])
+    return SGD(case["lr"], case["momentum"], case["weight_decay"])
 
 
 def join(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:

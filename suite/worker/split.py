@@ -17,6 +17,10 @@ class Subset(Source):
         """`indices` into the source; `what` it is, for its name."""
         self._source, self._indices = source, indices
         self.classes = source.classes
+        if source.files is not None:
+            self.files = [source.files[index] for index in indices]
+        if source.arrays is not None:
+            self.arrays = source.arrays[0][indices], source.arrays[1][indices]
         self.name = "%s, %d samples to %s" % (source.name, len(indices), what)
 
     def __len__(self) -> int:

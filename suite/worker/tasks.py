@@ -1,22 +1,27 @@
-"""What a worker can be asked to do with its trainer: measure, train, prove, write the oracle, or only be looked at.
+"""What a worker can be asked to do with its trainer: measure, train, prove, pack a data set, or only be looked at.
 
 Oldest Python: 3.6.
 """
 
+import os
 from typing import Any, Dict
 
-from suite.worker import evidence
+import numpy as np
+
+from suite.worker import evidence, packing
 from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
 from suite.worker.job import Outbox
 from suite.worker.loop import Loop
 from suite.worker.passes import Passes
 from suite.worker.reading import Reading
-from suite.worker.sources import open_source
+from suite.worker.records import RecordSource
+from suite.worker.sources import Source, open_source
 from suite.worker.split import split
 from suite.worker.trainer import Trainer, Unsupported
 from suite.worker.training import Training
 from workloads import weights
 from workloads.graph import Graph
+from workloads.preprocessing import Preprocessing
 
 
 class Diverged(Exception):
@@ -60,9 +65,20 @@ def fed(trainer: Trainer, graph: Graph, job: Dict[str, Any]) -> Any:
     if job["data"] is None:
         whole = synthetic(graph, setup.batch * setup.world, setup.seed)
         return ResidentFeed(trainer, share(whole, setup.rank, setup.batch))
-    reading = Reading(open_source(job["data"], graph.input_shape, graph.classes), job, setup.rank)
+    reading = Reading(opened(trainer, graph, job), job, setup.rank)
     trainer.open_input(reading.view)
     return StreamFeed(trainer, reading)
+
+
+def opened(trainer: Trainer, graph: Graph, job: Dict[str, Any]) -> Source:
+    """The source of the job's data, ready to be read."""
+    how = Preprocessing(**job["preprocessing"])
+    if job["data"]["kind"] != "records":
+        return open_source(job["data"], graph.input_shape, graph.classes, how)
+    records = RecordSource(job["data"]["path"], how)
+    records.check(graph.input_shape, graph.classes)
+    source: Source = trainer.open_records(records)
+    return source
 
 
 def train(trainer: Trainer, graph: Graph, job: Dict[str, Any], outbox: Outbox) -> None:
@@ -70,7 +86,7 @@ def train(trainer: Trainer, graph: Graph, job: Dict[str, Any], outbox: Outbox) -
     if job["data"] is None:
         raise Unsupported("the pass 'train' learns from real data, and the case has synthetic ones")
     plan = job["case"]["training"]
-    learning, testing = split(open_source(job["data"], graph.input_shape, graph.classes), plan["held_out"])
+    learning, testing = split(opened(trainer, graph, job), plan["held_out"])
     reading = Reading(learning, job, trainer.setup.rank)
     reading.prepare()
     outbox.send("notes", notes=dict(reading.notes(), tested=testing.name))
@@ -105,8 +121,24 @@ def oracle(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     evidence.write_oracle(trainer, Graph.from_dict(job["graph"]), job["batch"], job["oracle"])
 
 
+def pack(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Write the job's data set as records of the framework's own format."""
+    outbox.send("phase", name="pack")
+    packing.pack(trainer, opened(trainer, Graph.from_dict(job["graph"]), job), job["pack"], outbox)
+
+
+def read(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Read `samples` samples as a measurement would, and leave them in `read.npz` for whoever compares them."""
+    outbox.send("phase", name="read")
+    trainer.open_input(Reading(opened(trainer, Graph.from_dict(job["graph"]), job), job, trainer.setup.rank).view)
+    batches = [trainer.as_numpy(trainer.next_batch()) for _ in range(-(-job["samples"] // trainer.setup.batch))]
+    images, labels = (np.concatenate(parts)[: job["samples"]] for parts in zip(*batches))
+    np.savez(os.path.join(job["output"], "read.npz"), images=images, labels=labels)
+    outbox.send("notes", notes=trainer.notes())
+
+
 def look(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     """Nothing more: that it joined is the answer."""
 
 
-TASKS = {"measure": measure, "prove": prove, "oracle": oracle, "look": look}
+TASKS = {"measure": measure, "prove": prove, "oracle": oracle, "pack": pack, "read": read, "look": look}

@@ -14,9 +14,10 @@ on the device.
 Oldest Python: 3.6.
 """
 
+import math
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -26,7 +27,29 @@ from workloads.graph import Graph
 # An adapter's own next_batch may return anything that its own to_device takes.
 Batch = NamedTuple("Batch", [("images", Any), ("labels", Any)])
 
-Optimiser = NamedTuple("Optimiser", [("lr", float), ("momentum", float), ("weight_decay", float)])
+# v <- m*v + g + wd*w, w <- w - lr*v
+SGD = NamedTuple("SGD", [("lr", float), ("momentum", float), ("weight_decay", float)])
+
+
+class Adam(NamedTuple):
+    """Kingma and Ba 2014, in the efficient order of its section 2, as Keras, MXNet and CNTK compute it.
+
+    g <- g + wd*w, m <- b1*m + (1 - b1)*g, v <- b2*v + (1 - b2)*g*g,
+    w <- w - lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon), t counting updates from 1.
+    """
+
+    lr: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+
+    def rate(self, update: int) -> float:
+        """The factor before m / (sqrt(v) + epsilon) at an update, counted from 1."""
+        return self.lr * math.sqrt(1.0 - self.beta2**update) / (1.0 - self.beta1**update)
+
+
+Optimiser = Union[SGD, Adam]
 
 
 class Setup(NamedTuple):
@@ -70,9 +93,9 @@ class Unavailable(Exception):
 class Trainer(ABC):
     """Trains one graph in one framework, as one rank of a group.
 
-    The optimiser is v <- m*v + g + wd*w, w <- w - lr*v for every parameter; the loss is
-    the sum over heads of weight x mean cross-entropy over the *global* batch, so
-    gradients are averaged over all devices of all ranks.
+    The optimiser, `setup.optimiser`, is SGD with momentum or Adam, for every parameter alike
+    (Adam only where the plugin declares it); the loss is the sum over heads of weight x mean
+    cross-entropy over the *global* batch, so gradients are averaged over all devices of all ranks.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -90,7 +113,7 @@ class Trainer(ABC):
         """Make the network and the optimiser with these weights (canonical names and layouts).
 
         May be called again: a proof rebuilds between its native and its staged half.
-        The velocity starts at zero, running statistics at mean 0 and variance 1.
+        The optimiser's state starts at zero, running statistics at mean 0 and variance 1.
         """
 
     @abstractmethod
@@ -105,15 +128,38 @@ class Trainer(ABC):
     def open_input(self, source: Any) -> None:
         """Begin to read a `suite.worker.sources.Source` with `setup.readers` readers.
 
-        The default reads with threads; override it for the framework's own loader.
+        `source.records` is not None when it is packed for this framework's own reader, and then
+        samples cannot be had one by one. The default reads with threads; override it for the
+        framework's own loader.
         """
         from suite.worker.threaded import ThreadedReader  # here: most cases read nothing
 
+        if source.records is not None:
+            raise Unsupported("%s does not read %s" % (type(self).__name__, source.records.form))
         self._reader = ThreadedReader(source, self.setup)
 
     def next_batch(self) -> Any:
         """Wait for the next host batch (stage `io`)."""
         return self._reader.next_batch()
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """What `next_batch` returned as NumPy arrays, in the layout that `Batch` states; for the check of readers."""
+        return Batch(np.asarray(batch.images, dtype=np.float32), np.asarray(batch.labels, dtype=np.int64))
+
+    def open_records(self, records: Any) -> Any:
+        """The source of packed samples (`suite.worker.records.RecordSource`), as open_input will get it in a view.
+
+        The default leaves them to the framework's own reader, which takes them in an order of its own. An
+        adapter that can read them one by one returns a source that does, and declares its format `ordered`.
+        """
+        return records
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """Write samples (`suite.worker.records.Record`) in a record format into an empty folder, one part of a set."""
+        raise Unsupported("%s writes no records" % type(self).__name__)
+
+    def join_parts(self, form: str, parts: List[str], folder: str) -> None:  # noqa: B027 - most readers take parts
+        """Make one of a set's parts, for a reader that takes one file; the parts stay as they are."""
 
     @abstractmethod
     def to_device(self, batch: Any) -> Any:

@@ -44,7 +44,8 @@ class Training:
         trainer.open_input(learning)
         batches = list(test_batches(trainer, testing))
         ends = epoch_ends(len(learning), setup.batch, setup.world, epochs)
-        losses: List[Tuple[int, float]] = []
+        losses: List[Tuple[int, float, float]] = []
+        earlier = 0.0
         rows: List[Dict[str, Any]] = []
         done = 0
         for number, end in enumerate(ends, 1):
@@ -54,19 +55,27 @@ class Training:
             for step in range(done, end):
                 trainer.step(trainer.to_device(trainer.next_batch()))
                 if step < EVERY_STEP or step % THEN_EVERY == 0 or step + 1 == end:
-                    losses.append((step, trainer.loss()))
+                    loss = trainer.loss()
+                    losses.append((step, loss, earlier + time.perf_counter() - begin))
                 self._progress(
                     name="train", phase="epoch %d of %d" % (number, len(ends)), step=step + 1 - done, of=end - done
                 )
             trainer.synchronize()
             seconds = time.perf_counter() - begin
+            earlier += seconds
             begin = time.perf_counter()
             accuracy = self._accuracy(batches)
             tested = time.perf_counter() - begin
             rows.append({"seconds": seconds, "samples": (end - done) * setup.batch, "steps": end - done})
             rows[-1].update(accuracy=accuracy, test_seconds=tested, loss=losses[-1][1])
             done = end
-        return {"epochs": rows, "loss_steps": [step for step, _ in losses], "losses": [loss for _, loss in losses]}
+        steps, values, times = zip(*losses)
+        return {
+            "epochs": rows,
+            "loss_steps": list(steps),
+            "losses": list(values),
+            "loss_seconds": list(times),  # of training, without the tests between epochs
+        }
 
     def _accuracy(self, batches: List[Tuple[Any, np.ndarray]]) -> float:
         """The share of test samples whose largest logit is the right one's; on every rank the whole set."""

@@ -19,15 +19,15 @@ class View(Source):
 
     def __init__(self, source: Source, asked: Dict[str, Any], seed: int, log: str) -> None:
         """`asked` is suite.case.Input as a dictionary; what is skipped is written to the file `log`."""
-        self._source, self._seed, self._log = source, seed, log
-        self._repeat, self._random = int(asked["repeat"]), asked["augment"] == "random"
-        self._skip = asked["on_error"] == "skip"
-        self.classes = source.classes
+        self.source, self._seed, self._log = source, seed, log
+        self._repeat, self.random = int(asked["repeat"]), asked["augment"] == "random"
+        self.skip = asked["on_error"] == "skip"
+        self.classes, self.records = source.classes, source.records
         self.name = source.name + (", %d times" % self._repeat if self._repeat > 1 else "")
 
     def __len__(self) -> int:
         """Samples of an epoch."""
-        return self._repeat * len(self._source)
+        return self._repeat * len(self.source)
 
     def order(self, epoch: int, seed: int, rank: int, world: int) -> Iterator[int]:
         """Positions: the epoch's samples, told apart from other epochs'."""
@@ -36,15 +36,19 @@ class View(Source):
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         """The sample at a position; one that cannot be read is an OSError, or replaced by the next that can."""
-        count = len(self._source)
+        count = len(self.source)
         for neighbour in range(count):
             try:
                 return self._read((index + neighbour) % count, index)
             except OSError as error:
-                if not self._skip:
+                if not self.skip:
                     raise
                 self._note(str(error))
         raise OSError("none of the %d samples of %s can be read" % (count, self.name))
+
+    def index(self, position: int) -> int:
+        """The sample of the source that stands at a position."""
+        return position % len(self.source)
 
     def skipped(self) -> Dict[str, int]:
         """How often each unreadable sample was replaced so far, by its message; over all readers of this rank."""
@@ -56,9 +60,9 @@ class View(Source):
         return counts
 
     def _read(self, index: int, position: int) -> Tuple[np.ndarray, int]:
-        if not self._random:
-            return self._source.sample(index)
-        return self._source.augmented(index, np.random.RandomState([self._seed % 2**32, position % 2**32]))
+        if not self.random:
+            return self.source.sample(index)
+        return self.source.augmented(index, np.random.RandomState([self._seed % 2**32, position % 2**32]))
 
     def _note(self, message: str) -> None:
         # One short write at the end of the file: readers may be processes, and lines must not mix.
@@ -82,15 +86,18 @@ class InMemory(Source):
                 "%s decoded takes %.1f GB of %.1f GB of free memory; use data_mode = 'disk' or a smaller set"
                 % (source.name, needed / 1e9, free / 1e9)
             )
-        self._samples: List[Tuple[np.ndarray, int]] = [source.sample(index) for index in range(len(source))]
+        images, labels = np.empty((len(source),) + first.shape, np.float32), np.empty(len(source), np.int64)
+        for index in range(len(source)):
+            images[index], labels[index] = source.sample(index)
+        self.arrays = self._images, self._labels = images, labels
 
     def __len__(self) -> int:
         """Number of samples."""
-        return len(self._samples)
+        return len(self._labels)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         """The decoded sample."""
-        return self._samples[index % len(self._samples)]
+        return self._images[index], int(self._labels[index])
 
 
 def available_memory() -> float:

@@ -127,7 +127,7 @@ def trainers(options: argparse.Namespace, rank: Any, optimiser: tuple[float, flo
     """The two trainers of this rank."""
     from adapters.caffempi.worker import CaffeMPITrainer
     from adapters.pytorch.worker import PyTorchTrainer
-    from suite.worker.trainer import Optimiser, Setup
+    from suite.worker.trainer import SGD, Setup
 
     def setup(strategy: str, knobs: dict[str, Any]) -> Setup:
         return Setup(
@@ -141,7 +141,7 @@ def trainers(options: argparse.Namespace, rank: Any, optimiser: tuple[float, flo
             precision=options.precision,
             tuning=options.tuning,
             knobs=knobs,
-            optimiser=Optimiser(*optimiser),
+            optimiser=SGD(*optimiser),
             seed=1,
             readers=0,
         )

@@ -81,10 +81,10 @@ def measure(name, rounds):
     from adapters.cntk.framework import cntk
     from adapters.cntk.worker import CNTKTrainer
     from suite.worker.feed import synthetic
-    from suite.worker.trainer import Optimiser, Setup
+    from suite.worker.trainer import SGD, Setup
     from workloads import weights
 
-    graph, batch, optimiser = by_name()[name].graph(), BATCH[name], Optimiser(1e-4, 0.9, 5e-4)
+    graph, batch, optimiser = by_name()[name].graph(), BATCH[name], SGD(1e-4, 0.9, 5e-4)
     ours = CNTKTrainer(
         Setup(0, 1, 0, "single", "cpu", 1, batch, "float32", "tuned", {"block_steps": 10}, optimiser, 1, 0)
     )

@@ -27,12 +27,12 @@ from jax import lax
 from adapters.jax.worker import JaxTrainer
 from suite.allocator import KEEP_MEMORY
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 
 BATCH = {"mnist_small": 64, "mnist_large": 16, "alexnet": 8}
-OPTIMISER = Optimiser(1e-4, 0.9, 5e-4)
+OPTIMISER = SGD(1e-4, 0.9, 5e-4)
 BLOCK_SECONDS = 0.5
 
 

@@ -38,12 +38,12 @@ from mxnet_plain import Criterion, plain, trainable
 from adapters.mxnet.worker import MXNetTrainer
 from suite.allocator import KEEP_MEMORY
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
-OPTIMISER = Optimiser(1e-4, 0.9, 5e-4)
+OPTIMISER = SGD(1e-4, 0.9, 5e-4)
 EQUAL_STEPS = 5
 BOUNDS = {"plain": 0.98, "trainer": 1.0}
 AGAINST = (*BOUNDS, "own lrn")

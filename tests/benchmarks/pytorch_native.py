@@ -37,13 +37,13 @@ from adapters.pytorch.worker import PyTorchTrainer
 from suite.allocator import KEEP_MEMORY
 from suite.worker.feed import ResidentFeed, share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 LRNS = {"fast": partial(FastLRN, 5, 1e-4, 0.75, 1.0), "torch": partial(nn.LocalResponseNorm, 5, 1e-4, 0.75, 1.0)}
-OPTIMISER = Optimiser(1e-4, 0.9, 5e-4)
+OPTIMISER = SGD(1e-4, 0.9, 5e-4)
 BLOCK_SECONDS = 0.25
 EQUAL_STEPS = 5
 

@@ -26,12 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from adapters.tensorflow.plugin import TensorFlow
 from suite.case import Case
 from suite.worker.feed import ResidentFeed, synthetic
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
-OPTIMISER = Optimiser(1e-4, 0.9, 0.0)  # Keras' weight decay is another one
+OPTIMISER = SGD(1e-4, 0.9, 0.0)  # Keras' weight decay is another one
 EQUAL_STEPS = 3
 REQUIRED = {"plain": 0.98, "keras": 1.0, "keras_xla": 1.0}
 

@@ -9,6 +9,7 @@ import pytest
 
 import suite
 from workloads.catalogue import by_name
+from workloads.preprocessing import PHOTOGRAPHS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(suite.__file__)))
@@ -30,12 +31,14 @@ def make_job(tmp_path):
     def make(task="measure", trainer="adapters.reference.worker:ReferenceTrainer", workload="mnist_small", **changes):
         output = tmp_path / ("attempt-%d" % len(list(tmp_path.iterdir())))
         output.mkdir()
-        job = {key: changes.pop(key) for key in ("data", "oracle", "format") if key in changes}
+        job = {key: changes.pop(key) for key in ("data", "oracle", "format", "pack", "samples") if key in changes}
         placement = {"nodes": 1, "ranks_per_node": 1, "devices": 1, "device": "cpu", "threads": 1}
         placement["binding"] = "none"
         placement.update(changes.pop("placement", {}))
         case = {"strategy": "single", "batch": 4, "precision": "float64", "tuning": "default", "knobs": {}}
-        case.update(lr=0.001, momentum=0.9, weight_decay=0.0, seed=1, readers=0, passes=["native", "staged"])
+        case.update(
+            optimiser="sgd", lr=0.001, momentum=0.9, weight_decay=0.0, seed=1, readers=0, passes=["native", "staged"]
+        )
         read = {
             "mode": "disk",
             "page_cache": "as is",
@@ -47,6 +50,7 @@ def make_job(tmp_path):
         read.update(changes.pop("input", {}))
         case.update(changes, placement=placement, sampling=SAMPLING, input=read)
         defaults = {"format": 1, "data": None, "oracle": None, "task": task, "trainer": trainer}
+        defaults["preprocessing"] = PHOTOGRAPHS._asdict()
         graph = by_name()[workload].graph().to_dict()
         job = dict(defaults, case=case, graph=graph, output=str(output), batch=case["batch"], **job)
         path = output / "job.json"

@@ -8,10 +8,12 @@ import pytest
 import toy
 
 from suite.worker import view
+from suite.worker.photographs import random_box
 from suite.worker.reading import Reading
-from suite.worker.sources import ArraySource, FolderSource, Source, random_box
+from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import ThreadedReader
 from suite.worker.view import InMemory, View, page_cache
+from workloads.preprocessing import PHOTOGRAPHS
 
 ASKED = {"mode": "disk", "page_cache": "as is", "prefetch": 2, "repeat": 1, "augment": "centre", "on_error": "fail"}
 
@@ -104,7 +106,7 @@ def test_random_crops_are_other_ones_in_every_epoch_and_the_same_again(seen, fol
 
 def test_crops_have_the_sides_and_areas_of_the_paper_and_half_of_them_are_flipped(folder):
     stream = np.random.RandomState(0)
-    boxes = [random_box(stream, 500, 375) for _ in range(500)]
+    boxes = [random_box(PHOTOGRAPHS, stream, 500, 375) for _ in range(500)]
     for left, top, right, bottom in boxes:
         assert 0 <= left < right <= 500
         assert 0 <= top < bottom <= 375

@@ -11,14 +11,14 @@ import time
 
 import numpy as np
 
-from suite.worker.trainer import Batch, Joined, Optimiser, Setup, Trainer
+from suite.worker.trainer import SGD, Batch, Joined, Setup, Trainer
 
 
 def setup(**changes):
     """A setup of one rank with four samples."""
     values = {"rank": 0, "world": 1, "local_rank": 0, "strategy": "single", "device": "cpu", "threads": 1, "batch": 4}
     values.update(precision="float64", tuning="default", knobs={}, seed=1, readers=0)
-    values.update(optimiser=Optimiser(0.1, 0.9, 0.0))
+    values.update(optimiser=SGD(0.1, 0.9, 0.0))
     values.update(changes)
     return Setup(**values)
 

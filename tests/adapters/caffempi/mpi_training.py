@@ -9,7 +9,7 @@ import numpy as np
 from adapters.caffempi.ranks import MPI
 from adapters.caffempi.worker import CaffeMPITrainer
 from suite.worker.feed import share, synthetic
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
@@ -29,7 +29,7 @@ def setup(**changes: Any) -> Setup:
         "precision": "float32",
         "tuning": "tuned",
         "knobs": {},
-        "optimiser": Optimiser(0.05, 0.9, 0.001),
+        "optimiser": SGD(0.05, 0.9, 0.001),
         "seed": 1,
         "readers": 0,
     }

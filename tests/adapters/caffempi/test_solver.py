@@ -6,7 +6,7 @@ import torch
 
 from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.solver import Solver
-from suite.worker.trainer import Optimiser
+from suite.worker.trainer import SGD
 from workloads.build import Builder
 
 
@@ -22,7 +22,7 @@ def test_momentum_and_weight_decay_as_the_contract_says(momentum: float) -> None
     stream = np.random.RandomState(0)
     w, v = stream.standard_normal(len(filled.parameters)), np.zeros(len(filled.parameters))
     filled.parameters.copy_(torch.from_numpy(w))
-    solver = Solver(filled, Optimiser(0.1, momentum, 0.01))
+    solver = Solver(filled, SGD(0.1, momentum, 0.01))
     half = len(w) // 2
     for _ in range(4):
         g = stream.standard_normal(len(w))

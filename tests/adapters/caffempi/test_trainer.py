@@ -11,7 +11,7 @@ import pytest
 from adapters.caffempi.worker import CaffeMPITrainer
 from suite.worker.feed import synthetic
 from suite.worker.sources import ArraySource
-from suite.worker.trainer import Optimiser, Setup, Unsupported
+from suite.worker.trainer import SGD, Setup, Unsupported
 from workloads import weights
 from workloads.build import Builder
 from workloads.networks.mnist import mnist_small
@@ -32,11 +32,11 @@ for place, names in ((torch.autograd, ("backward", "grad")), (torch.Tensor, ("ba
 
 from adapters.caffempi.worker import CaffeMPITrainer
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
-optimiser = Optimiser(0.002, 0.9, 0.0)
+optimiser = SGD(0.002, 0.9, 0.0)
 trainer = CaffeMPITrainer(Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, optimiser, 1, 0))
 trainer.start()
 trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
@@ -65,7 +65,7 @@ def trainer(**changes: Any) -> CaffeMPITrainer:
         "precision": "float32",
         "tuning": "default",
         "knobs": {},
-        "optimiser": Optimiser(0.05, 0.9, 0.001),
+        "optimiser": SGD(0.05, 0.9, 0.001),
         "seed": 1,
         "readers": 2,
     }

@@ -13,7 +13,7 @@ import numpy as np
 from adapters.cntk.worker import CNTKTrainer
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 
@@ -53,7 +53,7 @@ def save(path, trainer, tensors):
 def main():
     strategy, folder, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     graph = by_name()["mnist_small"].graph()
-    optimiser, knobs = Optimiser(0.01, 0.9, 1e-3), {"block_steps": 3}
+    optimiser, knobs = SGD(0.01, 0.9, 1e-3), {"block_steps": 3}
     setup = Setup(*(own_rank() + (strategy, "cpu", 1, BATCH, "float32", "tuned", knobs, optimiser, 1, 0)))
     trainer = CNTKTrainer(setup)
     joined = trainer.start()

@@ -7,7 +7,7 @@ from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody
 from adapters.cntk.lower import METHODS, overhang
 from adapters.cntk.net import Net
 from adapters.reference.worker import ReferenceTrainer
-from suite.worker.trainer import Batch, Optimiser, Setup
+from suite.worker.trainer import SGD, Batch, Setup
 from workloads import kinds
 from workloads.graph import Graph
 
@@ -73,7 +73,7 @@ def test_every_kind_has_a_case_and_a_method():
 def test_a_kind_means_what_the_graph_says(trainer, kind, attrs, tuning):
     graph = one_layer(kind, attrs)
     weights = drawn(graph)
-    setup = Setup(0, 1, 0, "single", "cpu", 1, 4, "float64", "default", {}, Optimiser(0.01, 0.9, 1e-3), 1, 0)
+    setup = Setup(0, 1, 0, "single", "cpu", 1, 4, "float64", "default", {}, SGD(0.01, 0.9, 1e-3), 1, 0)
     expected = one_step(ReferenceTrainer(setup), graph, weights)
     ours = trainer(tuning=tuning, precision="float64", batch=4)
     found = one_step(ours, graph, weights)

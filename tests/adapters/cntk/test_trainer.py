@@ -8,7 +8,7 @@ from adapters.cntk.group import check_launcher
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Batch, Optimiser, Setup, Unavailable
+from suite.worker.trainer import SGD, Batch, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
@@ -34,7 +34,7 @@ def oracle(graph, samples, folder, optimiser):
 @pytest.mark.parametrize(("precision", "loss", "tensor"), [("float32", 2e-6, 1e-5), ("float64", 1e-12, 1e-6)])
 @pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.05), (0.0, 0.0)])
 def test_it_is_proven(trainer, tmp_path, tuning, precision, loss, tensor, momentum, decay):
-    graph, optimiser = small(), Optimiser(0.01, momentum, decay)
+    graph, optimiser = small(), SGD(0.01, momentum, decay)
     oracle(graph, 8, tmp_path, optimiser)
     ours = trainer(tuning=tuning, precision=precision, batch=8)
     ours.setup = ours.setup._replace(optimiser=optimiser)

@@ -5,7 +5,7 @@ pytest.importorskip("jax")
 import jax
 
 from adapters.jax.worker import JaxTrainer
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 
 DEVICES = 2  # of this process: XLA's client is made once, by the first trainer
 
@@ -13,7 +13,7 @@ DEVICES = 2  # of this process: XLA's client is made once, by the first trainer
 def make_trainer(strategy="single", tuning="tuned", precision="float32", batch=2, device="cpu", **changes):
     devices = DEVICES if strategy == "pmap" else 1
     setup = Setup(
-        0, 1, 0, strategy, device, 1, batch, precision, tuning, {}, Optimiser(0.01, 0.9, 1e-3), 1, 0, devices=devices
+        0, 1, 0, strategy, device, 1, batch, precision, tuning, {}, SGD(0.01, 0.9, 1e-3), 1, 0, devices=devices
     )
     return JaxTrainer(setup._replace(**changes))
 

@@ -13,7 +13,7 @@ from adapters.jax import machine
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup, Unavailable
+from suite.worker.trainer import SGD, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
@@ -40,7 +40,7 @@ def tiny():
 
 
 def oracle(graph, samples, folder, shards):
-    optimiser = Optimiser(0.01, 0.9, 1e-3)
+    optimiser = SGD(0.01, 0.9, 1e-3)
     setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": shards}, optimiser, 1, 0)
     trainer = ReferenceTrainer(setup)
     trainer.start()
@@ -181,10 +181,10 @@ import os, sys, time
 import numpy as np
 from adapters.jax.worker import JaxTrainer
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_large
-setup = Setup(0, 1, 0, "single", "cpu", 1, 16, "float32", "tuned", {}, Optimiser(0.01, 0.9, 0.0), 1, 0)
+setup = Setup(0, 1, 0, "single", "cpu", 1, 16, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, 0)
 ours = JaxTrainer(setup)
 ours.start()
 graph = mnist_large()

@@ -8,13 +8,13 @@ with warnings.catch_warnings():
     pytest.importorskip("mxnet")
 
 from adapters.mxnet.worker import MXNetTrainer
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 
 
 def make_trainer(
     strategy="single", tuning="tuned", precision="float32", device="cpu", batch=2, devices=1, readers=0, **knobs
 ):
-    optimiser = Optimiser(0.01, 0.9, 1e-3)
+    optimiser = SGD(0.01, 0.9, 1e-3)
     setup = Setup(0, 1, 0, strategy, device, 1, batch, precision, tuning, knobs, optimiser, 1, readers, devices=devices)
     return MXNetTrainer(setup)
 

@@ -13,7 +13,7 @@ from adapters.mxnet.worker import MXNetTrainer
 from suite.worker import evidence
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 
@@ -46,7 +46,7 @@ def exchange(trainer, graph, folder):
 def main():
     task, folder, options = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     strategy, tuning = options.pop("strategy"), options.pop("tuning", "tuned")
-    workload, optimiser = by_name()["mnist_small"], Optimiser(0.001, 0.9, 0.0)
+    workload, optimiser = by_name()["mnist_small"], SGD(0.001, 0.9, 0.0)
     setup = Setup(
         *own_rank(), strategy, "cpu", 1, workload.proof_batch, "float32", tuning, options, optimiser, seed=1, readers=0
     )

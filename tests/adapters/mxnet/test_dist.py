@@ -13,7 +13,7 @@ import pytest
 from adapters.mxnet.rendezvous import numeric
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads.catalogue import by_name
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +44,7 @@ def run_group(task, folder, workers=2, servers=1, **options):
 
 
 def oracle(workload, samples, folder):
-    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, Optimiser(0.001, 0.9, 0.0), 1, 0)
+    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, SGD(0.001, 0.9, 0.0), 1, 0)
     trainer = ReferenceTrainer(setup)
     trainer.start()
     (folder / "oracle").mkdir()

@@ -8,7 +8,7 @@ from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import Net
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import Optimiser, Setup, Unsupported
+from suite.worker.trainer import SGD, Setup, Unsupported
 from workloads.build import Builder
 from workloads.graph import Graph
 
@@ -28,7 +28,7 @@ def built(graph, samples=2, dtype="float64"):
 
 
 def proven(trainer, graph, folder, samples=2):
-    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, Optimiser(0.01, 0.9, 1e-3), 1, 0)
+    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, SGD(0.01, 0.9, 1e-3), 1, 0)
     oracle = ReferenceTrainer(setup)
     oracle.start()
     evidence.write_oracle(oracle, graph, samples, str(folder))

@@ -6,7 +6,7 @@ import pytest
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup, Unsupported
+from suite.worker.trainer import SGD, Setup, Unsupported
 from workloads import weights
 from workloads.build import Builder
 
@@ -21,7 +21,7 @@ def alexnets_beginning(follower):
 
 
 def proven(trainer, graph, folder, **options):
-    setup = Setup(0, 1, 0, "single", "cpu", 1, 4, "float64", "default", {}, Optimiser(0.01, 0.9, 1e-3), 1, 0)
+    setup = Setup(0, 1, 0, "single", "cpu", 1, 4, "float64", "default", {}, SGD(0.01, 0.9, 1e-3), 1, 0)
     oracle = ReferenceTrainer(setup)
     oracle.start()
     evidence.write_oracle(oracle, graph, 4, str(folder))

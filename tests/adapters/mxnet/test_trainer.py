@@ -8,7 +8,7 @@ from adapters.mxnet.worker import MXNetTrainer
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup, Unavailable
+from suite.worker.trainer import SGD, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
@@ -28,7 +28,7 @@ def small():
 
 def oracle(graph, samples, folder, shards=1):
     setup = Setup(
-        0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": shards}, Optimiser(0.01, 0.9, 1e-3), 1, 0
+        0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": shards}, SGD(0.01, 0.9, 1e-3), 1, 0
     )
     trainer = ReferenceTrainer(setup)
     trainer.start()
@@ -141,7 +141,7 @@ def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
 
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="there is a device")
 def test_a_missing_device_is_said():
-    setup = Setup(0, 1, 0, "single", "cuda", 1, 2, "float32", "tuned", {}, Optimiser(0.01, 0.9, 0.0), 1, 0)
+    setup = Setup(0, 1, 0, "single", "cuda", 1, 2, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, 0)
     with pytest.raises(Unavailable, match=r"no CUDA device: MXNet .*, or ask for device = 'cpu'"):
         MXNetTrainer(setup).start()
 

@@ -3,11 +3,11 @@ import pytest
 pytest.importorskip("torch")
 
 from adapters.pytorch.worker import PyTorchTrainer
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 
 
 def make_trainer(strategy="single", tuning="tuned", precision="float32", device="cpu", readers=0, batch=2, **knobs):
-    optimiser = Optimiser(0.01, 0.9, 1e-3)
+    optimiser = SGD(0.01, 0.9, 1e-3)
     return PyTorchTrainer(Setup(0, 1, 0, strategy, device, 1, batch, precision, tuning, knobs, optimiser, 1, readers))
 
 

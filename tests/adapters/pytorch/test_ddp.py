@@ -12,7 +12,7 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads.catalogue import by_name
 
 ROOT = Path(__file__).parents[3]
@@ -47,9 +47,7 @@ def close(proof):
 def test_ddp_is_proven(tmp_path, options):
     workload = by_name()["mnist_small"]
     graph, samples = workload.graph(), 2 * workload.proof_batch
-    setup = Setup(
-        0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": 2}, Optimiser(0.001, 0.9, 0.0), 1, 0
-    )
+    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": 2}, SGD(0.001, 0.9, 0.0), 1, 0)
     oracle = ReferenceTrainer(setup)
     oracle.start()
     (tmp_path / "oracle").mkdir()

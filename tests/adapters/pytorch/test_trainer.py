@@ -10,7 +10,7 @@ from adapters.pytorch.group import buckets
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Optimiser, Setup, Unavailable
+from suite.worker.trainer import SGD, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
@@ -28,7 +28,7 @@ def small():
 
 def oracle(graph, samples, folder):
     trainer = ReferenceTrainer(
-        Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, Optimiser(0.01, 0.9, 1e-3), 1, 0)
+        Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, SGD(0.01, 0.9, 1e-3), 1, 0)
     )
     trainer.start()
     evidence.write_oracle(trainer, graph, samples, str(folder))

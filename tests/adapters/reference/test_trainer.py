@@ -5,11 +5,11 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker.feed import share, synthetic
-from suite.worker.trainer import Optimiser, Setup, Unsupported
+from suite.worker.trainer import SGD, Setup, Unsupported
 from workloads import weights
 from workloads.graph import Graph
 
-OPTIMISER = Optimiser(lr=0.1, momentum=0.5, weight_decay=0.25)
+OPTIMISER = SGD(lr=0.1, momentum=0.5, weight_decay=0.25)
 
 
 def trainer(optimiser=OPTIMISER, **changes):

@@ -6,14 +6,14 @@ from adapters.reference.worker import ReferenceTrainer
 from adapters.tensorflow import machine
 from adapters.tensorflow.worker import TensorFlowTrainer
 from suite.worker import evidence
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads.build import Builder
 
 # Once for all tests of a process: TensorFlow's pools cannot change when they run.
 for pool in ("intra_op", "inter_op"):
     machine.threads(pool, 1)
 
-OPTIMISER = Optimiser(0.01, 0.9, 1e-3)
+OPTIMISER = SGD(0.01, 0.9, 1e-3)
 
 
 def make_trainer(strategy="single", tuning="tuned", precision="float32", device="cpu", readers=0, batch=2, **knobs):

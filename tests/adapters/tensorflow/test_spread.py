@@ -12,7 +12,7 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import Optimiser, Setup
+from suite.worker.trainer import SGD, Setup
 from workloads.catalogue import by_name
 
 WORKLOAD = by_name()["mnist_small"]
@@ -55,7 +55,7 @@ def spread(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("spread")
     samples = 2 * WORKLOAD.proof_batch
     oracle = ReferenceTrainer(
-        Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, Optimiser(0.001, 0.9, 0.0), 1, 0)
+        Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, SGD(0.001, 0.9, 0.0), 1, 0)
     )
     oracle.start()
     (folder / "oracle").mkdir()

@@ -1,0 +1,146 @@
+"""Packing a data set into records, part by part; it goes on where it was interrupted.
+
+A part is written under another name and renamed when it is whole; the marker comes last.
+
+Oldest Python: 3.6.
+"""
+
+import json
+import os
+import shutil
+from io import BytesIO
+from typing import Any, Dict, Iterator, List
+
+import numpy as np
+
+from suite.worker.job import Outbox
+from suite.worker.photographs import BILINEAR
+from suite.worker.records import FORMAT, JOINED, MARKER, PART, Record
+from suite.worker.sources import Source
+from suite.worker.trainer import Trainer
+from workloads.preprocessing import PHOTOGRAPHS
+
+TOLD = 20  # images left out that are named in the marker
+QUALITY = 95  # of JPEGs encoded anew, as MXNet's im2rec does
+
+
+def record(source: Source, index: int, resize: int = 0) -> Record:
+    """One sample; OSError names an image that cannot be decoded: a reader that meets it in mid-run may lose others.
+
+    With `resize` a photograph is encoded anew, its shorter side scaled to that many pixels.
+    """
+    image, label = source.sample(index)
+    if source.files is None:
+        return Record(index, label, "", None, image)
+    path = source.files[index][0]
+    with open(path, "rb") as stream:
+        encoded = stream.read()
+    if resize:
+        encoded = shrunk(encoded, resize)
+    name = os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
+    return Record(index, label, name, encoded, image)
+
+
+def shrunk(encoded: bytes, side: int) -> bytes:
+    """A JPEG of the image with its shorter side scaled to `side`; as it stands when it is not larger."""
+    from PIL import Image
+
+    with Image.open(BytesIO(encoded)) as opened:
+        width, height = opened.size
+        if min(width, height) <= side:
+            return encoded
+        small = opened.convert("RGB").resize(PHOTOGRAPHS._replace(resize=side).scaled(width, height), BILINEAR)
+    written = BytesIO()
+    small.save(written, "JPEG", quality=QUALITY)
+    return written.getvalue()
+
+
+def pack(trainer: Trainer, source: Source, wanted: Dict[str, Any], outbox: Outbox) -> None:
+    """Write the parts that are not there yet, join them, and write the marker.
+
+    `wanted`: form, folder, parts, on_error ("fail" or "skip"), resize (0: as they are) and `about`,
+    what the marker says beside.
+    """
+    folder, parts = wanted["folder"], wanted["parts"]
+    # Neighbours in a folder are of one class: every reader wants them mixed.
+    order = np.random.RandomState(0).permutation(len(source)).tolist()
+    names = ["part-%05d" % number for number in range(parts)]
+    for number, name in enumerate(names):
+        if not os.path.isdir(os.path.join(folder, name)):
+            done = sum(len(order[each::parts]) for each in range(number))
+            _write_part(trainer, source, order[number::parts], wanted, name, Progress(outbox, done, len(order)))
+    joined = os.path.join(folder, JOINED)
+    shutil.rmtree(joined, ignore_errors=True)
+    os.makedirs(joined + ".partial", exist_ok=True)
+    trainer.join_parts(wanted["form"], [os.path.join(folder, name) for name in names], joined + ".partial")
+    if os.listdir(joined + ".partial"):
+        os.rename(joined + ".partial", joined)
+    else:
+        os.rmdir(joined + ".partial")
+    _write_marker(source, wanted, names)
+
+
+class Progress:
+    """Tells how far packing has come."""
+
+    def __init__(self, outbox: Outbox, done: int, of: int) -> None:
+        """`done` samples of `of` lie in earlier parts."""
+        self._outbox, self._done, self._of = outbox, done, of
+
+    def one(self) -> None:
+        """One more."""
+        self._done += 1
+        self._outbox.progress(name="pack", step=self._done, of=self._of)
+
+
+def _write_part(
+    trainer: Trainer, source: Source, indices: List[int], wanted: Dict[str, Any], name: str, progress: Progress
+) -> None:
+    final = os.path.join(wanted["folder"], name)
+    partial = final + ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    os.makedirs(partial)
+    skipped: List[str] = []
+    written = [0]
+
+    def kept() -> Iterator[Record]:
+        for index in indices:
+            progress.one()
+            try:
+                found = record(source, index, wanted["resize"])
+            except OSError as error:
+                if wanted["on_error"] != "skip":
+                    raise
+                skipped.append(str(error))
+            else:
+                written[0] += 1
+                yield found
+
+    trainer.pack(wanted["form"], kept(), partial)
+    with open(os.path.join(partial, PART), "w") as stream:
+        json.dump({"samples": written[0], "skipped": skipped}, stream)
+    os.rename(partial, final)
+
+
+def _write_marker(source: Source, wanted: Dict[str, Any], names: List[str]) -> None:
+    samples, skipped = 0, []
+    for name in names:
+        with open(os.path.join(wanted["folder"], name, PART)) as stream:
+            part = json.load(stream)
+        samples += part["samples"]
+        skipped += part["skipped"]
+    if not samples:
+        raise ValueError("none of the %d samples of %s can be read" % (len(source), source.name))
+    about = dict(
+        wanted["about"],
+        format=FORMAT,
+        form=wanted["form"],
+        classes=source.classes,
+        samples=samples,
+        parts=names,
+        skipped={"samples": len(skipped), "which": skipped[:TOLD]},
+    )
+    path = os.path.join(wanted["folder"], MARKER)
+    with open(path + ".partial", "w") as stream:
+        json.dump(about, stream, indent=1)
+    os.rename(path + ".partial", path)

@@ -1,0 +1,76 @@
+"""From an image file's bytes to what a network sees, by Pillow, as `workloads.preprocessing` states it.
+
+Oldest Python: 3.6.
+"""
+
+import math
+from functools import partial
+from io import BytesIO
+from typing import Any, Callable
+
+import numpy as np
+
+from workloads.preprocessing import Box, Preprocessing
+
+BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
+TRIES = 10
+
+
+class Photographs:
+    """Cuts, scales and normalises; a file is named by its path or stands for itself as bytes."""
+
+    def __init__(self, how: Preprocessing, crop: int) -> None:
+        """`crop` is the side of the network's input."""
+        self.how, self.crop = how, crop
+        self._mean = np.array(how.mean, dtype=np.float32).reshape(-1, 1, 1)
+        self._deviation = np.array(how.deviation, dtype=np.float32).reshape(-1, 1, 1)
+
+    def centre(self, file: Any, name: str) -> np.ndarray:
+        """The centre crop: float32 (3, crop, crop). OSError names what cannot be decoded by `name`."""
+        return self.normalised(self.decoded(file, name, partial(self.how.centre, crop=self.crop)))
+
+    def random(self, file: Any, name: str, stream: np.random.RandomState) -> np.ndarray:
+        """A random resized crop, perhaps flipped."""
+        pixels = self.decoded(file, name, partial(random_box, self.how, stream))
+        return self.normalised(pixels[:, ::-1] if stream.random_sample() < self.how.flip else pixels)
+
+    def decoded(self, file: Any, name: str, box_of: Callable[[int, int], Box]) -> np.ndarray:
+        """What `box_of(width, height)` cuts out, scaled to the crop: uint8 (height, width, 3)."""
+        from PIL import Image  # here: sources of arrays need no decoder
+
+        try:
+            with Image.open(BytesIO(file) if isinstance(file, bytes) else file) as opened:
+                full = opened.size
+                box = box_of(*full)
+                # Lets libjpeg scale while decoding, never below what the crop needs.
+                across, down = full[0] / (box[2] - box[0]), full[1] / (box[3] - box[1])
+                opened.draft("RGB", (int(self.crop * across), int(self.crop * down)))
+                image = opened.convert("RGB")
+                across, down = image.size[0] / float(full[0]), image.size[1] / float(full[1])
+                scaled = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
+                return np.asarray(image.resize((self.crop, self.crop), BILINEAR, box=scaled))
+        except MemoryError:
+            raise
+        except Exception as error:  # decoders raise what they like, for a bomb an exception of their own
+            raise OSError("cannot read the image %s: %s; remove or replace it" % (name, error or type(error).__name__))
+
+    def normalised(self, pixels: np.ndarray) -> np.ndarray:
+        """uint8 HWC to float32 CHW with the mean and deviation of each channel."""
+        return (pixels.transpose(2, 0, 1).astype(np.float32) - self._mean) / self._deviation
+
+    def levels(self, images: np.ndarray) -> np.ndarray:
+        """Normalised images (..., 3, height, width) back as values from 0 to 255, not rounded."""
+        return np.asarray(images, dtype=np.float32) * self._deviation + self._mean
+
+
+def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, height: int) -> Box:
+    """A share of the area, sides of some ratio; the largest centre square when ten tries do not fit."""
+    for _ in range(TRIES):
+        area = stream.uniform(*how.area) * width * height
+        ratio = math.exp(stream.uniform(math.log(how.ratio[0]), math.log(how.ratio[1])))
+        across, down = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        if across <= width and down <= height:
+            left, top = stream.uniform(0, width - across), stream.uniform(0, height - down)
+            return left, top, left + across, top + down
+    side = min(width, height)
+    return (width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2

@@ -1,0 +1,70 @@
+"""Records: a data set packed for a framework's own reader, once, before anything is measured.
+
+    SET/
+      records.json     what is packed here, written last: without it the set is not complete
+      part-00000/      files of the format, written by the adapter's trainer; and part.json
+      joined/          where a reader takes one file: the parts made one
+
+Oldest Python: 3.6.
+"""
+
+import json
+import os
+from typing import List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from suite.worker.sources import Source
+from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
+
+MARKER, PART, JOINED = "records.json", "part.json", "joined"
+FORMAT = 1
+
+
+class Record(NamedTuple):
+    """One sample on its way into a record file."""
+
+    number: int  # in the set it comes from
+    label: int
+    name: str  # its file's name, or "" where it has none
+    encoded: Optional[bytes]  # the image file's bytes; None for a sample of an array
+    image: np.ndarray  # as a network sees it: float32 (channels, height, width), normalised, the centre crop
+
+
+class RecordSource(Source):
+    """A packed set. Samples come in the reader's own order; `sample` raises."""
+
+    def __init__(self, path: str, how: Preprocessing = PHOTOGRAPHS) -> None:
+        """ValueError when there is no complete set."""
+        with open(os.path.join(path, MARKER)) as stream:
+            about = json.load(stream)
+        if about["format"] != FORMAT:
+            raise ValueError("%s has format %r, this release reads %d; pack it again" % (path, about["format"], FORMAT))
+        self.how = how
+        self.path, self.form, self.kind = path, about["form"], about["kind"]
+        self.classes, self.shape, self._samples = about["classes"], tuple(about["shape"]), about["samples"]
+        self.parts = [os.path.join(path, name) for name in about["parts"]]
+        self.joined = os.path.join(path, JOINED)
+        self.name = "%s as %s (%d samples)" % (about["source"], self.form, self._samples)
+        self.records = self
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return int(self._samples)
+
+    def paths(self) -> List[str]:
+        """Every file of the format; of the joined form where there is one."""
+        folders = [self.joined] if os.path.isdir(self.joined) else self.parts
+        found = [os.path.join(folder, name) for folder in folders for name in sorted(os.listdir(folder))]
+        return [path for path in found if os.path.basename(path) != PART]
+
+    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+        """Not one by one."""
+        raise ValueError("%s is read in its reader's own order, not sample by sample" % self.name)
+
+    def check(self, shape: Tuple[int, ...], classes: int) -> None:
+        """ValueError when the network does not take these samples."""
+        if self.shape and self.shape != tuple(shape):
+            raise ValueError("%s holds samples of %r, the network wants %r" % (self.path, self.shape, tuple(shape)))
+        if self.classes > classes:
+            raise ValueError("%s has %d classes, the network has %d outputs" % (self.path, self.classes, classes))

@@ -1,0 +1,47 @@
+"""What becomes of a photograph before a network sees it: stated once, done alike by every reader.
+
+In training in earnest: a random resized crop (Szegedy 2014, section 6), flipped in half of the
+cases. In measuring and testing: the shorter side scaled to `resize`, then the centre crop. Scaling
+is by a triangle filter as wide as a pixel of the result, as Pillow's BILINEAR does. Then mean and
+deviation of each channel, in RGB.
+
+Oldest Python: 3.6; standard library only.
+"""
+
+from typing import NamedTuple, Tuple
+
+Box = Tuple[float, float, float, float]  # left, top, right, bottom, in pixels
+
+
+class Preprocessing(NamedTuple):
+    """The figures of it."""
+
+    resize: int  # pixels of the shorter side before the centre crop
+    mean: Tuple[float, ...]  # of each channel, of values from 0 to 255
+    deviation: Tuple[float, ...]
+    area: Tuple[float, float]  # of a random crop, as shares of the image's
+    ratio: Tuple[float, float]  # of its sides
+    flip: float  # how often
+
+    def scaled(self, width: int, height: int) -> Tuple[int, int]:
+        """Width and height of an image once its shorter side is `resize`."""
+        if width < height:
+            return self.resize, height * self.resize // width
+        return width * self.resize // height, self.resize
+
+    def centre(self, width: int, height: int, crop: int) -> Box:
+        """The part of an image that the scaled image's centre crop shows; whole pixels of the scaled one."""
+        across, down = self.scaled(width, height)
+        left, top = (across - crop) // 2, (down - crop) // 2
+        x, y = width / float(across), height / float(down)
+        return left * x, top * y, (left + crop) * x, (top + crop) * y
+
+
+PHOTOGRAPHS = Preprocessing(
+    resize=256,
+    mean=(0.485 * 255, 0.456 * 255, 0.406 * 255),  # of ImageNet's training set
+    deviation=(0.229 * 255, 0.224 * 255, 0.225 * 255),
+    area=(0.08, 1.0),
+    ratio=(3 / 4.0, 4 / 3.0),
+    flip=0.5,
+)
