@@ -169,7 +169,7 @@ def case_of_proof(ready: Ready) -> Case:
         placement=replace(placement, threads=max(1, cores // (placement.ranks_per_node * placement.devices))),
         sampling=plain.sampling,
         time_limit=plain.time_limit,
-        silence_limit=plain.silence_limit,
+        silence_limit=plain.time_limit,  # a compiler says nothing for minutes
     )
 
 
