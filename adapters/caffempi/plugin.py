@@ -51,6 +51,7 @@ class CaffeMPI(Adapter):
                 Strategy("data_parallel", "every rank a replica, gradients summed by MPI", ("mpiexec",)),
             ),
             precisions=("float32", "float64"),
+            optimisers=("sgd", "adam"),
             knobs=KNOBS,
         )
 

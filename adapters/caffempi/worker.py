@@ -13,7 +13,7 @@ from adapters.caffempi.arena import Span, exported
 from adapters.caffempi.exchange import Exchange
 from adapters.caffempi.lower import lower
 from adapters.caffempi.planning import plan_for
-from adapters.caffempi.solver import Solver
+from adapters.caffempi.solver import solver_of
 from adapters.caffempi.timing import LayerClock
 from suite.worker.feed import synthetic
 from suite.worker.trainer import Batch, Joined, Setup, Trainer
@@ -60,7 +60,7 @@ class CaffeMPITrainer(Trainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """The net, its solver and the plan of its exchange."""
         self._net = lower(graph, self._layout == "channels_last", self.setup.world, self._dtype)
-        self._solver = Solver(self._net.arena, self.setup.optimiser)
+        self._solver = solver_of(self._net.arena, self.setup.optimiser)
         self._clock = LayerClock(self._net)
         self._graph, self._sums = graph, 0
         self._all = Span(0, len(self._net.arena.gradients))
@@ -133,8 +133,9 @@ class CaffeMPITrainer(Trainer):
         self._sums += 1
 
     def update(self) -> None:
-        """Caffe's rule over all parameters."""
+        """The solver's rule over all parameters."""
         self._average()
+        self._solver.begin()
         self._solver.update(self._all)
 
     def _average(self) -> None:
@@ -152,6 +153,7 @@ class CaffeMPITrainer(Trainer):
             return
         self._net.forward(batch.images, batch.labels)
         self._net.backward(self._exchange.lap)
+        self._solver.begin()
         for span in self._exchange.finish():
             self._solver.update(span)
 
@@ -159,6 +161,7 @@ class CaffeMPITrainer(Trainer):
         """The same without MPI."""
         self._net.forward(batch.images, batch.labels)
         self._net.backward()
+        self._solver.begin()
         self._solver.update(self._all)
 
     # --- evidence -----------------------------------------------------------

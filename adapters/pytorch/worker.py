@@ -16,12 +16,13 @@ from adapters.pytorch import machine
 from adapters.pytorch.group import Exchange, Group, limits_of
 from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.reading import LoaderReader
+from adapters.pytorch.solvers import described, solver
 from suite.worker.trainer import Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
 
 class PyTorchTrainer(Trainer):
-    """Trains a lowered graph with torch.optim.SGD."""
+    """Trains a lowered graph with torch.optim."""
 
     def __init__(self, setup: Setup) -> None:
         """Resolve what "auto" means for this tuning."""
@@ -77,11 +78,7 @@ class PyTorchTrainer(Trainer):
         elif self.setup.strategy == "dp":
             # Its staged forward scatters as its native one does: there is no other.
             self._alone = self._parallel = DataParallel(self._alone, device_ids=list(range(self.setup.devices)))
-        lr, momentum, decay = self.setup.optimiser
-        # fused: one pass over parameter, gradient and velocity instead of three.
-        self._optimiser = torch.optim.SGD(
-            parameters, lr, momentum=momentum, weight_decay=decay, fused=self._tuned or None
-        )
+        self._optimiser = solver(parameters, self.setup.optimiser, self._tuned)
 
     def synchronize(self) -> None:
         """Wait for the device; a CPU has done it already."""
@@ -129,7 +126,7 @@ class PyTorchTrainer(Trainer):
             self._exchange.average()
 
     def update(self) -> None:
-        """SGD; the gradients are let go."""
+        """The optimiser; the gradients are let go."""
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         if self._exchange is not None:
@@ -217,7 +214,7 @@ class PyTorchTrainer(Trainer):
             "memory_format": str(self._layout).replace("torch.", ""),
             "compile": self._knobs["compile"],
             "lrn": "shifted additions, own backward" if self._tuned else "torch.nn.LocalResponseNorm",
-            "optimiser": "torch.optim.SGD, fused" if self._tuned else "torch.optim.SGD",
+            "optimiser": described(self.setup.optimiser, self._tuned),
             "reader": "DataLoader, %d processes" % self.setup.readers if self._reader else "none",
         }
         if self._group is not None:
