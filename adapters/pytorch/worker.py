@@ -15,9 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from adapters.pytorch import machine
 from adapters.pytorch.group import Exchange, Group, limits_of
 from adapters.pytorch.net import Net, joint_loss
-from adapters.pytorch.reading import LoaderReader
+from adapters.pytorch.pixels import Normalise
+from adapters.pytorch.reading import reader_of
 from adapters.pytorch.solvers import described, solver
-from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from suite.worker.trainer import Batch, Joined, Setup, Trainer, Unsupported
 from workloads.graph import Graph
 
 
@@ -38,6 +39,7 @@ class PyTorchTrainer(Trainer):
                 self._knobs[name] = auto
         self._group: Optional[Group] = None
         self._reader: Any = None
+        self._normalise: Any = None
         self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
         self._net: Any = None
         self._alone: Any = None
@@ -98,16 +100,27 @@ class PyTorchTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def open_input(self, source: Any) -> None:
-        """Read with DataLoader."""
-        self._reader = LoaderReader(source, self.setup)
+        """Read files with DataLoader, take what lies in memory."""
+        if source.records is not None:
+            raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
+        self._reader = reader_of(source, self.setup)
+        about = source.source.photographs
+        self._normalise = Normalise(about.how, about.crop, self._device) if about else None
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """Bytes normalised, as `to_device` does it."""
+        return Batch(self._placed(batch).contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Any) -> Batch:
         """Tensors on the device, images in the network's memory format and type."""
-        images, labels = torch.as_tensor(batch.images), torch.as_tensor(batch.labels)
-        return Batch(
-            images.to(self._device, self._dtype, non_blocking=True, memory_format=self._layout),
-            labels.to(self._device, non_blocking=True),
-        )
+        images, labels = self._placed(batch), torch.as_tensor(batch.labels)
+        return Batch(images.to(memory_format=self._layout), labels.to(self._device, non_blocking=True))
+
+    def _placed(self, batch: Any) -> torch.Tensor:
+        images = torch.as_tensor(batch.images)
+        if images.dtype == torch.uint8:
+            return self._normalise(images.to(self._device, non_blocking=True)).to(self._dtype)
+        return images.to(self._device, self._dtype, non_blocking=True)
 
     # --- the staged iteration -----------------------------------------------
 
@@ -215,7 +228,7 @@ class PyTorchTrainer(Trainer):
             "compile": self._knobs["compile"],
             "lrn": "shifted additions, own backward" if self._tuned else "torch.nn.LocalResponseNorm",
             "optimiser": described(self.setup.optimiser, self._tuned),
-            "reader": "DataLoader, %d processes" % self.setup.readers if self._reader else "none",
+            "reader": self._reader.words if self._reader else "none",
         }
         if self._group is not None:
             notes["ddp"] = self._ddp_options()
