@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import platform
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ class CaffeMPITrainer(Trainer):
         self._ranks: Any = None
         self._exchange: Optional[Exchange] = None
         self._reader: Any = None
+        self._database: Any = None
 
     # --- life ---------------------------------------------------------------
 
@@ -101,6 +102,25 @@ class CaffeMPITrainer(Trainer):
             self._ranks.leave()
 
     # --- data ---------------------------------------------------------------
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """An LMDB environment."""
+        from adapters.caffempi.database import pack  # here and below: most cases need no database
+
+        pack(samples, folder)
+
+    def open_records(self, records: Any) -> Any:
+        """Samples by number: the reading threads take them from the mapped environments."""
+        from adapters.caffempi.database import Database
+
+        self._database = Database(records)
+        return self._database
+
+    def open_input(self, source: Any) -> None:
+        """Caffe-MPI's parallel reading threads, over files or a database."""
+        super().open_input(source)
+        if self._database is not None:
+            self._reader.words += ", LMDB, memory-mapped"
 
     def to_device(self, batch: Any) -> Batch:
         """NumPy to tensors, in the net's memory format and precision."""
@@ -212,6 +232,7 @@ class CaffeMPITrainer(Trainer):
     def notes(self) -> Dict[str, Any]:
         """What was chosen, and from which measurements."""
         found: Dict[str, Any] = {"memory_format": self._layout}
+        found["reader"] = self._reader.words if self._reader else "none"
         if self._plan is not None:
             found.update(overlap=self._overlap, aggregation=self._aggregation)
             found["groups"] = [[self._graph.layers[i].name for i in group.layers] for group in self._plan.groups]

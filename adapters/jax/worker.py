@@ -170,6 +170,7 @@ class JaxTrainer(Trainer):
             "threads": "NPROC %d, %s" % (self.setup.threads * self.setup.devices, machine.SERIAL)
             if self.setup.threads == 1
             else "NPROC %d" % (self.setup.threads * self.setup.devices),
+            "reader": self._reader.words + " (JAX has no reader of its own)" if self._reader else "none",
             "marks": "after block_until_ready: JAX has no device events",
         }
 

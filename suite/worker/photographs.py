@@ -42,21 +42,15 @@ class Photographs:
             return self.scaled(image, box)
 
     def opened(self, file: Any, box_of: Callable[[int, int], Box]) -> Tuple[Any, Box]:
-        """Pillow's RGB image, decoded no larger than the crop needs, and the box in its own pixels.
+        """Pillow's RGB image and its box.
 
         To be called `naming` the file: decoders raise what they like.
         """
         from PIL import Image  # here: sources of arrays need no decoder
 
-        with Image.open(BytesIO(file) if isinstance(file, bytes) else file) as opened:
-            full = opened.size
-            box = box_of(*full)
-            # Lets libjpeg scale while decoding, never below what the crop needs.
-            across, down = full[0] / (box[2] - box[0]), full[1] / (box[3] - box[1])
-            opened.draft("RGB", (int(self.crop * across), int(self.crop * down)))
-            image = opened.convert("RGB")
-        across, down = image.size[0] / float(full[0]), image.size[1] / float(full[1])
-        return image, (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
+        with Image.open(Encoded(file) if isinstance(file, bytes) else file) as opened:
+            # libjpeg could scale while it decodes (`draft`), but by another filter than the one that is stated.
+            return opened.convert("RGB"), box_of(*opened.size)
 
     def scaled(self, image: Any, box: Box) -> np.ndarray:
         """The box of a Pillow image, scaled to the crop: uint8 (height, width, 3)."""
@@ -72,6 +66,14 @@ class Photographs:
     def levels(self, images: np.ndarray) -> np.ndarray:
         """Normalised images (..., 3, height, width) back as values from 0 to 255, not rounded."""
         return np.asarray(images, dtype=np.float32) * self._deviation + self._mean
+
+
+class Encoded(BytesIO):
+    """An image file's bytes; Pillow's messages name it, and equal errors have equal messages."""
+
+    def __repr__(self) -> str:
+        """No address."""
+        return "<its bytes>"
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def test_images_reach_the_device_as_the_source_has_them(trainer, folder, seen, p
 ODD = {
     "a photograph.jpg": drawn(1, 500, 375),
     "upright.jpg": drawn(2, 375, 500),
-    "large enough to be scaled while it is decoded.jpg": drawn(3, 1601, 1203),
+    "large.jpg": drawn(3, 1601, 1203),
     "smaller than the crop.png": drawn(4, 100, 90),
     "grey.jpg": drawn(5, 300, 300).convert("L"),
     "of four inks.jpg": drawn(6, 280, 300).convert("CMYK"),
