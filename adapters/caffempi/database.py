@@ -1,92 +1,24 @@
-"""Data sets as LMDB, Caffe's database: packing them, and reading any sample of them.
-
-A part is an environment of its own. Keys are sample numbers, eight bytes, the highest first, so that they
-are sorted; values are Caffe's Datum: an image file's own bytes, or the pixels of an array. Pixels that
-take at most 256 values, as those of 8-bit images do however they were normalised, are stored as bytes, and
-the values under a key of their own: a quarter of the size, the same floats.
+"""Reading any sample of a data set that is packed as LMDB (see `packing`).
 
 Oldest Python: 3.6.
 """
 
 import os
-import struct
 import threading
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import lmdb
 import numpy as np
 
-from adapters.caffempi.datum import Datum, parsed
+from adapters.caffempi.datum import LABEL, Datum, number, parsed, varint
+from adapters.caffempi.packing import KEY, LEVELS, VALUES
 from suite.worker.photographs import Photographs
-from suite.worker.records import Record, RecordSource
+from suite.worker.records import RecordSource
 from suite.worker.sources import Source
+from suite.worker.trainer import Batch
 
-KEY = struct.Struct(">Q")
-VALUES = b"values"  # six bytes: no sample's key; a Datum whose floats are what the levels stand for
-LEVELS = 256
-AT_ONCE = 256  # samples of one transaction
-FIRST_SIZE = 1 << 26  # bytes that an environment may grow to, doubled as it fills
-
-
-class Writer:
-    """One part in the making."""
-
-    def __init__(self, folder: str) -> None:
-        """An empty environment in a folder that exists."""
-        self._environment = lmdb.open(folder, map_size=FIRST_SIZE, lock=False, sync=False, metasync=False)
-        self._levels: Dict[float, int] = {}
-        self._waiting: List[Tuple[bytes, bytes]] = []
-
-    def add(self, sample: Record) -> None:
-        """One more."""
-        if sample.encoded is not None:
-            datum = Datum(sample.label, (0, 0, 0), sample.encoded, (), True)
-        else:
-            levels = self._as_levels(sample.image)
-            floats = () if len(levels) else sample.image.reshape(-1)
-            datum = Datum(sample.label, sample.image.shape, levels, floats, False)
-        self._waiting.append((KEY.pack(sample.number), datum.to_bytes()))
-        if len(self._waiting) == AT_ONCE:
-            self._flush()
-
-    def close(self) -> None:
-        """Write what waits, and the values of the levels; all of it is on the disk then."""
-        if self._levels:
-            values = Datum(0, (0, 0, 0), b"", list(self._levels), False)
-            self._waiting.append((VALUES, values.to_bytes()))
-        self._flush()
-        self._environment.sync(True)
-        self._environment.close()
-
-    def _as_levels(self, image: np.ndarray) -> bytes:
-        """A byte a pixel; empty where there are more values than bytes can tell."""
-        values, places = np.unique(image, return_inverse=True)
-        fresh = [value for value in values.tolist() if value not in self._levels]
-        if len(self._levels) + len(fresh) > LEVELS:
-            return b""
-        for value in fresh:
-            self._levels[value] = len(self._levels)
-        table = np.array([self._levels[value] for value in values.tolist()], dtype=np.uint8)
-        return bytes(table[places.reshape(-1)].tobytes())
-
-    def _flush(self) -> None:
-        while True:
-            try:
-                with self._environment.begin(write=True) as transaction:
-                    for key, value in self._waiting:
-                        transaction.put(key, value)
-                break
-            except lmdb.MapFullError:  # the transaction is undone
-                self._environment.set_mapsize(2 * self._environment.info()["map_size"])
-        self._waiting = []
-
-
-def pack(samples: Iterator[Record], folder: str) -> None:
-    """Write one part."""
-    writer = Writer(folder)
-    for sample in samples:
-        writer.add(sample)
-    writer.close()
+# Where a message of levels has them: what stands before, how long the message is up to the label.
+Layout = NamedTuple("Layout", [("shape", Tuple[int, ...]), ("before", bytes), ("end", int)])
 
 
 class Part:
@@ -98,6 +30,9 @@ class Part:
         try:
             # No locks: nobody writes. No reading ahead: samples are wanted in a shuffled order.
             self._environment = lmdb.open(folder, readonly=True, lock=False, readahead=False, max_spare_txns=64)
+            needed = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
+            if os.path.getsize(self.path) < needed:  # reading beyond a mapped file's end kills the process
+                raise ValueError("%d of %d bytes are there" % (os.path.getsize(self.path), needed))
             with self._environment.begin() as transaction:
                 self.keys = [key for key in transaction.cursor().iternext(values=False) if key != VALUES]
                 values = transaction.get(VALUES)
@@ -108,10 +43,20 @@ class Part:
 
     def get(self, key: bytes) -> Any:
         """A view of a value, None for a key that is not there; good until the environment is closed."""
-        transaction = getattr(self._mine, "transaction", None)
-        if transaction is None:  # a thread's own, kept: nothing is written that it could miss
-            transaction = self._mine.transaction = self._environment.begin(buffers=True)
-        return transaction.get(key)
+        try:
+            return self._mine.get(key)
+        except AttributeError:  # a thread's own, kept: nothing is written that it could miss
+            self._mine.get = self._environment.begin(buffers=True).get
+            return self._mine.get(key)
+
+    def layout(self) -> Optional[Layout]:
+        """How the messages of levels look, by the first one; None where there are none."""
+        first = bytes(self.get(self.keys[0])) if self.keys and self.values is not None else b""
+        datum = parsed(first) if first else None
+        if datum is None or not len(datum.data):
+            return None
+        end = len(first) - len(number(LABEL, datum.label))
+        return Layout(datum.shape, first[: end - len(datum.data)], end)
 
 
 class Database(Source):
@@ -127,6 +72,13 @@ class Database(Source):
             told = "%s should hold %d samples and holds %d; pack it again"
             raise OSError(told % (records.path, len(records), len(self._places)))
         self._parts = parts
+        layouts = {part.layout() for part in parts} if self._kind == "arrays" else set()
+        self._layout = layouts.pop() if len(layouts) == 1 else None
+        # What the levels of all parts stand for, one table after the other.
+        self._values = np.zeros(len(parts) * LEVELS, dtype=np.float32)
+        for place, part in enumerate(parts):
+            if part.values is not None:
+                self._values[place * LEVELS :][: len(part.values)] = part.values
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -147,13 +99,32 @@ class Database(Source):
         datum, _, name = self._found(index)
         return self.photographs.random(bytes(datum.data), name, stream), datum.label
 
+    def taken(self, indices: List[int]) -> Optional[Batch]:
+        """A batch at once, of samples that are all stored as levels alike; None where one is not."""
+        if self._layout is None:
+            return None
+        shape, before, end = self._layout
+        begin, rows, labels, tables = len(before), [], [], []
+        for index in indices:
+            key, part = self._places[index]
+            message = self._parts[part].get(key)
+            if message is None or len(message) < end + 2 or message[:begin] != before:
+                return None
+            rows.append(message[begin:end])
+            labels.append(message[end + 1] if message[end + 1] < 128 else varint(message, end + 1)[0])
+            tables.append(part)
+        levels: Any = np.frombuffer(b"".join(rows), np.uint8).reshape((len(rows),) + shape)
+        if len(self._parts) > 1:
+            levels = levels + LEVELS * np.array(tables).reshape(-1, 1, 1, 1)
+        return Batch(self._values.take(levels), np.array(labels, dtype=np.int64))
+
     def paths(self) -> List[str]:
         """The mapped files."""
         return [part.path for part in self._parts]
 
     def _found(self, index: int) -> Tuple[Datum, Part, str]:
-        key, number = self._places[index]
-        part = self._parts[number]
+        key, place = self._places[index]
+        part = self._parts[place]
         name = "%s, key %d" % (part.path, KEY.unpack(key)[0])
         try:
             return parsed(part.get(key)), part, name

@@ -105,7 +105,7 @@ class CaffeMPITrainer(Trainer):
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
         """An LMDB environment."""
-        from adapters.caffempi.database import pack  # here and below: most cases need no database
+        from adapters.caffempi.packing import pack  # here and below: most cases need no database
 
         pack(samples, folder)
 
@@ -117,10 +117,13 @@ class CaffeMPITrainer(Trainer):
         return self._database
 
     def open_input(self, source: Any) -> None:
-        """Caffe-MPI's parallel reading threads, over files or a database."""
-        super().open_input(source)
-        if self._database is not None:
-            self._reader.words += ", LMDB, memory-mapped"
+        """Caffe-MPI's parallel reading threads, over files or a database; what lies in memory needs none."""
+        if self._database is None or source.arrays is not None:
+            super().open_input(source)
+            return
+        from adapters.caffempi.reading import DatabaseReader
+
+        self._reader = DatabaseReader(source, self._database, self.setup)
 
     def to_device(self, batch: Any) -> Batch:
         """NumPy to tensors, in the net's memory format and precision."""

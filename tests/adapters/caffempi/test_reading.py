@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.caffempi import database
+from adapters.caffempi import packing
 from adapters.caffempi.database import Database, Part
 from adapters.caffempi.datum import Datum, parsed
 from adapters.caffempi.worker import CaffeMPITrainer
@@ -111,18 +111,35 @@ def test_a_database_of_arrays_has_the_same_floats_in_a_quarter_of_the_size(
         image, label = stored.sample(index)
         assert (image.dtype, label) == (np.float32, source.sample(index)[1])
         np.testing.assert_array_equal(image, source.sample(index)[0])
-    levels = parsed(stored._parts[0].get(database.KEY.pack(0)))
+    levels = parsed(stored._parts[0].get(packing.KEY.pack(0)))
     assert (len(levels.data), len(levels.floats)) == (784, 0)
-    monkeypatch.setattr(database, "LEVELS", 100)  # more values than that: floats, of those samples that have them
+    monkeypatch.setattr(packing, "LEVELS", 100)  # more values than that: floats, of those samples that have them
     stored = Database(packed(source, tmp_path / "floats", "arrays"))
     np.testing.assert_array_equal(stored.sample(7)[0], source.sample(7)[0])
-    assert len(parsed(stored._parts[0].get(database.KEY.pack(0))).floats) == 784
+    assert stored.taken([0, 7]) is None
+    assert len(parsed(stored._parts[0].get(packing.KEY.pack(0))).floats) == 784
+
+
+@pytest.mark.parametrize(("parts", "readers"), [(1, 0), (3, 2)])
+def test_arrays_come_in_batches_and_in_order(tmp_path: Path, parts: int, readers: int) -> None:
+    source = digits(tmp_path)
+    ours = trainer(readers=readers, batch=7)
+    view = View(ours.open_records(packed(source, tmp_path / "lmdb", "arrays", parts)), ASKED, 1, "unused")
+    ours.open_input(view)
+    wanted = batches_of_indices(view, ours.setup)
+    assert view.source.taken([0]) is not None
+    for _ in range(9):  # two epochs
+        batch, positions = ours.next_batch(), next(wanted)
+        np.testing.assert_array_equal(batch.images, np.stack([source.sample(at % 30)[0] for at in positions]))
+        assert batch.labels.tolist() == [source.sample(at % 30)[1] for at in positions]
+        assert (batch.images.dtype, batch.labels.dtype) == (np.float32, np.int64)
+    ours.close()
 
 
 def test_an_environment_grows_as_it_fills(
     folder: FolderSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "FIRST_SIZE", 1 << 15)
+    monkeypatch.setattr(packing, "FIRST_SIZE", 1 << 15)
     stored = Database(packed(folder, tmp_path / "lmdb", "folder", parts=1))
     np.testing.assert_array_equal(stored.sample(9)[0], folder.sample(9)[0])
     assert stored.paths() == [str(tmp_path / "lmdb" / "part-00000" / "data.mdb")]
@@ -148,8 +165,8 @@ def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(
     records = packed(folder, tmp_path / "lmdb", "folder")
     environment = lmdb.open(records.parts[1], lock=False)
     with environment.begin(write=True) as transaction:  # odd numbers lie in the second part
-        transaction.put(database.KEY.pack(3), Datum(0, (0, 0, 0), b"not a picture", (), True).to_bytes())
-        transaction.put(database.KEY.pack(5), b"\xff\xff no message")
+        transaction.put(packing.KEY.pack(3), Datum(0, (0, 0, 0), b"not a picture", (), True).to_bytes())
+        transaction.put(packing.KEY.pack(5), b"\xff\xff no message")
     environment.close()
     stored = Database(records)
     with pytest.raises(OSError, match=r"cannot read the image .*part-00001/data\.mdb, key 3: .*remove or replace it"):
@@ -170,6 +187,9 @@ def test_a_broken_database_is_named(folder: FolderSource, tmp_path: Path) -> Non
     whole = path.read_bytes()
     path.write_bytes(b"no database" * 1000)
     with pytest.raises(OSError, match=r"cannot read the records in .*part-00000/data\.mdb: .*pack them again"):
+        Database(records)
+    path.write_bytes(whole[: len(whole) - 4096])
+    with pytest.raises(OSError, match=r"cannot read the records in .*data\.mdb: \d+ of \d+ bytes are there; pack"):
         Database(records)
     path.write_bytes(whole)
     records.parts.pop()
@@ -210,5 +230,5 @@ def count_threads() -> Callable[[], int]:
 
 def test_part_is_mapped_without_locks(folder: FolderSource, tmp_path: Path) -> None:
     part = Part(packed(folder, tmp_path / "lmdb", "folder", parts=1).parts[0])
-    assert isinstance(part.get(database.KEY.pack(0)), memoryview)
+    assert isinstance(part.get(packing.KEY.pack(0)), memoryview)
     assert not (tmp_path / "lmdb" / "part-00000" / "lock.mdb").exists()
