@@ -46,5 +46,4 @@ def test_files_are_read_with_threads(trainer, tmp_path, augment):
         np.testing.assert_array_equal(ours.next_batch().images, np.stack([view.sample(at)[0] for at in positions]))
     (tmp_path / "images" / "class" / "3.jpg").write_bytes(b"not a picture")
     with pytest.raises(OSError, match=r"cannot read the image .*3\.jpg"):
-        for _ in range(9):
-            ours.next_batch()
+        [ours.next_batch() for _ in range(9)]
