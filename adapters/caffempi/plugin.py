@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -32,13 +32,21 @@ KNOBS = {
 }
 
 
+LMDB = Format(
+    "lmdb",
+    "LMDB, Caffe's database: Caffe's Datum under the sample's number, read by parallel threads from mapped memory",
+    kinds=("folder", "arrays"),
+    ordered=True,
+)
+
+
 class CaffeMPI(Adapter):
     """Caffe-MPI's design: a net of layers with explicit backward, Caffe's solver, gradients over MPI."""
 
     name = "caffempi"
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:CaffeMPITrainer"
-    requires = ("torch", "mpi4py")
+    requires = ("torch", "mpi4py", "lmdb")
     environment = "caffempi"
     remedy = "tox run -e caffempi"
 
@@ -51,7 +59,9 @@ class CaffeMPI(Adapter):
                 Strategy("data_parallel", "every rank a replica, gradients summed by MPI", ("mpiexec",)),
             ),
             precisions=("float32", "float64"),
+            optimisers=("sgd", "adam"),
             knobs=KNOBS,
+            formats=(LMDB,),
         )
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:

@@ -1,40 +1,90 @@
-"""Caffe's solver: v <- m*v + g + wd*w, w <- w - lr*v, for every parameter alike.
+"""Caffe's solvers, over any span of the flat buffers in one pass over memory.
 
-Caffe itself keeps lr inside the velocity; this is the form that stagebench's contract
-fixes, equal to Caffe's while lr stays the same.
+SGD: v <- m*v + g + wd*w, w <- w - lr*v. Caffe itself keeps lr inside the velocity; this is the
+form that stagebench's contract fixes, equal to Caffe's while lr stays the same. Adam: as
+`suite.worker.trainer.Adam` says; Caffe's has the same order, and keeps weight decay in the gradient too.
 
 Oldest Python: 3.6.
 """
 
+import math
+from typing import Any
+
 import torch
 
 from adapters.caffempi.arena import Arena, Span
-from suite.worker.trainer import Optimiser
+from suite.worker.trainer import SGD, Adam, Optimiser
 
 
-class Solver:
-    """Updates any span of the flat buffers in one pass over memory."""
+class Momentum:
+    """SGD."""
 
-    def __init__(self, arena: Arena, optimiser: Optimiser) -> None:
+    def __init__(self, arena: Arena, rule: SGD) -> None:
         """The arena's buffers are updated in place."""
-        self._arena, self._optimiser = arena, optimiser
+        self._arena, self._rule = arena, rule
+
+    def begin(self) -> None:
+        """No update differs from the last."""
 
     @torch.inference_mode()
     def update(self, span: Span) -> None:
         """One update of a span of all parameters, from its gradients."""
         if span.begin == span.end:
             return
-        arena, optimiser = self._arena, self._optimiser
-        part = slice(span.begin, span.end)
+        arena, rule, part = self._arena, self._rule, slice(span.begin, span.end)
         torch._fused_sgd_(
             [arena.parameters[part]],
             [arena.gradients[part]],
-            [arena.velocities[part]] if optimiser.momentum else [],
-            weight_decay=optimiser.weight_decay,
-            momentum=optimiser.momentum,
-            lr=optimiser.lr,
+            [arena.velocities[part]] if rule.momentum else [],
+            weight_decay=rule.weight_decay,
+            momentum=rule.momentum,
+            lr=rule.lr,
             dampening=0.0,
             nesterov=False,
             maximize=False,
             is_first_step=False,
         )
+
+
+class AdamSolver:
+    """Adam; the arena's velocities are its first moments, the second ones are its own."""
+
+    def __init__(self, arena: Arena, rule: Adam) -> None:
+        """Before the first update."""
+        self._arena, self._rule = arena, rule
+        self._squares = torch.zeros_like(arena.velocities)
+        self._updates = torch.zeros((), dtype=torch.float32)  # the operator's own type for it; exact up to 2^24
+        self._epsilon = 0.0
+
+    def begin(self) -> None:
+        """All spans that are updated from now on belong to the next update."""
+        self._updates += 1
+        # The operator adds its epsilon to sqrt(v) / sqrt(1 - beta2^t), the rule to sqrt(v).
+        self._epsilon = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2 ** float(self._updates))
+
+    @torch.inference_mode()
+    def update(self, span: Span) -> None:
+        """One update of a span of all parameters, from its gradients."""
+        if span.begin == span.end:
+            return
+        arena, rule, part = self._arena, self._rule, slice(span.begin, span.end)
+        torch._fused_adam_(
+            [arena.parameters[part]],
+            [arena.gradients[part]],
+            [arena.velocities[part]],
+            [self._squares[part]],
+            [],
+            [self._updates],
+            lr=rule.lr,
+            beta1=rule.beta1,
+            beta2=rule.beta2,
+            weight_decay=rule.weight_decay,
+            eps=self._epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+def solver_of(arena: Arena, rule: Optimiser) -> Any:
+    """The solver of a rule."""
+    return AdamSolver(arena, rule) if isinstance(rule, Adam) else Momentum(arena, rule)

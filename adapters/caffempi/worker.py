@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import platform
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from adapters.caffempi.arena import Span, exported
 from adapters.caffempi.exchange import Exchange
 from adapters.caffempi.lower import lower
 from adapters.caffempi.planning import plan_for
-from adapters.caffempi.solver import Solver
+from adapters.caffempi.solver import solver_of
 from adapters.caffempi.timing import LayerClock
 from suite.worker.feed import synthetic
 from suite.worker.trainer import Batch, Joined, Setup, Trainer
@@ -38,6 +38,7 @@ class CaffeMPITrainer(Trainer):
         self._ranks: Any = None
         self._exchange: Optional[Exchange] = None
         self._reader: Any = None
+        self._database: Any = None
 
     # --- life ---------------------------------------------------------------
 
@@ -60,7 +61,7 @@ class CaffeMPITrainer(Trainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """The net, its solver and the plan of its exchange."""
         self._net = lower(graph, self._layout == "channels_last", self.setup.world, self._dtype)
-        self._solver = Solver(self._net.arena, self.setup.optimiser)
+        self._solver = solver_of(self._net.arena, self.setup.optimiser)
         self._clock = LayerClock(self._net)
         self._graph, self._sums = graph, 0
         self._all = Span(0, len(self._net.arena.gradients))
@@ -102,6 +103,28 @@ class CaffeMPITrainer(Trainer):
 
     # --- data ---------------------------------------------------------------
 
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """An LMDB environment."""
+        from adapters.caffempi.packing import pack  # here and below: most cases need no database
+
+        pack(samples, folder)
+
+    def open_records(self, records: Any) -> Any:
+        """Samples by number: the reading threads take them from the mapped environments."""
+        from adapters.caffempi.database import Database
+
+        self._database = Database(records)
+        return self._database
+
+    def open_input(self, source: Any) -> None:
+        """Caffe-MPI's parallel reading threads, over files or a database; what lies in memory needs none."""
+        if self._database is None or source.arrays is not None:
+            super().open_input(source)
+            return
+        from adapters.caffempi.reading import DatabaseReader
+
+        self._reader = DatabaseReader(source, self._database, self.setup)
+
     def to_device(self, batch: Any) -> Batch:
         """NumPy to tensors, in the net's memory format and precision."""
         images = torch.from_numpy(batch.images).to(self._dtype)
@@ -133,8 +156,9 @@ class CaffeMPITrainer(Trainer):
         self._sums += 1
 
     def update(self) -> None:
-        """Caffe's rule over all parameters."""
+        """The solver's rule over all parameters."""
         self._average()
+        self._solver.begin()
         self._solver.update(self._all)
 
     def _average(self) -> None:
@@ -152,6 +176,7 @@ class CaffeMPITrainer(Trainer):
             return
         self._net.forward(batch.images, batch.labels)
         self._net.backward(self._exchange.lap)
+        self._solver.begin()
         for span in self._exchange.finish():
             self._solver.update(span)
 
@@ -159,6 +184,7 @@ class CaffeMPITrainer(Trainer):
         """The same without MPI."""
         self._net.forward(batch.images, batch.labels)
         self._net.backward()
+        self._solver.begin()
         self._solver.update(self._all)
 
     # --- evidence -----------------------------------------------------------
@@ -209,6 +235,7 @@ class CaffeMPITrainer(Trainer):
     def notes(self) -> Dict[str, Any]:
         """What was chosen, and from which measurements."""
         found: Dict[str, Any] = {"memory_format": self._layout}
+        found["reader"] = self._reader.words if self._reader else "none"
         if self._plan is not None:
             found.update(overlap=self._overlap, aggregation=self._aggregation)
             found["groups"] = [[self._graph.layers[i].name for i in group.layers] for group in self._plan.groups]

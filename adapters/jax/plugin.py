@@ -33,7 +33,12 @@ class Jax(Adapter):
     @property
     def capabilities(self) -> Capabilities:
         """Whatever the machine; a missing device is the worker's to report."""
-        return Capabilities(strategies=STRATEGIES, devices=("cpu", "cuda"), precisions=("float32", "float64"))
+        return Capabilities(
+            strategies=STRATEGIES,
+            devices=("cpu", "cuda"),
+            precisions=("float32", "float64"),
+            optimisers=("sgd", "adam"),
+        )
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""

@@ -17,18 +17,18 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as Spec
 
 from adapters.jax.net import Net
-from suite.worker.trainer import Optimiser
+from adapters.jax.solvers import Solver
 
 AXIS = "devices"
 ALL, OWN = Spec(), Spec(AXIS)  # replicated; cut along the first axis
 
 
 class Programs:
-    """Jitted functions over the state (parameters, velocity, running statistics, key)."""
+    """Jitted functions over the state (parameters, the solver's moments, running statistics, key)."""
 
-    def __init__(self, net: Net, optimiser: Optimiser, devices: List[Any], mesh: bool) -> None:
+    def __init__(self, net: Net, solver: Solver, devices: List[Any], mesh: bool) -> None:
         """With `mesh`, over all devices; else on the first one. Nothing is compiled before it is called."""
-        self._net, self._optimiser = net, optimiser
+        self._net, self._moved = net, solver.moved
         self._mesh = Mesh(np.array(devices), (AXIS,)) if mesh else None
         self.everywhere = self._sharding(ALL, devices)
         self.split = self._sharding(OWN, devices)
@@ -44,14 +44,14 @@ class Programs:
 
     # --- bodies, each as one device sees it ---------------------------------------
 
-    def _step(self, exchange: bool, params: Any, velocity: Any, stats: Any, key: Any, batch: Any) -> Any:
+    def _step(self, exchange: bool, params: Any, moments: Any, stats: Any, key: Any, batch: Any) -> Any:
         key, own = self._keys(key)
         compute = jax.value_and_grad(self._net.loss, has_aux=True)
         (loss, (_, stats)), gradients = compute(params, self._bare(stats), batch, own)
         if exchange and self._mesh is not None:
             gradients = jax.lax.pmean(gradients, AXIS)
-        params, velocity = self._moved(params, velocity, gradients)
-        return params, velocity, self._stacked(stats), key, self._stacked(loss)
+        params, moments = self._moved(params, moments, gradients)
+        return params, moments, self._stacked(stats), key, self._stacked(loss)
 
     def _forward(self, params: Any, stats: Any, key: Any, batch: Any) -> Any:
         key, own = self._keys(key)
@@ -67,19 +67,14 @@ class Programs:
     def _communicate(self, gradients: Any) -> Any:
         return jax.lax.pmean(gradients, AXIS)
 
-    def _update(self, params: Any, velocity: Any, gradients: Any) -> Tuple[Any, Any]:
-        return self._moved(params, velocity, self._bare(gradients))
+    def _update(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
+        return self._moved(params, moments, self._bare(gradients))
 
     def _predict(self, params: Any, stats: Any, images: Any) -> Any:
         heads, _ = self._net.forward(params, self._bare(stats), images, None)
         return heads[-1]
 
     # --- their parts ------------------------------------------------------------
-
-    def _moved(self, params: Any, velocity: Any, gradients: Any) -> Tuple[Any, Any]:
-        lr, momentum, decay = self._optimiser
-        velocity = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, velocity, gradients, params)
-        return jax.tree.map(lambda w, v: w - lr * v, params, velocity), velocity
 
     def _keys(self, key: Any) -> Tuple[Any, Any]:
         """The next step's key, and this step's of this device; the same one where nothing draws numbers."""

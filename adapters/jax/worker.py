@@ -12,6 +12,7 @@ import numpy as np
 from adapters.jax import counting, machine
 from adapters.jax.net import Net, canonical, native
 from adapters.jax.programs import Programs
+from adapters.jax.solvers import solver_of
 from suite.worker.trainer import Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
@@ -25,7 +26,7 @@ class JaxTrainer(Trainer):
         self._tuned = setup.tuning == "tuned"
         self._several = setup.strategy == "pmap"
         self._dtype = np.float64 if setup.precision == "float64" else np.float32
-        self._state: Any = None  # (parameters, velocity, running statistics, key)
+        self._state: Any = None  # (parameters, the solver's moments, running statistics, key)
         self._pull = self._local = self._gradients = self._loss = self._logits = None  # type: Any
         self._placed: Any = None
         self._reader: Any = None
@@ -42,16 +43,18 @@ class JaxTrainer(Trainer):
         """Lower, place; a second call starts afresh."""
         self._state = self._pull = self._local = self._gradients = self._loss = self._logits = None
         self._net = Net(graph, self._tuned)
-        self._programs = Programs(self._net, self.setup.optimiser, self._devices, self._several)
+        solver = solver_of(self.setup.optimiser)
+        self._programs = Programs(self._net, solver, self._devices, self._several)
         params = {name: native(tensor).astype(self._dtype) for name, tensor in weights.items()}
-        velocity = {name: np.zeros_like(tensor) for name, tensor in params.items()}
         stats = {name: tensor.astype(self._dtype) for name, tensor in self._net.statistics().items()}
         if self._several:
             stats = {name: np.stack([tensor] * len(self._devices)) for name, tensor in stats.items()}
         # The masks of dropout: the same again after every build.
         key = jax.random.key(self.setup.seed, impl="rbg" if self._tuned else "threefry2x32")
         everywhere, split = self._programs.everywhere, self._programs.split
-        self._state = jax.device_put((params, velocity, stats, key), (everywhere, everywhere, split, everywhere))
+        self._state = jax.device_put(
+            (params, solver.zeros(params), stats, key), (everywhere, everywhere, split, everywhere)
+        )
 
     def synchronize(self) -> None:
         """Wait for everything that was asked for."""
@@ -75,9 +78,9 @@ class JaxTrainer(Trainer):
 
     def forward(self, batch: Any) -> None:
         """A program of its own, which hands on what the backward needs."""
-        params, velocity, stats, key = self._state
+        params, moments, stats, key = self._state
         self._loss, self._logits, stats, key, self._pull = self._programs.forward(params, stats, key, tuple(batch))
-        self._state = (params, velocity, stats, key)
+        self._state = (params, moments, stats, key)
 
     def backward(self) -> None:
         """Every device's own gradients; what the forward kept is let go."""
@@ -90,10 +93,10 @@ class JaxTrainer(Trainer):
             self._gradients = self._one_at_a_time(self._programs.communicate(self._local))
 
     def update(self) -> None:
-        """V <- m v + g + wd w, w <- w - lr v."""
-        params, velocity, stats, key = self._state
-        params, velocity = self._programs.update(params, velocity, self._gradients)
-        self._state, self._local, self._gradients = (params, velocity, stats, key), None, None
+        """The solver's rule."""
+        params, moments, stats, key = self._state
+        params, moments = self._programs.update(params, moments, self._gradients)
+        self._state, self._local, self._gradients = (params, moments, stats, key), None, None
 
     # --- the native iteration -----------------------------------------------
 
@@ -167,6 +170,7 @@ class JaxTrainer(Trainer):
             "threads": "NPROC %d, %s" % (self.setup.threads * self.setup.devices, machine.SERIAL)
             if self.setup.threads == 1
             else "NPROC %d" % (self.setup.threads * self.setup.devices),
+            "reader": self._reader.words + " (JAX has no reader of its own)" if self._reader else "none",
             "marks": "after block_until_ready: JAX has no device events",
         }
 

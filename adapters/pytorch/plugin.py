@@ -67,6 +67,7 @@ class PyTorch(Adapter):
             strategies=STRATEGIES,
             devices=("cpu", "cuda"),
             precisions=("float32", "bfloat16", "float64"),
+            optimisers=("sgd", "adam"),
             knobs=dict(KNOBS),
         )
 

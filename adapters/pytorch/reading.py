@@ -1,4 +1,4 @@
-"""Reading with torch's DataLoader.
+"""Reading with torch's DataLoader; what lies in memory is gathered by torch.
 
 The worker processes are spawned: a plain fork of this process, which already has threads
 (gloo's, OpenMP's, perhaps MPI's), can hang. They watch a pipe and end when this process
@@ -9,31 +9,35 @@ ever (seen with torch 2.13; a test keeps watch).
 Oldest Python: 3.6.
 """
 
+import copy
 import multiprocessing
 import os
 import threading
 from functools import partial
-from typing import Any, Iterator, List, Tuple, Union
+from typing import Any, Iterator, List, NamedTuple, Union
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from adapters.pytorch.pixels import Pixels
 from suite.worker.sources import Source
 from suite.worker.threaded import batches_of_indices
 from suite.worker.trainer import Batch, Setup
+from suite.worker.view import View
 
-Read = Union[str, List[Tuple[np.ndarray, int]]]  # samples, or why they cannot be read
+# Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.
+Samples = NamedTuple("Samples", [("images", torch.Tensor), ("labels", List[int])])
+Read = Union[str, Samples]  # or why they cannot be read
 
 
-class Samples(Dataset):
+class Reading(Dataset):
     """A source as a data set; a batch is fetched in one call."""
 
     def __init__(self, source: Source) -> None:
         """The source travels to the workers."""
         self._source = source
 
-    def __getitems__(self, indices: List[int]) -> Read:
+    def __getitems__(self, indices: List[int]) -> Any:
         """A batch's samples. An error travels as its text: DataLoader would bury it in a traceback."""
         try:
             return [self._source.sample(index) for index in indices]
@@ -41,9 +45,12 @@ class Samples(Dataset):
             return str(error)
 
 
-def collated(read: Read) -> Any:
-    """A batch of tensors, made in shared memory inside a worker."""
-    return read if isinstance(read, str) else default_collate(read)
+def collated(read: Any) -> Read:
+    """A batch, its images made in shared memory inside a worker."""
+    if isinstance(read, str):
+        return read
+    images, labels = zip(*read)
+    return Samples(default_collate(list(images)), list(labels))
 
 
 class IndexBatches:
@@ -76,6 +83,7 @@ class LoaderReader:
     def __init__(self, source: Source, setup: Setup) -> None:
         """Begin to read at once."""
         options: dict = {}
+        self.words = "DataLoader, %d processes" % setup.readers
         if setup.readers:
             watched, self._alive = multiprocessing.get_context("spawn").Pipe(duplex=False)
             options = {
@@ -85,11 +93,11 @@ class LoaderReader:
                 "persistent_workers": True,
             }
         loader = DataLoader(
-            Samples(source),
+            Reading(source),
             batch_sampler=IndexBatches(source, setup),
             num_workers=setup.readers,  # each sets itself to one thread
             collate_fn=collated,
-            pin_memory=setup.device == "cuda" and torch.cuda.is_available(),
+            pin_memory=pinned(setup),
             **options,
         )
         self._batches = iter(loader)
@@ -99,8 +107,53 @@ class LoaderReader:
         read = next(self._batches)
         if isinstance(read, str):
             raise OSError(read)
-        return Batch(*read)
+        return Batch(read.images, torch.tensor(read.labels))
 
     def close(self) -> None:
         """Stop the workers."""
         self._batches = iter(())
+
+
+class GatheringReader:
+    """Batches taken out of tensors in memory; for a GPU into pinned memory, from where it fetches them by itself."""
+
+    def __init__(self, source: Source, setup: Setup) -> None:
+        """`source.arrays` are there."""
+        assert source.arrays is not None
+        self.words = "index_select of tensors in memory"
+        self._source, self._indices = source, batches_of_indices(source, setup)
+        self._images, self._labels = (torch.from_numpy(array) for array in source.arrays)
+        self._pinned = pinned(setup)
+
+    def next_batch(self) -> Batch:
+        """The next batch."""
+        indices = torch.tensor([self._source.index(position) for position in next(self._indices)])
+        if not self._pinned:
+            return Batch(self._images.index_select(0, indices), self._labels.index_select(0, indices))
+        # torch keeps pinned blocks and gives one out again only when the copy from it is done.
+        images = torch.empty((len(indices),) + self._images.shape[1:], pin_memory=True)
+        labels = torch.empty(len(indices), dtype=torch.int64, pin_memory=True)
+        torch.index_select(self._images, 0, indices, out=images)
+        torch.index_select(self._labels, 0, indices, out=labels)
+        return Batch(images, labels)
+
+    def close(self) -> None:
+        """Nothing was begun."""
+
+
+def pinned(setup: Setup) -> bool:
+    """Whether batches are fetched by a GPU."""
+    return setup.device == "cuda" and torch.cuda.is_available()
+
+
+def reader_of(view: View, setup: Setup) -> Any:
+    """The fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy."""
+    if view.arrays is not None:
+        return GatheringReader(view, setup)
+    if setup.tuning == "default" or view.source.files is None:
+        return LoaderReader(view, setup)
+    bytewise = copy.copy(view)
+    bytewise.source = Pixels(view.source)
+    reader = LoaderReader(bytewise, setup)
+    reader.words += ", scaled by torch, normalised on the device"
+    return reader

@@ -15,13 +15,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from adapters.pytorch import machine
 from adapters.pytorch.group import Exchange, Group, limits_of
 from adapters.pytorch.net import Net, joint_loss
-from adapters.pytorch.reading import LoaderReader
-from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from adapters.pytorch.pixels import Normalise
+from adapters.pytorch.reading import reader_of
+from adapters.pytorch.solvers import described, solver
+from suite.worker.trainer import Batch, Joined, Setup, Trainer, Unsupported
 from workloads.graph import Graph
 
 
 class PyTorchTrainer(Trainer):
-    """Trains a lowered graph with torch.optim.SGD."""
+    """Trains a lowered graph with torch.optim."""
 
     def __init__(self, setup: Setup) -> None:
         """Resolve what "auto" means for this tuning."""
@@ -37,6 +39,7 @@ class PyTorchTrainer(Trainer):
                 self._knobs[name] = auto
         self._group: Optional[Group] = None
         self._reader: Any = None
+        self._normalise: Any = None
         self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
         self._net: Any = None
         self._alone: Any = None
@@ -77,11 +80,7 @@ class PyTorchTrainer(Trainer):
         elif self.setup.strategy == "dp":
             # Its staged forward scatters as its native one does: there is no other.
             self._alone = self._parallel = DataParallel(self._alone, device_ids=list(range(self.setup.devices)))
-        lr, momentum, decay = self.setup.optimiser
-        # fused: one pass over parameter, gradient and velocity instead of three.
-        self._optimiser = torch.optim.SGD(
-            parameters, lr, momentum=momentum, weight_decay=decay, fused=self._tuned or None
-        )
+        self._optimiser = solver(parameters, self.setup.optimiser, self._tuned)
 
     def synchronize(self) -> None:
         """Wait for the device; a CPU has done it already."""
@@ -101,16 +100,27 @@ class PyTorchTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def open_input(self, source: Any) -> None:
-        """Read with DataLoader."""
-        self._reader = LoaderReader(source, self.setup)
+        """Read files with DataLoader, take what lies in memory."""
+        if source.records is not None:
+            raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
+        self._reader = reader_of(source, self.setup)
+        about = source.source.photographs
+        self._normalise = Normalise(about.how, about.crop, self._device) if about else None
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """Bytes normalised, as `to_device` does it."""
+        return Batch(self._placed(batch).contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Any) -> Batch:
         """Tensors on the device, images in the network's memory format and type."""
-        images, labels = torch.as_tensor(batch.images), torch.as_tensor(batch.labels)
-        return Batch(
-            images.to(self._device, self._dtype, non_blocking=True, memory_format=self._layout),
-            labels.to(self._device, non_blocking=True),
-        )
+        images, labels = self._placed(batch), torch.as_tensor(batch.labels)
+        return Batch(images.to(memory_format=self._layout), labels.to(self._device, non_blocking=True))
+
+    def _placed(self, batch: Any) -> torch.Tensor:
+        images = torch.as_tensor(batch.images)
+        if images.dtype == torch.uint8:
+            return self._normalise(images.to(self._device, non_blocking=True)).to(self._dtype)
+        return images.to(self._device, self._dtype, non_blocking=True)
 
     # --- the staged iteration -----------------------------------------------
 
@@ -129,7 +139,7 @@ class PyTorchTrainer(Trainer):
             self._exchange.average()
 
     def update(self) -> None:
-        """SGD; the gradients are let go."""
+        """The optimiser; the gradients are let go."""
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         if self._exchange is not None:
@@ -217,8 +227,8 @@ class PyTorchTrainer(Trainer):
             "memory_format": str(self._layout).replace("torch.", ""),
             "compile": self._knobs["compile"],
             "lrn": "shifted additions, own backward" if self._tuned else "torch.nn.LocalResponseNorm",
-            "optimiser": "torch.optim.SGD, fused" if self._tuned else "torch.optim.SGD",
-            "reader": "DataLoader, %d processes" % self.setup.readers if self._reader else "none",
+            "optimiser": described(self.setup.optimiser, self._tuned),
+            "reader": self._reader.words if self._reader else "none",
         }
         if self._group is not None:
             notes["ddp"] = self._ddp_options()

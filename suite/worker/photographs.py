@@ -4,9 +4,10 @@ Oldest Python: 3.6.
 """
 
 import math
+from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, Tuple
 
 import numpy as np
 
@@ -36,31 +37,54 @@ class Photographs:
 
     def decoded(self, file: Any, name: str, box_of: Callable[[int, int], Box]) -> np.ndarray:
         """What `box_of(width, height)` cuts out, scaled to the crop: uint8 (height, width, 3)."""
+        with naming(name):
+            image, box = self.opened(file, box_of)
+            return self.scaled(image, box)
+
+    def opened(self, file: Any, box_of: Callable[[int, int], Box]) -> Tuple[Any, Box]:
+        """Pillow's RGB image and its box.
+
+        To be called `naming` the file: decoders raise what they like.
+        """
         from PIL import Image  # here: sources of arrays need no decoder
 
-        try:
-            with Image.open(BytesIO(file) if isinstance(file, bytes) else file) as opened:
-                full = opened.size
-                box = box_of(*full)
-                # Lets libjpeg scale while decoding, never below what the crop needs.
-                across, down = full[0] / (box[2] - box[0]), full[1] / (box[3] - box[1])
-                opened.draft("RGB", (int(self.crop * across), int(self.crop * down)))
-                image = opened.convert("RGB")
-                across, down = image.size[0] / float(full[0]), image.size[1] / float(full[1])
-                scaled = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
-                return np.asarray(image.resize((self.crop, self.crop), BILINEAR, box=scaled))
-        except MemoryError:
-            raise
-        except Exception as error:  # decoders raise what they like, for a bomb an exception of their own
-            raise OSError("cannot read the image %s: %s; remove or replace it" % (name, error or type(error).__name__))
+        with Image.open(Encoded(file) if isinstance(file, bytes) else file) as opened:
+            # libjpeg could scale while it decodes (`draft`), but by another filter than the one that is stated.
+            return opened.convert("RGB"), box_of(*opened.size)
+
+    def scaled(self, image: Any, box: Box) -> np.ndarray:
+        """The box of a Pillow image, scaled to the crop: uint8 (height, width, 3)."""
+        return np.asarray(image.resize((self.crop, self.crop), BILINEAR, box=box))
 
     def normalised(self, pixels: np.ndarray) -> np.ndarray:
-        """uint8 HWC to float32 CHW with the mean and deviation of each channel."""
-        return (pixels.transpose(2, 0, 1).astype(np.float32) - self._mean) / self._deviation
+        """uint8 HWC to float32 CHW, contiguous, with the mean and deviation of each channel."""
+        # Into an array of ours: NumPy would keep the order in memory, and every batch would be transposed later.
+        found = np.empty((3,) + pixels.shape[:2], dtype=np.float32)
+        np.subtract(pixels.transpose(2, 0, 1), self._mean, out=found)
+        return np.divide(found, self._deviation, out=found)
 
     def levels(self, images: np.ndarray) -> np.ndarray:
         """Normalised images (..., 3, height, width) back as values from 0 to 255, not rounded."""
         return np.asarray(images, dtype=np.float32) * self._deviation + self._mean
+
+
+class Encoded(BytesIO):
+    """An image file's bytes; Pillow's messages name it, and equal errors have equal messages."""
+
+    def __repr__(self) -> str:
+        """No address."""
+        return "<its bytes>"
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """An OSError that names the image, for whatever a decoder raises in here; for a bomb, an exception of its own."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise OSError("cannot read the image %s: %s; remove or replace it" % (name, error or type(error).__name__))
 
 
 def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, height: int) -> Box:

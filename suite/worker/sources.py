@@ -27,6 +27,7 @@ class Source:
     # What a framework's own reader may take instead of asking for sample after sample:
     records: Any = None  # the suite.worker.records.RecordSource, where the set is packed
     files: Optional[List[Tuple[str, int]]] = None  # (path, label) of every sample, where they are image files
+    photographs: Optional[Photographs] = None  # what cuts and scales them
     arrays: Optional[Tuple[np.ndarray, np.ndarray]] = None  # images and labels, where they lie in memory as a net's
 
     def __len__(self) -> int:
@@ -40,6 +41,10 @@ class Source:
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
         """The same sample, cut and flipped at random; ValueError where that makes no sense."""
         raise ValueError("%s is not augmented: random crops and flips are for image folders" % self.name)
+
+    def index(self, position: int) -> int:
+        """The sample that stands at a position of `order`."""
+        return position
 
     def paths(self) -> List[str]:
         """The files that it reads as training goes; none for what is in memory."""
@@ -99,7 +104,7 @@ class FolderSource(Source):
 
     def __init__(self, path: str, shape: Tuple[int, ...], how: Preprocessing = PHOTOGRAPHS) -> None:
         """List the folder; ValueError when it holds no classes or no images."""
-        self.photographs = Photographs(how, shape[1])
+        self._photographs = self.photographs = Photographs(how, shape[1])
         self._files, names = listed(path)
         self.files, self.classes = self._files, len(names)
         self.name = "%s (%d images, %d classes)" % (os.path.basename(path), len(self._files), self.classes)
@@ -111,12 +116,12 @@ class FolderSource(Source):
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         """The centre crop of one image; OSError names an unreadable file."""
         path, label = self._files[index]
-        return self.photographs.centre(path, path), label
+        return self._photographs.centre(path, path), label
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
         """A random crop of it, perhaps flipped."""
         path, label = self._files[index]
-        return self.photographs.random(path, path, stream), label
+        return self._photographs.random(path, path, stream), label
 
     def paths(self) -> List[str]:
         """Every image."""

@@ -1,4 +1,4 @@
-"""A plain reader with threads: decoding libraries release the interpreter's lock.
+"""Plain readers: with threads, as decoding libraries release the interpreter's lock, and of arrays in memory.
 
 Oldest Python: 3.6.
 """
@@ -14,39 +14,60 @@ from suite.worker.trainer import Batch, Setup
 
 
 class ThreadedReader:
-    """Delivers batches in order, decoding `setup.readers` samples at a time, a few batches ahead."""
+    """Delivers batches in order, `setup.readers` threads decoding a batch each, a few batches ahead."""
 
     def __init__(self, source: Source, setup: Setup) -> None:
         """Begin to read at once, unless there are no readers."""
-        self._source, self._setup = source, setup
-        self._indices = self._batches_of_indices()
+        self._source = source
+        self.words = "%d threads" % setup.readers if setup.readers else "the training thread"
+        self._indices = batches_of_indices(source, setup)
         self._pool = ThreadPoolExecutor(setup.readers) if setup.readers else None
-        self._ahead: Deque[List[Future]] = deque()
+        self._ahead: Deque[Future] = deque()
         for _ in range(setup.prefetch * setup.readers):
             self._submit()
 
     def next_batch(self) -> Batch:
         """Wait for the next batch; the first error of a reader is raised here."""
         if self._pool is None:
-            return stacked([self._source.sample(index) for index in next(self._indices)])
-        futures = self._ahead.popleft()
+            return self._read(next(self._indices))
+        future = self._ahead.popleft()
         self._submit()
-        return stacked([future.result() for future in futures])
+        batch: Batch = future.result()
+        return batch
 
     def close(self) -> None:
         """Stop reading."""
         if self._pool is not None:
-            for futures in self._ahead:
-                for future in futures:
-                    future.cancel()
+            for future in self._ahead:
+                future.cancel()
             self._pool.shutdown()
 
     def _submit(self) -> None:
         assert self._pool is not None
-        self._ahead.append([self._pool.submit(self._source.sample, index) for index in next(self._indices)])
+        # A batch, not a sample: handing over costs more than reading a digit, and stacking is the thread's work too.
+        self._ahead.append(self._pool.submit(self._read, next(self._indices)))
 
-    def _batches_of_indices(self) -> Iterator[List[int]]:
-        return batches_of_indices(self._source, self._setup)
+    def _read(self, indices: List[int]) -> Batch:
+        return stacked([self._source.sample(index) for index in indices])
+
+
+class GatheringReader:
+    """Takes whole batches out of arrays in memory, in this thread: handing them over would cost more than that."""
+
+    def __init__(self, source: Source, setup: Setup) -> None:
+        """`source.arrays` are there."""
+        assert source.arrays is not None
+        self.words = "batches taken out of memory"
+        self._source, self._indices = source, batches_of_indices(source, setup)
+        self._images, self._labels = source.arrays
+
+    def next_batch(self) -> Batch:
+        """The next batch, a copy."""
+        indices = [self._source.index(position) for position in next(self._indices)]
+        return Batch(self._images[indices], self._labels[indices])
+
+    def close(self) -> None:
+        """Nothing was begun."""
 
 
 def batches_of_indices(source: Source, setup: Setup) -> Iterator[List[int]]:

@@ -129,14 +129,15 @@ class Trainer(ABC):
         """Begin to read a `suite.worker.sources.Source` with `setup.readers` readers.
 
         `source.records` is not None when it is packed for this framework's own reader, and then
-        samples cannot be had one by one. The default reads with threads; override it for the
-        framework's own loader.
+        samples cannot be had one by one. The default reads with threads, and takes batches out of
+        arrays that lie in memory; override it for the framework's own loader.
         """
-        from suite.worker.threaded import ThreadedReader  # here: most cases read nothing
+        from suite.worker.threaded import GatheringReader, ThreadedReader  # here: most cases read nothing
 
         if source.records is not None:
             raise Unsupported("%s does not read %s" % (type(self).__name__, source.records.form))
-        self._reader = ThreadedReader(source, self.setup)
+        kind = ThreadedReader if source.arrays is None else GatheringReader
+        self._reader: Any = kind(source, self.setup)
 
     def next_batch(self) -> Any:
         """Wait for the next host batch (stage `io`)."""

@@ -23,6 +23,7 @@ class View(Source):
         self._repeat, self.random = int(asked["repeat"]), asked["augment"] == "random"
         self.skip = asked["on_error"] == "skip"
         self.classes, self.records = source.classes, source.records
+        self.arrays = None if self.random else source.arrays  # to be taken by `index`
         self.name = source.name + (", %d times" % self._repeat if self._repeat > 1 else "")
 
     def __len__(self) -> int:

@@ -9,7 +9,8 @@ import pytest
 import toy
 
 from suite.worker.sources import ArraySource, FolderSource, Source, open_source
-from suite.worker.threaded import ThreadedReader, batches_of_indices
+from suite.worker.threaded import GatheringReader, ThreadedReader, batches_of_indices
+from suite.worker.view import View
 from workloads.preprocessing import PHOTOGRAPHS
 
 RED, GREEN = (200, 30, 60), (10, 220, 90)
@@ -191,11 +192,34 @@ def test_a_readers_error_reaches_the_training(readers):
     reader.close()
 
 
-def test_a_trainer_reads_with_threads_by_default(arrays):
+@pytest.mark.parametrize("repeat", [1, 3])
+def test_what_lies_in_memory_is_taken_out_in_the_same_order(arrays, repeat):
+    asked = {"repeat": repeat, "augment": "centre", "on_error": "fail"}
+    view = View(ArraySource(arrays[0], (1, 4, 4)), asked, 1, "unused")
+    setup = toy.setup(readers=2, batch=3)
+    taken, threads = GatheringReader(view, setup), ThreadedReader(view, setup)
+    for _ in range(20):
+        ours, theirs = taken.next_batch(), threads.next_batch()
+        np.testing.assert_array_equal(ours.images, theirs.images)
+        np.testing.assert_array_equal(ours.labels, theirs.labels)
+        assert (ours.images.dtype, ours.labels.dtype) == (np.float32, np.int64)
+    threads.close()
+
+
+def test_random_crops_are_not_taken_out_of_memory(arrays):
+    view = View(ArraySource(arrays[0], (1, 4, 4)), {"repeat": 1, "augment": "random", "on_error": "fail"}, 1, "unused")
+    assert view.arrays is None
+
+
+def test_a_trainer_reads_arrays_from_memory_by_default_and_the_rest_with_threads(arrays):
     class Plain(toy.ToyTrainer):
         next_batch = toy.Trainer.next_batch
 
     trainer = Plain(toy.setup(readers=1))
     trainer.open_input(ArraySource(arrays[0], (1, 4, 4)))
     assert trainer.next_batch().images.shape == (4, 1, 4, 4)
+    assert isinstance(trainer._reader, GatheringReader)
+    trainer.open_input(Numbers(10))
+    assert isinstance(trainer._reader, ThreadedReader)
+    assert trainer.next_batch().labels.shape == (4,)
     trainer._reader.close()

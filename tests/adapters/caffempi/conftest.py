@@ -69,7 +69,7 @@ def judge() -> Callable[..., tuple[float, dict[str, Any]]]:
 def mpirun(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Run one of the programs beside the tests on some ranks; gives the JSON that its rank 0 wrote."""
 
-    def run(program: str, ranks: int) -> dict[str, Any]:
+    def run(program: str, ranks: int, *arguments: str) -> dict[str, Any]:
         output = tmp_path / "output.json"
         mpiexec = Path(sys.executable).with_name("mpiexec")
         engine = [str(mpiexec) if mpiexec.exists() else "mpiexec", "-n", str(ranks), "--bind-to", "none"]
@@ -82,7 +82,7 @@ def mpirun(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "OMPI_MCA_mpi_yield_when_idle": "1",  # tests share their cores
         }
         program_path = str(Path(__file__).with_name(program))
-        command = [*engine, "--oversubscribe", sys.executable, program_path, str(output)]
+        command = [*engine, "--oversubscribe", sys.executable, program_path, str(output), *arguments]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         found: dict[str, Any] = json.loads(output.read_text())

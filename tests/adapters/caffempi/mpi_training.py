@@ -1,4 +1,7 @@
-"""Run under mpiexec: every way of exchanging trains a small net from the same start."""
+"""Run under mpiexec: every way of exchanging trains a small net from the same start.
+
+Arguments: the output file, "sgd" or "adam".
+"""
 
 import json
 import sys
@@ -9,11 +12,12 @@ import numpy as np
 from adapters.caffempi.ranks import MPI
 from adapters.caffempi.worker import CaffeMPITrainer
 from suite.worker.feed import share, synthetic
-from suite.worker.trainer import SGD, Setup
+from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
 SAMPLES, STEPS = 2, 3
+RULES = {"sgd": SGD(0.05, 0.9, 0.001), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 0.001)}
 
 
 def setup(**changes: Any) -> Setup:
@@ -29,7 +33,7 @@ def setup(**changes: Any) -> Setup:
         "precision": "float32",
         "tuning": "tuned",
         "knobs": {},
-        "optimiser": SGD(0.05, 0.9, 0.001),
+        "optimiser": RULES[sys.argv[2]],
         "seed": 1,
         "readers": 0,
     }

@@ -19,7 +19,11 @@ def test_it_registers() -> None:
     manager.register(plugin)
     manager.check_pending()
     ((adapter,),) = manager.hook.stagebench_adapters()
-    assert (adapter.name, adapter.environment, adapter.requires) == ("caffempi", "caffempi", ("torch", "mpi4py"))
+    assert (adapter.name, adapter.environment, adapter.requires) == (
+        "caffempi",
+        "caffempi",
+        ("torch", "mpi4py", "lmdb"),
+    )
 
 
 def test_data_parallel_needs_mpiexec_and_single_does_not() -> None:

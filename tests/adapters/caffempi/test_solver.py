@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from adapters.caffempi.arena import Arena, Span
-from adapters.caffempi.solver import Solver
+from adapters.caffempi.solver import solver_of
 from suite.worker.trainer import SGD
 from workloads.build import Builder
 
@@ -22,13 +22,14 @@ def test_momentum_and_weight_decay_as_the_contract_says(momentum: float) -> None
     stream = np.random.RandomState(0)
     w, v = stream.standard_normal(len(filled.parameters)), np.zeros(len(filled.parameters))
     filled.parameters.copy_(torch.from_numpy(w))
-    solver = Solver(filled, SGD(0.1, momentum, 0.01))
+    solver = solver_of(filled, SGD(0.1, momentum, 0.01))
     half = len(w) // 2
     for _ in range(4):
         g = stream.standard_normal(len(w))
         filled.gradients.copy_(torch.from_numpy(g))
         v = momentum * v + g + 0.01 * w
         w = w - 0.1 * v
+        solver.begin()
         solver.update(Span(0, half))  # spans may be updated as they arrive
         solver.update(Span(half, len(w)))
         solver.update(Span(half, half))

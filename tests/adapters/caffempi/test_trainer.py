@@ -159,7 +159,7 @@ def test_layer_times_are_those_since_they_were_forgotten() -> None:
     assert all(row["forward_s"] > 0 and row["backward_s"] == 0 for row in made.layer_times())
 
 
-def test_real_samples_are_read_by_threads(tmp_path: Path) -> None:
+def test_real_samples_are_trained_with(tmp_path: Path) -> None:
     pixels = np.random.RandomState(0).randint(0, 255, (12, 28, 28)).astype(np.uint8)
     np.savez(tmp_path / "digits.npz", images=pixels, labels=np.arange(12) % 10)
     made = trainer()

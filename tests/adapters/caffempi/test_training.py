@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_every_way_trains_the_same(ranks: int, mpirun: Callable[..., dict[str, Any]]) -> None:
-    output = mpirun("mpi_training.py", ranks)
+@pytest.mark.parametrize(("ranks", "rule"), [(2, "sgd"), (3, "sgd"), (2, "adam")])
+def test_every_way_trains_the_same(ranks: int, rule: str, mpirun: Callable[..., dict[str, Any]]) -> None:
+    output = mpirun("mpi_training.py", ranks, rule)
     assert len(output["ways"]) == 18
     for name, found in output["ways"].items():
         assert found["loss"] < 2e-6, name

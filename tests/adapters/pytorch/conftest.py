@@ -5,9 +5,19 @@ pytest.importorskip("torch")
 from adapters.pytorch.worker import PyTorchTrainer
 from suite.worker.trainer import SGD, Setup
 
+RULE = SGD(0.01, 0.9, 1e-3)
 
-def make_trainer(strategy="single", tuning="tuned", precision="float32", device="cpu", readers=0, batch=2, **knobs):
-    optimiser = SGD(0.01, 0.9, 1e-3)
+
+def make_trainer(
+    strategy="single",
+    tuning="tuned",
+    precision="float32",
+    device="cpu",
+    readers=0,
+    batch=2,
+    optimiser=RULE,
+    **knobs,
+):
     return PyTorchTrainer(Setup(0, 1, 0, strategy, device, 1, batch, precision, tuning, knobs, optimiser, 1, readers))
 
 

@@ -1,20 +1,36 @@
-"""DataLoader delivers the right samples, in the order every adapter follows."""
+"""The readers deliver the right samples, in the order every adapter follows."""
 
 import os
 import struct
 import subprocess
 import sys
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+import torch
 from PIL import Image
 
+from adapters.pytorch.pixels import centre
+from suite.worker.photographs import Photographs
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
+from suite.worker.view import View
 from workloads.graph import Graph
+from workloads.preprocessing import PHOTOGRAPHS
+
+ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+
+
+@pytest.fixture
+def seen(tmp_path):
+    def make(source, **changes):
+        return View(source, dict(ASKED, **changes), 1, str(tmp_path / "skipped.txt"))
+
+    return make
 
 
 @pytest.fixture
@@ -25,39 +41,129 @@ def arrays(tmp_path):
     return ArraySource(str(path), (1, 8, 8))
 
 
+def drawn(seed, width=50, height=40):
+    """Smooth colours: neighbours of a damaged or shifted pixel would tell."""
+    coarse = np.random.RandomState(seed).randint(0, 255, (5, 5, 3)).astype(np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
 @pytest.fixture
 def folder(tmp_path):
     for label in ("ants", "bees"):
         (tmp_path / "images" / label).mkdir(parents=True)
-        for number in range(3):
-            pixels = np.random.RandomState(number).randint(0, 255, (40, 50, 3)).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{number}.jpg")
+        for number in range(5):
+            drawn(number + 7 * (label == "bees")).save(tmp_path / "images" / label / f"{number}.jpg")
     return tmp_path / "images"
 
 
-@pytest.mark.parametrize("readers", [0, 2])
-def test_samples_and_order(trainer, arrays, readers):
-    ours = trainer(readers=readers, batch=4)
-    ours.open_input(arrays)
-    wanted = batches_of_indices(arrays, ours.setup)
-    for _ in range(7):  # runs into the third epoch
+def levels(source, normalised):
+    return source.photographs.levels(normalised)
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_arrays_are_gathered_in_order(trainer, arrays, seen, tuning):
+    view = seen(arrays, repeat=2)
+    ours = trainer(readers=2, batch=4, tuning=tuning)
+    ours.open_input(view)
+    wanted = batches_of_indices(view, ours.setup)
+    for _ in range(12):  # runs into the third epoch
         batch, indices = ours.next_batch(), next(wanted)
-        np.testing.assert_array_equal(batch.images.numpy(), np.stack([arrays.sample(i)[0] for i in indices]))
-        assert batch.labels.tolist() == [arrays.sample(i)[1] for i in indices]
+        np.testing.assert_array_equal(batch.images.numpy(), np.stack([view.sample(i)[0] for i in indices]))
+        assert batch.labels.tolist() == [view.sample(i)[1] for i in indices]
+        assert batch.labels.dtype == torch.int64
+    assert "memory" in ours._reader.words
 
 
-def test_images_reach_the_device_as_the_source_has_them(trainer, folder):
+@pytest.mark.parametrize(
+    ("tuning", "readers", "augment"),
+    [("default", 0, "centre"), ("default", 2, "random"), ("tuned", 2, "centre"), ("tuned", 0, "random")],
+)
+def test_files_come_in_order_with_the_views_pixels(trainer, folder, seen, tuning, readers, augment):
     source = FolderSource(str(folder), (3, 32, 32))
-    ours = trainer(readers=1, batch=3, memory_format="channels_last")
+    view = seen(source, augment=augment)
+    ours = trainer(readers=readers, batch=4, tuning=tuning)
+    ours.open_input(view)
+    wanted, images = batches_of_indices(view, ours.setup), []
+    for _ in range(5):  # two epochs
+        batch, indices = ours.as_numpy(ours.next_batch()), next(wanted)
+        assert batch.labels.tolist() == [view.sample(i)[1] for i in indices]
+        assert (batch.images.dtype, batch.images.flags.c_contiguous) == (np.float32, True)
+        off = np.abs(levels(source, batch.images) - levels(source, np.stack([view.sample(i)[0] for i in indices])))
+        # Pillow rounds between its two passes, torch too, each in its own way.
+        assert off.max() < (1.01 if (tuning, augment) == ("tuned", "centre") else 1e-3)
+        assert off.mean() < 0.1
+        images += list(zip(indices, batch.images, strict=True))
+    epochs = [{view.index(at): image for at, image in images[i : i + 10]} for i in (0, 10)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(10))] * 2
+    same = [np.array_equal(epochs[0][i], epochs[1][i]) for i in range(10)]
+    assert all(same) if augment == "centre" else not any(same)
+
+
+def test_two_ranks_share_an_epoch(trainer, folder, seen):
+    source, found = FolderSource(str(folder), (3, 32, 32)), []
+    for rank in (0, 1):
+        ours = trainer(readers=0, batch=5)
+        ours.setup = ours.setup._replace(rank=rank, world=2)
+        ours.open_input(seen(source))
+        found += list(ours.as_numpy(ours.next_batch()).images)
+    plain = np.stack([source.sample(i)[0] for i in range(10)])
+    nearest = [int(((plain - image) ** 2).sum((1, 2, 3)).argmin()) for image in found]
+    assert sorted(nearest) == list(range(10))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("layout", ["channels_last", "contiguous"])
+def test_images_reach_the_device_as_the_source_has_them(trainer, folder, seen, precision, layout):
+    source = FolderSource(str(folder), (3, 32, 32))
+    ours = trainer(readers=0, batch=3, memory_format=layout, precision=precision)
     graph = Graph("flat", (3, 32, 32), 2)
     graph.add_head(graph.add("out", "dense", (graph.add("f", "flatten", ("input",)),), out=2))
     ours.build(graph, {"out.weight": np.zeros((2, 3072), np.float32), "out.bias": np.zeros(2, np.float32)})
-    ours.open_input(source)
-    indices = next(batches_of_indices(source, ours.setup))
-    batch = ours.to_device(ours.next_batch())
-    assert batch.images.stride(1) == 1, "channels_last"
-    np.testing.assert_array_equal(batch.images.numpy(), np.stack([source.sample(i)[0] for i in indices]))
+    ours.open_input(seen(source))
+    indices, read = next(batches_of_indices(source, ours.setup)), ours.next_batch()
+    assert read.images.dtype == torch.uint8, "bytes until then"
+    batch = ours.to_device(read)
+    assert batch.images.dtype == getattr(torch, precision)
+    assert batch.images.is_contiguous(memory_format=getattr(torch, layout + "_format" * (layout == "contiguous")))
+    off = levels(source, batch.images.numpy()) - levels(source, np.stack([source.sample(i)[0] for i in indices]))
+    assert np.abs(off).max() < 1.01
     assert batch.labels.tolist() == [source.sample(i)[1] for i in indices]
+
+
+ODD = {
+    "a photograph.jpg": drawn(1, 500, 375),
+    "upright.jpg": drawn(2, 375, 500),
+    "large.jpg": drawn(3, 1601, 1203),
+    "smaller than the crop.png": drawn(4, 100, 90),
+    "grey.jpg": drawn(5, 300, 300).convert("L"),
+    "of four inks.jpg": drawn(6, 280, 300).convert("CMYK"),
+    "a palette.png": drawn(7, 400, 280).convert("P"),
+    "transparent.png": drawn(8, 400, 280).convert("RGBA"),
+    "a ribbon.jpg": drawn(9, 3000, 60),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_torchs_scaling_is_pillows(tmp_path, name):
+    path = str(tmp_path / name)
+    ODD[name].save(path)
+    photographs = Photographs(PHOTOGRAPHS, 224)
+    wanted = photographs.decoded(path, path, partial(PHOTOGRAPHS.centre, crop=224)).astype(int)
+    off = np.abs(centre(photographs, path).numpy() - wanted)
+    assert off.max() <= 1
+    assert off.mean() < 0.1
+
+
+@pytest.mark.parametrize("readers", [0, 2])
+def test_what_cannot_be_read_is_skipped_and_told(trainer, folder, seen, readers):
+    (folder / "ants" / "3.jpg").write_bytes(b"not a picture")
+    view = seen(FolderSource(str(folder), (3, 32, 32)), on_error="skip")
+    ours = trainer(readers=readers, batch=5)
+    ours.open_input(view)
+    for _ in range(4):
+        assert ours.next_batch().images.shape == (5, 32, 32, 3)
+    (told,) = view.skipped()
+    assert "ants/3.jpg" in told
 
 
 def bomb():
@@ -66,13 +172,13 @@ def bomb():
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
 
 
-@pytest.mark.parametrize("readers", [0, 1])
+@pytest.mark.parametrize(("readers", "tuning"), [(0, "tuned"), (0, "default"), (1, "tuned")])
 @pytest.mark.parametrize("damage", [b"not a picture", bomb()])
-def test_an_unreadable_image_is_named(trainer, folder, readers, damage):
+def test_an_unreadable_image_is_named(trainer, folder, seen, readers, tuning, damage):
     for path in folder.glob("*/*.jpg"):
         path.write_bytes(damage)
-    ours = trainer(readers=readers)
-    ours.open_input(FolderSource(str(folder), (3, 32, 32)))
+    ours = trainer(readers=readers, tuning=tuning)
+    ours.open_input(seen(FolderSource(str(folder), (3, 32, 32))))
     with pytest.raises(OSError, match=r"^cannot read the image .*\.jpg: .*remove or replace it$"):
         ours.next_batch()
 
@@ -81,19 +187,21 @@ DYING = """
 import os, sys, psutil
 sys.path.insert(0, {tests!r})
 from conftest import make_trainer
-from suite.worker.sources import ArraySource
+from suite.worker.sources import FolderSource
+from suite.worker.view import View
 trainer = make_trainer(readers=2)
 trainer.start()
-trainer.open_input(ArraySource({path!r}, (1, 8, 8)))
+asked = dict(repeat=1, augment="centre", on_error="fail")
+trainer.open_input(View(FolderSource({path!r}, (3, 32, 32)), asked, 1, "unused"))
 trainer.next_batch()
 print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
 os._exit(1)
 """
 
 
-def test_no_reader_outlives_a_rank_that_dies(arrays, tmp_path):
+def test_no_reader_outlives_a_rank_that_dies(folder):
     root = Path(__file__).parents[3]
-    script = DYING.format(tests=str(Path(__file__).parent), path=str(tmp_path / "digits.npz"))
+    script = DYING.format(tests=str(Path(__file__).parent), path=str(folder))
     environ = dict(os.environ, PYTHONPATH=str(root))
     died = subprocess.run([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True, timeout=60)
     readers = [int(pid) for pid in died.stdout.split()]

@@ -1,0 +1,132 @@
+"""Reading any sample of a data set that is packed as LMDB (see `packing`).
+
+Oldest Python: 3.6.
+"""
+
+import os
+import threading
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import lmdb
+import numpy as np
+
+from adapters.caffempi.datum import LABEL, Datum, number, parsed, varint
+from adapters.caffempi.packing import KEY, LEVELS, VALUES
+from suite.worker.photographs import Photographs
+from suite.worker.records import RecordSource
+from suite.worker.sources import Source
+from suite.worker.trainer import Batch
+
+# Where a message of levels has them: what stands before, how long the message is up to the label.
+Layout = NamedTuple("Layout", [("shape", Tuple[int, ...]), ("before", bytes), ("end", int)])
+
+
+class Part:
+    """One environment, mapped: values are read where they lie."""
+
+    def __init__(self, folder: str) -> None:
+        """OSError names an environment that cannot be opened."""
+        self.path = os.path.join(folder, "data.mdb")
+        try:
+            # No locks: nobody writes. No reading ahead: samples are wanted in a shuffled order.
+            self._environment = lmdb.open(folder, readonly=True, lock=False, readahead=False, max_spare_txns=64)
+            needed = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
+            if os.path.getsize(self.path) < needed:  # reading beyond a mapped file's end kills the process
+                raise ValueError("%d of %d bytes are there" % (os.path.getsize(self.path), needed))
+            with self._environment.begin() as transaction:
+                self.keys = [key for key in transaction.cursor().iternext(values=False) if key != VALUES]
+                values = transaction.get(VALUES)
+                self.values = parsed(values).floats if values is not None else None
+        except (lmdb.Error, ValueError) as error:
+            raise OSError("cannot read the records in %s: %s; pack them again" % (self.path, error))
+        self._mine = threading.local()
+
+    def get(self, key: bytes) -> Any:
+        """A view of a value, None for a key that is not there; good until the environment is closed."""
+        try:
+            return self._mine.get(key)
+        except AttributeError:  # a thread's own, kept: nothing is written that it could miss
+            self._mine.get = self._environment.begin(buffers=True).get
+            return self._mine.get(key)
+
+    def layout(self) -> Optional[Layout]:
+        """How the messages of levels look, by the first one; None where there are none."""
+        first = bytes(self.get(self.keys[0])) if self.keys and self.values is not None else b""
+        datum = parsed(first) if first else None
+        if datum is None or not len(datum.data):
+            return None
+        end = len(first) - len(number(LABEL, datum.label))
+        return Layout(datum.shape, first[: end - len(datum.data)], end)
+
+
+class Database(Source):
+    """The samples of all parts, by number."""
+
+    def __init__(self, records: RecordSource) -> None:
+        """Open every part; OSError names one that is broken."""
+        self.name, self.classes, self._kind = records.name, records.classes, records.kind
+        self.photographs = Photographs(records.how, records.input_shape[1]) if records.kind == "folder" else None
+        parts = [Part(folder) for folder in records.parts]
+        self._places = sorted((key, part) for part, each in enumerate(parts) for key in each.keys)
+        if len(self._places) != len(records):
+            told = "%s should hold %d samples and holds %d; pack it again"
+            raise OSError(told % (records.path, len(records), len(self._places)))
+        self._parts = parts
+        layouts = {part.layout() for part in parts} if self._kind == "arrays" else set()
+        self._layout = layouts.pop() if len(layouts) == 1 else None
+        # What the levels of all parts stand for, one table after the other.
+        self._values = np.zeros(len(parts) * LEVELS, dtype=np.float32)
+        for place, part in enumerate(parts):
+            if part.values is not None:
+                self._values[place * LEVELS :][: len(part.values)] = part.values
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._places)
+
+    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+        """The centre crop, or the array; OSError names file and key of what is broken."""
+        datum, part, name = self._found(index)
+        if self.photographs is not None:
+            return self.photographs.centre(bytes(datum.data), name), datum.label
+        floats = datum.floats if part.values is None or not len(datum.data) else part.values[np.asarray(datum.data)]
+        return floats.reshape(datum.shape), datum.label
+
+    def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
+        """A random crop, perhaps flipped."""
+        if self.photographs is None:
+            return super().augmented(index, stream)
+        datum, _, name = self._found(index)
+        return self.photographs.random(bytes(datum.data), name, stream), datum.label
+
+    def taken(self, indices: List[int]) -> Optional[Batch]:
+        """A batch at once, of samples that are all stored as levels alike; None where one is not."""
+        if self._layout is None:
+            return None
+        shape, before, end = self._layout
+        begin, rows, labels, tables = len(before), [], [], []
+        for index in indices:
+            key, part = self._places[index]
+            message = self._parts[part].get(key)
+            if message is None or len(message) < end + 2 or message[:begin] != before:
+                return None
+            rows.append(message[begin:end])
+            labels.append(message[end + 1] if message[end + 1] < 128 else varint(message, end + 1)[0])
+            tables.append(part)
+        levels: Any = np.frombuffer(b"".join(rows), np.uint8).reshape((len(rows),) + shape)
+        if len(self._parts) > 1:
+            levels = levels + LEVELS * np.array(tables).reshape(-1, 1, 1, 1)
+        return Batch(self._values.take(levels), np.array(labels, dtype=np.int64))
+
+    def paths(self) -> List[str]:
+        """The mapped files."""
+        return [part.path for part in self._parts]
+
+    def _found(self, index: int) -> Tuple[Datum, Part, str]:
+        key, place = self._places[index]
+        part = self._parts[place]
+        name = "%s, key %d" % (part.path, KEY.unpack(key)[0])
+        try:
+            return parsed(part.get(key)), part, name
+        except (lmdb.Error, ValueError, TypeError) as error:
+            raise OSError("cannot read the record %s: %s; pack it again" % (name, error))

@@ -1,0 +1,81 @@
+"""The contract's update rules as pure functions of parameters, moments and gradients.
+
+Oldest Python: 3.11, JAX's own.
+"""
+
+import math
+from typing import Any, Dict, Protocol, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from suite.worker.trainer import SGD, Adam, Optimiser
+
+Tensors = Dict[str, Any]
+
+
+class Solver(Protocol):
+    """One rule."""
+
+    def zeros(self, params: Tensors) -> Any:
+        """Its moments before the first update, as NumPy arrays."""
+
+    def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
+        """(parameters, moments) after one update."""
+
+
+class Momentum:
+    """V <- m v + g + wd w, w <- w - lr v."""
+
+    def __init__(self, rule: SGD) -> None:
+        """Its constants."""
+        self._rule = rule
+
+    def zeros(self, params: Tensors) -> Any:
+        """Velocities."""
+        return zeros_like(params)
+
+    def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
+        """One update."""
+        lr, momentum, decay = self._rule
+        moments = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, moments, gradients, params)
+        return jax.tree.map(lambda w, v: w - lr * v, params, moments), moments
+
+
+class AdamSolver:
+    """The rule in the docstring of `suite.worker.trainer.Adam`; the count of updates is a part of the state."""
+
+    def __init__(self, rule: Adam) -> None:
+        """Its constants."""
+        self._rule = rule
+
+    def zeros(self, params: Tensors) -> Any:
+        """(first moments, second moments, updates so far)."""
+        return zeros_like(params), zeros_like(params), np.zeros((), np.int32)
+
+    def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
+        """One update."""
+        rule, (first, second, updates) = self._rule, moments
+        updates = updates + 1
+        gradients = jax.tree.map(lambda g, w: g + rule.weight_decay * w, gradients, params)
+        first = jax.tree.map(lambda m, g: rule.beta1 * m + (1 - rule.beta1) * g, first, gradients)
+        second = jax.tree.map(lambda v, g: rule.beta2 * v + (1 - rule.beta2) * g * g, second, gradients)
+        rate = rule.lr * jnp.sqrt(lacking(rule.beta2, updates)) / lacking(rule.beta1, updates)
+        moved = jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) + rule.epsilon), params, first, second)
+        return moved, (first, second, updates)
+
+
+def lacking(beta: float, updates: Any) -> Any:
+    """1 - beta^t; the difference itself would lose four of float32's seven digits at the first updates."""
+    return -jnp.expm1(updates * (math.log(beta) if beta else -math.inf))
+
+
+def zeros_like(tensors: Tensors) -> Tensors:
+    """As many zeros, under the same names."""
+    return {name: np.zeros_like(tensor) for name, tensor in tensors.items()}
+
+
+def solver_of(rule: Optimiser) -> Solver:
+    """The solver of a rule."""
+    return AdamSolver(rule) if isinstance(rule, Adam) else Momentum(rule)

@@ -1,0 +1,52 @@
+"""The contract's update rules by torch.optim.
+
+Oldest Python: 3.6.
+"""
+
+import math
+from typing import Any, Callable, List, Optional
+
+import torch
+
+from suite.worker.trainer import Adam, Optimiser
+
+
+class KerasAdam(torch.optim.Adam):
+    """torch's Adam with its epsilon beside sqrt(v), as Keras and the contract have it.
+
+    torch corrects v before it adds epsilon: sqrt(v / (1 - beta2^t)) + eps. With eps = epsilon /
+    sqrt(1 - beta2^t) that is (sqrt(v) + epsilon) / sqrt(1 - beta2^t), the contract's rule to the last bit or two.
+    """
+
+    def __init__(self, parameters: List[torch.Tensor], rule: Adam, fused: Optional[bool]) -> None:
+        """Every constant is passed: torch has defaults of its own."""
+        self._rule, self._updates = rule, 0
+        super().__init__(
+            parameters,
+            lr=rule.lr,
+            betas=(rule.beta1, rule.beta2),
+            eps=rule.epsilon,
+            weight_decay=rule.weight_decay,
+            amsgrad=False,
+            fused=fused,
+        )
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """One update of all parameters."""
+        self._updates += 1
+        self.param_groups[0]["eps"] = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2**self._updates)
+        return super().step(closure)
+
+
+def solver(parameters: List[torch.Tensor], rule: Optimiser, tuned: bool) -> Any:
+    """The optimiser of a rule; tuned, it is fused: one pass over a parameter and its state instead of several."""
+    fused = tuned or None
+    if isinstance(rule, Adam):
+        return KerasAdam(parameters, rule, fused)
+    return torch.optim.SGD(parameters, rule.lr, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=fused)
+
+
+def described(rule: Optimiser, tuned: bool) -> str:
+    """In words, for the record."""
+    name = "torch.optim.Adam, eps scaled to the contract's rule" if isinstance(rule, Adam) else "torch.optim.SGD"
+    return name + ", fused" * tuned

@@ -1,0 +1,234 @@
+"""Files and LMDB deliver the right samples, in the order every adapter follows."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+from PIL import Image
+
+from adapters.caffempi import packing
+from adapters.caffempi.database import Database, Part
+from adapters.caffempi.datum import Datum, parsed
+from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.records import Record, RecordSource
+from suite.worker.sources import ArraySource, FolderSource, Source
+from suite.worker.threaded import batches_of_indices
+from suite.worker.trainer import SGD, Setup
+from suite.worker.view import View
+
+ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+
+
+def trainer(**changes: Any) -> CaffeMPITrainer:
+    made = CaffeMPITrainer(
+        Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, SGD(0.05, 0.9, 0.0), 1, 2)._replace(**changes)
+    )
+    made.start()
+    return made
+
+
+def packed(source: Source, folder: Path, kind: str, parts: int = 2) -> RecordSource:
+    """The source as LMDB, as `suite.worker.packing` has it made."""
+    for part in range(parts):
+        (folder / f"part-{part:05d}").mkdir(parents=True)
+        trainer().pack(
+            "lmdb", (one(source, i) for i in range(part, len(source), parts)), str(folder / f"part-{part:05d}")
+        )
+    about = {
+        "format": 1,
+        "form": "lmdb",
+        "kind": kind,
+        "classes": source.classes,
+        "shape": [] if kind == "folder" else list(source.sample(0)[0].shape),
+        "samples": len(source),
+        "parts": [f"part-{part:05d}" for part in range(parts)],
+        "source": "made",
+    }
+    (folder / "records.json").write_text(json.dumps(about))
+    records = RecordSource(str(folder))
+    records.check(source.sample(0)[0].shape, source.classes)
+    return records
+
+
+def one(source: Source, index: int) -> Record:
+    image, label = source.sample(index)
+    encoded = None if source.files is None else Path(source.files[index][0]).read_bytes()
+    return Record(index, label, "", encoded, image)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FolderSource:
+    for label in ("ants", "bees"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for number in range(5):
+            pixels = np.random.RandomState(number + 7 * (label == "bees")).randint(0, 255, (40, 50, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{number}.jpg")
+    return FolderSource(str(tmp_path / "images"), (3, 32, 32))
+
+
+def digits(tmp_path: Path) -> ArraySource:
+    pixels = np.random.RandomState(0).randint(0, 256, (30, 28, 28)).astype(np.uint8)
+    np.savez(tmp_path / "digits.npz", images=pixels, labels=np.arange(30) % 10)
+    return ArraySource(str(tmp_path / "digits.npz"), (1, 28, 28))
+
+
+@pytest.mark.parametrize("augment", ["centre", "random"])
+@pytest.mark.parametrize("readers", [0, 2])
+def test_a_database_of_photographs_is_the_folder(
+    folder: FolderSource, tmp_path: Path, augment: str, readers: int
+) -> None:
+    records = packed(folder, tmp_path / "lmdb", "folder")
+    ours = trainer(readers=readers)
+    view = View(ours.open_records(records), dict(ASKED, augment=augment), 1, "unused")
+    plain = View(folder, dict(ASKED, augment=augment), 1, "unused")
+    ours.open_input(view)
+    assert "LMDB" in ours._reader.words
+    wanted, images = batches_of_indices(plain, ours.setup), []
+    for _ in range(5):  # two epochs
+        batch, positions = ours.as_numpy(ours.next_batch()), next(wanted)
+        assert batch.labels.tolist() == [plain.sample(at)[1] for at in positions]
+        np.testing.assert_array_equal(batch.images, np.stack([plain.sample(at)[0] for at in positions]))
+        images += list(zip(positions, batch.images, strict=True))
+    ours.close()
+    epochs = [{view.index(at): image for at, image in images[i : i + 10]} for i in (0, 10)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(10))] * 2
+    same = [np.array_equal(epochs[0][i], epochs[1][i]) for i in range(10)]
+    assert all(same) if augment == "centre" else not any(same)
+
+
+def test_a_database_of_arrays_has_the_same_floats_in_a_quarter_of_the_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = digits(tmp_path)
+    stored = Database(packed(source, tmp_path / "lmdb", "arrays"))
+    assert len(stored) == len(source)
+    for index in range(len(source)):
+        image, label = stored.sample(index)
+        assert (image.dtype, label) == (np.float32, source.sample(index)[1])
+        np.testing.assert_array_equal(image, source.sample(index)[0])
+    levels = parsed(stored._parts[0].get(packing.KEY.pack(0)))
+    assert (len(levels.data), len(levels.floats)) == (784, 0)
+    monkeypatch.setattr(packing, "LEVELS", 100)  # more values than that: floats, of those samples that have them
+    stored = Database(packed(source, tmp_path / "floats", "arrays"))
+    np.testing.assert_array_equal(stored.sample(7)[0], source.sample(7)[0])
+    assert stored.taken([0, 7]) is None
+    assert len(parsed(stored._parts[0].get(packing.KEY.pack(0))).floats) == 784
+
+
+@pytest.mark.parametrize(("parts", "readers"), [(1, 0), (3, 2)])
+def test_arrays_come_in_batches_and_in_order(tmp_path: Path, parts: int, readers: int) -> None:
+    source = digits(tmp_path)
+    ours = trainer(readers=readers, batch=7)
+    view = View(ours.open_records(packed(source, tmp_path / "lmdb", "arrays", parts)), ASKED, 1, "unused")
+    ours.open_input(view)
+    wanted = batches_of_indices(view, ours.setup)
+    assert view.source.taken([0]) is not None
+    for _ in range(9):  # two epochs
+        batch, positions = ours.next_batch(), next(wanted)
+        np.testing.assert_array_equal(batch.images, np.stack([source.sample(at % 30)[0] for at in positions]))
+        assert batch.labels.tolist() == [source.sample(at % 30)[1] for at in positions]
+        assert (batch.images.dtype, batch.labels.dtype) == (np.float32, np.int64)
+    ours.close()
+
+
+def test_an_environment_grows_as_it_fills(
+    folder: FolderSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "FIRST_SIZE", 1 << 15)
+    stored = Database(packed(folder, tmp_path / "lmdb", "folder", parts=1))
+    np.testing.assert_array_equal(stored.sample(9)[0], folder.sample(9)[0])
+    assert stored.paths() == [str(tmp_path / "lmdb" / "part-00000" / "data.mdb")]
+
+
+def test_two_ranks_share_an_epoch(folder: FolderSource, tmp_path: Path) -> None:
+    records, found = packed(folder, tmp_path / "lmdb", "folder"), []
+    for rank in (0, 1):
+        ours = trainer(rank=rank, batch=5)
+        ours.setup = ours.setup._replace(world=2)
+        ours.open_input(View(ours.open_records(records), ASKED, 1, "unused"))
+        found += list(ours.next_batch().images)
+        ours.close()
+    plain = np.stack([folder.sample(i)[0] for i in range(10)])
+    assert sorted(int(np.abs(plain - image).sum((1, 2, 3)).argmin()) for image in found) == list(range(10))
+
+
+@pytest.mark.parametrize("readers", [0, 2])
+def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(
+    folder: FolderSource, tmp_path: Path, readers: int
+) -> None:
+    assert folder.files is not None
+    records = packed(folder, tmp_path / "lmdb", "folder")
+    environment = lmdb.open(records.parts[1], lock=False)
+    with environment.begin(write=True) as transaction:  # odd numbers lie in the second part
+        transaction.put(packing.KEY.pack(3), Datum(0, (0, 0, 0), b"not a picture", (), True).to_bytes())
+        transaction.put(packing.KEY.pack(5), b"\xff\xff no message")
+    environment.close()
+    stored = Database(records)
+    with pytest.raises(OSError, match=r"cannot read the image .*part-00001/data\.mdb, key 3: .*remove or replace it"):
+        stored.sample(3)
+    with pytest.raises(OSError, match=r"cannot read the record .*part-00001/data\.mdb, key 5: .*pack it again"):
+        stored.sample(5)
+    ours = trainer(readers=readers, batch=10)
+    view = View(stored, dict(ASKED, on_error="skip"), 1, str(tmp_path / "skipped.txt"))
+    ours.open_input(view)
+    assert ours.next_batch().images.shape == (10, 3, 32, 32)
+    ours.close()
+    assert len(view.skipped()) == 2
+
+
+def test_a_broken_database_is_named(folder: FolderSource, tmp_path: Path) -> None:
+    records = packed(folder, tmp_path / "lmdb", "folder")
+    path = Path(records.parts[0]) / "data.mdb"
+    whole = path.read_bytes()
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(OSError, match=r"cannot read the records in .*part-00000/data\.mdb: .*pack them again"):
+        Database(records)
+    path.write_bytes(whole[: len(whole) - 4096])
+    with pytest.raises(OSError, match=r"cannot read the records in .*data\.mdb: \d+ of \d+ bytes are there; pack"):
+        Database(records)
+    path.write_bytes(whole)
+    records.parts.pop()
+    with pytest.raises(OSError, match=r"lmdb should hold 10 samples and holds 5; pack it again"):
+        Database(records)
+
+
+def test_the_message_is_caffes() -> None:
+    # As protoc's Python writes it: Datum(channels=1, height=2, width=300, data=b"ab", label=7, float_data=[1.5]).
+    message = b"\x08\x01\x10\x02\x18\xac\x02" + b"\x22\x02ab" + b"\x28\x07" + b"\x32\x04" + struct.pack("<f", 1.5)
+    assert Datum(7, (1, 2, 300), b"ab", [1.5], False).to_bytes() == message
+    found = parsed(memoryview(message))
+    assert (found.label, found.shape, bytes(found.data), found.floats.tolist(), found.encoded) == (
+        (7, (1, 2, 300), b"ab", [1.5], False)
+    )
+    assert parsed(message + b"\x38\x01").encoded
+    for end in (1, 8, 10, len(message) - 1):
+        with pytest.raises(ValueError, match=r"not a Datum|does not end"):
+            parsed(message[:end])
+
+
+def test_reading_threads_end_with_the_trainer(folder: FolderSource, count_threads: Callable[[], int]) -> None:
+    before = count_threads()
+    ours = trainer(readers=3)
+    ours.open_input(View(folder, ASKED, 1, "unused"))
+    ours.next_batch()
+    assert count_threads() > before
+    ours.close()
+    assert count_threads() == before
+
+
+@pytest.fixture
+def count_threads() -> Callable[[], int]:
+    import threading
+
+    return threading.active_count
+
+
+def test_part_is_mapped_without_locks(folder: FolderSource, tmp_path: Path) -> None:
+    part = Part(packed(folder, tmp_path / "lmdb", "folder", parts=1).parts[0])
+    assert isinstance(part.get(packing.KEY.pack(0)), memoryview)
+    assert not (tmp_path / "lmdb" / "part-00000" / "lock.mdb").exists()
