@@ -55,8 +55,8 @@ class Photographs:
             raise OSError("cannot read the image %s: %s; remove or replace it" % (name, error or type(error).__name__))
 
     def normalised(self, pixels: np.ndarray) -> np.ndarray:
-        """uint8 HWC to float32 CHW with the mean and deviation of each channel."""
-        return (pixels.transpose(2, 0, 1).astype(np.float32) - self._mean) / self._deviation
+        """uint8 HWC to float32 CHW, in that order in memory too, with the mean and deviation of each channel."""
+        return (pixels.transpose(2, 0, 1).astype(np.float32, order="C") - self._mean) / self._deviation
 
     def levels(self, images: np.ndarray) -> np.ndarray:
         """Normalised images (..., 3, height, width) back as values from 0 to 255, not rounded."""
