@@ -45,6 +45,7 @@ class RecordSource(Source):
         self.classes, self.shape, self._samples = about["classes"], tuple(about["shape"]), about["samples"]
         self.parts = [os.path.join(path, name) for name in about["parts"]]
         self.joined = os.path.join(path, JOINED)
+        self.input_shape = self.shape  # a network's; whole images have none before `check`
         self.name = "%s as %s (%d samples)" % (about["source"], self.form, self._samples)
         self.records = self
 
@@ -63,7 +64,8 @@ class RecordSource(Source):
         raise ValueError("%s is read in its reader's own order, not sample by sample" % self.name)
 
     def check(self, shape: Tuple[int, ...], classes: int) -> None:
-        """ValueError when the network does not take these samples."""
+        """Note what the network takes; ValueError when it does not take these samples."""
+        self.input_shape = tuple(shape)
         if self.shape and self.shape != tuple(shape):
             raise ValueError("%s holds samples of %r, the network wants %r" % (self.path, self.shape, tuple(shape)))
         if self.classes > classes:
