@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Tuple
 import mxnet as mx
 import numpy as np
 
-from adapters.mxnet.records import FORM, files_of
+from adapters.mxnet.records import FORM, check, files_of
 from suite.worker.records import RecordSource
 from suite.worker.threaded import ThreadedReader, batches_of_indices
 from suite.worker.trainer import Batch, Setup, Unsupported
@@ -78,29 +78,26 @@ class RecordReader:
 
     def __init__(self, source: RecordSource, random: bool, setup: Setup) -> None:
         """Begin to read at once; ValueError when there are too few samples, OSError names a file of no use."""
-        self._files, self._copies = files_of(source), setup.readers == 0
+        self._files = files_of(source)
         cores = len(os.sched_getaffinity(0))
-        pieces, threads = shares(setup.readers, setup.batch, max(1, cores // 2))
-        check(source, setup, pieces)
+        readers = max(1, setup.readers)  # its thread is there in any case
+        pieces, threads = shares(readers, setup.batch, max(1, cores // 2))
+        enough(source, setup, pieces)
+        check(self._files)
         told = dict(settings(source, random), batch_size=setup.batch // pieces, preprocess_threads=threads)
-        # Without readers MXNet's engine decodes, between the operators, in an array that it fills again.
-        told.update(ctx="gpu" if setup.readers else "cpu", prefetch_buffer=max(1, setup.readers * setup.prefetch))
+        told.update(
+            ctx="gpu", prefetch_buffer=readers * setup.prefetch
+        )  # "cpu" decodes in the engine, ahead of nothing
         told.update(device_id=setup.local_rank * setup.devices if setup.device == "cuda" else -1)
         told.update(seed=setup.seed % 2**31, num_parts=setup.world * pieces, **dict(zip(PATHS, self._files)))
         parts = range(setup.rank * pieces, (setup.rank + 1) * pieces)
         self._iterators = [self._asked(mx.io.ImageRecordIter, part_index=part, **told) for part in parts]
-        if self._copies:
-            self.words = "ImageRecordIter in MXNet's engine, nothing read ahead"
-        else:
-            self.words = "ImageRecordIter, %d of %d thread(s), up to %d batches ahead" % (pieces, threads, QUEUE)
+        self.words = "ImageRecordIter, %d of %d thread(s), up to %d batches ahead" % (pieces, threads, QUEUE)
 
     def next_batch(self) -> Batch:
         """Pieces, to be used before the next are asked for; OSError names a broken file."""
         pieces = [self._asked(following, iterator) for iterator in self._iterators]
-        images, labels = [piece.data[0] for piece in pieces], [piece.label[0] for piece in pieces]
-        if self._copies:
-            images, labels = copies(images), copies(labels)
-        return Batch(images, labels)
+        return Batch([piece.data[0] for piece in pieces], [piece.label[0] for piece in pieces])
 
     def close(self) -> None:
         """Stop the threads."""
@@ -133,11 +130,11 @@ def settings(source: RecordSource, random: bool) -> dict:
 def shares(readers: int, batch: int, most: int) -> Tuple[int, int]:
     """(iterators, threads of each): as many threads as readers where `most` an iterator and the batch allow it."""
     ways = [(count * min(most, readers // count), -count) for count in range(1, readers + 1) if batch % count == 0]
-    threads, count = max(ways, default=(1, -1))
+    threads, count = max(ways)
     return -count, threads // -count
 
 
-def check(source: RecordSource, setup: Setup, pieces: int) -> None:
+def enough(source: RecordSource, setup: Setup, pieces: int) -> None:
     """ValueError where an iterator's share of the set does not fill its piece of a batch, or its path has a meaning."""
     parts, piece = setup.world * pieces, setup.batch // pieces
     least = len(source) - (parts - 1) * -(-len(source) // parts)
@@ -157,14 +154,6 @@ def following(iterator: Any) -> Any:
     except StopIteration:
         iterator.reset()
         return iterator.next()
-
-
-def copies(arrays: List[Any]) -> List[Any]:
-    """Of their own memory, and done."""
-    copied = [each.copy() for each in arrays]
-    for each in copied:
-        each.wait_to_read()
-    return copied
 
 
 def over(batch: Batch) -> Batch:

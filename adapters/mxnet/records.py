@@ -1,17 +1,25 @@
 """Image files packed as RecordIO, as MXNet's im2rec packs them: an .rec, and an .idx that says where each begins.
 
+ImageRecordIter ends the process where a record or an image is broken: what is packed has
+been decoded by it, and the files are looked at before they are read.
+
 Oldest Python: 3.6.
 """
 
 import os
 import shutil
+import struct
+from io import BytesIO
 from typing import Iterator, List, NamedTuple
 
+import mxnet as mx
 from mxnet import recordio
 
 from suite.worker.records import Record, RecordSource
 
 FORM, NAME = "recordio", "images"
+MAGIC, LENGTH = 0xCED7230A, (1 << 29) - 1  # a record's first four bytes; of the next four, what is its length
+LOOKED_AT = 1000  # records of a set, its last among them
 JPEG, START_OF_SCAN, EXIF = b"\xff\xd8", 0xDA, 0xE1  # the file's beginning, two markers
 
 
@@ -39,7 +47,7 @@ def pack(samples: Iterator[Record], folder: str) -> None:
     try:
         for sample in samples:
             header = recordio.IRHeader(0, float(sample.label), sample.number, 0)
-            writer.write_idx(sample.number, recordio.pack(header, as_it_lies(sample.encoded or b"")))
+            writer.write_idx(sample.number, recordio.pack(header, readable(sample.encoded or b"")))
     finally:
         writer.close()
 
@@ -58,6 +66,35 @@ def join(parts: List[str], folder: str) -> None:
             with open(part.records, "rb") as content:
                 shutil.copyfileobj(content, records, 1 << 20)
             done = records.tell()
+
+
+def check(files: Files) -> None:
+    """OSError where the records do not lie as their index says, as in a file that was cut off."""
+    size = os.path.getsize(files.records)
+    with open(files.offsets) as lines:
+        begins = sorted(int(line.split()[1]) for line in lines)
+    step = max(1, len(begins) // LOOKED_AT)
+    with open(files.records, "rb") as records:
+        for begin, end in list(zip(begins, begins[1:] + [size]))[::-step]:
+            records.seek(begin)
+            magic, length = struct.unpack("<II", records.read(8).ljust(8, b"\0"))
+            whole = length <= LENGTH  # else it is told in parts
+            if magic != MAGIC or (whole and begin + 8 + (length + 3) // 4 * 4 != end):
+                raise OSError("cannot read %s: no record at byte %d; pack the set again" % (files.records, begin))
+
+
+def readable(encoded: bytes) -> bytes:
+    """An image's bytes as they are, without Exif; anew, without loss, where OpenCV cannot decode what Pillow can."""
+    encoded = as_it_lies(encoded)
+    try:
+        mx.image.imdecode(encoded, flag=1).wait_to_read()
+    except mx.base.MXNetError:
+        from PIL import Image
+
+        written = BytesIO()
+        Image.open(BytesIO(encoded)).convert("RGB").save(written, "PNG")
+        return written.getvalue()
+    return encoded
 
 
 def as_it_lies(encoded: bytes) -> bytes:
