@@ -1,8 +1,8 @@
 """Reading: ImageRecordIter from RecordIO, threads from image files, plain indexing from memory.
 
-Files are decoded by the suite's threads: Gluon's DataLoader delivered half of their images
-a second, with threads or processes, and its processes are forked from one that has
-threads (tests/benchmarks/mxnet_reader.py compares). NDArrayIter cannot take an order.
+Files are decoded by the suite's threads: Gluon's DataLoader is slower, with threads and with
+processes (tests/benchmarks/mxnet_reader.py compares), and its processes are forked from one
+that has threads. NDArrayIter cannot take an order.
 
 Batches are MXNet's arrays, over NumPy's memory where NumPy made them. Oldest Python: 3.6.
 """
