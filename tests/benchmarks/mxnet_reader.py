@@ -44,7 +44,7 @@ from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.trainer import SGD, Setup
 from suite.worker.view import View
 
-SHAPES = {"recordio": (3, 224, 224), "files": (3, 224, 224), "threads": (3, 224, 224), "digits": (1, 8, 8)}
+SHAPES = {"recordio": (3, 224, 224), "files": (3, 224, 224), "threads": (3, 224, 224), "digits": (1, 28, 28)}
 BATCH = {"recordio": 8, "files": 8, "threads": 8, "digits": 64}
 ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
