@@ -7,10 +7,13 @@ is there.
 Oldest Python: 3.6.
 """
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import mxnet as mx
 import numpy as np
+
+from adapters.mxnet.staleness import Staleness, counting
+from suite.worker.trainer import Optimiser
 
 Devices = List[Any]  # one array a device
 
@@ -47,14 +50,31 @@ class Sums:
 class Served:
     """Gradients go to the servers, whose optimiser moves their weights, and these come back: "dist_async"."""
 
-    def __init__(self, store: Any, keys: Sequence[int], parameters: Sequence[Any], optimiser: Any) -> None:
-        """Give the servers the optimiser (an mx.optimizer.Optimizer) and the first weights."""
-        self._store, self._keys, self._parameters = store, list(keys), list(parameters)
+    def __init__(
+        self, store: Any, keys: Sequence[int], parameters: Sequence[Any], rule: Optimiser, samples: int
+    ) -> None:
+        """Give the servers the rule and the first weights; a gradient stands for `samples` samples.
+
+        There is a key more than parameters, for the count of updates.
+        """
+        *self._keys, self._counter = keys
+        self._store, self._parameters = store, list(parameters)
         self._pushed: List[Devices] = []
+        self._staleness: Optional[Staleness] = None
         if store.rank == 0:
-            store.set_optimizer(optimiser)
+            store.set_optimizer(counting(rule, samples, self._counter))
         for key, parameter in zip(self._keys, self._parameters):
             store.init(key, parameter.list_data()[0])  # also a barrier: the optimiser is there
+        store.init(self._counter, mx.nd.zeros((1,)))
+
+    def count(self) -> None:
+        """From the next native exchange on, tell how stale the weights were."""
+        self._staleness = self._staleness or Staleness(self._store, self._counter)
+
+    @property
+    def staleness(self) -> Optional[Dict[str, Any]]:
+        """What was counted, if it was."""
+        return self._staleness.notes() if self._staleness else None
 
     @property
     def copied_bytes(self) -> int:
@@ -67,7 +87,13 @@ class Served:
 
         A distributed store receives into the very array that was pushed, whatever `out` says.
         """
-        return self._exchange([parameter.list_grad() for parameter in self._parameters])
+        gradients = [parameter.list_grad() for parameter in self._parameters]
+        if self._staleness is None:
+            return self._exchange(gradients)
+        self._staleness.mark(gradients[0][0])
+        weights = self._exchange(gradients)
+        self._staleness.exchange()
+        return weights
 
     def beside(self) -> List[Devices]:
         """The same with copies of the gradients, which stay: what came back is no gradient to push again."""

@@ -3,7 +3,7 @@
 from ctypes.util import find_library
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
@@ -47,6 +47,14 @@ KNOBS = {
     "servers": Knob(("auto", int), "auto", "Parameter servers of the dist_ strategies, at least 1; auto: one a node."),
 }
 
+FORMATS = (
+    Format(
+        "recordio",
+        "RecordIO files of whole images, as im2rec packs them, read by ImageRecordIter.",
+        scaling="ImageRecordIter scales by OpenCV's INTER_AREA, which averages over boxes instead of triangles",
+    ),
+)
+
 # MXNet 1.9.1's server never sets the flag by which it keeps weights in float32 beside those of another precision; it
 # finds what was left in that memory, and where that is not 0 its float64 is rounded. With these glibc hands out zeros
 # (not from the per-thread cache either). They cost time, and only float64, where identity is proven, has them.
@@ -71,7 +79,12 @@ class MXNet(Adapter):
     def capabilities(self) -> Capabilities:
         """Whatever the machine; a missing device is the worker's to report."""
         return Capabilities(
-            strategies=STRATEGIES, devices=("cpu", "cuda"), precisions=("float32", "float64"), knobs=dict(KNOBS)
+            strategies=STRATEGIES,
+            devices=("cpu", "cuda"),
+            precisions=("float32", "float64"),
+            knobs=dict(KNOBS),
+            optimisers=("sgd", "adam"),
+            formats=FORMATS,
         )
 
     def unsupported(self, case: Case) -> str | None:

@@ -8,7 +8,7 @@ Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import mxnet as mx
 import numpy as np
@@ -20,8 +20,10 @@ from adapters.mxnet.exchange import Renumbered, Served, Sums
 from adapters.mxnet.group import Group
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import JointLoss, Net, Whole
-from adapters.mxnet.updates import Direct, Documented, settings
-from suite.worker.trainer import Joined, Setup, Trainer
+from adapters.mxnet.reading import as_numpy, joined, reader_of
+from adapters.mxnet.records import join, pack
+from adapters.mxnet.updates import Direct, Documented, name_of, settings
+from suite.worker.trainer import Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
 STORES = {"kvstore_local": "local", "kvstore_device": "device"}
@@ -99,13 +101,29 @@ class MXNetTrainer(Trainer):
 
     # --- data ---------------------------------------------------------------
 
+    def open_input(self, source: Any) -> None:
+        """RecordIO by ImageRecordIter, files by threads, memory by indices."""
+        self._reader = reader_of(source, self.setup)
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """Of a reader's pieces."""
+        return Batch(as_numpy(batch.images), as_numpy(batch.labels).astype(np.int64))
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """As RecordIO, the only form that is declared."""
+        pack(samples, folder)
+
+    def join_parts(self, form: str, parts: List[str], folder: str) -> None:
+        """ImageRecordIter takes one file."""
+        join(parts, folder)
+
     def to_device(self, batch: Any) -> List[Any]:
         """(images, labels) for every device: contiguous shares in the devices' order."""
+        images, labels = joined(batch.images), joined(batch.labels)
         parts = []
         for number, context in enumerate(self._contexts):
             own = slice(number * self._share, (number + 1) * self._share)
-            images = mx.nd.array(batch.images[own], ctx=context, dtype=self._dtype)
-            parts.append((images, mx.nd.array(batch.labels[own], ctx=context, dtype="float32")))
+            parts.append((placed(images[own], context, self._dtype), placed(labels[own], context, "float32")))
         return parts
 
     # --- the staged iteration -----------------------------------------------
@@ -139,7 +157,7 @@ class MXNetTrainer(Trainer):
                 array.wait_to_read()
 
     def update(self) -> None:
-        """SGD on every device; with a "dist_async" store it has happened on the servers."""
+        """The optimiser on every device; with a "dist_async" store it has happened on the servers."""
         if self._served is None:
             gradients, samples = self._current()
             self._updates.apply(gradients, 1.0 / samples)
@@ -207,15 +225,21 @@ class MXNetTrainer(Trainer):
         """Over sockets: a store can only sum."""
         return value if self._group is None else self._group.maximum(value)
 
+    def begin_training(self) -> None:
+        """Count how stale the weights are, where workers do not wait for each other."""
+        if self._served is not None:
+            self._served.count()
+
     def notes(self) -> Dict[str, Any]:
         """What was chosen."""
         direct = self._trainer is None and self._served is None
+        rule = name_of(self.setup.optimiser)
         notes = {
             "blocks": "network and loss as one" if self._tuned else "network, loss",
             "hybridize": "static_alloc, static_shape",
-            "optimiser": "sgd_mom_update, one a parameter" if direct else "gluon.Trainer",
+            "optimiser": "%s, one a parameter" % OPERATORS[rule] if direct else "gluon.Trainer, %s" % rule,
             "pace": "a step waits for its loss",
-            "reader": "threads, %d" % self.setup.readers if self._reader else "none",
+            "reader": self._reader.words if self._reader else "none",
         }
         if self._normalises:
             notes["lrn"] = LRN_NOTES[self._choices.lrn]
@@ -224,7 +248,9 @@ class MXNetTrainer(Trainer):
         if self._served is not None:
             megabytes = self._served.copied_bytes / 1e6
             notes["exchange"] = "staged and comm_only first copy the gradients, %.1f MB; native does not" % megabytes
-            notes["optimiser"] = "SGD on the servers; gradients are divided by the global batch"
+            notes["optimiser"] = "%s on the servers; gradients are divided by the global batch" % rule
+            if self._served.staleness:
+                notes["staleness"] = self._served.staleness
         return notes
 
     # --- inside -------------------------------------------------------------
@@ -241,8 +267,10 @@ class MXNetTrainer(Trainer):
         setup, count = self.setup, len(self._parameters)
         native: Any = STORES.get(setup.strategy)  # by name: gluon.Trainer makes its own
         if self._group is not None and self._asynchronous:
-            sgd = mx.optimizer.SGD(rescale_grad=1.0 / self._global_batch, **settings(setup.optimiser))
-            self._served = Served(self._group.store, self._group.keys(count), self._parameters, sgd)
+            keys = self._group.keys(count + 1)
+            self._served = Served(
+                self._group.store, keys, self._parameters, setup.optimiser, samples=self._global_batch
+            )
             return
         if self._group is not None:
             self._sums = Sums(self._group.store, self._group.keys(count), self._parameters)
@@ -252,7 +280,7 @@ class MXNetTrainer(Trainer):
         if not self._tuned:
             self._trainer = gluon.Trainer(
                 self._parameters,
-                "sgd",
+                name_of(setup.optimiser),
                 settings(setup.optimiser),
                 kvstore=native,
                 compression_params=None,
@@ -280,6 +308,14 @@ class MXNetTrainer(Trainer):
             loss.wait_to_read()
 
 
+def placed(values: Any, context: Any, dtype: str) -> Any:
+    """NumPy's array as a copy on a device; MXNet's own where they are, if that is the place."""
+    if isinstance(values, np.ndarray):
+        return mx.nd.array(values, ctx=context, dtype=dtype)
+    return values.astype(dtype, copy=False).as_in_context(context)
+
+
+OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
 LRN_NOTES = {
     "composed": "of slices, sums and a power; tests/benchmarks/mxnet_native.py measures it against MXNet's own",
     "native": "MXNet's own operator, whose gradient is wrong with oneDNN before a convolution or a pooling",

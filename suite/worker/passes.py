@@ -20,7 +20,7 @@ from suite.worker.clock import StageClock
 from suite.worker.loop import Loop, Timed
 from suite.worker.trainer import Trainer
 
-READ_AHEAD = 8  # batches that may lie ready when the pass begins, and would flatter the reader
+READ_AHEAD = 17  # batches that may lie ready when the pass begins, and would flatter the reader; MXNet's queue has 16
 
 
 class Passes:

@@ -258,8 +258,15 @@ class Trainer(ABC):
     def forget_layer_times(self) -> None:  # noqa: B027 - most time no layers
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
+    def begin_training(self) -> None:  # noqa: B027 - most count nothing
+        """The pass `train` begins: what would disturb a speed may be counted from now on, for `notes`."""
+
     def notes(self) -> Dict[str, Any]:
-        """What a reader of the record should know: merge plan, memory format, reader, ..."""
+        """What a reader of the record should know: merge plan, memory format, reader, ...
+
+        Of a training whose workers do not wait for each other, "staleness": {"mean", "max", "steps"},
+        the updates that others made between a worker's pull of the weights and its push, a step.
+        """
         return {}
 
 

@@ -41,6 +41,7 @@ class Training:
         An epoch's seconds are training alone, from a common barrier until all is done.
         """
         trainer, setup = self._trainer, self._trainer.setup
+        trainer.begin_training()
         trainer.open_input(learning)
         batches = list(test_batches(trainer, testing))
         ends = epoch_ends(len(learning), setup.batch, setup.world, epochs)

@@ -20,6 +20,7 @@ BEYOND_NUMPY = {
     # Decoding is a library's: Pillow belongs to the framework's environment.
     "suite/worker/photographs.py": {"PIL"},
     "suite/worker/packing.py": {"PIL"},
+    "adapters/mxnet/records.py": {"PIL"},
 }
 
 

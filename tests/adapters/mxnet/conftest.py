@@ -12,10 +12,20 @@ from suite.worker.trainer import SGD, Setup
 
 
 def make_trainer(
-    strategy="single", tuning="tuned", precision="float32", device="cpu", batch=2, devices=1, readers=0, **knobs
+    strategy="single",
+    tuning="tuned",
+    precision="float32",
+    device="cpu",
+    batch=2,
+    devices=1,
+    readers=0,
+    prefetch=2,
+    optimiser=SGD(0.01, 0.9, 1e-3),  # noqa: B008 - a tuple
+    **knobs,
 ):
-    optimiser = SGD(0.01, 0.9, 1e-3)
-    setup = Setup(0, 1, 0, strategy, device, 1, batch, precision, tuning, knobs, optimiser, 1, readers, devices=devices)
+    setup = Setup(
+        0, 1, 0, strategy, device, 1, batch, precision, tuning, knobs, optimiser, 1, readers, prefetch, devices
+    )
     return MXNetTrainer(setup)
 
 

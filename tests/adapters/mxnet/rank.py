@@ -13,9 +13,11 @@ from adapters.mxnet.worker import MXNetTrainer
 from suite.worker import evidence
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import SGD, Setup
+from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.catalogue import by_name
+
+STEPS = 20  # of the first worker's training
 
 
 def prove(trainer, graph, folder):
@@ -43,16 +45,31 @@ def exchange(trainer, graph, folder):
     return {"maximum": trainer.maximum(float(rank)), "notes": trainer.notes()}
 
 
+def train(trainer, graph, folder):
+    """Some steps, each worker at its own pace, as the pass `train` would: nothing counted before, then staleness."""
+    rank, world, batch = trainer.setup.rank, trainer.setup.world, trainer.setup.batch
+    trainer.build(graph, dict(weights.initial(graph)))
+    placed = trainer.to_device(share(synthetic(graph, batch * world, 1), rank, batch))
+    trainer.step(placed)
+    before = trainer.notes()
+    trainer.begin_training()
+    trainer.maximum(0.0)
+    for _ in range(STEPS * (rank + 1)):
+        trainer.step(placed)
+    return {"before": before, "notes": trainer.notes(), "loss": trainer.loss()}
+
+
 def main():
     task, folder, options = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     strategy, tuning = options.pop("strategy"), options.pop("tuning", "tuned")
-    workload, optimiser = by_name()["mnist_small"], SGD(0.001, 0.9, 0.0)
+    workload, numbers = by_name()["mnist_small"], options.pop("optimiser")
+    optimiser = (Adam if len(numbers) == len(Adam._fields) else SGD)(*numbers)
     setup = Setup(
         *own_rank(), strategy, "cpu", 1, workload.proof_batch, "float32", tuning, options, optimiser, seed=1, readers=0
     )
     trainer = MXNetTrainer(setup)
     joined = trainer.start()
-    found = {"prove": prove, "exchange": exchange}[task](trainer, workload.graph(), folder)
+    found = {"prove": prove, "exchange": exchange, "train": train}[task](trainer, workload.graph(), folder)
     trainer.close()
     found["joined"] = [joined.rank, joined.world, joined.transport]
     (folder / f"found-{setup.rank}.json").write_text(json.dumps(found))

@@ -13,16 +13,19 @@ import pytest
 from adapters.mxnet.rendezvous import numeric
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import SGD, Setup
+from suite.worker.trainer import SGD, Adam, Setup
 from workloads.catalogue import by_name
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "adapters" / "mxnet" / "server.py"
 RANK = Path(__file__).with_name("rank.py")
+RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)}
+STEPS = 20  # of rank.py's first worker in training
 
 
-def run_group(task, folder, workers=2, servers=1, **options):
+def run_group(task, folder, workers=2, servers=1, optimiser="sgd", **options):
     """What each worker found; also asserts that every process ends by itself, and well."""
+    options["optimiser"] = RULES[optimiser]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -43,8 +46,8 @@ def run_group(task, folder, workers=2, servers=1, **options):
     return [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(workers)]
 
 
-def oracle(workload, samples, folder):
-    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, SGD(0.001, 0.9, 0.0), 1, 0)
+def oracle(workload, samples, folder, optimiser):
+    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, RULES[optimiser], 1, 0)
     trainer = ReferenceTrainer(setup)
     trainer.start()
     (folder / "oracle").mkdir()
@@ -52,14 +55,21 @@ def oracle(workload, samples, folder):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "workers", "tuning", "servers"),
-    [("dist_sync", 2, "default", 1), ("dist_sync", 2, "tuned", 2), ("dist_async", 1, "tuned", 1)],
+    ("strategy", "workers", "tuning", "servers", "optimiser"),
+    [
+        ("dist_sync", 2, "default", 1, "sgd"),
+        ("dist_sync", 2, "tuned", 2, "sgd"),
+        ("dist_async", 1, "tuned", 1, "sgd"),
+        ("dist_sync", 2, "default", 1, "adam"),
+        ("dist_sync", 2, "tuned", 1, "adam"),
+        ("dist_async", 1, "default", 2, "adam"),
+    ],
 )
-def test_a_store_is_proven(tmp_path, strategy, workers, tuning, servers):
+def test_a_store_is_proven(tmp_path, strategy, workers, tuning, servers, optimiser):
     workload = by_name()["mnist_small"]
     graph = workload.graph()
-    oracle(workload, workers * workload.proof_batch, tmp_path)
-    proofs = run_group("prove", tmp_path, workers, servers, strategy=strategy, tuning=tuning)
+    oracle(workload, workers * workload.proof_batch, tmp_path, optimiser)
+    proofs = run_group("prove", tmp_path, workers, servers, strategy=strategy, tuning=tuning, optimiser=optimiser)
     for rank, proof in enumerate(proofs):
         assert proof["joined"] == [rank, workers, "ps-lite"]
         for kind in ("logits", "gradient", "staged parameter", "native parameter"):
@@ -99,6 +109,25 @@ def test_dist_async_updates_on_the_servers(tmp_path):
         for rank in range(2):  # each keeps its own gradients; the weights have moved
             np.testing.assert_array_equal(shared[rank][name], local[rank][name])
             assert np.abs(staged[rank][name]).max() > 0
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_training_tells_how_stale_its_weights_were(tmp_path, optimiser):
+    """The number on the servers counts both workers' updates: nobody's account misses one of the other's."""
+    found = run_group("train", tmp_path, strategy="dist_async", optimiser=optimiser)
+    counts = [each["notes"]["staleness"] for each in found]
+    assert [count["steps"] for count in counts] == [STEPS, 2 * STEPS]
+    assert not any("staleness" in each["before"] for each in found)
+    others = [count["mean"] * count["steps"] for count in counts]
+    assert 0 < others[0] <= 2 * STEPS
+    assert 0 < others[1] <= STEPS
+    assert all(count["mean"] <= count["max"] <= 2 * STEPS for count in counts)
+    assert all(np.isfinite(each["loss"]) for each in found)
+
+
+def test_a_lone_worker_has_no_stale_weights(tmp_path):
+    (found,) = run_group("train", tmp_path, workers=1, strategy="dist_async")
+    assert found["notes"]["staleness"] == {"mean": 0.0, "max": 0, "steps": STEPS}
 
 
 def saved(folder, *names):
