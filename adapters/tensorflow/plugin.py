@@ -58,7 +58,11 @@ class TensorFlow(Adapter):
     def capabilities(self) -> Capabilities:
         """Whatever the machine; a missing device is the worker's to report."""
         return Capabilities(
-            strategies=STRATEGIES, devices=("cpu", "cuda"), precisions=("float32", "float64"), knobs=dict(KNOBS)
+            strategies=STRATEGIES,
+            devices=("cpu", "cuda"),
+            precisions=("float32", "float64"),
+            knobs=dict(KNOBS),
+            optimisers=("sgd", "adam"),
         )
 
     def unsupported(self, case: Case) -> str | None:

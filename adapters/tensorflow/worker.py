@@ -14,14 +14,15 @@ from adapters.tensorflow.layout import Layout
 from adapters.tensorflow.lower import Style, described
 from adapters.tensorflow.net import COUNT, Net, macs
 from adapters.tensorflow.programs import Programs, compiled
-from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from adapters.tensorflow.updates import states
+from suite.worker.trainer import Adam, Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
 
 class TensorFlowTrainer(Trainer):
-    """Trains a lowered graph with momentum SGD on variables of its own."""
+    """Trains a lowered graph on variables of its own."""
 
     def __init__(self, setup: Setup) -> None:
         """Resolve what "auto" means for this tuning."""
@@ -68,13 +69,17 @@ class TensorFlowTrainer(Trainer):
         self._style = Style(self._tuned, layout, setup.precision, grouped, self._layout.folded)
         self._variables = self._made(graph, weights)
         names = [parameter.name for parameter in graph.parameters]
-        zeros = [self._variable(np.zeros(self._variables[name][0].shape), False) for name in names]
+        zeros = [
+            [self._variable(np.zeros(self._variables[name][0].shape), False) for name in names]
+            for _ in range(states(setup.optimiser))
+        ]
+        counts = self._variable(np.zeros((), np.int64), False, "int64")
         nets, users = [
             [self._net(index, training) for index in range(len(self._spread.devices))] for training in (True, False)
         ]
-        velocities = [[each[index] for each in zeros] for index in range(len(nets))]
+        own = [[[each[index] for each in kind] for kind in zeros] for index in range(len(nets))]
         self._programs = Programs(
-            self._spread, nets, users, velocities, setup.optimiser, self._knobs["xla"], self._tuned
+            self._spread, nets, users, own, counts, setup.optimiser, self._knobs["xla"], self._tuned
         )
 
     def synchronize(self) -> None:
@@ -136,7 +141,7 @@ class TensorFlowTrainer(Trainer):
             self._averaged = self._programs.communicate(self._local)
 
     def update(self) -> None:
-        """Momentum SGD; the gradients are let go."""
+        """The optimiser; the gradients are let go."""
         self._programs.update(self._averaged or self._local)
         self._local = self._averaged = None
 
@@ -202,7 +207,7 @@ class TensorFlowTrainer(Trainer):
         notes: Dict[str, Any] = {name: self._knobs[name] for name in ("layout", "xla")}
         notes.update(described(self._style))
         if self._tuned and self._knobs["xla"] == "off":
-            notes["optimiser"] = "ResourceApplyMomentum"
+            notes["optimiser"] = "ResourceApply" + ("Adam" if isinstance(self.setup.optimiser, Adam) else "Momentum")
         else:
             notes["optimiser"] = "assignments, %s" % (
                 "compiled by XLA" if self._knobs["xla"] != "off" else "spelled out"
