@@ -27,6 +27,7 @@ class Source:
     # What a framework's own reader may take instead of asking for sample after sample:
     records: Any = None  # the suite.worker.records.RecordSource, where the set is packed
     files: Optional[List[Tuple[str, int]]] = None  # (path, label) of every sample, where they are image files
+    photographs: Optional[Photographs] = None  # how those files become a network's images
     arrays: Optional[Tuple[np.ndarray, np.ndarray]] = None  # images and labels, where they lie in memory as a net's
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ class Subset(Source):
     def __init__(self, source: Source, indices: List[int], what: str) -> None:
         """`indices` into the source; `what` it is, for its name."""
         self._source, self._indices = source, indices
-        self.classes = source.classes
+        self.classes, self.photographs = source.classes, source.photographs
         if source.files is not None:
             self.files = [source.files[index] for index in indices]
         if source.arrays is not None:
