@@ -98,6 +98,8 @@ def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
 class FolderSource(Source):
     """A folder with one sub-folder per class (ImageNet's layout), decoded by Pillow."""
 
+    photographs: Photographs
+
     def __init__(self, path: str, shape: Tuple[int, ...], how: Preprocessing = PHOTOGRAPHS) -> None:
         """List the folder; ValueError when it holds no classes or no images."""
         self.photographs = Photographs(how, shape[1])
