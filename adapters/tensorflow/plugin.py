@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
@@ -63,6 +63,7 @@ class TensorFlow(Adapter):
             precisions=("float32", "float64"),
             knobs=dict(KNOBS),
             optimisers=("sgd", "adam"),
+            formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
         )
 
     def unsupported(self, case: Case) -> str | None:

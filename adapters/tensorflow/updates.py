@@ -28,8 +28,10 @@ def updating(optimiser: Optimiser, kernels: bool, weights: Tensors, state: List[
     `state`: a list of variables in the weights' order for each of `states`; `count`: the variable that
     counts updates; with `kernels` by TensorFlow's own, else spelled out.
     """
-    rules = {SGD: (sgd, sgd_kernel), Adam: (adam, adam_kernel)}
-    rule = rules[type(optimiser)][kernels](optimiser)
+    if isinstance(optimiser, Adam):
+        rule = adam_kernel(optimiser) if kernels else adam(optimiser)
+    else:
+        rule = sgd_kernel(optimiser) if kernels else sgd(optimiser)
     decay = optimiser.weight_decay
 
     def update(gradients: Tensors) -> None:

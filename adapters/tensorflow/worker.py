@@ -4,12 +4,12 @@ Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine, spread
+from adapters.tensorflow import machine, reading, records, spread
 from adapters.tensorflow.layout import Layout
 from adapters.tensorflow.lower import Style, described
 from adapters.tensorflow.net import COUNT, Net, macs
@@ -40,6 +40,7 @@ class TensorFlowTrainer(Trainer):
                 self._knobs[name] = value
         self._spread: Any = None
         self._reader: Any = None
+        self._reads = "none"
         self._variables: Dict[str, List[Any]] = {}  # by canonical name, one a device
         self._programs: Any = None
         self._tapes: Sequence[Any] = ()  # one a device, as what follows
@@ -97,6 +98,25 @@ class TensorFlowTrainer(Trainer):
 
     # --- data ---------------------------------------------------------------
 
+    def open_input(self, source: Any) -> None:
+        """By tf.data what it can read; the rest with the suite's threads."""
+        why = reading.refusal(source)
+        if why is None:
+            self._reader = reading.reader(source, self.setup, self._graph.input_shape[-1])
+            self._reads = self._reader.words
+        else:
+            super().open_input(source)
+            self._reads = "Pillow or NumPy, %d threads, not tf.data: %s" % (self.setup.readers, why)
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """tf.data's batches are NHWC."""
+        images = batch.images.numpy().transpose(0, 3, 1, 2) if tf.is_tensor(batch.images) else batch.images
+        return super().as_numpy(Batch(images, batch.labels))
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """TFRecord."""
+        records.write(samples, folder)
+
     def to_device(self, batch: Any) -> Batch:
         """Tensors in the network's layout and type, an equal contiguous share on every device."""
         devices = self._spread.devices
@@ -105,12 +125,10 @@ class TensorFlowTrainer(Trainer):
         labels: List[Any] = []
         for index, device in enumerate(devices):
             part = slice(index * share, (index + 1) * share)
-            own = batch.images[part]
-            if self._knobs["layout"] == "NHWC":
-                own = np.ascontiguousarray(own.transpose(0, 2, 3, 1))
+            own = batch if len(devices) == 1 else Batch(batch.images[part], batch.labels[part])
             with tf.device(device):
-                images.append(tf.constant(own, self.setup.precision))
-                labels.append(tf.constant(batch.labels[part]))
+                images.append(tf.cast(self._laid_out(own.images), self.setup.precision))
+                labels.append(tf.identity(own.labels))
         return Batch(tuple(images), tuple(labels))
 
     # --- the staged iteration -----------------------------------------------
@@ -216,8 +234,7 @@ class TensorFlowTrainer(Trainer):
             "staged runs a compiled forward under an eager tape, then its compiled backward, then the update, three "
             "functions instead of one; what that costs is staged over native"
         )
-        # tf.image decodes and scales to other pixels than Pillow, which every adapter reads with.
-        notes["reader"] = "Pillow or NumPy, %d threads" % self.setup.readers if self._reader else "none"
+        notes["reader"] = self._reads
         if self.setup.device == "cuda":
             notes["steps"] = "TensorFlow has no device events: native steps are marked when they are asked for"
         if self.setup.strategy == "multiworker_mirrored":
@@ -231,6 +248,13 @@ class TensorFlowTrainer(Trainer):
         self._variables, self._tapes, self._losses, self._logits = {}, (), (), ()
         self._programs = self._local = self._averaged = None
         gc.collect()
+
+    def _laid_out(self, images: Any) -> Any:
+        """NumPy's NCHW, or tf.data's NHWC, as a tensor in the network's layout."""
+        channels_last = self._knobs["layout"] == "NHWC"
+        if not tf.is_tensor(images):
+            return tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
+        return images if channels_last else tf.transpose(images, [0, 3, 1, 2])
 
     def _made(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Dict[str, List[Any]]:
         """Every variable by its canonical name, one a device."""
