@@ -9,6 +9,7 @@ Oldest Python: 3.6.
 """
 
 import math
+from functools import partial
 from typing import Any, Callable
 
 import numpy as np
@@ -55,33 +56,27 @@ class Pixels:
 
         def jpeg() -> Any:
             sides = tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.float64)
-            box = box_of(sides[1], sides[0])
-            which = reduction(sides, box, self._crop)
-            return tf.switch_case(which, [self._reduced(encoded, sides, box, times) for times in REDUCTIONS])
+            return self._partly(encoded, sides, box_of(sides[1], sides[0]))
 
         def other() -> Any:  # in spite of its name it decodes PNGs too
             pixels = tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
             sides = tf.cast(tf.shape(pixels)[:2], tf.float64)
-            return self._scaled(pixels, box_of(sides[1], sides[0]))
+            return pixels, box_of(sides[1], sides[0])
 
-        return tf.cond(tf.io.is_jpeg(encoded), jpeg, other)
+        return self._scaled(*tf.cond(tf.io.is_jpeg(encoded), jpeg, other))
 
-    def _reduced(self, encoded: Any, sides: Any, box: Any, times: int) -> Callable[[], Any]:
-        """What decodes a JPEG with both sides divided by `times`, where the box is, and scales it."""
-
-        def run() -> Any:
-            extents = tf.math.ceil(sides / times)
-            shares = extents / sides
-            inside = box * tf.gather(shares, [1, 0, 1, 0])
-            # The filter reaches a pixel of the result beyond the box; one more for what decoding does at an edge.
-            reach = tf.maximum((inside[2:] - inside[:2]) / self._crop, 1.0) + 2.0
-            begin = tf.maximum(tf.floor(inside[:2] - reach), 0.0)
-            end = tf.minimum(tf.math.ceil(inside[2:] + reach), tf.reverse(extents, [0]))
-            window = tf.cast(tf.gather(tf.concat([begin, end - begin], 0), [1, 0, 3, 2]), tf.int32)
-            pixels = tf.io.decode_and_crop_jpeg(encoded, window, channels=3, ratio=times, dct_method="INTEGER_ACCURATE")
-            return self._scaled(pixels, inside - tf.tile(begin, [2]))
-
-        return run
+    def _partly(self, encoded: Any, sides: Any, box: Any) -> Any:
+        """(pixels of a JPEG around a box, the box in them); reduced where the crop leaves room for it."""
+        which = reduction(sides, box, self._crop)
+        extents = tf.math.ceil(sides / tf.gather(tf.constant(REDUCTIONS, tf.float64), which))
+        inside = box * tf.gather(extents / sides, [1, 0, 1, 0])
+        # The filter reaches a pixel of the result beyond the box; one more for what decoding does at an edge.
+        reach = tf.maximum((inside[2:] - inside[:2]) / self._crop, 1.0) + 2.0
+        begin = tf.maximum(tf.floor(inside[:2] - reach), 0.0)
+        end = tf.minimum(tf.math.ceil(inside[2:] + reach), tf.reverse(extents, [0]))
+        window = tf.cast(tf.gather(tf.concat([begin, end - begin], 0), [1, 0, 3, 2]), tf.int32)
+        decoders = [partial(decoded, encoded, window, times) for times in REDUCTIONS]
+        return tf.switch_case(which, decoders), inside - tf.tile(begin, [2])
 
     def _scaled(self, pixels: Any, box: Any) -> Any:
         """A box of an image as the network's input."""
@@ -101,6 +96,11 @@ class Pixels:
         """Whole levels, as Pillow keeps them, less the mean, over the deviation of each channel."""
         rows = tf.reshape(tf.round(levels), [self._crop, 3 * self._crop])
         return tf.reshape((rows - self._mean) / self._deviation, [self._crop, self._crop, 3])
+
+
+def decoded(encoded: Any, window: Any, times: int) -> Any:
+    """A window (top, left, height, width) of a JPEG whose sides are divided by `times`: uint8."""
+    return tf.io.decode_and_crop_jpeg(encoded, window, channels=3, ratio=times, dct_method="INTEGER_ACCURATE")
 
 
 def reduction(sides: Any, box: Any, crop: int) -> Any:
