@@ -415,5 +415,5 @@ def test_a_process_ends_in_the_midst_of_reading(arrays, tmp_path):
     root = Path(__file__).parents[3]
     script = ENDING.format(tests=str(Path(__file__).parent), path=str(tmp_path / "digits.npz"), asked=ASKED)
     environ = dict(os.environ, PYTHONPATH=str(root))
-    done = subprocess.run([sys.executable, "-c", script], env=environ, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], env=environ, timeout=120, check=False)
     assert done.returncode == 3
