@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
@@ -58,7 +58,12 @@ class TensorFlow(Adapter):
     def capabilities(self) -> Capabilities:
         """Whatever the machine; a missing device is the worker's to report."""
         return Capabilities(
-            strategies=STRATEGIES, devices=("cpu", "cuda"), precisions=("float32", "float64"), knobs=dict(KNOBS)
+            strategies=STRATEGIES,
+            devices=("cpu", "cuda"),
+            precisions=("float32", "float64"),
+            knobs=dict(KNOBS),
+            optimisers=("sgd", "adam"),
+            formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
         )
 
     def unsupported(self, case: Case) -> str | None:

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from adapters.tensorflow.net import Net
 from adapters.tensorflow.spread import Spread
+from adapters.tensorflow.updates import Tensors, updating
 from suite.worker.trainer import Optimiser
 
-Tensors = List[Any]
 PerDevice = Sequence[Any]  # a value a device of this rank
 
 
@@ -27,24 +27,24 @@ class Programs:
         spread: Spread,
         nets: List[Net],
         users: List[Net],
-        velocities: List[Tensors],
+        states: List[List[Tensors]],
+        counts: Tensors,
         optimiser: Optimiser,
         xla: str,
         fast: bool,
     ) -> None:
-        """Of `nets` and `users` (the same in use, not in training) and `velocities` one a device.
+        """Of `nets`, `users` (the same in use, not in training), `states` and `counts` (see `updates`) one a device.
 
-        Velocities are in the order of the nets' trainable variables; `xla` is "off",
-        "update" or "step".
+        `xla` is "off", "update" or "step".
         """
         self._spread, self._nets, self._users = spread, nets, users
         whole = xla == "step"
         alone = len(nets) == 1 and spread.strategy is None
         self._differentiate = [cluster(differentiated(net), whole and not alone) for net in nets]
-        rule = apply_momentum if fast and xla == "off" else spelled_out
+        kernels = fast and xla == "off"
         self._updates = [
-            cluster(updating(rule, net.trainable, velocity, optimiser), xla == "update" or (whole and not alone))
-            for net, velocity in zip(nets, velocities)
+            cluster(updating(optimiser, kernels, net.trainable, *own), xla == "update" or (whole and not alone))
+            for net, own in zip(nets, zip(states, counts))
         ]
         self.step = compiled(lambda images, labels: self._step(images, labels, True), whole and alone)
         self.step_alone = compiled(lambda images, labels: self._step(images, labels, False))
@@ -103,32 +103,3 @@ def differentiated(net: Net) -> Callable[..., Any]:
         return loss, tape.gradient(loss, net.trainable)
 
     return run
-
-
-def updating(rule: Callable[..., None], weights: Tensors, velocities: Tensors, optimiser: Optimiser) -> Any:
-    """A function of the gradients: v <- m v + g + wd w; w <- w - lr v, for every variable."""
-    lr, momentum, decay = optimiser
-
-    def update(gradients: Tensors) -> None:
-        for weight, velocity, gradient in zip(weights, velocities, gradients):
-            rule(weight, velocity, gradient + decay * weight if decay else gradient, lr, momentum)
-
-    return update
-
-
-def spelled_out(weight: Any, velocity: Any, gradient: Any, lr: float, momentum: float) -> None:
-    """As Keras' SGD does, with the learning rate outside; XLA makes one loop of it."""
-    weight.assign_sub(lr * velocity.assign(momentum * velocity + gradient))
-
-
-def apply_momentum(weight: Any, velocity: Any, gradient: Any, lr: float, momentum: float) -> None:
-    """TensorFlow's own kernel: one pass over the three."""
-    tf.raw_ops.ResourceApplyMomentum(
-        var=weight.handle,
-        accum=velocity.handle,
-        lr=tf.constant(lr, gradient.dtype),
-        grad=gradient,
-        momentum=tf.constant(momentum, gradient.dtype),
-        use_locking=False,
-        use_nesterov=False,
-    )

@@ -4,24 +4,25 @@ Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine, spread
+from adapters.tensorflow import machine, reading, records, spread
 from adapters.tensorflow.layout import Layout
 from adapters.tensorflow.lower import Style, described
 from adapters.tensorflow.net import COUNT, Net, macs
 from adapters.tensorflow.programs import Programs, compiled
-from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from adapters.tensorflow.updates import states
+from suite.worker.trainer import Adam, Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
 
 class TensorFlowTrainer(Trainer):
-    """Trains a lowered graph with momentum SGD on variables of its own."""
+    """Trains a lowered graph on variables of its own."""
 
     def __init__(self, setup: Setup) -> None:
         """Resolve what "auto" means for this tuning."""
@@ -39,6 +40,7 @@ class TensorFlowTrainer(Trainer):
                 self._knobs[name] = value
         self._spread: Any = None
         self._reader: Any = None
+        self._reads = "none"
         self._variables: Dict[str, List[Any]] = {}  # by canonical name, one a device
         self._programs: Any = None
         self._tapes: Sequence[Any] = ()  # one a device, as what follows
@@ -68,13 +70,17 @@ class TensorFlowTrainer(Trainer):
         self._style = Style(self._tuned, layout, setup.precision, grouped, self._layout.folded)
         self._variables = self._made(graph, weights)
         names = [parameter.name for parameter in graph.parameters]
-        zeros = [self._variable(np.zeros(self._variables[name][0].shape), False) for name in names]
+        zeros = [
+            [self._variable(np.zeros(self._variables[name][0].shape), False) for name in names]
+            for _ in range(states(setup.optimiser))
+        ]
+        counts = self._variable(np.zeros((), np.int64), False, "int64")
         nets, users = [
             [self._net(index, training) for index in range(len(self._spread.devices))] for training in (True, False)
         ]
-        velocities = [[each[index] for each in zeros] for index in range(len(nets))]
+        own = [[[each[index] for each in kind] for kind in zeros] for index in range(len(nets))]
         self._programs = Programs(
-            self._spread, nets, users, velocities, setup.optimiser, self._knobs["xla"], self._tuned
+            self._spread, nets, users, own, counts, setup.optimiser, self._knobs["xla"], self._tuned
         )
 
     def synchronize(self) -> None:
@@ -92,6 +98,25 @@ class TensorFlowTrainer(Trainer):
 
     # --- data ---------------------------------------------------------------
 
+    def open_input(self, source: Any) -> None:
+        """By tf.data what it can read; the rest with the suite's threads."""
+        why = reading.refusal(source)
+        if why is None:
+            self._reader = reading.reader(source, self.setup, self._graph.input_shape[-1])
+            self._reads = self._reader.words
+        else:
+            super().open_input(source)
+            self._reads = "Pillow or NumPy, %d threads, not tf.data: %s" % (self.setup.readers, why)
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """tf.data's batches are NHWC."""
+        images = batch.images.numpy().transpose(0, 3, 1, 2) if tf.is_tensor(batch.images) else batch.images
+        return super().as_numpy(Batch(images, batch.labels))
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """TFRecord."""
+        records.write(samples, folder)
+
     def to_device(self, batch: Any) -> Batch:
         """Tensors in the network's layout and type, an equal contiguous share on every device."""
         devices = self._spread.devices
@@ -100,12 +125,10 @@ class TensorFlowTrainer(Trainer):
         labels: List[Any] = []
         for index, device in enumerate(devices):
             part = slice(index * share, (index + 1) * share)
-            own = batch.images[part]
-            if self._knobs["layout"] == "NHWC":
-                own = np.ascontiguousarray(own.transpose(0, 2, 3, 1))
+            own = batch if len(devices) == 1 else Batch(batch.images[part], batch.labels[part])
             with tf.device(device):
-                images.append(tf.constant(own, self.setup.precision))
-                labels.append(tf.constant(batch.labels[part]))
+                images.append(tf.cast(self._laid_out(own.images), self.setup.precision))
+                labels.append(tf.identity(own.labels))
         return Batch(tuple(images), tuple(labels))
 
     # --- the staged iteration -----------------------------------------------
@@ -136,7 +159,7 @@ class TensorFlowTrainer(Trainer):
             self._averaged = self._programs.communicate(self._local)
 
     def update(self) -> None:
-        """Momentum SGD; the gradients are let go."""
+        """The optimiser; the gradients are let go."""
         self._programs.update(self._averaged or self._local)
         self._local = self._averaged = None
 
@@ -202,7 +225,7 @@ class TensorFlowTrainer(Trainer):
         notes: Dict[str, Any] = {name: self._knobs[name] for name in ("layout", "xla")}
         notes.update(described(self._style))
         if self._tuned and self._knobs["xla"] == "off":
-            notes["optimiser"] = "ResourceApplyMomentum"
+            notes["optimiser"] = "ResourceApply" + ("Adam" if isinstance(self.setup.optimiser, Adam) else "Momentum")
         else:
             notes["optimiser"] = "assignments, %s" % (
                 "compiled by XLA" if self._knobs["xla"] != "off" else "spelled out"
@@ -211,8 +234,7 @@ class TensorFlowTrainer(Trainer):
             "staged runs a compiled forward under an eager tape, then its compiled backward, then the update, three "
             "functions instead of one; what that costs is staged over native"
         )
-        # tf.image decodes and scales to other pixels than Pillow, which every adapter reads with.
-        notes["reader"] = "Pillow or NumPy, %d threads" % self.setup.readers if self._reader else "none"
+        notes["reader"] = self._reads
         if self.setup.device == "cuda":
             notes["steps"] = "TensorFlow has no device events: native steps are marked when they are asked for"
         if self.setup.strategy == "multiworker_mirrored":
@@ -226,6 +248,13 @@ class TensorFlowTrainer(Trainer):
         self._variables, self._tapes, self._losses, self._logits = {}, (), (), ()
         self._programs = self._local = self._averaged = None
         gc.collect()
+
+    def _laid_out(self, images: Any) -> Any:
+        """NumPy's NCHW, or tf.data's NHWC, as a tensor in the network's layout."""
+        channels_last = self._knobs["layout"] == "NHWC"
+        if not tf.is_tensor(images):
+            return tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
+        return images if channels_last else tf.transpose(images, [0, 3, 1, 2])
 
     def _made(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Dict[str, List[Any]]:
         """Every variable by its canonical name, one a device."""

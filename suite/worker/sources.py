@@ -102,9 +102,11 @@ def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
 class FolderSource(Source):
     """A folder with one sub-folder per class (ImageNet's layout), decoded by Pillow."""
 
+    photographs: Photographs
+
     def __init__(self, path: str, shape: Tuple[int, ...], how: Preprocessing = PHOTOGRAPHS) -> None:
         """List the folder; ValueError when it holds no classes or no images."""
-        self._photographs = self.photographs = Photographs(how, shape[1])
+        self.photographs = Photographs(how, shape[1])
         self._files, names = listed(path)
         self.files, self.classes = self._files, len(names)
         self.name = "%s (%d images, %d classes)" % (os.path.basename(path), len(self._files), self.classes)
@@ -116,12 +118,12 @@ class FolderSource(Source):
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         """The centre crop of one image; OSError names an unreadable file."""
         path, label = self._files[index]
-        return self._photographs.centre(path, path), label
+        return self.photographs.centre(path, path), label
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
         """A random crop of it, perhaps flipped."""
         path, label = self._files[index]
-        return self._photographs.random(path, path, stream), label
+        return self.photographs.random(path, path, stream), label
 
     def paths(self) -> List[str]:
         """Every image."""

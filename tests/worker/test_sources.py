@@ -9,6 +9,7 @@ import pytest
 import toy
 
 from suite.worker.sources import ArraySource, FolderSource, Source, open_source
+from suite.worker.split import split
 from suite.worker.threaded import GatheringReader, ThreadedReader, batches_of_indices
 from suite.worker.view import View
 from workloads.preprocessing import PHOTOGRAPHS
@@ -80,6 +81,17 @@ def test_an_unreadable_image_is_named(photographs, damage):
     source = FolderSource(str(photographs), (3, 32, 32))
     with pytest.raises(OSError, match=r"cannot read the image .*b_ant.1\.JPG: .*; remove or replace it"):
         source.sample(5)
+
+
+def test_a_part_of_a_folder_tells_how_its_files_are_cut(photographs):
+    source = FolderSource(str(photographs), (3, 32, 32))
+    learning, testing = split(source, 0.5)
+    for part in (learning, testing):
+        assert part.photographs is source.photographs
+        for index, (path, label) in enumerate(part.files):
+            image, found = part.sample(index)
+            np.testing.assert_array_equal(image, part.photographs.centre(path, path))
+            assert found == label
 
 
 def test_a_folder_without_classes_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from adapters.tensorflow.worker import TensorFlowTrainer
 from suite.worker import evidence
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import SGD, Setup
+from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 
@@ -45,7 +45,8 @@ def exchange(trainer, graph, folder):
 def main():
     folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
     strategy, devices, tuning = (options.pop(name) for name in ("strategy", "devices", "tuning"))
-    workload, optimiser = by_name()["mnist_small"], SGD(0.001, 0.9, 0.0)
+    workload, (kind, *values) = by_name()["mnist_small"], options.pop("optimiser")
+    optimiser = {"SGD": SGD, "Adam": Adam}[kind](*values)
     batch = workload.proof_batch * devices
     setup = Setup(*own_rank(), strategy, "cpu", 1, batch, "float32", tuning, options, optimiser, 1, 0, devices=devices)
     trainer = TensorFlowTrainer(setup)

@@ -51,6 +51,14 @@ def test_each_strategy_spreads_in_its_own_way():
     assert found == {"single": (False, False), "mirrored": (False, True), "multiworker_mirrored": (True, False)}
 
 
+def test_it_trains_with_adam_and_packs_photographs_whole():
+    able = ADAPTER.capabilities
+    assert able.optimisers == ("sgd", "adam")
+    assert [(form.name, form.kinds, form.ordered, form.whole) for form in able.formats] == [
+        ("tfrecord", ("folder",), False, True)
+    ]
+
+
 def test_a_knob_that_would_change_nothing_is_refused():
     assert "belongs to the strategy 'multiworker_mirrored'" in ADAPTER.unsupported(ALONE.on(knobs={"pack_mb": 4}))
     assert ADAPTER.unsupported(RANKS.on(knobs={"pack_mb": 4})) is None

@@ -12,7 +12,7 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import SGD, Setup
+from suite.worker.trainer import SGD, Adam, Setup
 from workloads.catalogue import by_name
 
 WORKLOAD = by_name()["mnist_small"]
@@ -45,8 +45,13 @@ def run_ranks(folder, world, **options):
 @pytest.fixture(
     scope="module",
     params=[
-        {"strategy": "mirrored", "tuning": "default"},
-        {"strategy": "multiworker_mirrored", "tuning": "tuned", "pack_mb": 1},
+        {"strategy": "mirrored", "tuning": "default", "optimiser": ["SGD", 0.001, 0.9, 0.0]},
+        {
+            "strategy": "multiworker_mirrored",
+            "tuning": "tuned",
+            "optimiser": ["Adam", 1e-3, 0.9, 0.999, 1e-7, 1e-4],
+            "pack_mb": 1,
+        },
     ],
     ids=lambda options: options["strategy"],
 )
@@ -54,9 +59,9 @@ def spread(request, tmp_path_factory):
     """(folder, what each rank found) of one group of each kind."""
     folder = tmp_path_factory.mktemp("spread")
     samples = 2 * WORKLOAD.proof_batch
-    oracle = ReferenceTrainer(
-        Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, SGD(0.001, 0.9, 0.0), 1, 0)
-    )
+    kind, *values = request.param["optimiser"]
+    optimiser = {"SGD": SGD, "Adam": Adam}[kind](*values)
+    oracle = ReferenceTrainer(Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, optimiser, 1, 0))
     oracle.start()
     (folder / "oracle").mkdir()
     evidence.write_oracle(oracle, WORKLOAD.graph(), samples, str(folder / "oracle"))

@@ -1,0 +1,128 @@
+"""From an image file's bytes to what a network sees, in a graph, as `workloads.preprocessing` states it.
+
+The same as `suite.worker.photographs` does with Pillow: libjpeg's accurate transform, scaled while
+decoding where the crop leaves room for it; a triangle filter as wide as a pixel of the result
+over a box of fractions of pixels (ScaleAndTranslate); whole levels. Of a JPEG only the part
+that the filter reaches is decoded.
+
+Oldest Python: 3.6.
+"""
+
+import math
+from functools import partial
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from workloads.preprocessing import Preprocessing
+
+TRIES = 10
+REDUCTIONS = (1, 2, 4, 8)  # of both sides, that libjpeg can while decoding
+Boxes = Callable[[Any, Any], Any]  # (width, height) -> left, top, right, bottom; all float64
+
+
+class Pixels:
+    """What becomes of one image; call it inside a function of TensorFlow's."""
+
+    def __init__(self, how: Preprocessing, crop: int, random: bool, seed: int) -> None:
+        """`crop` is the side of the network's input; `random` crops and flips follow `seed` and the position."""
+        self._how, self._crop, self._random, self._seed = how, crop, random, seed
+        # A row of pixels at a time: three numbers would be spread over them one by one.
+        self._mean, self._deviation = (np.tile(np.array(x, np.float32), crop) for x in (how.mean, how.deviation))
+
+    def __call__(self, encoded: Any, position: Any) -> Any:
+        """float32 (crop, crop, 3), normalised; an InvalidArgumentError where it cannot be decoded."""
+        if not self._random:
+            return self._normalised(self._cut(encoded, self._centre))
+        draws = tf.random.stateless_uniform(
+            [TRIES + 1, 4], tf.stack([tf.constant(self._seed, tf.int64), position]), dtype=tf.float64
+        )
+        pixels = self._cut(encoded, lambda width, height: random_box(self._how, draws[:TRIES], width, height))
+        flipped = tf.cond(draws[TRIES, 0] < self._how.flip, lambda: tf.reverse(pixels, [1]), lambda: pixels)
+        return self._normalised(flipped)
+
+    def _centre(self, width: Any, height: Any) -> Any:
+        """`Preprocessing.centre` of numbers that are known when the graph runs."""
+        side = tf.constant(self._how.resize, tf.float64)
+        across = tf.where(width < height, side, tf.floor(width * side / height))
+        down = tf.where(width < height, tf.floor(height * side / width), side)
+        left, top = tf.floor((across - self._crop) / 2), tf.floor((down - self._crop) / 2)
+        x, y = width / across, height / down
+        return tf.stack([left * x, top * y, (left + self._crop) * x, (top + self._crop) * y])
+
+    def _cut(self, encoded: Any, box_of: Boxes) -> Any:
+        """float32 (crop, crop, 3) in levels from 0 to 255."""
+
+        def jpeg() -> Any:
+            sides = tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.float64)
+            return self._partly(encoded, sides, box_of(sides[1], sides[0]))
+
+        def other() -> Any:  # in spite of its name it decodes PNGs too
+            pixels = tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
+            sides = tf.cast(tf.shape(pixels)[:2], tf.float64)
+            return pixels, box_of(sides[1], sides[0])
+
+        return self._scaled(*tf.cond(tf.io.is_jpeg(encoded), jpeg, other))
+
+    def _partly(self, encoded: Any, sides: Any, box: Any) -> Any:
+        """(pixels of a JPEG around a box, the box in them); reduced where the crop leaves room for it."""
+        which = reduction(sides, box, self._crop)
+        extents = tf.math.ceil(sides / tf.gather(tf.constant(REDUCTIONS, tf.float64), which))
+        inside = box * tf.gather(extents / sides, [1, 0, 1, 0])
+        # The filter reaches a pixel of the result beyond the box; one more for what decoding does at an edge.
+        reach = tf.maximum((inside[2:] - inside[:2]) / self._crop, 1.0) + 2.0
+        begin = tf.maximum(tf.floor(inside[:2] - reach), 0.0)
+        end = tf.minimum(tf.math.ceil(inside[2:] + reach), tf.reverse(extents, [0]))
+        window = tf.cast(tf.gather(tf.concat([begin, end - begin], 0), [1, 0, 3, 2]), tf.int32)
+        decoders = [partial(decoded, encoded, window, times) for times in REDUCTIONS]
+        return tf.switch_case(which, decoders), inside - tf.tile(begin, [2])
+
+    def _scaled(self, pixels: Any, box: Any) -> Any:
+        """A box of an image as the network's input."""
+        scale = self._crop / (box[2:] - box[:2])
+        crop = [self._crop, self._crop]
+        found = tf.raw_ops.ScaleAndTranslate(
+            images=pixels[tf.newaxis],
+            size=crop,
+            scale=tf.cast(tf.reverse(scale, [0]), tf.float32),
+            translation=tf.cast(tf.reverse(-box[:2] * scale, [0]), tf.float32),
+            kernel_type="triangle",
+            antialias=True,
+        )
+        return tf.ensure_shape(found[0], [*crop, 3])
+
+    def _normalised(self, levels: Any) -> Any:
+        """Whole levels, as Pillow keeps them, less the mean, over the deviation of each channel."""
+        rows = tf.reshape(tf.round(levels), [self._crop, 3 * self._crop])
+        return tf.reshape((rows - self._mean) / self._deviation, [self._crop, self._crop, 3])
+
+
+def decoded(encoded: Any, window: Any, times: int) -> Any:
+    """A window (top, left, height, width) of a JPEG whose sides are divided by `times`: uint8."""
+    return tf.io.decode_and_crop_jpeg(encoded, window, channels=3, ratio=times, dct_method="INTEGER_ACCURATE")
+
+
+def reduction(sides: Any, box: Any, crop: int) -> Any:
+    """Which of REDUCTIONS leaves the box no smaller than the crop, as Pillow's `draft` finds it."""
+    width, height = sides[1], sides[0]
+    asked = tf.floor(crop * tf.stack([width / (box[2] - box[0]), height / (box[3] - box[1])]))
+    most = tf.reduce_min(tf.floor(tf.stack([width, height]) / tf.maximum(asked, 1.0)))
+    return tf.reduce_sum(tf.cast([most >= float(times) for times in REDUCTIONS[1:]], tf.int32))
+
+
+def random_box(how: Preprocessing, draws: Any, width: Any, height: Any) -> Any:
+    """A share of the area, sides of some ratio; the largest centre square when no try fits.
+
+    `draws`: float64 (tries, 4), uniform in [0, 1).
+    """
+    least, most = (math.log(x) for x in how.ratio)
+    area = (how.area[0] + (how.area[1] - how.area[0]) * draws[:, 0]) * width * height
+    ratio = tf.exp(least + (most - least) * draws[:, 1])
+    across, down = tf.sqrt(area * ratio), tf.sqrt(area / ratio)
+    left, top = draws[:, 2] * (width - across), draws[:, 3] * (height - down)
+    fits = tf.logical_and(across <= width, down <= height)
+    side = tf.minimum(width, height)
+    square = tf.stack([(width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2])
+    boxes = tf.stack([left, top, left + across, top + down], 1)
+    return tf.where(tf.reduce_any(fits), boxes[tf.argmax(tf.cast(fits, tf.int32))], square)

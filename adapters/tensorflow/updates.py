@@ -1,0 +1,115 @@
+"""SGD with momentum and Adam on variables of one device, as `suite.worker.trainer` writes them down.
+
+Spelled out they are what Keras' optimisers run, operation by operation, and XLA makes one loop a
+variable of them. TensorFlow's own kernels, the ones of its first optimisers, take one pass
+without a compiler.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Callable, List
+
+import tensorflow as tf
+
+from suite.worker.trainer import SGD, Adam, Optimiser
+
+Tensors = List[Any]
+Rule = Callable[..., None]  # (weight, its state, gradient with the decay added, the update's factor)
+
+
+def states(optimiser: Optimiser) -> int:
+    """Variables that start at zero beside each weight: a velocity, or both moments."""
+    return 2 if isinstance(optimiser, Adam) else 1
+
+
+def updating(optimiser: Optimiser, kernels: bool, weights: Tensors, state: List[Tensors], count: Any) -> Rule:
+    """A function of the gradients that updates every weight.
+
+    `state`: a list of variables in the weights' order for each of `states`; `count`: the variable that
+    counts updates; with `kernels` by TensorFlow's own, else spelled out.
+    """
+    if isinstance(optimiser, Adam):
+        rule = adam_kernel(optimiser) if kernels else adam(optimiser)
+    else:
+        rule = sgd_kernel(optimiser) if kernels else sgd(optimiser)
+    decay = optimiser.weight_decay
+
+    def update(gradients: Tensors) -> None:
+        factor = adam_rate(optimiser, count.assign_add(1)) if isinstance(optimiser, Adam) else None
+        for weight, own, gradient in zip(weights, zip(*state), gradients):
+            rule(weight, own, gradient + decay * weight if decay else gradient, factor)
+
+    return update
+
+
+def sgd(optimiser: SGD) -> Rule:
+    """As Keras' SGD does, with the learning rate outside."""
+    lr, momentum, _ = optimiser
+
+    def rule(weight: Any, own: Any, gradient: Any, _: Any) -> None:
+        (velocity,) = own
+        weight.assign_sub(lr * velocity.assign(momentum * velocity + gradient))
+
+    return rule
+
+
+def sgd_kernel(optimiser: SGD) -> Rule:
+    """ResourceApplyMomentum."""
+    lr, momentum, _ = optimiser
+
+    def rule(weight: Any, own: Any, gradient: Any, _: Any) -> None:
+        (velocity,) = own
+        tf.raw_ops.ResourceApplyMomentum(
+            var=weight.handle,
+            accum=velocity.handle,
+            lr=tf.constant(lr, gradient.dtype),
+            grad=gradient,
+            momentum=tf.constant(momentum, gradient.dtype),
+            use_locking=False,
+            use_nesterov=False,
+        )
+
+    return rule
+
+
+def adam_rate(optimiser: Adam, update: Any) -> Any:
+    """`Adam.rate` of a tensor; in float64, because 1 - 0.999 has four digits in float32."""
+    t = tf.cast(update, tf.float64)
+    grown = [1.0 - tf.pow(tf.constant(beta, tf.float64), t) for beta in (optimiser.beta1, optimiser.beta2)]
+    return optimiser.lr * tf.sqrt(grown[1]) / grown[0]
+
+
+def adam(optimiser: Adam) -> Rule:
+    """As Keras' Adam does."""
+
+    def rule(weight: Any, own: Any, gradient: Any, rate: Any) -> None:
+        first, second = own
+        m = first.assign_add((gradient - first) * (1.0 - optimiser.beta1))
+        v = second.assign_add((gradient * gradient - second) * (1.0 - optimiser.beta2))
+        weight.assign_sub(m * tf.cast(rate, gradient.dtype) / (tf.sqrt(v) + optimiser.epsilon))
+
+    return rule
+
+
+def adam_kernel(optimiser: Adam) -> Rule:
+    """ResourceApplyAdam; it makes the factor of the two powers itself: they are zero here, and the rate is whole."""
+
+    def rule(weight: Any, own: Any, gradient: Any, rate: Any) -> None:
+        first, second = own
+        zero = tf.constant(0.0, gradient.dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=weight.handle,
+            m=first.handle,
+            v=second.handle,
+            beta1_power=zero,
+            beta2_power=zero,
+            lr=tf.cast(rate, gradient.dtype),
+            beta1=tf.constant(optimiser.beta1, gradient.dtype),
+            beta2=tf.constant(optimiser.beta2, gradient.dtype),
+            epsilon=tf.constant(optimiser.epsilon, gradient.dtype),
+            grad=gradient,
+            use_locking=False,
+            use_nesterov=False,
+        )
+
+    return rule

@@ -1,0 +1,419 @@
+"""tf.data delivers the right samples: files and arrays in the order every adapter follows, records once an epoch."""
+
+import itertools
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from adapters.tensorflow import pixels, records
+from suite.worker import packing
+from suite.worker.photographs import random_box
+from suite.worker.records import RecordSource
+from suite.worker.sources import ArraySource, FolderSource
+from suite.worker.threaded import batches_of_indices
+from suite.worker.view import InMemory, View
+from workloads import weights
+from workloads.build import Builder
+from workloads.preprocessing import PHOTOGRAPHS
+
+ASKED = {"mode": "disk", "page_cache": "as is", "prefetch": 2, "repeat": 1, "augment": "centre", "on_error": "fail"}
+CROP = 32
+# What makes decoders differ: odd sides, sizes that libjpeg halves or quarters, kinds of files.
+KINDS = [
+    ("a.jpg", (50, 40), {"quality": 90}),
+    ("b.jpg", (333, 411), {"quality": 90, "subsampling": 0}),
+    ("c.jpg", (901, 703), {"quality": 90}),
+    ("d.jpg", (1601, 1203), {"quality": 90}),
+    ("e.jpg", (640, 481), {"quality": 90, "progressive": True}),
+    ("f.JPEG", (300, 300), {"quality": 75, "grey": True}),
+    ("g.png", (77, 91), {}),
+    ("h.png", (91, 77), {"alpha": True}),
+    ("i.jpg", (20, 18), {"quality": 90}),
+]
+
+
+def photograph(path, size, number, grey=False, alpha=False, **options):
+    """Smooth shades and some noise; no two alike."""
+    stream = np.random.RandomState(number)
+    small = Image.fromarray(stream.randint(0, 255, (9, 9, 3)).astype(np.uint8))
+    values = np.asarray(small.resize(size, Image.Resampling.BICUBIC), dtype=np.int64)
+    image = Image.fromarray(np.clip(values + stream.randint(-9, 9, values.shape), 0, 255).astype(np.uint8))
+    image.convert("L" if grey else "RGBA" if alpha else "RGB").save(path, **options)
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photographs")
+    for number, (name, size, options) in enumerate(KINDS):
+        label = folder / f"class{number % 3}"
+        label.mkdir(exist_ok=True)
+        photograph(label / name, size, number, **options)
+    return folder
+
+
+@pytest.fixture
+def folder(photographs, tmp_path):
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(photographs, tmp_path / "images"))
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    stream = np.random.RandomState(0)
+    images = stream.randint(0, 255, (10, 8, 8)).astype(np.uint8)
+    np.savez(tmp_path / "digits.npz", images=images, labels=np.arange(10))
+    return ArraySource(str(tmp_path / "digits.npz"), (1, 8, 8))
+
+
+@pytest.fixture
+def opened(trainer, tmp_path):
+    """A function that makes a trainer which reads a source, and its view."""
+
+    def make(source, shape, asked=(), rank=0, world=1, **options):
+        ours = trainer(**options)
+        ours.setup = ours.setup._replace(rank=rank, world=world)
+        b = Builder("flat", shape, 10)
+        b.head(b.dense("out", b.flatten("f", "input"), 10))
+        ours.build(b.graph, dict(weights.initial(b.graph)))
+        view = View(source, dict(ASKED, **dict(asked)), ours.setup.seed, str(tmp_path / "skipped.txt"))
+        ours.open_input(view)
+        return ours, view
+
+    return make
+
+
+def of(folder):
+    return FolderSource(str(folder), (3, CROP, CROP))
+
+
+def read(ours, batches):
+    return [ours.as_numpy(ours.next_batch()) for _ in range(batches)]
+
+
+def levels_apart(images, wanted):
+    scale = np.array(PHOTOGRAPHS.deviation, np.float32).reshape(-1, 1, 1)
+    return np.abs((images - wanted) * scale)
+
+
+@pytest.mark.parametrize("readers", [0, 3])
+def test_files_come_in_order_with_the_pixels_of_the_plain_source(opened, photographs, readers):
+    ours, view = opened(of(photographs), (3, CROP, CROP), readers=readers, batch=4)
+    assert ours.notes()["reader"].startswith("tf.data: decode_and_crop_jpeg")
+    wanted = batches_of_indices(view, ours.setup)
+    for batch, indices in zip(read(ours, 7), wanted, strict=False):  # runs into the fourth epoch
+        samples = [view.sample(index) for index in indices]
+        assert batch.labels.tolist() == [label for _, label in samples]
+        apart = levels_apart(batch.images, np.stack([image for image, _ in samples]))
+        assert apart.max() < 2.01, "a level for the rounding of each of Pillow's two passes"
+        assert apart.mean() < 0.3
+
+
+@pytest.mark.parametrize(("mode", "readers"), [("disk", 0), ("disk", 2), ("memory", 1)])
+def test_arrays_come_in_order_bit_for_bit(opened, arrays, photographs, readers, mode):
+    source, shape = (arrays, (1, 8, 8)) if mode == "disk" else (InMemory(of(photographs)), (3, CROP, CROP))
+    ours, view = opened(source, shape, {"repeat": 2}, readers=readers, batch=4)
+    assert ours.notes()["reader"].startswith("tf.data: gathered from memory")
+    for batch, indices in zip(read(ours, 9), batches_of_indices(view, ours.setup), strict=False):
+        np.testing.assert_array_equal(batch.images, np.stack([view.sample(index)[0] for index in indices]))
+        assert batch.labels.tolist() == [view.sample(index)[1] for index in indices]
+
+
+def test_many_positions_follow_on_one_another(opened, arrays, monkeypatch):
+    monkeypatch.setattr("adapters.tensorflow.pipeline.POSITIONS", 8)
+    ours, view = opened(arrays, (1, 8, 8), readers=1, batch=4)
+    wanted = list(itertools.islice(batches_of_indices(view, ours.setup), 60))
+    assert [batch.labels.tolist() for batch in read(ours, 60)] == [[view.index(p) for p in each] for each in wanted]
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "NCHW", "xla": "step"}, {"precision": "float64"}])
+def test_images_reach_the_device_as_they_are(opened, photographs, options):
+    ours, _ = opened(of(photographs), (3, CROP, CROP), readers=1, batch=3, **options)
+    batch = ours.next_batch()
+    host, placed = ours.as_numpy(batch), ours.to_device(batch)
+    by_hand = ours.to_device(host)
+    for each in (placed, by_hand):
+        assert each.images[0].dtype == options.get("precision", "float32")
+        found = each.images[0].numpy()
+        found = found if "layout" in options else found.transpose(0, 3, 1, 2)
+        np.testing.assert_array_equal(found, host.images)
+        assert each.labels[0].numpy().tolist() == host.labels.tolist()
+
+
+# --- random crops -----------------------------------------------------------------------------------
+
+
+def test_random_crops_are_other_ones_in_every_epoch_and_the_same_again(opened, photographs):
+    epochs = []
+    for _ in range(2):
+        ours, _ = opened(of(photographs), (3, CROP, CROP), {"augment": "random"}, readers=2, batch=9)
+        epochs += [batch.images for batch in read(ours, 2)]
+    np.testing.assert_array_equal(epochs[0], epochs[2])
+    np.testing.assert_array_equal(epochs[1], epochs[3])
+    assert min(np.abs(a - b).max() for a, b in itertools.product(epochs[0], epochs[1])) > 0.0
+
+
+def boxed(width, height):
+    sides = [tf.constant(each, tf.float64) for each in (width, height)]
+    box = partial(pixels.random_box, PHOTOGRAPHS, width=sides[0], height=sides[1])
+    return tf.function(lambda draws: tf.map_fn(box, draws), autograph=False)
+
+
+def test_boxes_have_the_areas_and_sides_of_the_paper():
+    stream = np.random.RandomState(1)
+    for width, height in ((500, 375), (120, 600)):  # the second hardly fits a sideways box
+        draws = stream.random_sample((2000, pixels.TRIES, 4))
+        ours = boxed(width, height)(tf.constant(draws)).numpy()
+        theirs = np.array([random_box(PHOTOGRAPHS, stream, width, height) for _ in range(2000)])
+        sides = ours[:, 2:] - ours[:, :2]
+        assert (ours >= -1e-9).all()
+        assert (ours[:, 2:] <= np.array([width, height]) + 1e-9).all()
+        ratios, shares = sides[:, 0] / sides[:, 1], sides.prod(1) / (width * height)
+        assert ratios.min() > 3 / 4 - 1e-9
+        assert ratios.max() < 4 / 3 + 1e-9
+        assert shares.min() > 0.08 - 1e-9
+        np.testing.assert_allclose(ours.mean(0), theirs.mean(0), atol=0.03 * max(width, height))
+        np.testing.assert_allclose(ours.std(0), theirs.std(0), atol=0.03 * max(width, height))
+    [nothing] = boxed(10, 900)(tf.fill([1, pixels.TRIES, 4], tf.constant(0.99, tf.float64)))
+    np.testing.assert_allclose(nothing, [0, 445, 10, 455], err_msg="no try fits: the centre square")
+
+
+def test_a_random_crop_shows_what_lies_in_its_box_and_half_of_them_are_flipped(tmp_path):
+    """An image whose colours tell where they were, cut many times."""
+    values = np.zeros((375, 500, 3), np.uint8)
+    values[..., 0], values[..., 1] = np.arange(500) // 2, (np.arange(375) // 2)[:, None]
+    Image.fromarray(values).save(tmp_path / "a.png")
+    Image.fromarray(values).save(tmp_path / "a.jpg", quality=100, subsampling=0)
+    encoded = [tf.io.read_file(str(tmp_path / name)) for name in ("a.png", "a.jpg")]
+    cut = pixels.Pixels(PHOTOGRAPHS, CROP, True, 1)
+    run = tf.function(cut)
+    scale, mean = np.array(PHOTOGRAPHS.deviation), np.array(PHOTOGRAPHS.mean)
+    flips, boxes = 0, set()
+    for position in range(100):
+        png, jpeg = (run(each, tf.constant(position, tf.int64)).numpy() * scale + mean for each in encoded)
+        assert np.abs(png - jpeg).mean() < 1.5, "the same box, whatever the kind of file"
+        left, right, top, bottom = png[16, 0, 0], png[16, -1, 0], png[0, 16, 1], png[-1, 16, 1]
+        flips += left > right
+        width, height = 2 * abs(right - left) * CROP / (CROP - 1), 2 * (bottom - top) * CROP / (CROP - 1)
+        assert 0.06 < width * height / (500 * 375) < 1.02
+        assert 0.7 < width / height < 1.43
+        boxes.add((round(min(left, right)), round(top), round(width)))
+    assert 30 < flips < 70
+    assert len(boxes) > 90
+
+
+# --- errors -----------------------------------------------------------------------------------------
+
+
+def bomb():
+    """The beginning of a PNG that claims 30,000 x 30,000 pixels."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+
+
+DAMAGES = {
+    "no picture": lambda path: path.write_bytes(b"not a picture"),
+    "a bomb": lambda path: path.write_bytes(bomb()),
+    "empty": lambda path: path.write_bytes(b""),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+}
+
+
+@pytest.mark.parametrize(("damage", "readers"), [*zip(DAMAGES, (0, 1, 2, 3), strict=True)])
+def test_an_unreadable_image_is_named_when_its_batch_is_due(opened, folder, readers, damage):
+    source = of(folder)
+    order = list(View(source, ASKED, 1, "").order(0, 1, 0, 1))
+    path = Path(source.files[order[5]][0])
+    DAMAGES[damage](path)
+    ours, _ = opened(source, (3, CROP, CROP), readers=readers, batch=2)
+    assert [len(batch.labels) for batch in read(ours, 2)] == [2, 2]
+    with pytest.raises(OSError, match=rf"^cannot read the image {path}: .*remove or replace it$"):
+        ours.next_batch()
+
+
+def test_a_file_that_went_away_is_named(opened, folder):
+    source = of(folder)
+    for path, _ in source.files:
+        os.remove(path)
+    ours, _ = opened(source, (3, CROP, CROP), readers=1)
+    with pytest.raises(OSError, match=r"class\d/\w\.\w+"):
+        ours.next_batch()
+
+
+def test_what_only_tensorflow_cannot_read_is_named_too(opened, folder):
+    source = of(folder)
+    for path, _ in source.files:
+        Image.new("RGB", (40, 40)).save(path, "TIFF")
+    ours, view = opened(source, (3, CROP, CROP), readers=1)
+    assert view.sample(0)[0].shape == (3, CROP, CROP)
+    with pytest.raises(OSError, match=r"^cannot read the image .*class\d/\w\.\w+: .*; remove or replace it$"):
+        ours.next_batch()
+
+
+def test_what_is_to_be_skipped_is_read_with_threads(opened, folder):
+    source = of(folder)
+    DAMAGES["no picture"](Path(source.files[0][0]))
+    ours, view = opened(source, (3, CROP, CROP), {"on_error": "skip"}, readers=2, batch=9)
+    assert read(ours, 1)[0].images.shape == (9, 3, CROP, CROP)
+    assert sum(view.skipped().values()) >= 1
+    assert ours.notes()["reader"].endswith("not tf.data: unreadable samples are to be skipped")
+
+
+def test_fewer_samples_than_ranks_are_refused(opened, arrays, packed):
+    for source, shape in ((arrays, (1, 8, 8)), (packed, (3, CROP, CROP))):
+        with pytest.raises(ValueError, match="fewer samples than there are ranks"):
+            opened(source, shape, rank=0, world=11)
+
+
+# --- records ----------------------------------------------------------------------------------------
+
+
+class Silent:
+    def progress(self, **_):
+        """Nobody listens."""
+
+
+def pack(trainer, source, folder, parts):
+    about = {"source": "photographs", "kind": "folder", "shape": []}
+    wanted = {"form": "tfrecord", "folder": str(folder), "parts": parts, "on_error": "fail", "resize": 0}
+    packing.pack(trainer(), source, dict(wanted, about=about), Silent())
+    return RecordSource(str(folder))
+
+
+@pytest.fixture
+def packed(trainer, photographs, tmp_path):
+    """Nine images in two parts, of five and four."""
+    return pack(trainer, of(photographs), tmp_path / "records", 2)
+
+
+def numbers(batches, source):
+    """Which of the source's samples these are; the labels must be theirs."""
+    plain = [source.sample(index) for index in range(len(source))]
+    found = []
+    for batch in batches:
+        for image, label in zip(batch.images, batch.labels, strict=True):
+            apart = [levels_apart(image, each).mean() for each, _ in plain]
+            found.append(int(np.argmin(apart)))
+            assert apart[found[-1]] < 0.3
+            assert label == plain[found[-1]][1]
+    return found
+
+
+@pytest.mark.parametrize("readers", [0, 3])
+def test_records_come_once_an_epoch_in_another_order_every_time(opened, packed, photographs, readers):
+    ours, _ = opened(packed, (3, CROP, CROP), readers=readers, batch=3)
+    assert ours.notes()["reader"].startswith("tf.data on TFRecord: 2 parts in turns")
+    found = numbers(read(ours, 12), of(photographs))
+    epochs = [found[begin : begin + 9] for begin in range(0, 36, 9)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(9))] * 4
+    assert len(set(map(tuple, epochs))) > 1
+
+
+def test_ranks_share_the_records(opened, packed, photographs):
+    whole, world = [], 2
+    for rank in range(world):
+        ours, _ = opened(packed, (3, CROP, CROP), rank=rank, world=world, readers=1, batch=1)
+        share = len(range(rank, 9, world))
+        found = numbers(read(ours, 2 * share), of(photographs))
+        assert sorted(found[:share]) == sorted(found[share:]), "the same share in every epoch"
+        whole += found[:share]
+    assert sorted(whole) == list(range(9))
+
+
+def test_random_crops_of_records_change(opened, packed):
+    ours, _ = opened(packed, (3, CROP, CROP), {"augment": "random"}, readers=1, batch=9)
+    first, second = (batch.images for batch in read(ours, 2))
+    assert min(np.abs(a - b).max() for a, b in itertools.product(first, second)) > 0.0
+
+
+@pytest.mark.parametrize(("damage", "readers"), [("cut off", 0), ("a wrong byte", 2)])
+def test_a_broken_record_file_is_named(opened, packed, readers, damage):
+    path = Path(packed.parts[1]) / records.FILE
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content[: len(content) // 2] if damage == "cut off" else content)
+    ours, _ = opened(packed, (3, CROP, CROP), readers=readers, batch=1)
+    with pytest.raises(OSError, match=rf"^cannot read the records {path}: .*; remove the set and pack it again$"):
+        read(ours, 12)
+
+
+def test_an_image_that_tensorflow_cannot_read_is_named_in_its_record_file(opened, packed):
+    path = os.path.join(packed.parts[1], records.FILE)
+    parsed = [tf.train.Example.FromString(record.numpy()) for record in records.opened(path)]
+    parsed[2].features.feature["image/encoded"].bytes_list.value[0] = b"not a picture"
+    name = parsed[2].features.feature["image/filename"].bytes_list.value[0].decode()
+    with tf.io.TFRecordWriter(path) as writer:
+        for each in parsed:
+            writer.write(each.SerializeToString())
+    ours, _ = opened(packed, (3, CROP, CROP), readers=1, batch=1)
+    with pytest.raises(OSError, match=rf"^cannot read the image {name} of {path}: "):
+        read(ours, 12)
+
+
+def test_records_hold_the_files_byte_for_byte(packed, photographs):
+    found = {}
+    for part in packed.parts:
+        for record in records.opened(os.path.join(part, records.FILE)):
+            features = tf.train.Example.FromString(record.numpy()).features.feature
+            name = features["image/filename"].bytes_list.value[0].decode()
+            found[name] = features["image/encoded"].bytes_list.value[0]
+    assert found == {f"{path.parent.name}/{path.name}": path.read_bytes() for path in photographs.glob("*/*")}
+
+
+# --- threads ----------------------------------------------------------------------------------------
+
+
+def test_closing_ends_the_threads(opened, photographs, packed):
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    opened(of(photographs), (3, CROP, CROP), readers=2)[0].close()  # what TensorFlow starts once
+    before = threads()
+    for source in (of(photographs), packed):
+        ours, _ = opened(source, (3, CROP, CROP), readers=3)
+        ours.next_batch()
+        assert threads() > before
+        ours.close()
+    give_up = time.monotonic() + 20
+    while threads() > before and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert threads() <= before
+
+
+ENDING = """
+import sys
+sys.path.insert(0, {tests!r})
+from conftest import make_trainer
+from suite.worker.sources import ArraySource
+from suite.worker.view import InMemory, View
+from workloads import weights
+from workloads.build import Builder
+import adapters.tensorflow.pipeline
+adapters.tensorflow.pipeline.POSITIONS = 1
+trainer = make_trainer(readers=2)
+trainer.start()
+b = Builder("flat", (1, 8, 8), 10)
+b.head(b.dense("out", b.flatten("f", "input"), 10))
+trainer.build(b.graph, dict(weights.initial(b.graph)))
+trainer.open_input(View(ArraySource({path!r}, (1, 8, 8)), {asked!r}, 1, ""))
+trainer.next_batch()
+sys.exit(3)
+"""
+
+
+def test_a_process_ends_in_the_midst_of_reading(arrays, tmp_path):
+    root = Path(__file__).parents[3]
+    script = ENDING.format(tests=str(Path(__file__).parent), path=str(tmp_path / "digits.npz"), asked=ASKED)
+    environ = dict(os.environ, PYTHONPATH=str(root))
+    done = subprocess.run([sys.executable, "-c", script], env=environ, timeout=120, check=False)
+    assert done.returncode == 3
