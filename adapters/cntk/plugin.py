@@ -68,7 +68,12 @@ class CNTK(Adapter):
     @property
     def capabilities(self) -> Capabilities:
         """CPUs: the wheel is CNTK's CPU one, and no CUDA of its time drives a GPU of today."""
-        return Capabilities(strategies=STRATEGIES, precisions=("float32", "float64"), knobs=dict(KNOBS))
+        return Capabilities(
+            strategies=STRATEGIES,
+            precisions=("float32", "float64"),
+            knobs=dict(KNOBS),
+            optimisers=("sgd", "adam"),
+        )
 
     def unsupported(self, case: Case) -> str | None:
         """A block that is empty, or asked for where there are none."""

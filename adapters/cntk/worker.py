@@ -9,14 +9,15 @@ import numpy as np
 
 from adapters.cntk import machine
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.group import Group, distributed, learner
+from adapters.cntk.group import Group
+from adapters.cntk.learners import distributed, learner
 from adapters.cntk.net import Net
 from suite.worker.trainer import Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
 
 class CNTKTrainer(Trainer):
-    """Trains a lowered graph with CNTK's Trainer and momentum_sgd."""
+    """Trains a lowered graph with CNTK's Trainer and its learners."""
 
     def __init__(self, setup: Setup) -> None:
         """Keep the setup."""
@@ -57,7 +58,7 @@ class CNTKTrainer(Trainer):
         # The masks of dropout: every rank its own, the same again after every build.
         seed = (setup.seed * 1000003 + setup.rank * 1009) % 2**32
         self._net = Net(graph, weights, self._dtype, setup.batch, seed, fast=setup.tuning == "tuned")
-        # One velocity, in the local learner: native, lone and staged steps all go through it.
+        # One state, in the local learner: native, lone and staged steps all go through it.
         self._local = learner(setup, self._net.parameters)
         self._exchanging = self._local if self._group is None else distributed(setup, self._local)
         self._trainer = self._trainer_with(self._exchanging)
@@ -124,7 +125,7 @@ class CNTKTrainer(Trainer):
         self._group.sum_in_place(self._zeros)
 
     def update(self) -> None:
-        """momentum_sgd; strategies whose exchange is their learner's own business do it here."""
+        """The learner's; strategies whose exchange is their learner's own business do it here."""
         if self._group is not None and self.setup.strategy != "data_parallel":
             C.cntk_py.DistributedLearner._update(self._exchanging, self._gradients, self._information())
         else:
