@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import numpy as np
 
+from suite.worker import jpeg
 from workloads.preprocessing import Box, Preprocessing
 
 BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
@@ -44,8 +45,7 @@ class Photographs:
                 box = box_of(*full)
                 # Lets libjpeg scale while decoding, never below what the crop needs.
                 across, down = full[0] / (box[2] - box[0]), full[1] / (box[3] - box[1])
-                opened.draft("RGB", (int(self.crop * across), int(self.crop * down)))
-                image = opened.convert("RGB")
+                image = jpeg.decoded(opened, (int(self.crop * across), int(self.crop * down)))
                 across, down = image.size[0] / float(full[0]), image.size[1] / float(full[1])
                 scaled = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
                 return np.asarray(image.resize((self.crop, self.crop), BILINEAR, box=scaled))
