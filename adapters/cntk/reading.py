@@ -19,7 +19,6 @@ from suite.worker.threaded import ThreadedReader, batches_of_indices
 from suite.worker.trainer import Batch, Setup
 from suite.worker.view import View
 
-CNTKArray = C.cntk_py.NDArrayView  # what PackedReader returns; cntk.NDArrayView is a class below it
 WINDOW_BYTES = 256 << 20  # of chunks that are held and mixed; packing has mixed the whole set already
 IMAGE_LIBRARIES = ("libjpeg.so.8", "libpng12.so.0", "libtiff.so.5", "libjasper.so.1")  # of Ubuntu 16.04
 TEXT_CHUNK_BYTES = 32 << 20  # CNTK's default
@@ -46,14 +45,18 @@ class PackedReader:
     def __init__(self, records: RecordSource, setup: Setup, device: Any) -> None:
         """Begin to read; OSError names a file that cannot be, ValueError a set of fewer chunks than ranks."""
         self._path, self._setup, self._device = packed.name_in(records.joined, records.form), setup, device
-        self._shape = (setup.batch,) + records.shape
+        self._shape = records.shape
         self._source = self._told(lambda: self._opened(records))
         self._streams = self._source.streams.images, self._source.streams.labels
 
     def next_batch(self) -> Batch:
-        """An NDArrayView of images, labels as a NumPy array."""
-        images, labels = self._told(self._next)
-        return Batch(images, labels)
+        """Two cntk.io.MinibatchData."""
+        found = self._told(self._next)
+        return Batch(*(found[stream] for stream in self._streams))
+
+    def as_numpy(self, batch: Batch) -> Batch:
+        """Copies, images in their shape."""
+        return Batch(images_of(batch, self._shape).asarray(), labels_of(batch))
 
     def close(self) -> None:
         """CNTK ends its thread with the source."""
@@ -83,16 +86,14 @@ class PackedReader:
             multithreaded_deserializer=False,
         )
 
-    def _next(self) -> Tuple[Any, np.ndarray]:
+    def _next(self) -> Any:
         setup = self._setup
-        found = self._source.next_minibatch(
+        return self._source.next_minibatch(
             setup.batch * setup.world,
             device=self._device,
             num_data_partitions=setup.world,
             partition_index=setup.rank,
         )
-        images, labels = (found[stream].data.data for stream in self._streams)
-        return images.as_shape(self._shape), labels.asarray().reshape(-1).astype(np.int64)
 
     def _told(self, act: Callable[[], Any]) -> Any:
         """What `act` returns; its error names the file."""
@@ -103,6 +104,17 @@ class PackedReader:
         except Exception as error:  # CNTK's are of many kinds, with the stack of its C++ below the first line
             told = str(error).strip().split("\n")[0]
             raise OSError("cannot read the records %s: %s; pack them again" % (self._path, told))
+
+
+def images_of(batch: Batch, shape: Tuple[int, ...]) -> Any:
+    """What PackedReader returned as an NDArrayView (samples, channels, height, width), where CNTK has it."""
+    values = batch.images.data.data
+    return values.as_shape((values.shape[0],) + tuple(shape))
+
+
+def labels_of(batch: Batch) -> np.ndarray:
+    """Its class numbers, copied."""
+    return batch.labels.data.data.asarray().reshape(-1).astype(np.int64)
 
 
 class TooFew(ValueError):

@@ -85,9 +85,7 @@ class CNTKTrainer(Trainer):
 
     def as_numpy(self, batch: Any) -> Batch:
         """CNTK's memory is copied: the batch after the next will be written there."""
-        if isinstance(batch.images, reading.CNTKArray):
-            return Batch(batch.images.asarray(), batch.labels)
-        return super().as_numpy(batch)
+        return self._reader.as_numpy(batch) if isinstance(batch.images, C.io.MinibatchData) else super().as_numpy(batch)
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
         """As CNTK's text or binary format."""
@@ -98,7 +96,9 @@ class CNTKTrainer(Trainer):
         packed.join(form, parts, folder)
 
     def to_device(self, batch: Any) -> Batch:
-        """CNTK's own values: images, and labels as rows with a one. What CNTK has read stays where it is."""
+        """CNTK's own values: images, and labels as rows with a one. Images that CNTK has read stay where they are."""
+        if isinstance(batch.images, C.io.MinibatchData):
+            batch = Batch(reading.images_of(batch, self._net.images.shape), reading.labels_of(batch))
         labels = np.zeros((len(batch.labels), self._net.labels.shape[0]), dtype=self._dtype)
         labels[np.arange(len(labels)), batch.labels] = 1
         return Batch(C.Value(self._placed(batch.images)), C.Value(self._placed(labels)))
@@ -228,9 +228,9 @@ class CNTKTrainer(Trainer):
         self._samples, self._summed = 0, False
 
     def _placed(self, values: Any) -> Any:
-        """An array, or what CNTK has read, in the network's type."""
-        if isinstance(values, reading.CNTKArray):
-            if self._dtype == np.float32:  # all that CNTK reads
+        """An array, or a view of what CNTK has read, which is always float32, in the network's type."""
+        if isinstance(values, C.cntk_py.NDArrayView):
+            if self._dtype == np.float32:
                 return values
             values = values.asarray()
         return C.NDArrayView.from_data(np.ascontiguousarray(values, dtype=self._dtype), self._device)
