@@ -88,12 +88,16 @@ class PackedReader:
 
     def _next(self) -> Any:
         setup = self._setup
-        return self._source.next_minibatch(
+        found = self._source.next_minibatch(
             setup.batch * setup.world,
             device=self._device,
             num_data_partitions=setup.world,
             partition_index=setup.rank,
         )
+        samples = found[self._streams[0]].num_samples if found else 0
+        if samples != setup.batch:
+            raise ValueError("a batch of %d samples came instead of %d" % (samples, setup.batch))
+        return found
 
     def _told(self, act: Callable[[], Any]) -> Any:
         """What `act` returns; its error names the file."""
