@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
-from alternating import interval
+from alternating import ratio
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.worker import CNTKTrainer
@@ -31,7 +31,7 @@ from suite.worker.trainer import SGD, Setup
 from suite.worker.view import View
 
 WANTED = 0.95
-WARM = 8  # batches: more than any queue holds
+WARM = 32  # batches: more than any queue holds, and once through the photographs
 CASES = [
     ("imagenet-like", "cbf", 8, 3 * 224 * 224),
     ("imagenet-like", "files", 8, 3 * 224 * 224),
@@ -79,6 +79,8 @@ def theirs(data, form, batch, values, folder):
         )
         window = max(1, (256 << 20) // (max(1, 65536 // 4 // values) * 4 * values)) if form == "cbf" else 8
         reader = C.io.MinibatchSource(kind(path, streams), randomize=True, randomization_window_in_chunks=window)
+        inputs = {C.input_variable(values): reader.streams.images, C.input_variable(1): reader.streams.labels}
+        return lambda: reader.next_minibatch(batch, input_map=inputs)
     return lambda: reader.next_minibatch(batch)
 
 
@@ -125,18 +127,18 @@ def photograph(path):
 
 
 def seconds_a_batch(next_batch, at_least):
-    """Of one reader, once its queue has been emptied."""
+    """Of one reader, once its queue has been emptied: (wall, CPU of all threads)."""
     for _ in range(WARM):
         next_batch()
-    begin, batches = time.perf_counter(), 0
+    cpu, begin, batches = time.process_time(), time.perf_counter(), 0
     while time.perf_counter() - begin < at_least:
         next_batch()
         batches += 1
-    return (time.perf_counter() - begin) / batches
+    return (time.perf_counter() - begin) / batches, (time.process_time() - cpu) / batches
 
 
 def launched(side, number, readers, asked):
-    """A side's images/s, measured in a process of its own."""
+    """A side's seconds a batch, (wall, CPU), measured in a process of its own."""
     tokens = [sys.executable, __file__, "--data", asked.data, "--seconds", str(asked.seconds), "--side", side]
     done = subprocess.run(
         tokens + ["--case", str(number), "--readers", str(readers)],
@@ -145,7 +147,7 @@ def launched(side, number, readers, asked):
         universal_newlines=True,
         check=True,
     )
-    return CASES[number][2] / float(done.stdout.splitlines()[-1])
+    return tuple(float(word) for word in done.stdout.splitlines()[-1].split())
 
 
 def one_side(asked):
@@ -154,22 +156,24 @@ def one_side(asked):
         next_batch = ours(data, form, batch, asked.readers, asked.data)
     else:
         next_batch = theirs(data, form, batch, values, asked.data)
-    say("%r" % seconds_a_batch(next_batch, asked.seconds))
+    say("%r %r" % seconds_a_batch(next_batch, asked.seconds))
     os._exit(0)  # a UserDeserializer's thread aborts a process that ends in the usual way
 
 
 def compared(number, readers, asked):
     """Whether ours keeps up."""
-    data, form, _, _ = CASES[number]
-    rates = {"ours": [], "theirs": []}
+    data, form, batch, _ = CASES[number]
+    timed = {"ours": [], "theirs": []}
     for turn in range(asked.rounds):
-        for side in sorted(rates, reverse=turn % 2 == 1):
-            rates[side].append(launched(side, number, readers, asked))
-    ratios = [mine / other for mine, other in zip(rates["ours"], rates["theirs"])]
-    medians = tuple(statistics.median(rates[side]) for side in ("ours", "theirs"))
-    figures = (data, form, readers) + medians + (statistics.median(ratios),) + interval(ratios)
-    say("%-14s %-7s readers %d: ours %8.0f, theirs %8.0f images/s, ratio %.3f (%.3f - %.3f)" % figures)
-    return statistics.median(ratios) >= WANTED
+        for side in sorted(timed, reverse=turn % 2 == 1):
+            timed[side].append(launched(side, number, readers, asked))
+    one = ratio(timed["theirs"], timed["ours"])
+    rates = tuple(batch / statistics.median(wall for wall, _ in timed[side]) for side in ("ours", "theirs"))
+    figures = (data, form, readers) + rates + tuple(one[key] for key in ("ratio", "low", "high", "cpu_ratio"))
+    say(
+        "%-14s %-7s readers %d: ours %8.0f, theirs %8.0f images/s, ratio %.3f (%.3f - %.3f), in CPU time %.3f" % figures
+    )
+    return one["ratio"] >= WANTED
 
 
 def say(line):
