@@ -1,4 +1,4 @@
-"""MPI as CNTK uses it, and the distributed learners.
+"""MPI as CNTK uses it.
 
 Oldest Python: 3.6.
 """
@@ -10,7 +10,7 @@ from typing import Any, List, Mapping
 import numpy as np
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from suite.worker.trainer import Setup, Unavailable
+from suite.worker.trainer import Unavailable
 
 
 class Group:
@@ -58,44 +58,3 @@ def library_version() -> str:
     text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
     ctypes.CDLL("libmpi.so.12").MPI_Get_library_version(text, ctypes.byref(length))
     return text.value.decode().partition(",")[0]
-
-
-def learner(setup: Setup, parameters: List[Any]) -> Any:
-    """SGD for gradients summed over the global batch: v <- m*v + lr*(mean gradient + wd*w), w <- w - v.
-
-    Rate and momentum are those of one global batch, also for a rank that updates by its own
-    (block momentum): CNTK keeps the rate per sample the same.
-    """
-    lr, momentum, decay = setup.optimiser
-    whole = setup.batch * setup.world
-    return C.momentum_sgd(
-        parameters,
-        C.learning_parameter_schedule(lr, minibatch_size=whole),
-        C.momentum_schedule(momentum, minibatch_size=whole),
-        unit_gain=False,
-        l1_regularization_weight=0.0,
-        l2_regularization_weight=decay,  # CNTK multiplies it with the samples of the summed gradient
-        gaussian_noise_injection_std_dev=0.0,
-        gradient_clipping_threshold_per_sample=np.inf,
-        gradient_clipping_with_truncation=True,
-    )
-
-
-def distributed(setup: Setup, local: Any) -> Any:
-    """The learner that exchanges as the strategy says, around the local one."""
-    if setup.strategy == "block_momentum":
-        return C.distributed.block_momentum_distributed_learner(
-            local,
-            block_size=setup.knobs["block_steps"] * setup.batch * setup.world,
-            block_momentum_as_time_constant=None,  # CNTK's choice: 1 - 1/ranks a block
-            use_nestrov_momentum=True,
-            reset_sgd_momentum_after_aggregation=True,
-            block_learning_rate=1.0,
-            distributed_after=0,
-        )
-    return C.distributed.data_parallel_distributed_learner(
-        local,
-        distributed_after=0,
-        num_quantization_bits=1 if setup.strategy == "one_bit_sgd" else 32,
-        use_async_buffered_parameter_update=False,
-    )

@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.ask import ask
 from suite.cache import cache_folder
 from suite.case import Case
@@ -35,6 +35,11 @@ STRATEGIES = (
 )
 
 KNOBS = {"block_steps": Knob(int, 10, "Steps of a block of 'block_momentum', at least 1.")}
+
+FORMATS = (
+    Format("cbf", "CNTK's binary format: what a network sees, as float32.", ("folder", "arrays"), whole=False),
+    Format("ctf", "CNTK's text format: the same, a line a sample.", ("arrays",), whole=False),
+)
 
 # Without it CNTK's MKL takes its slowest path on AMD's processors; 5 is its path for AVX2: convolutions of ResNet-50
 # and AlexNet take half to a third of the time. (The allocator's thresholds, which other frameworks want raised, change
@@ -68,7 +73,13 @@ class CNTK(Adapter):
     @property
     def capabilities(self) -> Capabilities:
         """CPUs: the wheel is CNTK's CPU one, and no CUDA of its time drives a GPU of today."""
-        return Capabilities(strategies=STRATEGIES, precisions=("float32", "float64"), knobs=dict(KNOBS))
+        return Capabilities(
+            strategies=STRATEGIES,
+            precisions=("float32", "float64"),
+            knobs=dict(KNOBS),
+            optimisers=("sgd", "adam"),
+            formats=FORMATS,
+        )
 
     def unsupported(self, case: Case) -> str | None:
         """A block that is empty, or asked for where there are none."""

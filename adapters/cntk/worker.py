@@ -3,20 +3,21 @@
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 
-from adapters.cntk import machine
+from adapters.cntk import machine, packed, reading
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.group import Group, distributed, learner
+from adapters.cntk.group import Group
+from adapters.cntk.learners import distributed, learner
 from adapters.cntk.net import Net
 from suite.worker.trainer import Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
 
 class CNTKTrainer(Trainer):
-    """Trains a lowered graph with CNTK's Trainer and momentum_sgd."""
+    """Trains a lowered graph with CNTK's Trainer and its learners."""
 
     def __init__(self, setup: Setup) -> None:
         """Keep the setup."""
@@ -24,6 +25,7 @@ class CNTKTrainer(Trainer):
         self._dtype = np.float64 if setup.precision == "float64" else np.float32
         self._group: Optional[Group] = None
         self._reader: Any = None
+        self._reads = ""  # what reads, in words
         # What `build` makes: the learner that updates, the one that exchanges around it, their trainers.
         self._net: Any = None
         self._local: Any = None
@@ -57,7 +59,7 @@ class CNTKTrainer(Trainer):
         # The masks of dropout: every rank its own, the same again after every build.
         seed = (setup.seed * 1000003 + setup.rank * 1009) % 2**32
         self._net = Net(graph, weights, self._dtype, setup.batch, seed, fast=setup.tuning == "tuned")
-        # One velocity, in the local learner: native, lone and staged steps all go through it.
+        # One state, in the local learner: native, lone and staged steps all go through it.
         self._local = learner(setup, self._net.parameters)
         self._exchanging = self._local if self._group is None else distributed(setup, self._local)
         self._trainer = self._trainer_with(self._exchanging)
@@ -77,12 +79,29 @@ class CNTKTrainer(Trainer):
 
     # --- data ---------------------------------------------------------------
 
+    def open_input(self, source: Any) -> None:
+        """CNTK's own reader for records; what lies in memory is gathered; files are for threads."""
+        self._reader, self._reads = reading.opened(source, self.setup, self._device)
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """CNTK's memory is copied: the batch after the next will be written there."""
+        return self._reader.as_numpy(batch) if isinstance(batch.images, C.io.MinibatchData) else super().as_numpy(batch)
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """As CNTK's text or binary format."""
+        packed.write(form, samples, folder)
+
+    def join_parts(self, form: str, parts: List[str], folder: str) -> None:
+        """CNTK's deserializers take one file."""
+        packed.join(form, parts, folder)
+
     def to_device(self, batch: Any) -> Batch:
-        """CNTK's own values: images, and labels as rows with a one."""
-        images = np.ascontiguousarray(batch.images, dtype=self._dtype)
+        """CNTK's own values: images, and labels as rows with a one. Images that CNTK has read stay where they are."""
+        if isinstance(batch.images, C.io.MinibatchData):
+            batch = Batch(reading.images_of(batch, self._net.images.shape), reading.labels_of(batch))
         labels = np.zeros((len(batch.labels), self._net.labels.shape[0]), dtype=self._dtype)
         labels[np.arange(len(labels)), batch.labels] = 1
-        return Batch(*(C.Value(C.NDArrayView.from_data(each, self._device)) for each in (images, labels)))
+        return Batch(C.Value(self._placed(batch.images)), C.Value(self._placed(labels)))
 
     # --- the staged iteration -----------------------------------------------
 
@@ -124,7 +143,7 @@ class CNTKTrainer(Trainer):
         self._group.sum_in_place(self._zeros)
 
     def update(self) -> None:
-        """momentum_sgd; strategies whose exchange is their learner's own business do it here."""
+        """The learner's; strategies whose exchange is their learner's own business do it here."""
         if self._group is not None and self.setup.strategy != "data_parallel":
             C.cntk_py.DistributedLearner._update(self._exchanging, self._gradients, self._information())
         else:
@@ -189,7 +208,10 @@ class CNTKTrainer(Trainer):
 
     def notes(self) -> Dict[str, Any]:
         """What was chosen."""
-        return machine.notes(self.setup)
+        found = machine.notes(self.setup)
+        if self._reads:
+            found["reader"] = self._reads
+        return found
 
     # --- inside -------------------------------------------------------------
 
@@ -204,6 +226,14 @@ class CNTKTrainer(Trainer):
         """Before a forward: CNTK refuses one while its gradients are held."""
         self._state = self._values = self._gradients = None
         self._samples, self._summed = 0, False
+
+    def _placed(self, values: Any) -> Any:
+        """An array, or a view of what CNTK has read, which is always float32, in the network's type."""
+        if isinstance(values, C.cntk_py.NDArrayView):
+            if self._dtype == np.float32:
+                return values
+            values = values.asarray()
+        return C.NDArrayView.from_data(np.ascontiguousarray(values, dtype=self._dtype), self._device)
 
     def _samples_in_gradients(self) -> int:
         return self._samples * self.setup.world if self._summed else self._samples

@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, Tuple
 
 import numpy as np
 
+from suite.worker import jpeg
 from workloads.preprocessing import Box, Preprocessing
 
 BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
@@ -50,7 +51,7 @@ class Photographs:
 
         with Image.open(Encoded(file) if isinstance(file, bytes) else file) as opened:
             # libjpeg could scale while it decodes (`draft`), but by another filter than the one that is stated.
-            return opened.convert("RGB"), box_of(*opened.size)
+            return jpeg.decoded(opened), box_of(*opened.size)
 
     def scaled(self, image: Any, box: Box) -> np.ndarray:
         """The box of a Pillow image, scaled to the crop: uint8 (height, width, 3)."""

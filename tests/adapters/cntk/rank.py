@@ -1,6 +1,6 @@
 """One rank of a real group, for test_mpi: what it found goes to files of its own.
 
-mpiexec -n 2 python rank.py STRATEGY FOLDER STEP...       a step: native, staged, alone, averaged
+mpiexec -n 2 python rank.py STRATEGY FOLDER OPTIMISER STEP...       a step: native, staged, alone, averaged
 """
 
 import json
@@ -13,11 +13,12 @@ import numpy as np
 from adapters.cntk.worker import CNTKTrainer
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import SGD, Setup
+from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 
-BATCH = 4
+TOGETHER = 8  # samples of all ranks
+OPTIMISERS = {"sgd": SGD(0.01, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.99, 1e-3, 1e-2)}
 
 
 def staged(trainer, batch, folder, number):
@@ -51,14 +52,16 @@ def save(path, trainer, tensors):
 
 
 def main():
-    strategy, folder, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    strategy, folder, name, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4:]
     graph = by_name()["mnist_small"].graph()
-    optimiser, knobs = SGD(0.01, 0.9, 1e-3), {"block_steps": 3}
-    setup = Setup(*(own_rank() + (strategy, "cpu", 1, BATCH, "float32", "tuned", knobs, optimiser, 1, 0)))
+    optimiser, knobs = OPTIMISERS[name], {"block_steps": 3}
+    rank = own_rank()
+    samples = TOGETHER // rank.world
+    setup = Setup(*(rank + (strategy, "cpu", 1, samples, "float32", "tuned", knobs, optimiser, 1, 0)))
     trainer = CNTKTrainer(setup)
     joined = trainer.start()
     trainer.build(graph, dict(weights.initial(graph)))
-    batch = trainer.to_device(share(synthetic(graph, BATCH * setup.world, 1), setup.rank, BATCH))
+    batch = trainer.to_device(share(synthetic(graph, TOGETHER, 1), setup.rank, samples))
     losses = []
     for number, step in enumerate(steps):
         globals()[step](trainer, batch, folder, number)

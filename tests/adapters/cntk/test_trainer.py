@@ -8,7 +8,7 @@ from adapters.cntk.group import check_launcher
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Batch, Setup, Unavailable
+from suite.worker.trainer import SGD, Adam, Batch, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
@@ -32,9 +32,13 @@ def oracle(graph, samples, folder, optimiser):
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
 @pytest.mark.parametrize(("precision", "loss", "tensor"), [("float32", 2e-6, 1e-5), ("float64", 1e-12, 1e-6)])
-@pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.05), (0.0, 0.0)])
-def test_it_is_proven(trainer, tmp_path, tuning, precision, loss, tensor, momentum, decay):
-    graph, optimiser = small(), SGD(0.01, momentum, decay)
+@pytest.mark.parametrize(
+    "optimiser",
+    [SGD(0.01, 0.9, 0.05), SGD(0.01, 0.0, 0.0), Adam(0.003, 0.8, 0.95, 0.01, 0.05), Adam(0.001, 0.9, 0.999, 0.01, 0.0)],
+    ids=str,
+)
+def test_it_is_proven(trainer, tmp_path, tuning, precision, loss, tensor, optimiser):
+    graph = small()
     oracle(graph, 8, tmp_path, optimiser)
     ours = trainer(tuning=tuning, precision=precision, batch=8)
     ours.setup = ours.setup._replace(optimiser=optimiser)

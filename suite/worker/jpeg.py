@@ -1,0 +1,43 @@
+"""JPEG files by libjpeg-turbo where Pillow has another library.
+
+The last Pillow for Python 3.6 has IJG's libjpeg 9, which interpolates colours differently (1 level of 255 off on the
+average, 20 at edges) and is slower. simplejpeg brings libjpeg-turbo there; without it Pillow's own library serves.
+
+Oldest Python: 3.6.
+"""
+
+from functools import lru_cache
+from typing import Any, Optional
+
+
+@lru_cache(maxsize=None)
+def decoder() -> Optional[Any]:
+    """The module simplejpeg where it is needed and installed, else None."""
+    from PIL import features
+
+    if features.check("libjpeg_turbo"):
+        return None
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    return simplejpeg
+
+
+def decoded(opened: Any) -> Any:
+    """An opened Pillow image in RGB."""
+    turbo = decoder()
+    if turbo is not None and opened.format == "JPEG" and opened.mode in ("RGB", "L"):
+        try:
+            return by_turbo(turbo, opened)
+        except ValueError:
+            pass  # it raises for what is only a warning, too: Pillow tells which
+    return opened.convert("RGB")
+
+
+def by_turbo(turbo: Any, opened: Any) -> Any:
+    """The same by simplejpeg; ValueError where anything is wrong with the file."""
+    from PIL import Image
+
+    opened.fp.seek(0)
+    return Image.fromarray(turbo.decode_jpeg(opened.fp.read(), "RGB"))

@@ -1,0 +1,249 @@
+"""What CNTK reads: records in its two formats, arrays in memory, image files."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adapters.cntk import binary, packed
+from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from suite.worker import jpeg, packing
+from suite.worker.records import RecordSource
+from suite.worker.sources import ArraySource, FolderSource
+from suite.worker.trainer import Batch
+from suite.worker.view import View
+from workloads import weights
+from workloads.catalogue import by_name
+
+FORMS = ["cbf", "ctf"]
+ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}  # what a view wants to know of a case's input
+SAMPLES = 42  # not a multiple of a chunk's
+SHAPE = (1, 6, 5)
+
+
+class Told:
+    """An outbox that nobody reads."""
+
+    def progress(self, **words):
+        """Of packing."""
+
+
+def view_of(source, folder, seed=1, **asked):
+    return View(source, dict(ASKED, **asked), seed, str(folder / "skipped.txt"))
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """Each image tells its number, by which it is known again."""
+    images = np.random.RandomState(1).randint(0, 200, (SAMPLES,) + SHAPE[1:]).astype(np.uint8)
+    images[:, 0, 0] = np.arange(SAMPLES)
+    np.savez(str(tmp_path / "arrays.npz"), images=images, labels=np.arange(SAMPLES) % 7)
+    return ArraySource(str(tmp_path / "arrays.npz"), SHAPE)
+
+
+@pytest.fixture
+def records(trainer, tmp_path, arrays):
+    """A function that packs the arrays."""
+
+    def make(form, parts=2, source=arrays):
+        folder = tmp_path / form
+        wanted = {"form": form, "folder": str(folder), "parts": parts, "on_error": "fail", "resize": 0}
+        wanted["about"] = {"source": "arrays", "kind": "arrays", "shape": list(SHAPE)}
+        folder.mkdir()
+        packing.pack(trainer(), source, wanted, Told())
+        return RecordSource(str(folder))
+
+    return make
+
+
+def numbers(arrays, batch):
+    """Which samples these are, after their pixels and labels were compared."""
+    found = [int(np.abs(arrays.arrays[0] - image).reshape(SAMPLES, -1).sum(axis=1).argmin()) for image in batch.images]
+    np.testing.assert_allclose(batch.images, arrays.arrays[0][found], rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(batch.labels, arrays.arrays[1][found])
+    return found
+
+
+def reading(trainer, source, folder, rank=0, world=1, **options):
+    """A trainer that has opened its input."""
+    ours = trainer(**options)
+    ours.setup = ours.setup._replace(rank=rank, world=world)
+    ours.open_input(view_of(source, folder))
+    return ours
+
+
+def read(ours, arrays, batches):
+    return [number for _ in range(batches) for number in numbers(arrays, ours.as_numpy(ours.next_batch()))]
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_record_comes_once_an_epoch_in_another_order(trainer, tmp_path, arrays, records, form, parts):
+    ours = reading(trainer, records(form, parts), tmp_path, batch=3)
+    first, second = (read(ours, arrays, SAMPLES // 3) for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(SAMPLES))
+    assert first != second
+    again = reading(trainer, records_at(tmp_path, form), tmp_path, batch=3)
+    assert read(again, arrays, SAMPLES // 3) == first  # the seed decides
+    assert {"cbf": "CBFDeserializer", "ctf": "CTFDeserializer"}[form] in ours.notes()["reader"]
+
+
+def records_at(folder, form):
+    return RecordSource(str(folder / form))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("world", [2, 3])
+def test_the_ranks_shares_of_a_sweep_are_the_set(trainer, tmp_path, arrays, records, form, world):
+    packed_set, seen = records(form), Counter()
+    per_epoch = SAMPLES // world
+    for rank in range(world):
+        ours = reading(trainer, packed_set, tmp_path, rank, world, batch=2)
+        mine = read(ours, arrays, per_epoch // 2)
+        assert len(set(mine)) >= len(mine) - binary.CHUNK_SAMPLES  # a tail may belong to the next sweep
+        seen.update(set(mine))
+    assert len(seen) >= SAMPLES - 2 * binary.CHUNK_SAMPLES * (world - 1)
+    assert sum(count - 1 for count in seen.values()) <= binary.CHUNK_SAMPLES * (world - 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_cntk_has_read_trains_as_numpys_arrays_do(trainer, tmp_path, records, form):
+    graph = by_name()["mnist_small"].graph()
+    stream = np.random.RandomState(2)
+    np.savez(str(tmp_path / "big.npz"), images=stream.randint(0, 255, (8, 28, 28)), labels=stream.randint(0, 10, 8))
+    source = records(form, 1, ArraySource(str(tmp_path / "big.npz"), graph.input_shape))
+    source.shape = graph.input_shape
+    for precision in ("float32", "float64"):
+        ours = reading(trainer, source, tmp_path, batch=4, precision=precision)
+        host = ours.next_batch()
+        assert isinstance(host.images, C.io.MinibatchData)
+        copied = ours.as_numpy(host)
+        losses = []
+        for batch in (host, Batch(copied.images, copied.labels)):
+            ours.build(graph, dict(weights.initial(graph)))
+            placed = ours.to_device(batch)
+            ours.forward(placed), ours.backward(), ours.communicate(), ours.update()
+            ours.step(placed)
+            losses.append((ours.loss(), ours.predict(placed).tolist()))
+        assert losses[0] == losses[1]
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_lives_until_the_next_but_one_and_close_ends_the_thread(trainer, tmp_path, arrays, records, form):
+    source, before_all = records(form), threads()
+    ours = reading(trainer, source, tmp_path, batch=2)
+    kept = ours.next_batch()
+    before = ours.as_numpy(kept).images
+    ours.next_batch()
+    np.testing.assert_array_equal(ours.as_numpy(kept).images, before)
+    del kept
+    ours._reader.close()
+    assert threads() == before_all
+
+
+def spoilt(path, form):
+    content = path.read_bytes()
+    yield "cut", content[: len(content) // 2]
+    yield "empty", b""
+    if form == "cbf":
+        yield "a hole", content[:40] + content[48:]
+        yield "another file", bytes(range(256)) * 8
+
+
+def an_epoch(trainer, source, folder):
+    ours = reading(trainer, source, folder)
+    return [ours.as_numpy(ours.next_batch()).labels for _ in range(SAMPLES // 2)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_broken_file_is_named(trainer, tmp_path, records, form):
+    source = records(form)
+    path = Path(source.joined) / ("records." + form)
+    for what, content in spoilt(path, form):
+        path.write_bytes(content)
+        with pytest.raises(OSError, match=r"cannot read the records .*records\.%s: .*; pack them again" % form):
+            pytest.fail("%s: read as %r" % (what, an_epoch(trainer, source, tmp_path)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_more_ranks_than_chunks_are_refused(trainer, tmp_path, records, form):
+    with pytest.raises(ValueError, match="too few for 100 ranks; read it with format = 'files'"):
+        reading(trainer, records(form), tmp_path, 0, 100)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_without_samples_are_left_out(tmp_path, arrays, form):
+    folders = [str(tmp_path / name) for name in ("none", "some", "joined")]
+    for folder in folders:
+        os.mkdir(folder)
+    packed.write(form, iter(()), folders[0])
+    packed.write(form, (packing.record(arrays, index) for index in range(5)), folders[1])
+    packed.join(form, folders[:2], folders[2])
+    joined = Path(packed.name_in(folders[2], form))
+    assert joined.read_bytes() == Path(packed.name_in(folders[1], form)).read_bytes()
+
+
+def test_arrays_are_gathered_in_the_order_of_the_positions(trainer, tmp_path, arrays):
+    view = view_of(arrays, tmp_path, repeat=2)
+    ours = trainer(batch=6)
+    ours.open_input(view)
+    found = read(ours, arrays, 14)
+    expected = [view.index(position) for position in view.order(0, 1, 0, 1)]
+    assert found == expected
+    assert "memory" in ours.notes()["reader"]
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for name in ("ant", "bee"):
+        (tmp_path / "photographs" / name).mkdir(parents=True)
+        for number in range(4):
+            pixels = np.random.RandomState(number).randint(0, 255, (9, 12, 3)).astype(np.uint8)
+            whole = image.fromarray(pixels).resize((400, 300), 3)
+            whole.save(str(tmp_path / "photographs" / name / ("%d.jpg" % number)), quality=95)
+    return tmp_path / "photographs"
+
+
+@pytest.mark.parametrize("readers", [0, 2])
+def test_files_come_in_the_order_asked_for(trainer, tmp_path, photographs, readers):
+    source = FolderSource(str(photographs), (3, 224, 224))
+    ours = reading(trainer, source, tmp_path, batch=4, readers=readers)
+    found = [ours.as_numpy(ours.next_batch()) for _ in range(2)]
+    for index, image, label in zip(source.order(0, 1, 0, 1), *(np.concatenate(parts) for parts in zip(*found))):
+        expected = source.sample(index)
+        np.testing.assert_array_equal(image, expected[0])
+        assert label == expected[1]
+    assert "image reader" in ours.notes()["reader"]
+    ours._reader.close()
+
+
+def test_random_crops_differ_from_epoch_to_epoch_and_not_from_run_to_run(trainer, tmp_path, photographs):
+    def two_epochs():
+        ours = trainer(batch=8, readers=1)
+        ours.open_input(view_of(FolderSource(str(photographs), (3, 224, 224)), tmp_path, augment="random"))
+        return [ours.next_batch().images for _ in range(2)]
+
+    first, again = two_epochs(), two_epochs()
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(np.sort(first[0].sum(axis=(1, 2, 3))), np.sort(first[1].sum(axis=(1, 2, 3))))
+    assert np.abs(first).max() < 3  # of pixels from 0 to 255, normalised
+
+
+def test_a_broken_image_is_named(trainer, tmp_path, photographs):
+    broken = photographs / "bee" / "2.jpg"
+    broken.write_bytes(broken.read_bytes()[:900])
+    ours = reading(trainer, FolderSource(str(photographs), (3, 224, 224)), tmp_path, batch=8, readers=1)
+    with pytest.raises(OSError, match=r"bee/2\.jpg"):
+        ours.next_batch()
+
+
+def test_this_environment_decodes_as_the_others_do():
+    # Pillow for Python 3.6 does not: what is delivered, `stagebench data readers` compares.
+    assert jpeg.decoder() is not None, "simplejpeg is not installed; tox run -e cntk makes the environment anew"

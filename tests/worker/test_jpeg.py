@@ -1,0 +1,45 @@
+"""Decoding by Pillow's library or by simplejpeg: the same pixels, the same refusals."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+
+from suite.worker import jpeg
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def encoded(size, mode="RGB", form="JPEG"):
+    """A photograph of sorts: smooth in all three colours."""
+    across, down = np.meshgrid(np.linspace(0, 255, size[0]), np.linspace(0, 255, size[1]))
+    pixels = np.stack([across, down, 255 - across], axis=-1).astype(np.uint8)
+    written = BytesIO()
+    Image.fromarray(pixels).convert(mode).save(written, form, quality=95)
+    return written.getvalue()
+
+
+@pytest.fixture(params=["pillow", "simplejpeg"])
+def each_decoder(request, monkeypatch):
+    """The decoder of either kind of environment, where it is installed."""
+    module = None if request.param == "pillow" else pytest.importorskip("simplejpeg")
+    monkeypatch.setattr(jpeg, "decoder", lambda: module)
+
+
+@pytest.mark.parametrize(("mode", "form"), [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG")])
+def test_whatever_is_in_the_file_it_becomes_rgb(each_decoder, tmp_path, mode, form):
+    path = tmp_path / "image"
+    path.write_bytes(encoded((64, 48), mode, form))
+    with Image.open(str(path)) as opened:
+        found = np.asarray(jpeg.decoded(opened), dtype=float)
+    with Image.open(BytesIO(encoded((64, 48), mode, "PNG" if mode != "CMYK" else "JPEG"))) as opened:
+        expected = np.asarray(opened.convert("RGB"), dtype=float)
+    assert np.abs(found - expected).mean() < 1.5
+
+
+def test_a_file_cut_off_is_refused_and_a_mere_warning_is_not(each_decoder):
+    data = encoded((640, 480))
+    with Image.open(BytesIO(data[: len(data) // 2])) as opened, pytest.raises(OSError, match="truncated"):
+        jpeg.decoded(opened)
+    with Image.open(BytesIO(data[:-2] + b"\0\0\0\0" + data[-2:])) as opened:  # "extraneous bytes before marker"
+        assert jpeg.decoded(opened).size == (640, 480)
