@@ -131,7 +131,10 @@ def read(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     """Read `samples` samples as a measurement would, and leave them in `read.npz` for whoever compares them."""
     outbox.send("phase", name="read")
     trainer.open_input(Reading(opened(trainer, Graph.from_dict(job["graph"]), job), job, trainer.setup.rank).view)
-    batches = [trainer.as_numpy(trainer.next_batch()) for _ in range(-(-job["samples"] // trainer.setup.batch))]
+    batches = []
+    for _ in range(-(-job["samples"] // trainer.setup.batch)):
+        batch = trainer.as_numpy(trainer.next_batch())
+        batches.append((batch.images.copy(), batch.labels.copy()))  # a reader may fill the same buffer again
     images, labels = (np.concatenate(parts)[: job["samples"]] for parts in zip(*batches))
     np.savez(os.path.join(job["output"], "read.npz"), images=images, labels=labels)
     outbox.send("notes", notes=trainer.notes())

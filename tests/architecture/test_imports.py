@@ -19,7 +19,6 @@ MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}  # distributions whose mo
 BEYOND_NUMPY = {
     # Decoding is a library's: Pillow belongs to the framework's environment.
     "suite/worker/photographs.py": {"PIL"},
-    "suite/worker/packing.py": {"PIL"},
 }
 
 

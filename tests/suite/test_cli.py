@@ -109,7 +109,8 @@ def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("data", "check", "nowhere"), "nowhere is not a folder"),
+        (("data", "check", "nowhere"), "there is no data set 'nowhere'"),
+        (("data", "check", "digts"), "did you mean 'digits'?"),
         (("data", "check", "imagenet-like"), "get it: stagebench data make imagenet-like"),
         (("data", "make", "imagenet-like", "--size", "500"), "'500' is not WIDTHxHEIGHT"),
         (("data", "make", "imagenet-like", "--size", "5x5"), "sides of 16 to 8192"),
