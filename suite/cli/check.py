@@ -22,7 +22,9 @@ def check(
     data: Annotated[str, typer.Argument(help="A data set's name, an image folder or an array file.")],
     readers: Annotated[bool, typer.Option("--readers", help="Compare what every framework's readers deliver.")] = False,
     adapter: Annotated[list[str] | None, typer.Option(help="Only this adapter's readers (repeatable).")] = None,
-    workload: Annotated[str | None, typer.Option(help="Whose input it becomes (default: one that takes it).")] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Whose input it becomes (default: the smallest that takes it).")
+    ] = None,
     samples: Annotated[int, typer.Option(min=8, max=1024, help="How many samples readers are compared over.")] = 24,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -40,7 +40,7 @@ def full_name(data: str) -> str:
 
 
 def workload_for(data: str, asked: str | None) -> "Workload":
-    """The workload asked for, or the first one that takes the set; RequestError says why none does."""
+    """The workload asked for, or the smallest that takes the set; RequestError says why none does."""
     from suite.data.fits import fit
     from suite.plugins import workloads
     from suite.suggest import known
@@ -48,7 +48,8 @@ def workload_for(data: str, asked: str | None) -> "Workload":
     if asked is not None and asked not in workloads():
         raise RequestError(f"there is no workload {asked!r}; {known(asked, workloads())}")
     refused = []
-    for workload in [workloads()[asked]] if asked else workloads().values():
+    candidates = [workloads()[asked]] if asked else list(workloads().values())
+    for workload in sorted(candidates, key=lambda each: each.graph().parameter_count):
         found = fit(data, workload.dataset, workload.graph(), Path.cwd())
         if found.outcome is None:
             return workload

@@ -24,7 +24,9 @@ def convert(
     to: Annotated[
         list[str] | None, typer.Option(help="Record format (repeatable) (default: all that hold it).")
     ] = None,
-    workload: Annotated[str | None, typer.Option(help="Whose input it becomes (default: one that takes it).")] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Whose input it becomes (default: the smallest that takes it).")
+    ] = None,
     resize: Annotated[int, typer.Option(min=0, help="Scale photographs' shorter side to this; 0: as they are.")] = 0,
     on_error: Annotated[str, typer.Option(help="`fail`, or `skip`: leave unreadable images out, by name.")] = "fail",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,

@@ -130,7 +130,9 @@ def pack(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
 def read(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     """Read `samples` samples as a measurement would, and leave them in `read.npz` for whoever compares them."""
     outbox.send("phase", name="read")
-    trainer.open_input(Reading(opened(trainer, Graph.from_dict(job["graph"]), job), job, trainer.setup.rank).view)
+    graph = Graph.from_dict(job["graph"])
+    trainer.build(graph, dict(weights.initial(graph)))  # as the contract's order has it: a reader may ask for the shape
+    trainer.open_input(Reading(opened(trainer, graph, job), job, trainer.setup.rank).view)
     batches = []
     for _ in range(-(-job["samples"] // trainer.setup.batch)):
         batch = trainer.as_numpy(trainer.next_batch())

@@ -10,28 +10,14 @@ from types import SimpleNamespace
 import pytest
 import typer
 from PIL import Image
-from typer.testing import CliRunner
 
 import suite
-from cluster.local import Local
 from suite.cli import app, doctor, main
 from suite.environments import Interpreter
 from suite.errors import Interrupted, RequestError
 from suite.hooks import hookimpl
 
 ROOT = Path(suite.__file__).parent.parent
-
-
-@pytest.fixture
-def stagebench(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
-    """Run a command line with the toy plugins."""
-    monkeypatch.setattr(app, "manager", lambda: toys.manager)
-
-    def run(*arguments: str) -> SimpleNamespace:
-        result = CliRunner().invoke(app.build(), list(arguments))
-        return SimpleNamespace(code=result.exit_code, out=result.output, error=result.exception)
-
-    return run
 
 
 Run = Callable[..., SimpleNamespace]
@@ -136,17 +122,6 @@ def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run, startable:
     assert [(row["name"], row["ready"]) for row in found["launchers"]] == [("local", True), ("many", False)]
     assert "pip install manyexec" in found["launchers"][1]["remedy"]
     assert found["host"]["cores"] >= 1
-
-
-@pytest.fixture
-def startable(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Toys whose processes start: they get the worker tests' trainer and the real launcher."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker"))
-    toys.launchers["local"].processes = Local().processes
-    for adapter in toys.adapters.values():
-        adapter.trainer = "toy:ToyTrainer"
-        adapter.requires = ("json",)  # every Python has it: it is really looked for and found
-    return toys
 
 
 def test_doctor_is_content_with_one_framework(stagebench: Run, startable: SimpleNamespace) -> None:
