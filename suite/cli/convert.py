@@ -73,8 +73,8 @@ def _check_resize(resize: int, source: Path, network: "Workload") -> None:
 
 def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
     """The formats asked for, or all, each with the adapter that writes it; RequestError when none holds the set."""
+    from suite.adapter import KINDS
     from suite.data.sets import kind_of
-    from suite.plan.reading import KINDS
     from suite.plugins import adapters
     from suite.suggest import known
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from suite.adapter import Capabilities, Format
+from suite.adapter import KINDS, Capabilities, Format
 from suite.case import TRAIN, Case
 from suite.data.sets import kind_of
 from suite.plan.sweep import Choice
 from workloads.catalogue import Workload
 
 FILES, BEST = "files", "best"
-KINDS = {"folder": "image folders", "arrays": "array files"}
 Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.records.missing, or what remembers it
 
 

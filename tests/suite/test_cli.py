@@ -53,6 +53,22 @@ def test_list_strategies_launchers_and_plans(stagebench: Run) -> None:
     assert "quick" in {row["name"] for row in json.loads(stagebench("list", "plans", "--json").out)}
 
 
+def test_list_formats(stagebench: Run, gamma: object) -> None:
+    rows = json.loads(stagebench("list", "formats", "--json").out)
+    assert [(row["format"], row["adapter"], row["holds"], row["whole"], row["ordered"]) for row in rows] == [
+        ("whole", "gamma", ["image folders"], True, False),
+        ("cut", "gamma", ["image folders", "array files"], False, False),
+        ("ordered", "gamma", ["array files"], False, True),
+    ]
+    assert "image folders, array files" in stagebench("list", "formats").out
+    rows = json.loads(stagebench("list", "adapters", "--json").out)
+    assert {row["name"]: (row["formats"], row["optimisers"]) for row in rows} == {
+        "alpha": (["files"], ["sgd"]),
+        "beta": ([], ["sgd"]),
+        "gamma": (["files", "whole", "cut", "ordered"], ["adam", "sgd"]),
+    }
+
+
 def test_plugins_add_commands(stagebench: Run, toys: SimpleNamespace) -> None:
     class Shout:
         @hookimpl
