@@ -4,12 +4,10 @@ A few samples of a set are read once through every reader of an adapter: the fil
 record formats.
 """
 
-import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +18,11 @@ from suite.data.check import header, images
 from suite.data.pack import Packing, pack
 from suite.data.pixels import DECODED, EXACT, SCALED, Bounds, Samples, compare
 from suite.data.sets import kind_of
+from suite.data.some import some
 from suite.environments import Interpreter
-from suite.errors import RequestError, StagebenchError
+from suite.errors import StagebenchError
 from suite.worker.photographs import Photographs
-from suite.worker.sources import listed, loaded, open_source
+from suite.worker.sources import open_source
 from workloads.catalogue import Workload
 
 BATCH, READERS = 4, 2
@@ -58,7 +57,7 @@ class Check:
     def __init__(self, source: Path, workload: Workload, samples: int, folder: Path) -> None:
         """Lay `samples` of the set out in `folder`; RequestError when it has too few."""
         self.folder, self.workload, self.kind = folder, workload, kind_of(source)
-        self.data = (_some_images if self.kind == "folder" else _some_arrays)(source, samples, folder)
+        self.data = some(source, samples, EVEN, folder)
         graph = workload.graph()
         spec = {"kind": self.kind, "path": str(self.data)}
         self.plain = open_source(spec, graph.input_shape, graph.classes, workload.preprocessing)
@@ -133,40 +132,3 @@ class Check:
     def _scales(self) -> bool:
         """Whether images must be scaled before they are cropped."""
         return any(min(header(path)) != self.workload.preprocessing.resize for path in images(self.data))
-
-
-def _spread(count: int, wanted: int) -> list[int]:
-    return [int(index) for index in np.linspace(0, count - 1, min(count, wanted))]
-
-
-def _even(source: Path, distinct: list[int]) -> list[int]:
-    """As many as make an even epoch; RequestError when there are too few."""
-    count = len(distinct) // EVEN * EVEN
-    if not count:
-        raise RequestError(f"{source} holds {len(distinct)} different samples; comparing readers takes {EVEN} or more")
-    return distinct[:count]
-
-
-def _some_images(source: Path, samples: int, folder: Path) -> Path:
-    """Links to images spread evenly over the set, in its layout; no image twice: which one came could not be told."""
-    files, _ = listed(str(source))
-    first: dict[bytes, int] = {}
-    for index in _spread(len(files), samples):
-        first.setdefault(sha256(Path(files[index][0]).read_bytes()).digest(), index)
-    for index in _even(source, list(first.values())):
-        path = Path(files[index][0])
-        place = folder / "images" / path.parent.name / path.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.symlink(path.resolve(), place)
-    return folder / "images"
-
-
-def _some_arrays(source: Path, samples: int, folder: Path) -> Path:
-    """The same for an array file."""
-    images, labels = loaded(str(source))
-    first: dict[bytes, int] = {}
-    for index in _spread(len(labels), samples):
-        first.setdefault(images[index].tobytes(), index)
-    chosen = _even(source, list(first.values()))
-    np.savez(folder / "some.npz", images=images[chosen], labels=labels[chosen])
-    return folder / "some.npz"
