@@ -51,6 +51,9 @@ class Strategy:
     separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
 
 
+KINDS = {"folder": "image folders", "arrays": "array files"}  # of data sets, in words
+
+
 @dataclass(frozen=True)
 class Format:
     """A record format that the framework's own reader takes; its trainer packs it (`stagebench data convert`)."""

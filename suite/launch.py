@@ -33,7 +33,7 @@ class Ready:
     bundle: Path
 
     def attempt(self, folder: Path, task: str, heard: Heard, **extra: Any) -> Attempt:
-        """Start `task` ("measure", "prove", "oracle", "look") and watch it to its end; evidence stays in `folder`."""
+        """Start a task of `suite.worker.tasks` and watch it to its end; evidence stays in `folder`."""
         folder = folder.resolve()
         job = {
             "format": FORMAT,
@@ -41,7 +41,7 @@ class Ready:
             "trainer": self.adapter.trainer,
             "case": self.case.to_dict(),
             "graph": self.workload.graph().to_dict(),
-            "data": locate(self.case.data, self.workload, self.case.input.format),
+            "data": locate(self.case.data, self.workload, self.adapter.capabilities.format(self.case.input.format)),
             "preprocessing": self.workload.preprocessing._asdict(),
             "output": str(folder),
             **extra,

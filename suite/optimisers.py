@@ -5,6 +5,7 @@ from typing import Any
 from suite.case import Case
 from workloads.catalogue import Workload
 
+NAMES = ("sgd", "adam")
 ADAM = {"lr": 1e-3, "momentum": 0.9, "beta2": 0.999, "epsilon": 1e-7}  # Kingma and Ba 2014; Keras' epsilon
 
 

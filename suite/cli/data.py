@@ -1,4 +1,4 @@
-"""`stagebench data`: make, list and check data sets."""
+"""`stagebench data`: make and list data sets; `check` and `convert` have files of their own."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from suite.cli import convert
+from suite.cli import check, convert
 from suite.cli.tables import Row, show, show_json
 from suite.errors import Interrupted, RequestError
 
@@ -16,6 +16,7 @@ T = TypeVar("T")
 group = typer.Typer(no_args_is_help=True, help="Make, list, check and convert data sets.")
 make = typer.Typer(no_args_is_help=True, help="Make a data set from what scikit-learn ships.")
 group.add_typer(make, name="make")
+check.register(group)
 convert.register(group)
 
 
@@ -26,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 @make.command("imagenet-like")
 def make_photographs(
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder [default: the data home].")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder (default: the data home).")] = None,
     classes: Annotated[int, typer.Option(min=1, max=10_000, help="Class folders.")] = 10,
     images: Annotated[int, typer.Option(min=1, max=100_000, help="Images per class.")] = 20,
     size: Annotated[str, typer.Option(help="Width x height in pixels.")] = "500x375",
@@ -49,7 +50,7 @@ def make_photographs(
 
 @make.command("digits")
 def make_digits(
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Place [default: the data home].")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Place (default: the data home).")] = None,
 ) -> None:
     """scikit-learn's handwritten digits, scaled to 28x28."""
     from suite.data.make import digits
@@ -71,24 +72,6 @@ def list_sets(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
         show(rows, ("name", "made", "path", "help", "remedy"))
 
 
-@group.command("check")
-def check(data: Annotated[str, typer.Argument(help="An image folder, or a data set's name.")]) -> None:
-    """Decode every image; name the unreadable ones and exit with 1."""
-    from suite.data.check import images, problems
-
-    folder = _folder(data)
-    try:
-        paths = images(folder)
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{folder} is not an image folder: {error}") from error
-    bad = [problem for problem in _progress(problems(paths), len(paths), "decoding") if problem]
-    for problem in bad:
-        typer.echo(problem)
-    typer.echo(f"{folder}: {len(paths) - len(bad):,} of {len(paths):,} images can be read")
-    if bad:
-        raise typer.Exit(1)
-
-
 def sets() -> list[Row]:
     """A row for each named set."""
     from suite.data.sets import SETS, home, made
@@ -100,22 +83,6 @@ def sets() -> list[Row]:
         place = str(path or home() / known.entry)
         rows.append({"name": known.name, "made": bool(path), "path": place, "help": known.help, "remedy": remedy})
     return rows
-
-
-def _folder(data: str) -> Path:
-    from suite.data.sets import SETS, made
-
-    if data in SETS and not Path(data).exists():
-        found = made(data)
-        if found is None:
-            raise RequestError(f"the data set {data!r} is not there or not complete; get it: {SETS[data].remedy}")
-        if found.is_dir():
-            return found
-        raise RequestError(f"{data} is an array file ({found}); only image folders are decoded")
-    folder = Path(data).expanduser().absolute()
-    if not folder.is_dir():
-        raise RequestError(f"{folder} is not a folder; name a folder of class folders, or one of {', '.join(SETS)}")
-    return folder
 
 
 def _size(text: str) -> tuple[int, int]:

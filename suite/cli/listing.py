@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from suite.adapter import Adapter
+from suite.adapter import KINDS, Adapter
 from suite.cli.tables import Row, show, show_json
 from suite.plugins import adapters, launchers, workloads
 
 WIDE = 100  # columns of a terminal that hold all that a table has
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-group = typer.Typer(no_args_is_help=True, help="List adapters, workloads, strategies, launchers or plans.")
+group = typer.Typer(no_args_is_help=True, help="List adapters, workloads, strategies, formats, launchers or plans.")
 
 
 def register(app: typer.Typer) -> None:
@@ -77,6 +77,25 @@ def list_strategies(as_json: Json = False) -> None:
     _show(rows, as_json, ("adapter", "strategy", "over", "synchronous", *starters, "help"))
 
 
+@group.command("formats")
+def list_formats(as_json: Json = False) -> None:
+    """The record formats that frameworks' own readers take; `stagebench data convert` packs them."""
+    rows = [
+        {
+            "format": form.name,
+            "adapter": adapter.name,
+            "holds": [KINDS[kind] for kind in form.kinds],
+            "whole": form.whole,
+            "ordered": form.ordered,
+            "scaling": form.scaling,
+            "help": form.help,
+        }
+        for adapter in adapters().values()
+        for form in adapter.capabilities.formats
+    ]
+    _show(rows, as_json, ("format", "adapter", "holds", "whole", "ordered", "help"))
+
+
 @group.command("launchers")
 def list_launchers(as_json: Json = False) -> None:
     """The ways of starting ranks."""
@@ -107,6 +126,8 @@ def adapter_row(adapter: Adapter) -> Row:
         "devices": list(able.devices),
         "precisions": list(able.precisions),
         "tunings": list(able.tunings),
+        "optimisers": list(able.optimisers),
+        "formats": ["files", *(form.name for form in able.formats)] if able.real_data else [],
         "knobs": knobs,
         "environment": adapter.environment,
         "requires": list(adapter.requires),

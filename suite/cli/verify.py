@@ -24,6 +24,7 @@ def verify(
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,
     devices: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
     device: Annotated[str, typer.Option(help="Kind of device: `cpu` or `cuda`.")] = "cpu",
+    optimiser: Annotated[str, typer.Option(help="`sgd` or `adam`; adapters without it are named.")] = "sgd",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
 ) -> None:
@@ -44,7 +45,7 @@ def verify(
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
     rows, proofs, maker = [], [], Proofs(interpreters)
-    wanted = Wanted(adapter or [], workload or [], strategy or [], tuning or [], devices, device)
+    wanted = Wanted(adapter or [], workload or [], strategy or [], tuning or [], devices, device, optimiser)
     cases = cases_to_verify(wanted)
     for number, (case, refused) in enumerate(cases, 1):
         name = f"[{number}/{len(cases)}] {_name(case)}"
@@ -83,7 +84,8 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tupl
 
 
 def _name(case: "Case") -> str:
-    return f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}"
+    rule = "" if case.optimiser == "sgd" else f" {case.optimiser}"
+    return f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}{rule}"
 
 
 def _row(case: "Case", verdict: str, proof: dict[str, Any]) -> dict[str, Any]:

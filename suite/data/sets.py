@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.adapter import Format
 from suite.cache import cache_root
 from suite.errors import Unavailable
 from suite.worker import idx
@@ -77,25 +78,29 @@ def real(dataset: str) -> str:
     return "mnist" if dataset == "digits" and made("mnist") else dataset
 
 
-def records_place(data: str, form: str) -> Path:
-    """The folder of a set's records: below the data home, so that a set may stand where nobody may write."""
+def records_place(data: str, form: Format, workload: Workload) -> Path:
+    """The folder of a set's records: below the data home, so that a set may stand where nobody may write.
+
+    Images that were cut before they were packed fit one input shape: each has a folder of its own.
+    """
+    name = form.name if form.whole else f"{form.name}-{'x'.join(map(str, workload.graph().input_shape))}"
     if data in SETS:
-        return home() / "records" / data / form
+        return home() / "records" / data / name
     path = str(Path(data).absolute())
-    return home() / "records" / f"{Path(path).name}-{hashlib.sha256(path.encode()).hexdigest()[:8]}" / form
+    return home() / "records" / f"{Path(path).name}-{hashlib.sha256(path.encode()).hexdigest()[:8]}" / name
 
 
-def locate(name: str, workload: Workload, form: str = "files") -> dict[str, str] | None:
+def locate(name: str, workload: Workload, form: Format | None = None) -> dict[str, str] | None:
     """A job's data entry, {"kind", "path"}; None for synthetic data.
 
-    `name` is "synthetic", "real" (the workload's own set), a named set or a path; `form` is "files" or a record format.
-    Unavailable, with the command that makes it, when the set is not there.
+    `name` is "synthetic", "real" (the workload's own set), a named set or a path; `form` a record format, or None for
+    the files as they stand. Unavailable, with the command that makes it, when the set is not there.
     """
     if name == "synthetic":
         return None
     name = real(workload.dataset) if name == "real" else name
-    if form != "files":
-        return {"kind": "records", "path": str(records_place(name, form))}
+    if form is not None:
+        return {"kind": "records", "path": str(records_place(name, form, workload))}
     if name in SETS:
         path = made(name)
         if path is None:

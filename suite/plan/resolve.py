@@ -1,11 +1,13 @@
 """From a plan to cases: every value resolved, every case either runnable or refused with a reason."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from suite.adapter import Adapter, Strategy
 from suite.case import PASSES, TRAIN, Case, Input, Placement, Training
 from suite.data.fits import Fit, fit
+from suite.data.records import missing
 from suite.errors import RequestError
 from suite.launcher import Launcher
 from suite.optimisers import settings
@@ -59,6 +61,7 @@ class _Maker:
         self.names = Names(self.problems, adapters, launchers, workloads)
         self.graphs: dict[str, Graph] = {}
         self.fits: dict[tuple[str, str], Fit] = {}
+        self.missing = functools.cache(missing)  # a large set's listing takes seconds
 
     def all(self) -> Iterator[tuple[Resolved, str]]:
         """(case, where it is written); problems go to the plan's list."""
@@ -123,7 +126,7 @@ class _Maker:
             return Resolved(case, "unsupported", refused)
         if launcher not in self.launchers:
             return Resolved(case, "unavailable", f"no plugin brings the launcher {launcher!r}; install one that does")
-        unread = None if found.outcome else reading.refusal(capabilities, case, found.path)
+        unread = None if found.outcome else reading.refusal(capabilities, case, found.path, workload, self.missing)
         if unread:
             return Resolved(case, *unread)
         return Resolved(case, found.outcome, found.reason)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from suite.adapter import Adapter, Strategy
 from suite.case import Case, Placement
 from suite.errors import RequestError
+from suite.optimisers import NAMES, for_proof, settings
 from suite.plan.able import refusal
 from suite.plugins import adapters, workloads
 from suite.suggest import known
@@ -27,6 +28,7 @@ class Wanted:
     tunings: list[str] = field(default_factory=list)
     devices: int = 2  # of the distributed strategies
     device: str = "cpu"
+    optimiser: str = "sgd"
 
 
 def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
@@ -38,6 +40,7 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     networks = _chosen("workload", wanted.workloads, list(workloads()))
     tunings = sorted({tuning for name in names for tuning in adapters()[name].capabilities.tunings})
     _chosen("tuning", wanted.tunings, tunings)
+    _chosen("optimiser", [wanted.optimiser], list(NAMES))
     found = [
         (case, refusal(adapters()[name], adapters()[name].capabilities, case, workloads()[workload].graph()))
         for name in names
@@ -68,19 +71,17 @@ def _cases(adapter: Adapter, workload: Workload, wanted: Wanted) -> Iterator[Cas
 
 
 def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, wanted: Wanted) -> Case:
-    optimiser = workload.optimiser
     ranks = wanted.devices if strategy.distributed and strategy.synchronous else 1
     driven = wanted.devices if strategy.several_devices and strategy.synchronous and ranks == 1 else 1
-    return Case(
+    case = Case(
         adapter=adapter.name,
         strategy=strategy.name,
         workload=workload.name,
         placement=Placement(ranks_per_node=ranks, devices=driven, device=wanted.device, launcher=strategy.launchers[0]),
         batch=workload.proof_batch,
         tuning=tuning,
-        lr=workload.proof_lr,
-        momentum=optimiser.momentum,
-        weight_decay=optimiser.weight_decay,
+        **settings(wanted.optimiser, workload, workload.proof_batch),
         knobs={name: knob.default for name, knob in adapter.capabilities.knobs.items()},
         graph_digest=workload.graph().digest,
     )
+    return case.on(lr=for_proof(case, workload))

@@ -8,51 +8,16 @@ Oldest Python: 3.6.
 import json
 import os
 import shutil
-from io import BytesIO
 from typing import Any, Dict, Iterator, List
 
 import numpy as np
 
 from suite.worker.job import Outbox
-from suite.worker.photographs import BILINEAR
-from suite.worker.records import FORMAT, JOINED, MARKER, PART, Record
+from suite.worker.records import FORMAT, JOINED, MARKER, PART, Record, record
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
-from workloads.preprocessing import PHOTOGRAPHS
 
 TOLD = 20  # images left out that are named in the marker
-QUALITY = 95  # of JPEGs encoded anew, as MXNet's im2rec does
-
-
-def record(source: Source, index: int, resize: int = 0) -> Record:
-    """One sample; OSError names an image that cannot be decoded: a reader that meets it in mid-run may lose others.
-
-    With `resize` a photograph is encoded anew, its shorter side scaled to that many pixels.
-    """
-    image, label = source.sample(index)
-    if source.files is None:
-        return Record(index, label, "", None, image)
-    path = source.files[index][0]
-    with open(path, "rb") as stream:
-        encoded = stream.read()
-    if resize:
-        encoded = shrunk(encoded, resize)
-    name = os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
-    return Record(index, label, name, encoded, image)
-
-
-def shrunk(encoded: bytes, side: int) -> bytes:
-    """A JPEG of the image with its shorter side scaled to `side`; as it stands when it is not larger."""
-    from PIL import Image
-
-    with Image.open(BytesIO(encoded)) as opened:
-        width, height = opened.size
-        if min(width, height) <= side:
-            return encoded
-        small = opened.convert("RGB").resize(PHOTOGRAPHS._replace(resize=side).scaled(width, height), BILINEAR)
-    written = BytesIO()
-    small.save(written, "JPEG", quality=QUALITY)
-    return written.getvalue()
 
 
 def pack(trainer: Trainer, source: Source, wanted: Dict[str, Any], outbox: Outbox) -> None:
@@ -69,14 +34,7 @@ def pack(trainer: Trainer, source: Source, wanted: Dict[str, Any], outbox: Outbo
         if not os.path.isdir(os.path.join(folder, name)):
             done = sum(len(order[each::parts]) for each in range(number))
             _write_part(trainer, source, order[number::parts], wanted, name, Progress(outbox, done, len(order)))
-    joined = os.path.join(folder, JOINED)
-    shutil.rmtree(joined, ignore_errors=True)
-    os.makedirs(joined + ".partial", exist_ok=True)
-    trainer.join_parts(wanted["form"], [os.path.join(folder, name) for name in names], joined + ".partial")
-    if os.listdir(joined + ".partial"):
-        os.rename(joined + ".partial", joined)
-    else:
-        os.rmdir(joined + ".partial")
+    _join(trainer, wanted["form"], folder, names)
     _write_marker(source, wanted, names)
 
 
@@ -120,6 +78,19 @@ def _write_part(
     with open(os.path.join(partial, PART), "w") as stream:
         json.dump({"samples": written[0], "skipped": skipped}, stream)
     os.rename(partial, final)
+
+
+def _join(trainer: Trainer, form: str, folder: str, names: List[str]) -> None:
+    final = os.path.join(folder, JOINED)
+    partial = final + ".partial"
+    for earlier in (final, partial):
+        shutil.rmtree(earlier, ignore_errors=True)
+    os.makedirs(partial)
+    trainer.join_parts(form, [os.path.join(folder, name) for name in names], partial)
+    if os.listdir(partial):
+        os.rename(partial, final)
+    else:
+        os.rmdir(partial)
 
 
 def _write_marker(source: Source, wanted: Dict[str, Any], names: List[str]) -> None:

@@ -12,17 +12,23 @@ from typing import Any, Callable, Iterator, Tuple
 import numpy as np
 
 from suite.worker import jpeg
-from workloads.preprocessing import Box, Preprocessing
+from workloads.preprocessing import PHOTOGRAPHS, Box, Preprocessing
 
 BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
 TRIES = 10
+QUALITY = 95  # of JPEGs encoded anew, as MXNet's im2rec does
 
 
 class Photographs:
     """Cuts, scales and normalises; a file is named by its path or stands for itself as bytes."""
 
     def __init__(self, how: Preprocessing, crop: int) -> None:
-        """`crop` is the side of the network's input."""
+        """`crop` is the side of the network's input; ValueError when it is larger than what it is cut from."""
+        if crop > how.resize:
+            raise ValueError(
+                "%d pixels cannot be cut from images of %d; the workload's preprocessing wants a larger `resize`"
+                % (crop, how.resize)
+            )
         self.how, self.crop = how, crop
         self._mean = np.array(how.mean, dtype=np.float32).reshape(-1, 1, 1)
         self._deviation = np.array(how.deviation, dtype=np.float32).reshape(-1, 1, 1)
@@ -99,3 +105,17 @@ def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, he
             return left, top, left + across, top + down
     side = min(width, height)
     return (width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2
+
+
+def shrunk(encoded: bytes, side: int) -> bytes:
+    """A JPEG of the image with its shorter side scaled to `side`; as it stands when it is not larger."""
+    from PIL import Image
+
+    with Image.open(BytesIO(encoded)) as opened:
+        width, height = opened.size
+        if min(width, height) <= side:
+            return encoded
+        small = opened.convert("RGB").resize(PHOTOGRAPHS._replace(resize=side).scaled(width, height), BILINEAR)
+    written = BytesIO()
+    small.save(written, "JPEG", quality=QUALITY)
+    return written.getvalue()

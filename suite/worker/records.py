@@ -10,10 +10,11 @@ Oldest Python: 3.6.
 
 import json
 import os
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from suite.worker.photographs import shrunk
 from suite.worker.sources import Source
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
@@ -35,11 +36,8 @@ class RecordSource(Source):
     """A packed set. Samples come in the reader's own order; `sample` raises."""
 
     def __init__(self, path: str, how: Preprocessing = PHOTOGRAPHS) -> None:
-        """ValueError when there is no complete set."""
-        with open(os.path.join(path, MARKER)) as stream:
-            about = json.load(stream)
-        if about["format"] != FORMAT:
-            raise ValueError("%s has format %r, this release reads %d; pack it again" % (path, about["format"], FORMAT))
+        """ValueError when there is no complete set, or one of another release."""
+        about = self._about(path)
         self.how = how
         self.path, self.form, self.kind = path, about["form"], about["kind"]
         self.classes, self.shape, self._samples = about["classes"], tuple(about["shape"]), about["samples"]
@@ -48,6 +46,23 @@ class RecordSource(Source):
         self.input_shape = self.shape  # a network's; whole images have none before `check`
         self.name = "%s as %s (%d samples)" % (about["source"], self.form, self._samples)
         self.records = self
+
+    @staticmethod
+    def _about(path: str) -> Dict[str, Any]:
+        again = "remove it and pack it again (stagebench data convert)"
+        try:
+            with open(os.path.join(path, MARKER)) as stream:
+                about: Dict[str, Any] = json.load(stream)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                "%s holds no complete set of records (%s); pack it (stagebench data convert)" % (path, error)
+            )
+        if about.get("format") != FORMAT:
+            raise ValueError("%s has format %r, this release reads %d; %s" % (path, about.get("format"), FORMAT, again))
+        lost = [name for name in about["parts"] if not os.path.isdir(os.path.join(path, name))]
+        if lost:
+            raise ValueError("%s lacks %s; %s" % (path, ", ".join(lost), again))
+        return about
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -70,3 +85,20 @@ class RecordSource(Source):
             raise ValueError("%s holds samples of %r, the network wants %r" % (self.path, self.shape, tuple(shape)))
         if self.classes > classes:
             raise ValueError("%s has %d classes, the network has %d outputs" % (self.path, self.classes, classes))
+
+
+def record(source: Source, index: int, resize: int = 0) -> Record:
+    """One sample; OSError names an image that cannot be decoded: a reader that meets it in mid-run may lose others.
+
+    With `resize` a photograph is encoded anew, its shorter side scaled to that many pixels.
+    """
+    image, label = source.sample(index)
+    if source.files is None:
+        return Record(index, label, "", None, image)
+    path = source.files[index][0]
+    with open(path, "rb") as stream:
+        encoded = stream.read()
+    if resize:
+        encoded = shrunk(encoded, resize)
+    name = os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
+    return Record(index, label, name, encoded, image)

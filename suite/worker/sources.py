@@ -91,7 +91,7 @@ class ArraySource(Source):
 def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
     """(images, labels) as they are stored."""
     if not os.path.isdir(path):
-        with np.load(path) as data:
+        with open(path, "rb") as stream, np.load(stream) as data:  # NumPy leaves a damaged file open
             return data["images"], data["labels"]
     files = idx.pair(path)
     if files is None:

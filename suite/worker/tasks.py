@@ -133,7 +133,10 @@ def read(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     graph = Graph.from_dict(job["graph"])
     trainer.build(graph, dict(weights.initial(graph)))  # as the contract's order has it: a reader may ask for the shape
     trainer.open_input(Reading(opened(trainer, graph, job), job, trainer.setup.rank).view)
-    batches = [trainer.as_numpy(trainer.next_batch()) for _ in range(-(-job["samples"] // trainer.setup.batch))]
+    batches = []
+    for _ in range(-(-job["samples"] // trainer.setup.batch)):
+        batch = trainer.as_numpy(trainer.next_batch())
+        batches.append((batch.images.copy(), batch.labels.copy()))  # a reader may fill the same buffer again
     images, labels = (np.concatenate(parts)[: job["samples"]] for parts in zip(*batches))
     np.savez(os.path.join(job["output"], "read.npz"), images=images, labels=labels)
     outbox.send("notes", notes=trainer.notes())

@@ -8,13 +8,14 @@ import pytest
 
 HEAD = """
 from stagebench_conformance import {part}
-from suite.adapter import Adapter, Capabilities, Strategy
+from suite.adapter import Adapter, Capabilities, Format, Strategy
 from suite.hooks import hookimpl
 from suite.plugins import manager
 
 class Odd(Adapter):
     name, title, trainer, environment, remedy = "odd", "Odd", "odd.worker:OddTrainer", "odd", "tox run -e odd"
-    capabilities = Capabilities(strategies=(Strategy("single", "one", ("local",), distributed=False),))
+    one = Strategy("single", "one", ("local",), distributed=False)
+    capabilities = Capabilities(strategies=(one,), formats=({formats}))
     {body}
 
 class Plugin:
@@ -35,7 +36,15 @@ class OddTrainer(Trainer): pass
 """
 
 
-PLAIN = {"part": "Declared", "adapter": "odd", "body": "pass", "gaps": "{}", "refusals": "()", "more": "pass"}
+PLAIN = {
+    "part": "Declared",
+    "adapter": "odd",
+    "body": "pass",
+    "gaps": "{}",
+    "refusals": "()",
+    "more": "pass",
+    "formats": "",
+}
 
 
 def told(tmp_path, extra="json", core="worker.trainer", **changes):
@@ -45,10 +54,11 @@ def told(tmp_path, extra="json", core="worker.trainer", **changes):
     (tmp_path / "odd" / "worker.py").write_text(WORKER.format(extra=extra, core=core))
     test = tmp_path / "test_odd.py"
     test.write_text(HEAD.format(**{**PLAIN, **changes}))
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", str(test)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "1000"},
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "1000"},
         capture_output=True,
         text=True,
     )
@@ -90,6 +100,16 @@ def test_an_adapter_that_is_what_it_says_passes(tmp_path):
             "test_its_own_refusals_say_why",
             "stands in `refusals`",
         ),
+        (
+            {"formats": "Format('best', 'the best'),"},
+            "test_its_record_formats_are_whole",
+            "the plan has these words",
+        ),
+        (
+            {"formats": "Format('one', 'x'), Format('one', 'y')"},
+            "test_its_record_formats_are_whole",
+            "another adapter has a format 'one'",
+        ),
         ({"refusals": "[({'batch': 3}, 'odd')]"}, "test_its_own_refusals_say_why", "{'batch': 3}"),
     ],
 )
@@ -119,6 +139,8 @@ def test_without_its_framework_an_adapter_fails_and_says_how_to_get_it(tmp_path)
         "test_it_is_proven_and_measures_every_pass_that_has_something_to_measure[single-default]",
         "test_it_is_proven_and_measures_every_pass_that_has_something_to_measure[single-tuned]",
         "test_it_reads_data_in_a_pass_of_its_own",
+        "test_every_reader_delivers_the_same_samples[folder]",
+        "test_every_reader_delivers_the_same_samples[arrays]",
         "test_a_fault_of_its_framework_is_one_row",
         "test_after_the_faults_the_others_go_on",
     }
@@ -130,4 +152,4 @@ def test_without_its_framework_an_adapter_fails_and_says_how_to_get_it(tmp_path)
 def test_without_its_framework_an_adapter_is_skipped_where_its_class_says_so(tmp_path):
     rows = told(tmp_path, more='where_missing = "skip"', **WITHOUT)
     assert [row.split(" ")[0] for row in rows] == ["SKIPPED"] * len(rows)
-    assert sum(int(row.split("[")[1].split("]")[0]) for row in rows if REMEDY in row) == 7
+    assert sum(int(row.split("[")[1].split("]")[0]) for row in rows if REMEDY in row) == 9

@@ -1,15 +1,19 @@
 """Toy plugins, registered as a third party's would be: what plans and the command line are tried on."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pluggy
 import pytest
+from typer.testing import CliRunner
 
+import cluster.local
 from suite import catalogue, plugins
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.case import Case, Placement
+from suite.cli import app
 from suite.hooks import PROJECT, Hooks, hookimpl
 from suite.launcher import Launcher, Process, Request
 
@@ -120,3 +124,63 @@ def plan_file(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def stagebench(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+    """Run a command line with the toy plugins."""
+    monkeypatch.setattr(app, "manager", lambda: toys.manager)
+
+    def run(*arguments: str) -> SimpleNamespace:
+        result = CliRunner().invoke(app.build(), list(arguments))
+        return SimpleNamespace(code=result.exit_code, out=result.output, error=result.exception)
+
+    return run
+
+
+@pytest.fixture
+def startable(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Toys whose processes start: they get the worker tests' trainer and the real launcher."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker"))
+    toys.launchers["local"].processes = cluster.local.Local().processes
+    for adapter in toys.adapters.values():
+        adapter.trainer = "toy:ToyTrainer"
+        adapter.requires = ("json",)  # every Python has it: it is really looked for and found
+    return toys
+
+
+class Gamma(Adapter):
+    """Packs and reads records by the worker tests' trainer; `slip` says what its reader gets wrong."""
+
+    name, title, trainer = "gamma", "Gamma", "toy:PackingToy"
+    requires, environment, remedy = ("PIL",), "gamma", "tox run -e gamma"
+    slip = "none"
+    room = 1 << 30  # samples that its disk has room for
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            strategies=(Strategy("single", "one rank", ("local",), distributed=False),),
+            optimisers=("adam", "sgd"),
+            knobs={"slip": Knob(str, self.slip, "what goes wrong"), "room": Knob(int, self.room, "samples")},
+            formats=(
+                Format("whole", "images as they are", ("folder",)),
+                Format("cut", "what a network sees", ("folder", "arrays"), whole=False),
+                Format("ordered", "one by one", ("arrays",), ordered=True, whole=False),
+            ),
+        )
+
+
+@pytest.fixture
+def gamma(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Gamma:
+    """Gamma beside the toys, on the real launcher, in this interpreter."""
+
+    class Plugin:
+        @hookimpl
+        def stagebench_adapters(self) -> list[Adapter]:
+            return [found]
+
+    found = Gamma()
+    startable.manager.register(Plugin())
+    monkeypatch.setenv("STAGEBENCH_PYTHON_GAMMA", sys.executable)
+    return found

@@ -10,28 +10,14 @@ from types import SimpleNamespace
 import pytest
 import typer
 from PIL import Image
-from typer.testing import CliRunner
 
 import suite
-from cluster.local import Local
 from suite.cli import app, doctor, main
 from suite.environments import Interpreter
 from suite.errors import Interrupted, RequestError
 from suite.hooks import hookimpl
 
 ROOT = Path(suite.__file__).parent.parent
-
-
-@pytest.fixture
-def stagebench(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
-    """Run a command line with the toy plugins."""
-    monkeypatch.setattr(app, "manager", lambda: toys.manager)
-
-    def run(*arguments: str) -> SimpleNamespace:
-        result = CliRunner().invoke(app.build(), list(arguments))
-        return SimpleNamespace(code=result.exit_code, out=result.output, error=result.exception)
-
-    return run
 
 
 Run = Callable[..., SimpleNamespace]
@@ -65,6 +51,22 @@ def test_list_strategies_launchers_and_plans(stagebench: Run) -> None:
     ]
     assert [row["name"] for row in json.loads(stagebench("list", "launchers", "--json").out)] == ["local", "many"]
     assert "quick" in {row["name"] for row in json.loads(stagebench("list", "plans", "--json").out)}
+
+
+def test_list_formats(stagebench: Run, gamma: object) -> None:
+    rows = json.loads(stagebench("list", "formats", "--json").out)
+    assert [(row["format"], row["adapter"], row["holds"], row["whole"], row["ordered"]) for row in rows] == [
+        ("whole", "gamma", ["image folders"], True, False),
+        ("cut", "gamma", ["image folders", "array files"], False, False),
+        ("ordered", "gamma", ["array files"], False, True),
+    ]
+    assert "image folders, array files" in stagebench("list", "formats").out
+    rows = json.loads(stagebench("list", "adapters", "--json").out)
+    assert {row["name"]: (row["formats"], row["optimisers"]) for row in rows} == {
+        "alpha": (["files"], ["sgd"]),
+        "beta": ([], ["sgd"]),
+        "gamma": (["files", "whole", "cut", "ordered"], ["adam", "sgd"]),
+    }
 
 
 def test_plugins_add_commands(stagebench: Run, toys: SimpleNamespace) -> None:
@@ -109,7 +111,8 @@ def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("data", "check", "nowhere"), "nowhere is not a folder"),
+        (("data", "check", "nowhere"), "there is no data set 'nowhere'"),
+        (("data", "check", "digts"), "did you mean 'digits'?"),
         (("data", "check", "imagenet-like"), "get it: stagebench data make imagenet-like"),
         (("data", "make", "imagenet-like", "--size", "500"), "'500' is not WIDTHxHEIGHT"),
         (("data", "make", "imagenet-like", "--size", "5x5"), "sides of 16 to 8192"),
@@ -135,17 +138,6 @@ def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run, startable:
     assert [(row["name"], row["ready"]) for row in found["launchers"]] == [("local", True), ("many", False)]
     assert "pip install manyexec" in found["launchers"][1]["remedy"]
     assert found["host"]["cores"] >= 1
-
-
-@pytest.fixture
-def startable(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Toys whose processes start: they get the worker tests' trainer and the real launcher."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker"))
-    toys.launchers["local"].processes = Local().processes
-    for adapter in toys.adapters.values():
-        adapter.trainer = "toy:ToyTrainer"
-        adapter.requires = ("json",)  # every Python has it: it is really looked for and found
-    return toys
 
 
 def test_doctor_is_content_with_one_framework(stagebench: Run, startable: SimpleNamespace) -> None:

@@ -51,9 +51,23 @@ def test_epochs_are_trained_tested_and_told(make_job, work, arrays):
     assert record["epochs"][-1]["accuracy"] > 0.9
     assert record["epochs"][-1]["loss"] == record["losses"][-1]
     assert all(row["seconds"] > 0 for row in record["epochs"])
+    assert len(record["loss_seconds"]) == len(record["losses"])
+    assert record["loss_seconds"] == sorted(record["loss_seconds"])
     notes = {key: told for message in messages if message["type"] == "notes" for key, told in message["notes"].items()}
     assert notes["tested"].endswith("50 samples to test with")
     assert not [message for message in messages if message["type"] == "pass"], "no speed beside it"
+
+
+def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_path):
+    trainer = toy.ToyTrainer(toy.setup(batch=5, knobs={"sleep": {"step": 0.02, "forward": 0.2}}))
+    trainer.open_input = lambda source: None
+    graph = by_name()["mnist_small"].graph()
+    record = Training(trainer, graph, lambda **told: None).run(Numbers(20), Numbers(5), 2)
+    assert [row["steps"] for row in record["epochs"]] == [4, 4]
+    assert [row["test_seconds"] >= 0.2 for row in record["epochs"]] == [True, True]
+    times, ends = record["loss_seconds"], np.cumsum([row["seconds"] for row in record["epochs"]])
+    assert (np.diff([0.0, *times]) >= 0.02).all()
+    assert times[3] <= ends[0] <= times[4] <= times[7] <= ends[1]
 
 
 def test_synthetic_data_teach_nothing(make_job, work):

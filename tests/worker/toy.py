@@ -5,6 +5,7 @@ claims), "loss" (or by method), "raises" (method -> name of a built-in error).
 """
 
 import builtins
+import errno
 import os
 import threading
 import time
@@ -12,6 +13,7 @@ import time
 import numpy as np
 
 from suite.worker.trainer import SGD, Batch, Joined, Setup, Trainer
+from workloads.preprocessing import PHOTOGRAPHS
 
 
 def setup(**changes):
@@ -166,3 +168,77 @@ class Group:
         for thread in threads:
             thread.join(30)
         return results
+
+
+class PackingToy(ToyTrainer):
+    """Packs records and reads them back in an order of its own; its knob "slip" says what it gets wrong."""
+
+    def pack(self, form, samples, folder):
+        rows = []
+        for record in samples:
+            self.calls.append("packed")
+            if self.calls.count("packed") > self.setup.knobs.get("room", 1 << 30):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+            encoded = b"" if record.encoded is None else record.encoded
+            rows.append((record.number, record.label, record.name, len(encoded), record.image))
+        if rows:
+            numbers, labels, names, sizes, images = zip(*rows)
+            path = os.path.join(folder, "toy.npz")
+            np.savez(path, number=numbers, label=labels, name=names, size=sizes, image=np.stack(images))
+
+    def join_parts(self, form, parts, folder):
+        if form != "joined":
+            return
+        assert not os.listdir(folder), "a joined set begins in an empty folder"
+        with open(os.path.join(folder, "index.txt"), "w") as stream:
+            stream.write("\n".join(os.path.basename(part) for part in parts))
+
+    def open_input(self, source):
+        if source.records is None:
+            Trainer.open_input(self, source)
+            return
+        images, labels = [], []
+        for path in source.records.paths():
+            with np.load(path) as part:
+                images.append(part["image"])
+                labels.append(part["label"])
+        images, labels = np.concatenate(images), np.concatenate(labels)
+        order = np.random.RandomState(5).permutation(len(labels))
+        self._reader = Batches(images[order], labels[order], self.setup.batch)
+
+    def next_batch(self):
+        batch, slip = self._reader.next_batch(), self.setup.knobs.get("slip")
+        images, labels = batch.images, batch.labels
+        if slip == "bgr":  # raw channels in the wrong order, then normalised
+            mean, deviation = (
+                np.array(x, np.float32).reshape(3, 1, 1) for x in (PHOTOGRAPHS.mean, PHOTOGRAPHS.deviation)
+            )
+            images = ((images * deviation + mean)[:, ::-1] - mean) / deviation
+        elif slip == "shift":
+            images = np.roll(images, 1, axis=3)
+        elif slip == "labels":
+            labels = labels[::-1]
+        elif slip == "order":
+            images, labels = images[::-1], labels[::-1]
+        elif slip == "lose":
+            images, labels = images[[0, 0, 2, 3]], labels[[0, 0, 2, 3]]
+        elif slip == "small":
+            images = images[:, :, 1:, 1:]
+        elif slip == "raise":
+            raise OSError("the reader met a disk that does not answer")
+        return Batch(images, labels)
+
+    def notes(self):
+        return {"reader": "the toy's"}
+
+
+class Batches:
+    """Endless batches of arrays, always in the same order."""
+
+    def __init__(self, images, labels, size):
+        self._images, self._labels, self._size, self._next = images, labels, size, 0
+
+    def next_batch(self):
+        chosen = np.arange(self._next, self._next + self._size) % len(self._labels)
+        self._next += self._size
+        return Batch(self._images[chosen], self._labels[chosen])

@@ -5,7 +5,7 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker.feed import share, synthetic
-from suite.worker.trainer import SGD, Setup, Unsupported
+from suite.worker.trainer import SGD, Adam, Setup, Unsupported
 from workloads import weights
 from workloads.graph import Graph
 
@@ -51,6 +51,28 @@ def test_three_updates_by_hand():
         v = [0.5 * v[i] + gradient[i] + 0.25 * w[i] for i in range(2)]
         w = [w[i] - 0.1 * v[i] for i in range(2)]
         assert made.parameters()["fc.weight"].reshape(-1) == pytest.approx(w, rel=1e-13)
+
+
+def test_adam_by_hand():
+    """Kingma and Ba's section 2 in its efficient order: epsilon stands beside sqrt(v), which is not corrected."""
+    graph = Graph("line", (3,), 2)
+    graph.add_head(graph.add("fc", "dense", ("input",), out=2, bias=False))
+    rule = Adam(lr=0.01, beta1=0.9, beta2=0.99, epsilon=1e-2, weight_decay=0.25)
+    made = trainer(rule)
+    w = np.array([[2.0, 0.0, 1.0], [0.0, -1.0, 0.5]])
+    batch = synthetic(graph, 1, 0)._replace(images=np.array([[1.5, -0.5, 0.25]]), labels=np.array([0]))
+    made.build(graph, {"fc.weight": 2.0 * w})
+    made.step(made.to_device(batch))
+    made.build(graph, {"fc.weight": w})  # begins with a state of zeros, whatever was trained before
+    m = v = np.zeros((2, 3))
+    for t in range(1, 5):
+        logits = w @ batch.images[0]
+        p = np.exp(logits) / np.exp(logits).sum()
+        made.step(made.to_device(batch))
+        g = np.outer(p - [1.0, 0.0], batch.images[0]) + 0.25 * w
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+        w = w - 0.01 * np.sqrt(1 - 0.99**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-2)
+        assert made.parameters()["fc.weight"] == pytest.approx(w, rel=1e-12)
 
 
 def test_shards_are_the_mean_of_ranks_with_their_own_statistics():

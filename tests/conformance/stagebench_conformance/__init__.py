@@ -16,9 +16,10 @@ from stagebench_conformance.declared import Declared
 from stagebench_conformance.faults import Faults
 from stagebench_conformance.measured import Measured
 from stagebench_conformance.probe import probe_graph
+from stagebench_conformance.reading import Reading
 
-__all__ = ["AdapterConformance", "Conformance", "Declared", "Faults", "Measured", "probe_graph"]
+__all__ = ["AdapterConformance", "Conformance", "Declared", "Faults", "Measured", "Reading", "probe_graph"]
 
 
-class AdapterConformance(Declared, Measured, Faults):
-    """All of it: what an adapter declares, what it proves and measures, what a fault of its framework costs."""
+class AdapterConformance(Declared, Measured, Reading, Faults):
+    """All of it: what an adapter declares, proves, measures and reads, what a fault of its framework costs."""

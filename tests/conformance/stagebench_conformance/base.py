@@ -80,6 +80,15 @@ class Conformance:
         found = cases_to_verify(Wanted([self.adapter], ["mnist_small"], devices=DEVICES))
         return [case for case, refused in found if refused is None]
 
+    def alone_and_together(self, optimiser: str) -> list[Case]:
+        """Of the cases of an optimiser the first on one device and the first on several."""
+        asked = Wanted([self.adapter], ["mnist_small"], devices=DEVICES, optimiser=optimiser)
+        first: dict[bool, Case] = {}
+        for case, refused in cases_to_verify(asked):
+            if refused is None:
+                first.setdefault(case.placement.device_count > 1, case)
+        return list(first.values())
+
     def readied(self, case: Case, folder: Path) -> Ready:
         """The case with all that it needs; where this machine lacks it, `where_missing` holds, with the remedy."""
         try:

@@ -1,6 +1,7 @@
 """What an adapter declares: whole, true to its files, and what is not declared is refused before anything starts."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +12,9 @@ from stagebench_conformance.base import Conformance
 from suite import bundle
 from suite.adapter import Adapter
 from suite.case import Case, Placement
+from suite.optimisers import NAMES as OPTIMISERS
 from suite.plan import able
-from suite.plugins import launchers, workloads
+from suite.plugins import adapters, launchers, workloads
 from workloads.kinds import KINDS
 
 EVERYWHERE = {"numpy", "suite", "workloads"}  # what a bundle and its interpreter always hold
@@ -47,6 +49,24 @@ class Declared(Conformance):
             assert knob.problem(knob.default) is None, f"the default of {name} is not one of its values"
             assert knob.help
 
+    def test_its_record_formats_are_whole(self) -> None:
+        """Each has a name of its own among all adapters (a set is packed once by that name), and holds something."""
+        everywhere = [form.name for each in adapters().values() for form in each.capabilities.formats]
+        for form in self.it().capabilities.formats:
+            assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", form.name), f"{form.name!r} becomes a folder and an option"
+            assert form.name not in ("files", "best"), "the plan has these words"
+            assert everywhere.count(form.name) == 1, f"another adapter has a format {form.name!r}"
+            assert form.help
+            assert form.kinds
+            assert set(form.kinds) <= {"folder", "arrays"}
+        assert self.it().capabilities.real_data or not self.it().capabilities.formats
+
+    def test_its_optimisers_are_known(self) -> None:
+        """SGD among them: every plan's default."""
+        optimisers = self.it().capabilities.optimisers
+        assert "sgd" in optimisers
+        assert set(optimisers) <= set(OPTIMISERS)
+
     def test_its_declared_trainer_is_in_its_bundle(self) -> None:
         """The class stands in the file that will travel."""
         module, _, name = self.it().trainer.partition(":")
@@ -73,7 +93,7 @@ class Declared(Conformance):
         """The first of everything."""
         assert self.refusal(self.plain()) is None
 
-    @pytest.mark.parametrize("what", ["strategy", "precision", "tuning", "device"])
+    @pytest.mark.parametrize("what", ["strategy", "precision", "tuning", "device", "optimiser"])
     def test_what_it_does_not_declare_is_refused_by_name(self, what: str) -> None:
         """With the value and the adapter's name."""
         case = self.plain()

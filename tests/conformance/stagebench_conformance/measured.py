@@ -34,6 +34,17 @@ class Measured(Conformance):
         proof = Proofs({}).prove(self.readied(case.on(workload="probe", graph_digest=""), tmp_path), tmp_path)
         assert proof["passed"], proof["reason"]
 
+    def test_every_optimiser_is_proven(self, tmp_path: Path) -> None:
+        """Beside SGD, which all else is proven with: by one device, and by a strategy of several."""
+        others = [name for name in self.it().capabilities.optimisers if name != "sgd"]
+        if not others or not self.cases():
+            pytest.skip(f"{self.adapter} declares no optimiser beside sgd")
+        for number, case in enumerate(case for name in others for case in self.alone_and_together(name)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            proof = Proofs({}).prove(self.readied(case, folder), folder)
+            assert proof["passed"], f"{case.optimiser}, {case.strategy}: {proof['reason']}"
+
     def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(
         self, case: Case, tmp_path: Path
     ) -> None:

@@ -1,10 +1,13 @@
-"""A tiny network that holds every layer kind and every attribute that frameworks disagree on."""
+"""Tiny networks: one of every layer kind and every attribute that frameworks disagree on, one of photographs."""
 
 from suite.hooks import hookimpl
 from suite.plugins import manager
 from workloads.build import Builder
 from workloads.catalogue import Optimiser, Workload
 from workloads.graph import Graph
+from workloads.preprocessing import PHOTOGRAPHS
+
+PICTURES = "probe-pictures"
 
 
 def probe_graph() -> Graph:
@@ -25,13 +28,24 @@ def probe_graph() -> Graph:
     return g
 
 
+def pictures_graph() -> Graph:
+    """3 x 24 x 24 images, 2 classes: a small network of photographs, for readers."""
+    b = Builder(PICTURES, (3, 24, 24), 2)
+    b.head(b.dense("fc", b.flatten("flat", b.max_pool("pool", b.conv_relu("conv", "input", 4, 3), 2, 2)), 2))
+    return b.graph
+
+
 class ProbePlugin:
-    """Brings the probe as a workload."""
+    """Brings both as workloads."""
 
     @hookimpl
     def stagebench_workloads(self) -> list[Workload]:
-        """The probe alone."""
-        return [Workload("probe", probe_graph, Optimiser(0.05, 8, 0.9, 1e-3), "digits", 8, 0.05, "tests")]
+        """The network of every layer kind, and that of photographs."""
+        optimiser, how = Optimiser(0.05, 8, 0.9, 1e-3), PHOTOGRAPHS._replace(resize=28)
+        return [
+            Workload("probe", probe_graph, optimiser, "digits", 8, 0.05, "tests"),
+            Workload(PICTURES, pictures_graph, optimiser, "imagenet-like", 8, 0.05, "tests", how),
+        ]
 
 
 def register() -> None:

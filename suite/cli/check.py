@@ -1,0 +1,128 @@
+"""`stagebench data check`: can every sample be read, and do all readers deliver the same ones?"""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from suite.cli.chosen import adapters_for, bar, interpreter_for, source_of, workload_for
+from suite.cli.tables import Row, show, show_json
+from suite.errors import RequestError, Unavailable
+
+COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "verdict")
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command("check")(check)
+
+
+def check(
+    data: Annotated[str, typer.Argument(help="A data set's name, an image folder or an array file.")],
+    readers: Annotated[bool, typer.Option("--readers", help="Compare what every framework's readers deliver.")] = False,
+    adapter: Annotated[list[str] | None, typer.Option(help="Only this adapter's readers (repeatable).")] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Whose input it becomes (default: the smallest that takes it).")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=8, max=1024, help="How many samples readers are compared over.")] = 24,
+    python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Decode every sample and name the unreadable ones; or, with --readers, compare what frameworks read.
+
+    Readers are compared over a few samples with the plain source's, of the files and of every record format.
+    Differences are in levels of 0 to 255 for photographs, in standard deviations for arrays. Exit code 1 when a sample
+    cannot be read or a reader delivers something else.
+    """
+    from suite.cli.options import interpreters_from
+
+    settings, source = interpreters_from(python or []), source_of(data)
+    if not readers:
+        if adapter or workload or python:
+            raise RequestError("--adapter, --workload and --python choose readers; add --readers")
+        bad = _decoded(source, as_json)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            bad = _compared(data, source, adapter or [], workload, samples, settings, Path(folder), as_json)
+    if bad:
+        raise typer.Exit(1)
+
+
+def _decoded(source: Path, as_json: bool) -> bool:
+    from suite.data.sets import kind_of
+
+    total, readable, bad = _images(source) if kind_of(source) == "folder" else _arrays(source)
+    if as_json:
+        show_json({"path": str(source), "samples": total, "readable": readable, "problems": bad})
+    else:
+        for problem in bad:
+            typer.echo(problem)
+        what = "images" if kind_of(source) == "folder" else "samples"
+        typer.echo(f"{source}: {readable:,} of {total:,} {what} can be read")
+    return bool(bad)
+
+
+def _images(folder: Path) -> tuple[int, int, list[str]]:
+    from suite.data.check import images, problems
+
+    try:
+        paths = images(folder)
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{folder} is not an image folder: {error}") from error
+    bad = []
+    with bar("decoding", len(paths)) as progress:
+        for number, problem in enumerate(problems(paths), 1):
+            progress(number)
+            bad += [problem] if problem else []
+    return len(paths), len(paths) - len(bad), bad
+
+
+def _arrays(path: Path) -> tuple[int, int, list[str]]:
+    import zipfile
+
+    from suite.worker.sources import loaded
+
+    try:
+        images, labels = loaded(str(path))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise RequestError(f"{path} is not an array file: {error}") from error
+    if len(images) == len(labels):
+        return len(labels), len(labels), []
+    told = f"{path} holds {len(images):,} images and {len(labels):,} labels; they do not match"
+    return len(images), 0, [told]
+
+
+def _compared(
+    data: str,
+    source: Path,
+    asked: list[str],
+    workload: str | None,
+    samples: int,
+    settings: dict[str, str],
+    folder: Path,
+    as_json: bool,
+) -> bool:
+    from suite.data.readers import Check
+
+    chosen = [each for each in adapters_for(asked) if each.capabilities.real_data]
+    if not chosen:
+        raise RequestError(f"{', '.join(asked)} reads no data; its cases take data = 'synthetic'")
+    rows: list[Row] = []
+    comparison = Check(source, workload_for(data, workload), samples, folder)
+    for adapter in chosen:
+        interpreter = interpreter_for(adapter, settings, asked=bool(asked))
+        for each in comparison.readers(adapter, interpreter) if interpreter else ():
+            rows.append(each.row)
+            typer.echo(f"{each.adapter} {each.format}: {each.problem or 'ok'}", err=True)
+    if not rows:
+        raise Unavailable("no framework is ready whose readers could be compared; see stagebench doctor")
+    if as_json:
+        show_json(rows)
+    else:
+        show([_cells(row) for row in rows], COLUMNS)
+    return any(row["problem"] for row in rows)
+
+
+def _cells(row: dict[str, Any]) -> Row:
+    return {**row, "mean": f"{row['mean']:.3g}", "most": f"{row['most']:.3g}", "verdict": row["problem"] or "ok"}

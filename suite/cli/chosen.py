@@ -1,0 +1,95 @@
+"""What the commands of `stagebench data` are given: a set, a workload that takes it, interpreters; and a bar."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from suite.errors import RequestError, Unavailable
+
+if TYPE_CHECKING:
+    from suite.adapter import Adapter
+    from suite.environments import Interpreter
+    from workloads.catalogue import Workload
+
+
+def source_of(data: str) -> Path:
+    """Where a set stands, by its name or its path; RequestError with the remedy when it does not."""
+    from suite.data.sets import SETS, made
+    from suite.suggest import known
+
+    if data in SETS:
+        found = made(data)
+        if found is None:
+            raise RequestError(f"the data set {data!r} is not there or not complete; get it: {SETS[data].remedy}")
+        return found
+    path = Path(data).expanduser().absolute()
+    if not path.exists():
+        raise RequestError(f"there is no data set {data!r}, no such file or folder ({path}); {known(data, SETS)}")
+    return path
+
+
+def full_name(data: str) -> str:
+    """A named set's name, the full path of another: what a plan's data are resolved to."""
+    from suite.data.sets import SETS
+
+    return data if data in SETS else str(Path(data).expanduser().absolute())
+
+
+def workload_for(data: str, asked: str | None) -> "Workload":
+    """The workload asked for, or the smallest that takes the set; RequestError says why none does."""
+    from suite.data.fits import fit
+    from suite.plugins import workloads
+    from suite.suggest import known
+
+    if asked is not None and asked not in workloads():
+        raise RequestError(f"there is no workload {asked!r}; {known(asked, workloads())}")
+    refused = []
+    candidates = [workloads()[asked]] if asked else list(workloads().values())
+    for workload in sorted(candidates, key=lambda each: each.graph().parameter_count):
+        found = fit(data, workload.dataset, workload.graph(), Path.cwd())
+        if found.outcome is None:
+            return workload
+        refused.append(found.reason)
+    raise RequestError(f"no workload takes {data!r}: {'; '.join(dict.fromkeys(refused))}")
+
+
+def adapters_for(asked: list[str]) -> "list[Adapter]":
+    """The adapters asked for, or all of them; RequestError for a name that is none."""
+    from suite.plugins import adapters
+    from suite.suggest import known
+
+    for name in asked:
+        if name not in adapters():
+            raise RequestError(f"there is no adapter {name!r}; {known(name, adapters())}")
+    return [adapters()[name] for name in asked or adapters()]
+
+
+def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -> "Interpreter | None":
+    """Its interpreter; without one, an adapter that was not asked for is named and left out."""
+    from suite.environments import find
+
+    try:
+        return find(adapter, settings)
+    except Unavailable as error:
+        if asked:
+            raise
+        typer.echo(f"{adapter.name} is left out: {error}", err=True)
+        return None
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Gives what is told how many are done: a bar where a person looks, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -1,0 +1,113 @@
+"""Packing a data set as records, in the interpreter of the framework whose reader takes them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from suite.adapter import Adapter, Format
+from suite.data.alone import alone
+from suite.data.records import count, listing, read_json
+from suite.data.sets import kind_of, records_place
+from suite.environments import Interpreter
+from suite.errors import RequestError, StagebenchError, StoreError
+from suite.store import write_whole
+from suite.worker.records import MARKER
+from workloads.catalogue import Workload
+
+RECIPE = "recipe.json"  # beside the parts from the start: what they are being made of
+SAMPLES_OF_A_PART = 5000
+SECONDS = 7 * 24 * 3600.0  # packing ImageNet takes hours,
+SILENCE = 3600.0  # and joining its parts may take one of them without a word
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A set to be packed."""
+
+    data: str  # a named set, or a full path
+    source: Path
+    adapter: Adapter
+    format: Format
+    workload: Workload  # whose input the samples become, where they are cut before they are packed
+    resize: int = 0  # pixels of the shorter side; 0: images stay as they are, byte for byte
+    on_error: str = "fail"  # or "skip": images that cannot be read are left out
+    folder: Path | None = None  # None: the set's place in the data home
+
+    @property
+    def place(self) -> Path:
+        """Where the records stand."""
+        return self.folder or records_place(self.data, self.format, self.workload)
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """All that decides the content; what was left out is told by the parts themselves."""
+        kind = kind_of(self.source)
+        shape = () if kind == "folder" and self.format.whole else self.workload.graph().input_shape
+        return {
+            "source": self.source.name,
+            "kind": kind,
+            "listing": listing(self.source),
+            "shape": list(shape),
+            "resize": self.resize,
+            "adapter": self.adapter.name,
+        }
+
+
+def pack(
+    packing: Packing, interpreter: Interpreter, scratch: Path, progress: Callable[[int], None] = lambda done: None
+) -> dict[str, Any]:
+    """Pack what is not packed yet; returns what the marker says of it.
+
+    `progress` is told how many samples are done. RequestError when other settings began it, StoreError when the
+    place refuses, StagebenchError when it cannot be done to the end.
+    """
+    folder, recipe = packing.place, packing.recipe
+    _begin(folder, recipe)
+    about = read_json(folder / MARKER)
+    if about is not None:
+        return about
+    limits = {"time_limit": SECONDS, "silence_limit": SILENCE}
+    ready = alone(packing.adapter, packing.workload, interpreter, scratch, data=packing.data, **limits)
+    wanted = {
+        "form": packing.format.name,
+        "folder": str(folder),
+        "parts": -(-count(packing.source) // SAMPLES_OF_A_PART),
+        "on_error": packing.on_error,
+        "resize": packing.resize,
+        "about": recipe,
+    }
+
+    def heard(rank: int, message: dict[str, Any]) -> None:
+        if message["type"] == "progress":
+            progress(int(message["step"]))
+
+    attempt = ready.attempt(scratch, "pack", heard, pack=wanted)
+    about = read_json(folder / MARKER)
+    if attempt.outcome != "ok" or about is None:
+        raise StagebenchError(
+            f"{packing.source} could not be packed as {packing.format.name}: {attempt.reason}; "
+            "the same command goes on where this one ended (--on-error skip leaves out what cannot be read)"
+        )
+    return about
+
+
+def _begin(folder: Path, recipe: dict[str, Any]) -> None:
+    """Write the recipe; RequestError when parts of another one lie there."""
+    found = read_json(folder / RECIPE)
+    if found == recipe:
+        return
+    if found is not None:
+        differ = [f"{key} {found.get(key)!r}" for key in recipe if found.get(key) != recipe[key]]
+        why = f"was packed with other settings ({', '.join(differ)})"
+        if differ == [f"listing {found.get('listing')!r}"]:
+            why = f"was packed before {recipe['source']} changed"
+        raise RequestError(f"{folder} {why}; remove it, then run the same command again")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / RECIPE, json.dumps(recipe, indent=1) + "\n")
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {folder}: {error.strerror or error}; STAGEBENCH_DATA names another place"
+        ) from error

@@ -1,0 +1,93 @@
+"""Are these the samples that were asked for? What a reader delivered, laid beside what the plain source makes of them.
+
+A reader may deliver in any order: each sample is matched with the nearest of the plain source's, and each of those
+must come exactly once.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far pixels may be off: on the average, and any of them."""
+
+    mean: float
+    most: float
+    reason: str = ""  # why they are looser than usual
+
+    def __str__(self) -> str:
+        """For a table."""
+        most = f", most {self.most:g}" if np.isfinite(self.most) else ""
+        return f"mean {self.mean:g}{most}" + (f": {self.reason}" if self.reason else "")
+
+
+# In levels of 0 to 255. Decoders round the inverse cosine transform and the scaling each in its own way.
+DECODED = Bounds(0.5, 4.0)
+# In standard deviations: arrays are neither decoded nor scaled, but a text format may write few digits.
+EXACT = Bounds(1e-3, 1e-3)
+SCALED = 6.0  # levels on the average, where a reader scales by another filter for the reason that its format gives
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images as levels or deviations, float32 (samples, channels, height, width); labels, int64."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the comparison found; `problem` is "" when all is right."""
+
+    mean: float
+    most: float
+    wrong_labels: int
+    missing: int  # of the true samples, those that did not come
+    problem: str
+
+
+def compare(delivered: Samples, true: Samples, bounds: Bounds, order: list[int] | None = None) -> Found:
+    """Match, then look at pixels, labels, completeness and, where `order` says in which they should come, the order."""
+    if delivered.images.shape[1:] != true.images.shape[1:]:
+        told = f"delivers images of {delivered.images.shape[1:]}, not of {true.images.shape[1:]}"
+        return Found(0.0, 0.0, 0, len(true.labels), told)
+    match = nearest(delivered.images, true.images)
+    mean, most = off(delivered.images, true.images[match])
+    wrong = int((delivered.labels != true.labels[match]).sum())
+    absent = len(set(range(len(true.labels))) - set(match.tolist()))
+    problem = ""
+    if not (mean <= bounds.mean and most <= bounds.most):
+        problem = f"pixels differ by {mean:.3g} on the average, {most:.3g} at most{_reversed(delivered, true, bounds)}"
+    elif wrong:
+        problem = f"{wrong} of {len(match)} labels are wrong"
+    elif absent:
+        problem = f"{absent} of {len(true.labels)} samples did not come in the first epoch"
+    elif order is not None and match.tolist() != order[: len(match)]:
+        problem = "samples come in another order than asked for"
+    return Found(mean, most, wrong, absent, problem)
+
+
+def nearest(images: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """For each image the index of the one that is nearest to it."""
+    flat, others = images.reshape(len(images), -1), among.reshape(len(among), -1)
+    centre = others.mean(axis=0)
+    flat, others = flat - centre, others - centre
+    # |a - b|^2 less |a|^2, which is the same for all that a is compared with
+    found: np.ndarray = ((others**2).sum(axis=1) - 2.0 * flat @ others.T).argmin(axis=1)
+    return found
+
+
+def off(images: np.ndarray, true: np.ndarray) -> tuple[float, float]:
+    """Mean and largest distance of a pixel."""
+    distance = np.abs(images - true)
+    return float(distance.mean()), float(distance.max())
+
+
+def _reversed(delivered: Samples, true: Samples, bounds: Bounds) -> str:
+    """The commonest slip has a name."""
+    turned = delivered.images[:, ::-1]
+    mean, _ = off(turned, true.images[nearest(turned, true.images)])
+    return f", by {mean:.3g} with the channels reversed: it delivers BGR" if mean <= bounds.mean else ""

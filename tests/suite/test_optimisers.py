@@ -1,0 +1,85 @@
+"""What a case's optimiser is set to, and which proof belongs to it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from suite.case import Case
+from suite.errors import RequestError
+from suite.optimisers import for_proof, settings
+from suite.plan import Resolved, load, resolve
+from suite.proof.verify import Wanted, cases_to_verify
+from suite.worker.main import optimiser_of
+from suite.worker.trainer import SGD, Adam
+from workloads.catalogue import by_name
+
+PLAN = 'name = "x"\n[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"\nworkload = "mnist_small"\n'
+WORKLOADS = by_name()
+
+
+def test_sgd_takes_the_workload_s_settings_scaled_with_the_batch() -> None:
+    found = settings("sgd", WORKLOADS["resnet50"], 512)
+    assert found == {"optimiser": "sgd", "lr": pytest.approx(0.2), "momentum": 0.9, "weight_decay": 1e-4}
+    assert settings("sgd", WORKLOADS["resnet50"], 512, lr=0.5)["lr"] == 0.5
+
+
+def test_adam_takes_its_authors_settings_whatever_the_batch() -> None:
+    found = settings("adam", WORKLOADS["mnist_small"], 512)
+    assert found == {
+        "optimiser": "adam", "lr": 1e-3, "momentum": 0.9, "beta2": 0.999, "epsilon": 1e-7, "weight_decay": 0.0,
+    }  # fmt: skip
+    assert settings("adam", WORKLOADS["alexnet"], 1, lr=0.01)["lr"] == 0.01
+    assert settings("adam", WORKLOADS["alexnet"], 1)["weight_decay"] == 5e-4
+
+
+def test_a_case_s_fields_are_the_worker_s_rule() -> None:
+    def rule(name: str) -> object:
+        return optimiser_of(Case("a", "single", "alexnet", **settings(name, WORKLOADS["alexnet"], 128)).to_dict())
+
+    assert rule("sgd") == SGD(0.01, 0.9, 5e-4)
+    assert rule("adam") == Adam(1e-3, 0.9, 0.999, 1e-7, 5e-4)
+
+
+@pytest.fixture
+def cases(gamma: object, toys: SimpleNamespace, plan_file: Callable[[str], Path]) -> Callable[[str], list[Resolved]]:
+    def resolved(text: str) -> list[Resolved]:
+        from suite.plugins import adapters
+
+        return resolve(load(plan_file(PLAN + text)), adapters(), toys.launchers, toys.workloads)
+
+    return resolved
+
+
+def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(
+    cases: Callable[[str], list[Resolved]],
+) -> None:
+    found = cases('optimiser = ["sgd", "adam"]\n')
+    told = {(r.case.adapter, r.case.optimiser): r.reason for r in found}
+    assert told == {
+        ("alpha", "sgd"): "",
+        ("alpha", "adam"): "alpha does not do optimiser 'adam'; it does sgd",
+        ("gamma", "sgd"): "",
+        ("gamma", "adam"): "",
+    }
+    assert len({r.case.id for r in found}) == 4
+    assert all(Case.from_dict(r.case.to_dict()) == r.case for r in found)
+    assert {r.case.lr for r in cases('optimiser = "adam"\nbatch = [8, 64]\n')} == {1e-3}
+
+
+def test_a_misspelt_optimiser_is_told(cases: Callable[[str], list[Resolved]]) -> None:
+    with pytest.raises(RequestError, match=r"plan\.toml:6: .*optimiser = 'adm'.*known: sgd, adam"):
+        cases('optimiser = "adm"\n')
+
+
+def test_adam_is_proven_at_its_own_rate(gamma: object) -> None:
+    workload = WORKLOADS["resnet50"]
+    assert for_proof(Case("a", "s", "resnet50", optimiser="adam"), workload) == 1e-3
+    assert for_proof(Case("a", "s", "resnet50"), workload) == workload.proof_lr
+    ((case, refused),) = cases_to_verify(Wanted(["gamma"], ["mnist_small"], optimiser="adam", tunings=["default"]))
+    assert (case.optimiser, case.lr, case.beta2, case.epsilon, refused) == ("adam", 1e-3, 0.999, 1e-7, None)
+    ((_, refused), *_) = cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adam"))
+    assert refused == "alpha does not do optimiser 'adam'; it does sgd"
+    with pytest.raises(RequestError, match="there is no optimiser 'adm'; did you mean 'adam'"):
+        cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adm"))

@@ -1,0 +1,139 @@
+"""`stagebench data check`: samples that cannot be read, and readers that deliver something else."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from suite.data.readers import Check
+from suite.environments import find
+from suite.errors import RequestError, Unavailable
+from workloads.catalogue import by_name
+
+Run = Callable[..., SimpleNamespace]
+
+
+@pytest.fixture
+def array(tmp_path: Path) -> Path:
+    """Digits of noise; the first is there twice, under two labels."""
+    images = np.random.RandomState(0).randint(0, 256, (33, 28, 28)).astype(np.uint8)
+    images[32] = images[0]
+    np.savez(tmp_path / "noise.npz", images=images, labels=np.arange(33) % 10)
+    return tmp_path / "noise.npz"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    noise = np.random.RandomState(0)
+    for name in ("ant", "bee", "cat"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(4):
+            pixels = np.kron(noise.randint(0, 256, (12, 16, 3)), np.ones((20, 20, 1))).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.jpg", quality=95)
+    return tmp_path / "photos"
+
+
+def test_readers_that_are_right_are_told_apart_from_nothing(
+    stagebench: Run, gamma: object, photos: Path, array: Path
+) -> None:
+    told = stagebench("data", "check", str(photos), "--readers", "--adapter", "gamma", "--samples", "8", "--json")
+    assert told.code == 0, told.out
+    rows = json.loads(told.out[told.out.index("[") :])
+    assert [(row["format"], row["samples"], row["problem"]) for row in rows] == [
+        ("files", 8, ""), ("whole", 8, ""), ("cut", 8, ""),
+    ]  # fmt: skip
+    assert {row["reader"] for row in rows} == {"the toy's"}
+    assert max(row["most"] for row in rows) < 1e-3
+
+
+def test_arrays_are_compared_to_the_last_digit_and_in_order_where_one_was_asked_for(
+    stagebench: Run, gamma: object, array: Path
+) -> None:
+    told = stagebench("data", "check", str(array), "--readers", "--adapter", "gamma", "--samples", "33")
+    assert told.code == 1
+    lines = {line.split()[1]: line for line in told.out.splitlines() if line.startswith("gamma  ")}
+    assert lines["files"].endswith("ok")
+    assert " 32 " in lines["files"], "the one that is there twice counts once"
+    assert lines["cut"].endswith("mean 0.001, most 0.001  ok")
+    assert lines["ordered"].endswith("samples come in another order than asked for"), "it says that it can"
+
+
+@pytest.mark.parametrize(
+    ("slip", "told"),
+    [
+        ("none", ""),
+        ("bgr", "with the channels reversed: it delivers BGR"),
+        ("shift", "pixels differ by"),
+        ("labels", "labels are wrong"),
+        ("lose", "2 of 8 samples did not come in the first epoch"),
+        ("order", "samples come in another order than asked for"),
+        ("small", "delivers images of (3, 223, 223), not of (3, 224, 224)"),
+        ("raise", "crash: rank 0: OSError: the reader met a disk that does not answer"),
+    ],
+)
+def test_what_a_reader_gets_wrong_is_named(
+    gamma: SimpleNamespace, photos: Path, tmp_path: Path, slip: str, told: str
+) -> None:
+    gamma.slip = slip
+    (tmp_path / "check").mkdir()
+    check = Check(photos, by_name()["googlenet"], 8, tmp_path / "check")
+    found = check.one(gamma, find(gamma, {}), None)  # type: ignore[arg-type]
+    assert told in found.problem
+    assert bool(told) == bool(found.problem)
+
+
+def test_a_filter_of_its_own_has_looser_bounds_only_where_images_are_scaled(
+    gamma: SimpleNamespace, photos: Path, tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    form = replace(gamma.capabilities.formats[0], scaling="it scales by area")
+    scaled = Check(photos, by_name()["googlenet"], 8, tmp_path)
+    assert str(scaled._bounds(form)) == "mean 6: it scales by area"
+    for path in photos.glob("*/*.jpg"):
+        Image.open(path).resize((341, 256)).save(path, quality=95)
+    (tmp_path / "again").mkdir()
+    as_it_is = Check(photos, by_name()["googlenet"], 8, tmp_path / "again")
+    assert str(as_it_is._bounds(form)) == "mean 0.5, most 4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--readers", "--adapter", "gama"), "there is no adapter 'gama'; did you mean 'gamma'?"),
+        (("--readers", "--adapter", "beta"), "beta reads no data"),
+        (("--adapter", "gamma"), "choose readers; add --readers"),
+        (("--readers", "--workload", "mnist_small"), "no workload takes"),
+        (("--readers", "--samples", "8", "--adapter", "alpha"), "alpha"),
+    ],
+)
+def test_a_wrong_request_is_refused(
+    stagebench: Run, gamma: object, startable: SimpleNamespace, photos: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    startable.adapters["alpha"].requires = ("no_such_framework",)
+    error = stagebench("data", "check", str(photos), *arguments).error
+    assert isinstance(error, RequestError | Unavailable)
+    assert told in str(error)
+
+
+def test_too_few_different_samples_cannot_be_told_apart(gamma: object, tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", images=np.zeros((50, 28, 28), np.uint8), labels=np.zeros(50, int))
+    with pytest.raises(RequestError, match="holds 1 different samples; comparing readers takes 8 or more"):
+        Check(tmp_path / "one.npz", by_name()["mnist_small"], 24, tmp_path)
+
+
+def test_labels_that_do_not_match_are_found(stagebench: Run, tmp_path: Path, array: Path) -> None:
+    told = stagebench("data", "check", str(array))
+    assert (told.code, told.out) == (0, f"{array}: 33 of 33 samples can be read\n")
+    np.savez(tmp_path / "bad.npz", images=np.zeros((5, 28, 28), np.uint8), labels=np.zeros(4, int))
+    told = stagebench("data", "check", str(tmp_path / "bad.npz"), "--json")
+    assert told.code == 1
+    assert json.loads(told.out)["problems"] == [
+        f"{tmp_path / 'bad.npz'} holds 5 images and 4 labels; they do not match"
+    ]
+    (tmp_path / "worse.npz").write_bytes(b"PK\x03\x04")
+    assert "is not an array file" in str(stagebench("data", "check", str(tmp_path / "worse.npz")).error)

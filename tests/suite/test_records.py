@@ -1,0 +1,223 @@
+"""Sets packed through an adapter's own interpreter; what a plan says of a format."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from suite.data.sets import records_place
+from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
+from suite.plan import Resolved, load, resolve
+from suite.plugins import adapters
+from workloads.catalogue import by_name
+
+Run = Callable[..., SimpleNamespace]
+WORKLOADS = by_name()
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two classes of eight different images."""
+    noise = np.random.RandomState(0)
+    for name in ("ant", "bee"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(8):
+            pixels = np.kron(noise.randint(0, 256, (5, 7, 3)), np.ones((20, 20, 1))).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.jpg", quality=95)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def array(tmp_path: Path) -> Path:
+    images = np.random.RandomState(0).randint(0, 256, (20, 28, 28)).astype(np.uint8)
+    np.savez(tmp_path / "noise.npz", images=images, labels=np.arange(20) % 10)
+    return tmp_path / "noise.npz"
+
+
+def place(photos: Path, adapter: object, name: str, workload: str = "googlenet") -> Path:
+    form = adapters()["gamma"].capabilities.format(name)
+    assert form is not None
+    return records_place(str(photos), form, WORKLOADS[workload])
+
+
+def test_a_set_is_packed_in_every_format_that_holds_it(stagebench: Run, gamma: object, photos: Path) -> None:
+    told = stagebench("data", "convert", str(photos))
+    assert told.code == 0, told.error
+    whole, cut = place(photos, gamma, "whole"), place(photos, gamma, "cut")
+    assert cut.name == "cut-3x224x224", "what was cut fits one shape"
+    assert [line for line in told.out.splitlines() if "16 samples in 1 part, by gamma" in line] == told.out.splitlines()
+    assert [json.loads((folder / "records.json").read_text())["shape"] for folder in (whole, cut)] == [
+        [],
+        [3, 224, 224],
+    ]
+    when = (whole / "part-00000" / "toy.npz").stat().st_mtime_ns
+    assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
+    assert (whole / "part-00000" / "toy.npz").stat().st_mtime_ns == when, "what is packed is not packed again"
+
+
+def test_what_a_disk_refused_goes_on_later(stagebench: Run, gamma: SimpleNamespace, photos: Path) -> None:
+    gamma.room = 5
+    told = stagebench("data", "convert", str(photos), "--to", "whole")
+    assert isinstance(told.error, StagebenchError)
+    assert "No space left on device" in str(told.error)
+    assert "the same command goes on where this one ended" in str(told.error)
+    gamma.room = 100
+    assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
+
+
+def test_a_bad_image_ends_it_and_may_be_left_out_by_the_next_command(
+    stagebench: Run, gamma: object, photos: Path
+) -> None:
+    (photos / "bee" / "1.jpg").write_bytes(b"no image")
+    (photos / "bee" / "1.jpg").rename(photos / "bee" / "99.jpg")  # every class's first is looked at before
+    told = stagebench("data", "convert", str(photos), "--to", "whole")
+    assert "99.jpg" in str(told.error)
+    assert "--on-error skip leaves out" in str(told.error)
+    told = stagebench("data", "convert", str(photos), "--to", "whole", "--on-error", "skip")
+    assert told.code == 0, told.error
+    assert "15 samples" in told.out
+    assert "left out: cannot read the image" in told.out
+
+
+def test_a_set_that_changed_or_other_settings_are_refused(stagebench: Run, gamma: object, photos: Path) -> None:
+    assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
+    told = stagebench("data", "convert", str(photos), "--to", "whole", "--resize", "300")
+    assert "was packed with other settings (resize 0); remove it" in str(told.error)
+    (photos / "bee" / "7.jpg").unlink()
+    told = stagebench("data", "convert", str(photos), "--to", "whole")
+    assert isinstance(told.error, RequestError)
+    assert "was packed before photos changed; remove it, then run the same command again" in str(told.error)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_home_that_nobody_may_write_is_named(stagebench: Run, gamma: object, array: Path, data_home: Path) -> None:
+    data_home.mkdir()
+    data_home.chmod(0o555)
+    error = stagebench("data", "convert", str(array), "--to", "cut").error
+    assert isinstance(error, StoreError)
+    assert "STAGEBENCH_DATA names another place" in str(error)
+
+
+def test_a_place_that_is_a_file_is_named(stagebench: Run, gamma: object, array: Path, data_home: Path) -> None:
+    data_home.write_text("a file stands where records should")
+    error = stagebench("data", "convert", str(array), "--to", "cut").error
+    assert isinstance(error, StoreError)
+    assert "STAGEBENCH_DATA names another place" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--to", "whle"), "there is no record format 'whle'; did you mean 'whole'?"),
+        (("--to", "ordered"), "ordered cannot hold"),
+        (("--resize", "100"), "--resize 100 is less than networks are shown (256 pixels)"),
+        (("--on-error", "ignore"), "--on-error 'ignore' is neither fail nor skip"),
+        (("--workload", "alexnot"), "there is no workload 'alexnot'; did you mean 'alexnet'?"),
+        (("--workload", "mnist_small"), "no workload takes"),
+    ],
+)
+def test_a_wrong_request_starts_nothing(
+    stagebench: Run, gamma: object, photos: Path, data_home: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    error = stagebench("data", "convert", str(photos), *arguments).error
+    assert isinstance(error, RequestError)
+    assert told in str(error)
+    assert not data_home.exists()
+
+
+def test_what_has_nothing_to_scale_or_nobody_to_write_it_is_told(
+    stagebench: Run, gamma: SimpleNamespace, array: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "scales photographs" in str(stagebench("data", "convert", str(array), "--resize", "300").error)
+    assert "there is no data set 'digts'" in str(stagebench("data", "convert", "digts").error)
+    gamma.requires = ("no_such_framework",)
+    monkeypatch.delenv("STAGEBENCH_PYTHON_GAMMA")
+    assert isinstance(stagebench("data", "convert", str(array), "--to", "cut").error, Unavailable)
+    assert "nothing was packed" in str(stagebench("data", "convert", str(array)).error)
+
+
+@pytest.fixture
+def cases(gamma: object, toys: SimpleNamespace, plan_file: Callable[[str], Path]) -> Callable[[str], list[Resolved]]:
+    def resolved(text: str) -> list[Resolved]:
+        head = 'name = "x"\n[[cases]]\nadapter = "gamma"\nstrategy = "single"\n'
+        return resolve(load(plan_file(head + text)), adapters(), toys.launchers, toys.workloads)
+
+    return resolved
+
+
+Cases = Callable[[str], list[Resolved]]
+
+
+def photographs(photos: Path, more: str) -> str:
+    return f'workload = "googlenet"\ndata = "{photos}"\n{more}\n'
+
+
+def test_best_is_the_first_format_that_can_serve(cases: Cases, photos: Path, array: Path) -> None:
+    def best(more: str) -> str:
+        (found,) = cases(photographs(photos, 'format = "best"\n' + more))
+        return found.case.input.format
+
+    assert best("") == "whole"
+    assert best('augment = "random"') == "whole"
+    assert best('on_error = "skip"') == "files"
+    assert best('passes = ["train"]') == "files"
+    assert best('data_mode = "memory"') == "files"
+    digits = f'workload = "mnist_small"\ndata = "{array}"\nformat = "best"\n'
+    assert cases(digits)[0].case.input.format == "cut"
+    assert cases(digits + 'passes = ["train"]\n')[0].case.input.format == "ordered"
+    assert cases('workload = "mnist_small"\nformat = "best"\n')[0].case.input.format == "files", "nothing is read"
+
+
+def test_a_format_that_cannot_serve_says_why(cases: Cases, photos: Path, array: Path) -> None:
+    def refused(more: str) -> str:
+        (found,) = cases(photographs(photos, more))
+        assert found.outcome == "unsupported"
+        return found.reason
+
+    assert (
+        refused('format = "cut"\naugment = "random"')
+        == "format 'cut' holds images that were cut when they were packed; use augment = 'centre'"
+    )
+    assert refused('format = "ordered"') == (
+        "format 'ordered' holds array files, photos is none of them; use format = 'files'"
+    )
+    assert "shuffles in its own way" in refused('format = "whole"\npasses = ["train"]')
+    assert "leave bad ones out there (stagebench data convert --on-error skip)" in refused(
+        'format = "whole"\non_error = "skip"'
+    )
+    with pytest.raises(RequestError, match="unknown format 'hole'; did you mean 'whole'"):
+        cases(photographs(photos, 'format = "hole"'))
+
+
+def test_a_format_of_another_adapter_is_unsupported(
+    gamma: object, toys: SimpleNamespace, plan_file: Callable[[str], Path], photos: Path
+) -> None:
+    text = 'name = "x"\n[[cases]]\nadapter = "alpha"\nstrategy = "single"\nformat = "whole"\n'
+    (found,) = resolve(load(plan_file(text + photographs(photos, ""))), adapters(), toys.launchers, toys.workloads)
+    assert (found.outcome, found.reason) == ("unsupported", "alpha does not read format 'whole'; it reads files")
+
+
+def test_a_set_is_unavailable_until_it_is_packed_and_when_it_has_changed(
+    stagebench: Run, cases: Cases, gamma: object, photos: Path
+) -> None:
+    ask = photographs(photos, 'format = "cut"')
+    (found,) = cases(ask)
+    remedy = f"stagebench data convert {photos} --to cut --workload googlenet"
+    assert (found.outcome, found.reason.endswith(f"pack it: {remedy}")) == ("unavailable", True)
+    assert stagebench(*remedy.split()[1:]).code == 0
+    (ready,) = cases(ask)
+    assert (ready.outcome, ready.case.id) == (None, found.case.id)
+    assert cases(ask.replace("googlenet", "alexnet"))[0].outcome == "unavailable", "it is cut to another size"
+    marker = place(photos, gamma, "cut") / "records.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 0}))
+    assert "was packed by another release of stagebench; remove it" in cases(ask)[0].reason
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 1}))
+    (photos / "bee" / "7.jpg").unlink()
+    (changed,) = cases(ask)
+    assert changed.outcome == "unavailable"
+    assert "has changed since it was packed as cut; remove" in changed.reason

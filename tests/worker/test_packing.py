@@ -1,0 +1,234 @@
+"""Data sets packed as records: whole, in parts, interrupted, with bad images; and what a damaged set says."""
+
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+import toy
+
+from suite.worker.packing import pack
+from suite.worker.photographs import shrunk
+from suite.worker.records import RecordSource, record
+from suite.worker.sources import ArraySource, FolderSource
+
+SHAPE = (3, 32, 32)
+
+
+class Quiet:
+    """Remembers how far it was told to be."""
+
+    def __init__(self):
+        self.steps = []
+
+    def progress(self, name, step, of):
+        self.steps.append((step, of))
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Two classes of three noisy images."""
+    image = pytest.importorskip("PIL.Image")
+    noise = np.random.RandomState(0)
+    for name in ("ant", "bee"):
+        folder = tmp_path / "photographs" / name
+        folder.mkdir(parents=True)
+        for index in range(3):
+            pixels = noise.randint(0, 255, (40, 60, 3)).astype(np.uint8)
+            image.fromarray(pixels).save(str(folder / ("%d.jpg" % index)), "JPEG", quality=95)
+    return tmp_path / "photographs"
+
+
+@pytest.fixture
+def wanted(tmp_path):
+    def make(parts=2, form="records", **changes):
+        folder = tmp_path / "packed"
+        folder.mkdir(exist_ok=True)
+        about = {"source": "photographs", "kind": "folder", "shape": []}
+        found = {"form": form, "folder": str(folder), "parts": parts, "on_error": "fail", "resize": 0, "about": about}
+        return dict(found, **changes)
+
+    return make
+
+
+def packed(source, wanted, **knobs):
+    outbox = Quiet()
+    pack(toy.PackingToy(toy.setup(knobs=knobs)), source, wanted, outbox)
+    return RecordSource(wanted["folder"]), outbox.steps
+
+
+def content(records, key):
+    found = []
+    for path in records.paths():
+        with np.load(path) as part:
+            found += part[key].tolist()
+    return found
+
+
+def test_every_sample_is_packed_once_over_mixed_parts(photographs, wanted):
+    source = FolderSource(str(photographs), SHAPE)
+    records, steps = packed(source, wanted(), slip=None)
+    assert (len(records), records.classes, records.form, records.kind) == (6, 2, "records", "folder")
+    assert records.name == "photographs as records (6 samples)"
+    assert sorted(content(records, "number")) == list(range(6))
+    assert content(records, "number") != list(range(6)), "neighbours in a folder are of one class"
+    for number, label, name, size in zip(*(content(records, key) for key in ("number", "label", "name", "size"))):
+        path, true = source.files[number]
+        assert (label, name, size) == (true, "/".join(path.split("/")[-2:]), os.path.getsize(path))
+    assert steps == [(number, 6) for number in range(1, 7)]
+    assert len(records.parts) == 2
+    assert not os.path.isdir(records.joined)
+    assert not [name for name in os.listdir(records.path) if name.endswith(".partial")]
+
+
+def test_what_was_packed_is_the_network_s_input(photographs, wanted):
+    source = FolderSource(str(photographs), SHAPE)
+    records, _ = packed(source, wanted(parts=1))
+    with np.load(records.paths()[0]) as part:
+        for number, image in zip(part["number"], part["image"]):
+            np.testing.assert_array_equal(image, source.sample(number)[0])
+
+
+def test_an_array_file_has_no_encoded_images(tmp_path, wanted):
+    path = tmp_path / "ten.npz"
+    np.savez(str(path), images=np.arange(160, dtype=np.uint8).reshape(10, 4, 4), labels=np.arange(10) % 3)
+    records, _ = packed(ArraySource(str(path), (1, 4, 4)), wanted(parts=3))
+    assert sorted(content(records, "number")) == list(range(10))
+    assert set(content(records, "size")) == {0}
+    assert set(content(records, "name")) == {""}
+    records.check((1, 4, 4), 3)
+
+
+def test_packing_goes_on_where_it_was_interrupted(photographs, wanted):
+    source, asked = FolderSource(str(photographs), SHAPE), wanted(parts=3)
+    with pytest.raises(OSError, match="No space left on device"):
+        packed(source, asked, room=3)  # in the second part
+    assert sorted(os.listdir(asked["folder"])) == ["part-00000", "part-00001.partial"]
+    with pytest.raises(ValueError, match="holds no complete set of records"):
+        RecordSource(asked["folder"])
+    whole = os.stat(os.path.join(asked["folder"], "part-00000", "toy.npz")).st_mtime_ns
+    records, steps = packed(source, asked)
+    assert os.stat(os.path.join(records.parts[0], "toy.npz")).st_mtime_ns == whole, "it is not written again"
+    assert steps == [(number, 6) for number in range(3, 7)]
+    assert sorted(content(records, "number")) == list(range(6))
+
+
+def test_an_interrupted_join_begins_anew(photographs, wanted):
+    source, asked = FolderSource(str(photographs), SHAPE), wanted(form="joined")
+    half = os.path.join(asked["folder"], "joined.partial")
+    os.makedirs(half)
+    with open(os.path.join(half, "index.txt"), "w") as stream:
+        stream.write("half of")
+    records, _ = packed(source, asked)
+    assert records.paths() == [os.path.join(records.joined, "index.txt")]
+    with open(records.paths()[0]) as stream:
+        assert stream.read().split() == ["part-00000", "part-00001"]
+
+
+def test_a_bad_image_ends_it_or_is_left_out_by_name(photographs, wanted):
+    (photographs / "bee" / "1.jpg").write_bytes(b"no image")
+    source = FolderSource(str(photographs), SHAPE)
+    with pytest.raises(OSError, match=r"cannot read the image .*bee.1\.jpg"):
+        packed(source, wanted())
+    records, _ = packed(source, wanted(on_error="skip"))
+    assert (len(records), sorted(content(records, "number"))) == (5, [0, 1, 2, 3, 5])
+    with open(os.path.join(records.path, "records.json")) as stream:
+        skipped = json.load(stream)["skipped"]
+    assert skipped["samples"] == 1
+    assert "bee/1.jpg" in skipped["which"][0]
+
+
+def test_nothing_that_can_be_read_is_no_set(photographs, wanted):
+    for path in photographs.glob("*/*.jpg"):
+        path.write_bytes(b"no image")
+    asked = wanted(on_error="skip")
+    with pytest.raises(ValueError, match=r"none of the 6 samples of photographs .* can be read"):
+        packed(FolderSource(str(photographs), SHAPE), asked)
+    assert not os.path.exists(os.path.join(asked["folder"], "records.json"))
+
+
+def test_a_large_image_is_scaled_where_asked_and_a_small_one_left_alone(photographs):
+    image = pytest.importorskip("PIL.Image")
+    source = FolderSource(str(photographs), SHAPE)
+    with open(source.files[0][0], "rb") as stream:
+        whole = stream.read()
+    assert record(source, 0).encoded == whole
+    assert record(source, 0, resize=40).encoded == whole
+    small = record(source, 0, resize=20)
+    assert (small.name, small.label) == ("ant/0.jpg", 0)
+    with image.open(io.BytesIO(small.encoded)) as opened:
+        assert (opened.size, opened.format) == ((30, 20), "JPEG")
+    assert shrunk(small.encoded, 20) == small.encoded
+
+
+@pytest.fixture
+def complete(photographs, wanted):
+    return packed(FolderSource(str(photographs), SHAPE), wanted(parts=2))[0].path
+
+
+def change(path, **changes):
+    marker = os.path.join(path, "records.json")
+    with open(marker) as stream:
+        about = json.load(stream)
+    with open(marker, "w") as stream:
+        json.dump(dict(about, **changes), stream)
+
+
+def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere holds no complete set of records \(.*\); pack it"):
+        RecordSource(str(tmp_path / "nowhere"))
+    change(complete, format=99)
+    with pytest.raises(ValueError, match="has format 99, this release reads 1; remove it and pack it again"):
+        RecordSource(complete)
+    change(complete, format=1, parts=["part-00000", "part-00007"])
+    with pytest.raises(ValueError, match="packed lacks part-00007; remove it and pack it again"):
+        RecordSource(complete)
+    with open(os.path.join(complete, "records.json"), "w") as stream:
+        stream.write("{")
+    with pytest.raises(ValueError, match="holds no complete set of records"):
+        RecordSource(complete)
+
+
+def test_a_set_that_does_not_fit_the_network_says_why(complete):
+    records = RecordSource(complete)
+    records.check((3, 224, 224), 2)  # whole images fit any
+    with pytest.raises(ValueError, match="has 2 classes, the network has 1 outputs"):
+        records.check((3, 224, 224), 1)
+    change(complete, shape=[3, 32, 32])
+    with pytest.raises(ValueError, match=r"holds samples of \(3, 32, 32\), the network wants \(3, 224, 224\)"):
+        RecordSource(complete).check((3, 224, 224), 2)
+    with pytest.raises(ValueError, match="is read in its reader's own order, not sample by sample"):
+        records.sample(0)
+
+
+def test_a_worker_packs_and_reads(make_job, work, complete, photographs):
+    wanted = {"form": "records", "folder": complete + "-2", "parts": 1, "on_error": "fail", "resize": 0, "about": {}}
+    os.makedirs(wanted["folder"])
+    wanted["about"] = {"source": "photographs", "kind": "folder", "shape": []}
+    data, trainer = {"kind": "folder", "path": str(photographs)}, "toy:PackingToy"
+    code, messages = work(make_job("pack", trainer, "alexnet", data=data, pack=wanted))
+    assert (code, messages[-1]["type"]) == (0, "done"), messages[-1]
+    assert len(RecordSource(wanted["folder"])) == 6
+    data = {"kind": "records", "path": wanted["folder"]}
+    job = make_job("read", trainer, "alexnet", data=data, samples=6, batch=4)
+    code, messages = work(job)
+    assert code == 0, messages[-1]
+    with np.load(str(job.parent / "read.npz")) as found:
+        assert found["images"].shape == (6, 3, 227, 227)
+        assert sorted(found["labels"].tolist()) == [0, 0, 0, 1, 1, 1]
+    assert [m["notes"]["reader"] for m in messages if m["type"] == "notes"] == ["the toy's"]
+
+
+def test_a_trainer_without_records_says_so(make_job, work, complete, tmp_path):
+    data = {"kind": "records", "path": complete}
+    code, messages = work(make_job("read", "toy:ToyTrainer", "alexnet", data=data, samples=4))
+    assert code == 1
+    assert messages[-1]["kind"] == "unsupported"
+    assert "ToyTrainer does not read records" in messages[-1]["message"]
+    asked = {"form": "x", "folder": str(tmp_path), "parts": 1, "on_error": "fail", "resize": 0, "about": {}}
+    np.savez(str(tmp_path / "a.npz"), images=np.zeros((3, 28, 28), np.uint8), labels=range(3))
+    data = {"kind": "arrays", "path": str(tmp_path / "a.npz")}
+    code, messages = work(make_job("pack", "toy:ToyTrainer", data=data, pack=asked))
+    assert (code, messages[-1]["kind"]) == (1, "unsupported")
+    assert "ToyTrainer writes no records" in messages[-1]["message"]

@@ -1,0 +1,48 @@
+"""From a file's bytes to a network's input: scaled once, by the filter that is stated, whatever the file's size."""
+
+import io
+
+import numpy as np
+import pytest
+
+from suite.worker.photographs import Photographs
+from workloads.preprocessing import PHOTOGRAPHS
+
+
+def triangle(length, begin, end, size):
+    """Weights (size, length) of a triangle filter as wide as a pixel of the result, at least as one of the source."""
+    scale = (end - begin) / size
+    width = max(scale, 1.0)
+    centres = begin + (np.arange(size)[:, None] + 0.5) * scale
+    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(length)[None] + 0.5 - centres) / width)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("size", [(1400, 1050), (500, 375), (300, 400), (256, 256), (90, 120)])
+def test_the_centre_crop_is_what_preprocessing_states(size):
+    image = pytest.importorskip("PIL.Image")
+    noise = np.random.RandomState(0).randint(0, 256, (size[1], size[0], 3)).astype(np.uint8)
+    encoded = io.BytesIO()
+    image.fromarray(noise).save(encoded, "JPEG", quality=90)
+    with image.open(encoded) as opened:
+        pixels = np.asarray(opened.convert("RGB")).astype(float)
+    left, top, right, bottom = PHOTOGRAPHS.centre(size[0], size[1], 224)
+    across, down = triangle(size[0], left, right, 224), triangle(size[1], top, bottom, 224)
+    wanted = np.stack([down @ pixels[..., channel] @ across.T for channel in range(3)])
+    photographs = Photographs(PHOTOGRAPHS, 224)
+    found = photographs.centre(encoded.getvalue(), "noise.jpg")
+    assert (found.shape, found.dtype) == ((3, 224, 224), np.float32)
+    assert np.abs(photographs.levels(found) - wanted).max() < 1.1  # rounded to whole levels after each direction
+
+
+def test_channels_are_normalised_each_by_its_own_mean_and_deviation():
+    photographs = Photographs(PHOTOGRAPHS, 2)
+    red = np.zeros((2, 2, 3), np.uint8) + np.array([255, 0, 0], np.uint8)
+    found = photographs.normalised(red)[:, 0, 0]
+    assert found == pytest.approx([(1 - 0.485) / 0.229, -0.456 / 0.224, -0.406 / 0.225], abs=1e-5)
+    assert photographs.levels(photographs.normalised(red)) == pytest.approx(red.transpose(2, 0, 1), abs=1e-4)
+
+
+def test_a_crop_larger_than_what_it_is_cut_from_is_refused():
+    with pytest.raises(ValueError, match=r"299 pixels cannot be cut from images of 256; .* larger `resize`"):
+        Photographs(PHOTOGRAPHS, 299)
