@@ -22,7 +22,7 @@ def form(choice: Choice, able: Capabilities, source: Path | None) -> str:
         for each in able.formats
         if kind_of(source) in each.kinds
         and not _conflict(
-            each, TRAIN in choice.written.block.passes, choice["augment"] == "random", choice["on_error"] == "skip"
+            each, TRAIN in choice.block.passes, choice["augment"] == "random", choice["on_error"] == "skip"
         )
     )
     return next((each.name for each in fitting), FILES)
