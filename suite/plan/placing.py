@@ -19,8 +19,8 @@ def hosts(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
     return () if choice["nodes"] == 1 and here(first[0]) else first
 
 
-def check(choice: Choice, launcher: str, problems: Problems) -> None:
-    """Add what makes this placement impossible."""
+def check(choice: Choice, launcher: str, taken: Sequence[str], problems: Problems) -> None:
+    """Add what makes this placement impossible; `taken` are the hosts that it takes."""
     written, nodes, named = choice.written, choice["nodes"], choice.block.hosts
     if nodes > 1 and launcher in ONE_HOST:
         problems.add(
@@ -30,7 +30,7 @@ def check(choice: Choice, launcher: str, problems: Problems) -> None:
         )
     if named and len(named) != nodes:
         problems.add(written.path("hosts"), f"{len(named)} hosts for nodes = {nodes}; name one host per node")
-    if choice["binding"] == "cores" and nodes == 1 and not named:
+    if choice["binding"] == "cores" and nodes == 1 and not taken:
         _check_cores(choice, sorted(os.sched_getaffinity(0)), problems)
 
 

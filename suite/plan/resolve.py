@@ -75,7 +75,7 @@ class _Maker:
             block = self.plan.scale.scaled(written.block) if self.plan.scale else written.block
             for choice in choices(written, block) if block else ():
                 launcher = self.launcher(choice)
-                placing.check(choice, launcher, self.problems)
+                placing.check(choice, launcher, placing.hosts(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_input(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)

@@ -171,6 +171,14 @@ def test_a_case_on_one_node_goes_to_the_first_host(resolved: Made) -> None:
     assert (one.case.placement.hosts, one.case.placement.launcher) == (("far",), "many")
 
 
+def test_cores_of_another_machine_are_not_counted_here(resolved: Made) -> None:
+    many = NODES.replace("[1, 2]", "1\nranks = 1024") + 'binding = "cores"\n'
+    with pytest.raises(RequestError, match="this machine offers"):
+        resolved(many)
+    assert resolved(many, hosts=("far",))[0].outcome is None
+    assert resolved(many.replace('"cores"', '"none"'))[0].outcome is None, "more ranks than cores are allowed"
+
+
 def test_a_run_is_resumed_at_its_own_scale(tmp_path: Path) -> None:
     folder = folder_for(tmp_path / "run", "plan", {}, "small")
     folder.write("cases.json", {"scale": "small", "cases": []})
