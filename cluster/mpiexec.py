@@ -26,7 +26,7 @@ class Mpiexec(Launcher):
         if placement.nodes > 1 and len(placement.hosts) != placement.nodes:
             return (
                 f"the placement asks for {placement.nodes} nodes and names {len(placement.hosts)} hosts "
-                f"({', '.join(placement.hosts) or 'none'}); name one per node with `hosts`"
+                f"({', '.join(placement.hosts) or 'none'}); name one per node with `hosts` in the plan or --hosts"
             )
         try:
             find(interpreter)

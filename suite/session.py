@@ -37,6 +37,7 @@ class Settings:
 
     proofs: bool = True
     retry: bool = False  # measure again what failed or lacked something before
+    scale: str | None = None  # the plan's, for the record
 
 
 class Session:
@@ -93,7 +94,7 @@ class Session:
                     outcome, reason = "unavailable", str(error)
             rows.append({"id": resolved.case.id, "case": resolved.case.to_dict(), "outcome": outcome, "reason": reason})
         host = fingerprint()
-        self._folder.write("cases.json", {"cases": rows})
+        self._folder.write("cases.json", {"scale": self._settings.scale, "cases": rows})
         self._folder.write(f"hosts/{host['host']}.json", host)
         if not found:
             reasons = sorted({f"  {row['reason']}" for row in rows})
@@ -241,9 +242,9 @@ def _rank(rank: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def folder_for(path: Path, plan_text: str, about: dict[str, Any]) -> RunFolder:
-    """The run folder, new or resumed; RequestError when it belongs to another plan."""
+def folder_for(path: Path, plan_text: str, about: dict[str, Any], scale: str | None = None) -> RunFolder:
+    """The run folder, new or resumed; RequestError when it belongs to another plan, or to another scale of it."""
     folder = RunFolder(path)
     folder.create(about)
-    folder.adopt_plan(plan_text)
+    folder.adopt_plan(plan_text, scale)
     return folder

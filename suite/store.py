@@ -3,7 +3,7 @@
     RUN/
       run.json                 format, version, when, the command line
       plan.toml                the plan as given
-      cases.json               the plan as resolved: every case with its id, or why it cannot run
+      cases.json               the plan as resolved: its scale, every case with its id, or why it cannot run
       hosts/NAME.json          fingerprint of each host
       bundles/ADAPTER/         exactly the code that ran in the framework's interpreter
       records/ID-rN.json       case ID, repeat N
@@ -66,19 +66,28 @@ class RunFolder:
         """Whether anything was measured: until then a run may still become another one."""
         return any(self._record_files())
 
-    def adopt_plan(self, text: str) -> None:
-        """Keep the plan as given; RequestError when this run has records of another one."""
+    def adopt_plan(self, text: str, scale: str | None = None) -> None:
+        """Keep the plan as given; RequestError when this run has records of another one, or of another scale of it."""
         path = self.path / "plan.toml"
-        if path.exists() and path.read_text() == text:
-            return
+        same = path.exists() and path.read_text() == text
         if path.exists() and self.begun:
-            raise RequestError(f"{self.path} was begun with another plan ({path}); name a new folder with -o")
-        write_whole(path, text)
+            if not same:
+                raise RequestError(f"{self.path} was begun with another plan ({path}); name a new folder with -o")
+            if self.scale != scale:
+                began = f"with --scale {self.scale}" if self.scale else "without --scale"
+                raise RequestError(f"{self.path} was begun {began}; go on so, or name a new folder with -o")
+        if not same:
+            write_whole(path, text)
 
     @property
     def about(self) -> dict[str, Any]:
         """run.json."""
         return _read(self.path / "run.json")
+
+    @property
+    def scale(self) -> str | None:
+        """The scale of the plan that was resolved; None: the plan itself."""
+        return _read(self.path / "cases.json").get("scale")
 
     @property
     def cases(self) -> list[dict[str, Any]]:

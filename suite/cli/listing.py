@@ -104,12 +104,14 @@ def list_launchers(as_json: Json = False) -> None:
 
 @group.command("plans")
 def list_plans(as_json: Json = False) -> None:
-    """The ready-made plans; `stagebench run NAME` runs one."""
+    """The ready-made plans; `stagebench run NAME` runs one, `--scale SCALE` a smaller version of it."""
     from suite.plan import load, ready_made
 
     plans = [load(path) for path in ready_made().values()]
-    rows = [{"name": plan.name, "title": plan.title, "file": str(plan.file)} for plan in plans]
-    _show(rows, as_json, ("name", "title", "file"))
+    rows: list[Row] = [
+        {"name": plan.name, "scales": list(plan.scales), "title": plan.title, "file": str(plan.file)} for plan in plans
+    ]
+    _show(rows, as_json, ("name", "scales", "title", "file"))
 
 
 def adapter_row(adapter: Adapter) -> Row:

@@ -18,3 +18,13 @@ def interpreters_from(options: list[str]) -> dict[str, str]:
         settings[name] = path
         find(adapters()[name], settings)
     return settings
+
+
+def hosts_from(option: str | None) -> list[str]:
+    """`--hosts A,B,...` as a list; RequestError for one that is empty or named twice."""
+    if option is None:
+        return []
+    hosts = [host.strip() for host in option.split(",")]
+    if not all(hosts) or len(set(hosts)) < len(hosts):
+        raise RequestError(f"--hosts {option!r} should read A,B,...: every host once, none empty")
+    return hosts

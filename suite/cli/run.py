@@ -16,6 +16,13 @@ def run(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
     ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="One of the plan's scales: `small` is a few minutes on two cores.")
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="A,B,...: hosts of the cases that name none; one on n nodes takes the first n."),
+    ] = None,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
     retry: Annotated[
@@ -33,15 +40,15 @@ def run(
 
     from suite import __version__
     from suite.cli.display import for_terminal
-    from suite.cli.options import interpreters_from
+    from suite.cli.options import hosts_from, interpreters_from
     from suite.lock import held
     from suite.observer import Observer
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
     from suite.session import FAILURES, Session, Settings, folder_for
 
-    loaded = load(plan)
-    resolved = resolve(loaded, adapters(), launchers(), workloads())
+    loaded = load(plan, scale)
+    resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts))
     started = datetime.now(UTC)
     about = {
         "stagebench": __version__,
@@ -49,11 +56,11 @@ def run(
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "plan": plan,
     }
-    path = output or Path("results") / f"{loaded.name}-{started:%Y%m%d-%H%M%S}"
+    path = output or Path("results") / "-".join(filter(None, (loaded.name, scale, f"{started:%Y%m%d-%H%M%S}")))
     interpreters, observer = interpreters_from(python or []), Observer() if json else for_terminal()
     with held(path):
-        folder = folder_for(path, loaded.text, about)
-        outcomes = Session(folder, resolved, interpreters, observer, Settings(proofs, retry)).run()
+        folder = folder_for(path, loaded.text, about, scale)
+        outcomes = Session(folder, resolved, interpreters, observer, Settings(proofs, retry, scale)).run()
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
     else:

@@ -18,11 +18,16 @@
     [cases.knobs]               # given to the adapters that have them
     memory_format = ["contiguous", "channels_last"]
 
+    [scale.small]               # `stagebench run PLAN --scale small`; see suite.plan.scale
+    divide_batch = 4
+    keep = { ranks = 1 }        # of every block's values only these
+
 `hosts` and `passes` are lists by nature and are not swept.
 """
 
-from suite.plan.read import Plan, load
+from suite.plan.read import load
 from suite.plan.ready import ready_made
 from suite.plan.resolve import Resolved, resolve
+from suite.plan.written import Plan
 
 __all__ = ["Plan", "Resolved", "load", "ready_made", "resolve"]

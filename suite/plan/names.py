@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from suite.adapter import Adapter
 from suite.launcher import Launcher
 from suite.plan.problems import Problems
-from suite.plan.read import Written
+from suite.plan.written import Written
 from suite.suggest import known
 from workloads.catalogue import Workload
 

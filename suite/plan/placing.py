@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+from suite.hosts import here
 from suite.plan.problems import Problems
 from suite.plan.sweep import Choice
 
@@ -10,18 +11,26 @@ from suite.plan.sweep import Choice
 ONE_HOST = ("local",)
 
 
-def check(choice: Choice, launcher: str, problems: Problems) -> None:
-    """Add what makes this placement impossible."""
-    written, nodes, hosts = choice.written, choice["nodes"], choice.written.block.hosts
+def hosts(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
+    """Where a choice runs: on its block's hosts, else on the first of those `given`; nowhere in particular: ()."""
+    if choice.block.hosts or not given:
+        return tuple(choice.block.hosts)
+    first = tuple(given[: choice["nodes"]])
+    return () if choice["nodes"] == 1 and here(first[0]) else first
+
+
+def check(choice: Choice, launcher: str, taken: Sequence[str], problems: Problems) -> None:
+    """Add what makes this placement impossible; `taken` are the hosts that it takes."""
+    written, nodes, named = choice.written, choice["nodes"], choice.block.hosts
     if nodes > 1 and launcher in ONE_HOST:
         problems.add(
             written.path("nodes"),
             f"nodes = {nodes}, but the launcher {launcher!r} knows only this machine; "
             "use nodes = 1 with more ranks, or a launcher such as 'mpiexec' with hosts",
         )
-    if hosts and len(hosts) != nodes:
-        problems.add(written.path("hosts"), f"{len(hosts)} hosts for nodes = {nodes}; name one host per node")
-    if choice["binding"] == "cores" and nodes == 1 and not hosts:
+    if named and len(named) != nodes:
+        problems.add(written.path("hosts"), f"{len(named)} hosts for nodes = {nodes}; name one host per node")
+    if choice["binding"] == "cores" and nodes == 1 and not taken:
         _check_cores(choice, sorted(os.sched_getaffinity(0)), problems)
 
 

@@ -2,61 +2,24 @@
 
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from suite.case import Sampling, Training
 from suite.errors import RequestError
+from suite.plan.checked import checked
 from suite.plan.locator import Locator
-from suite.plan.locator import Path as KeyPath
 from suite.plan.model import Block, Heading, SamplingBlock, TrainingBlock
 from suite.plan.problems import Problems
 from suite.plan.ready import find
+from suite.plan.scale import TABLES, Scale, ScaleBlock
+from suite.plan.written import Plan, Written
 from suite.suggest import known
 
-TOP_KEYS = ("name", "title", "defaults", "sampling", "training", "cases")
+TOP_KEYS = ("name", "title", "defaults", "sampling", "training", "scale", "cases")
 
 
-@dataclass(frozen=True)
-class Written:
-    """One block as it was written, and where."""
-
-    block: Block
-    index: int
-    keys: frozenset[str]  # those that stand in the block itself; others come from [defaults]
-    block_knobs: frozenset[str]  # likewise, for its knobs
-    broken: frozenset[str]  # keys whose values were refused: nothing may be concluded from them
-
-    def path(self, key: str, *more: str | int) -> KeyPath:
-        """Where a key of this block stands in the file."""
-        if key == "knobs" and more and more[0] not in self.block_knobs:
-            return ("defaults", key, *more)
-        return ("cases", self.index, key, *more) if key in self.keys else ("defaults", key, *more)
-
-    @property
-    def head(self) -> KeyPath:
-        """Where the block begins."""
-        return ("cases", self.index)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A plan as read; `suite.plan.resolve` makes cases of it, or tells all that is wrong with it."""
-
-    name: str
-    title: str
-    file: Path
-    text: str
-    sampling: Sampling
-    training: Training
-    blocks: tuple[Written, ...]
-    problems: Problems
-
-
-def load(name_or_path: str | Path) -> Plan:
+def load(name_or_path: str | Path, scale: str | None = None) -> Plan:
     """Read a ready-made plan by name, or a file; RequestError when it is not there or not TOML."""
     file = find(name_or_path)
     try:
@@ -70,7 +33,8 @@ def load(name_or_path: str | Path) -> Plan:
         place = re.search(r"line (\d+)", str(error))
         line = place.group(1) if place else str(text.count("\n") + 1)
         raise RequestError(f"{file}:{line}: not valid TOML: {error}") from error
-    return _Reader(file, text, content).plan()
+    plan = _Reader(file, text, content).plan()
+    return plan if scale is None else plan.scaled(scale)
 
 
 class _Reader:
@@ -86,43 +50,79 @@ class _Reader:
             if key not in TOP_KEYS:
                 problems.add((key,), f"unknown key {key!r}; {known(key, TOP_KEYS)}")
         heading: dict[str, Any] = {key: value for key, value in content.items() if key in Heading.model_fields}
-        self.checked(Heading, heading, ())
-        defaults = self.table("defaults")
-        self.checked(Block, defaults, ("defaults",))
+        checked(self.problems, Heading, heading, ())
+        defaults = self.table(("defaults",))
+        checked(self.problems, Block, defaults, ("defaults",))
+        blocks = tuple(self.blocks(defaults))
         return Plan(
             name=str(content.get("name", self.file.stem)),
             title=str(content.get("title", "")),
             file=self.file,
             text=self.text,
-            sampling=self.sampling(),
-            training=self.training(),
-            blocks=tuple(self.blocks(defaults)),
+            sampling=self.sampling(("sampling",), {}),
+            training=self.training(("training",), {}),
+            blocks=blocks,
             problems=problems,
+            scales={name: self.scale(name, blocks) for name in self.table(("scale",))},
         )
 
-    def table(self, key: str) -> dict[str, Any]:
-        value = self.content.get(key, {})
+    def table(self, path: tuple[str, ...]) -> dict[str, Any]:
+        """The table at a path; empty where there is none, or (a problem) something else."""
+        value: Any = self.content
+        for key in path:
+            value = value.get(key, {}) if isinstance(value, dict) else {}
         if isinstance(value, dict):
             return value
-        self.problems.add((key,), f"{key} is a table: write [{key}], not {key} = {value!r}")
+        name = ".".join(path)
+        self.problems.add(path, f"{name} is a table: write [{name}], not {path[-1]} = {value!r}")
         return {}
 
-    def sampling(self) -> Sampling:
-        block = self.checked(SamplingBlock, self.table("sampling"), ("sampling",))[0]
+    def sampling(self, path: tuple[str, ...], usual: dict[str, Any]) -> Sampling:
+        """A sampling table; `usual` has the keys that it leaves out."""
+        own = self.table(path)
+        checked(self.problems, SamplingBlock, own, path)
+        block = checked(self.problems, SamplingBlock, {**usual, **own}, None)[0]
         assert isinstance(block, SamplingBlock)
         below = block.below_design()
         if below and not block.quick:
             asked = ", ".join(below)
             self.problems.add(
-                ("sampling",),
-                f"[sampling] asks for less than a full measurement: {asked}; add quick = true, which marks the rows",
+                path,
+                f"[{'.'.join(path)}] asks for less than a full measurement: {asked}; add quick = true, which marks "
+                "the rows",
             )
         return Sampling(**block.model_dump())
 
-    def training(self) -> Training:
-        block = self.checked(TrainingBlock, self.table("training"), ("training",))[0]
+    def training(self, path: tuple[str, ...], usual: dict[str, Any]) -> Training:
+        """A training table; `usual` as above."""
+        own = self.table(path)
+        checked(self.problems, TrainingBlock, own, path)
+        block = checked(self.problems, TrainingBlock, {**usual, **own}, None)[0]
         assert isinstance(block, TrainingBlock)
         return Training(**block.model_dump())
+
+    def scale(self, name: str, blocks: tuple[Written, ...]) -> Scale:
+        """A profile, with its own problems and those of values that no block has."""
+        path = ("scale", name)
+        own = {key: value for key, value in self.table(path).items() if key not in TABLES}
+        head = checked(self.problems, ScaleBlock, own, path)[0]
+        assert isinstance(head, ScaleBlock)
+        keep = self.table((*path, "keep"))
+        kept, broken = checked(self.problems, Block, keep, (*path, "keep"))
+        if "hosts" in keep:
+            self.problems.add((*path, "keep", "hosts"), "hosts are not swept; choose them by nodes, or with --hosts")
+        broken |= {"hosts", "knobs"}.union(*(block.broken for block in blocks))
+        scale = Scale(
+            name,
+            head.divide_batch,
+            {key: getattr(kept, key) for key in keep if key not in broken},
+            dict(getattr(kept, "knobs", {})),
+            self.sampling((*path, "sampling"), self.table(("sampling",))),
+            self.training((*path, "training"), self.table(("training",))),
+        )
+        for place, told in scale.slips([block.block for block in blocks]):
+            self.problems.add((*path, *place), told)
+        return scale
 
     def blocks(self, defaults: dict[str, Any]) -> list[Written]:
         raw = self.content.get("cases", [])
@@ -136,43 +136,10 @@ class _Reader:
 
     def written(self, index: int, raw: dict[str, Any], defaults: dict[str, Any]) -> Written:
         own, usual = raw.get("knobs", {}), defaults.get("knobs", {})
-        self.checked(Block, raw, ("cases", index))
+        checked(self.problems, Block, raw, ("cases", index))
         merged = {**defaults, **raw}
         if isinstance(own, dict) and isinstance(usual, dict):
             merged["knobs"] = {**usual, **own}
-        block, broken = self.checked(Block, merged, None)
+        block, broken = checked(self.problems, Block, merged, None)
         assert isinstance(block, Block)
         return Written(block, index, frozenset(raw), frozenset(own if isinstance(own, dict) else ()), broken)
-
-    def checked(
-        self, model: type[BaseModel], values: dict[str, Any], base: KeyPath | None
-    ) -> tuple[BaseModel, frozenset[str]]:
-        """The model, less the keys it refused (also returned); their problems are told when `base` is given."""
-        try:
-            return model.model_validate(values), frozenset()
-        except ValidationError as error:
-            refused = error.errors(include_url=False)
-        if base is not None:
-            for problem in refused:
-                self.problems.add((*base, *problem["loc"]), _told(problem, model))
-        broken = frozenset(str(problem["loc"][0]) for problem in refused)
-        kept = {key: value for key, value in values.items() if key not in broken}
-        return (model.model_construct(**kept) if model is Heading else model.model_validate(kept)), broken
-
-
-def _told(problem: Any, model: type[BaseModel]) -> str:
-    key, value, message = str(problem["loc"][0]), problem["input"], str(problem["msg"])
-    if problem["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; {known(key, model.model_fields)}"
-    if problem["type"] == "missing":
-        return f"the key {key!r} is missing"
-    if problem["type"] == "literal_error":
-        allowed = str(problem["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-        return f"{key} = {value!r}: {known(value, allowed)}"
-    if problem["type"] == "string_pattern_mismatch":
-        return f"{key} = {value!r}: should be letters, digits, '.', '_' and '-', and begin with a letter or a digit"
-    if key == "ranks" and problem["type"] == "less_than_equal":
-        most = problem["ctx"]["le"]
-        return f"ranks = {value!r}: more than {most} ranks on a node is a slip; ranks are counted per node, see nodes"
-    words = message.removeprefix("Input ").removeprefix("List ")
-    return f"{key} = {value!r}: {words}"

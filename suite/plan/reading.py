@@ -25,7 +25,14 @@ def form(choice: Choice, able: Capabilities, source: Path | None) -> str:
     fitting = (
         each.name
         for each in able.formats
+<<<<<<< HEAD
         if kind in each.kinds and not _conflict(each, passes, choice["augment"], choice["on_error"])
+=======
+        if kind_of(source) in each.kinds
+        and not _conflict(
+            each, TRAIN in choice.block.passes, choice["augment"] == "random", choice["on_error"] == "skip"
+        )
+>>>>>>> plans4
     )
     return next(fitting, FILES)
 

@@ -1,7 +1,11 @@
 """From a plan to cases: every value resolved, every case either runnable or refused with a reason."""
 
+<<<<<<< HEAD
 import functools
 from collections.abc import Iterator, Mapping
+=======
+from collections.abc import Iterator, Mapping, Sequence
+>>>>>>> plans4
 from dataclasses import dataclass, replace
 
 from suite.adapter import Adapter, Strategy
@@ -9,12 +13,13 @@ from suite.case import PASSES, TRAIN, Case, Input, Placement, Training
 from suite.data.fits import Fit, fit
 from suite.data.records import missing
 from suite.errors import RequestError
+from suite.hosts import here
 from suite.launcher import Launcher
 from suite.optimisers import settings
 from suite.plan import able, placing, reading
 from suite.plan.names import Names
-from suite.plan.read import Plan
 from suite.plan.sweep import Choice, choices
+from suite.plan.written import Plan
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
@@ -36,13 +41,17 @@ def resolve(
     adapters: Mapping[str, Adapter],
     launchers: Mapping[str, Launcher],
     workloads: Mapping[str, Workload],
+    hosts: Sequence[str] = (),
 ) -> list[Resolved]:
-    """Every case of the plan, in its order, each id once; RequestError lists all that is wrong with the plan."""
+    """Every case of the plan, in its order, each id once; RequestError lists all that is wrong with the plan.
+
+    `hosts` are for the blocks that name none: a case on n nodes takes the first n.
+    """
     if not adapters or not workloads:
         raise RequestError(
             "no adapter or no workload is registered: stagebench itself is not installed; pip install it"
         )
-    maker = _Maker(plan, adapters, launchers, workloads)
+    maker = _Maker(plan, adapters, launchers, workloads, hosts)
     found = list(maker.all())
     maker.problems.raise_any()
     return _merged(found)
@@ -55,7 +64,9 @@ class _Maker:
         adapters: Mapping[str, Adapter],
         launchers: Mapping[str, Launcher],
         workloads: Mapping[str, Workload],
+        hosts: Sequence[str],
     ) -> None:
+        self.hosts = hosts
         self.plan, self.adapters, self.launchers, self.workloads = plan, adapters, launchers, workloads
         self.problems = replace(plan.problems, found=set(plan.problems.found))  # the plan may be resolved again
         self.names = Names(self.problems, adapters, launchers, workloads)
@@ -68,16 +79,17 @@ class _Maker:
         for written in self.plan.blocks:
             if not self.names.check(written):
                 continue
-            for choice in choices(written):
+            block = self.plan.scale.scaled(written.block) if self.plan.scale else written.block
+            for choice in choices(written, block) if block else ():
                 launcher = self.launcher(choice)
-                placing.check(choice, launcher, self.problems)
+                placing.check(choice, launcher, placing.hosts(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_input(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
 
     def check_training(self, choice: Choice) -> None:
         """Add what speaks against the pass `train` as it is asked for."""
-        passes = choice.written.block.passes
+        passes = choice.block.passes
         if TRAIN not in passes:
             return
         if len(passes) > 1:
@@ -103,12 +115,13 @@ class _Maker:
                 self.problems.add(choice.written.path("augment"), told)
 
     def launcher(self, choice: Choice) -> str:
-        """The name asked for; "auto" is the strategy's first that is installed and reaches that many nodes."""
+        """The name asked for; "auto" is the strategy's first that is installed and reaches the nodes."""
         if choice["launcher"] != "auto":
             return str(choice["launcher"])
         strategy = self.names.capabilities[choice["adapter"]].strategy(choice["strategy"])
         offers = strategy.launchers if strategy else ("local",)
-        reaching = [name for name in offers if choice["nodes"] == 1 or name not in placing.ONE_HOST]
+        near = choice["nodes"] == 1 and all(map(here, placing.hosts(choice, self.hosts)))
+        reaching = [name for name in offers if near or name not in placing.ONE_HOST]
         return next((name for name in (*reaching, *offers) if name in self.launchers), offers[0])
 
     def resolved(self, choice: Choice, launcher: str) -> Resolved:
@@ -148,7 +161,7 @@ class _Maker:
         return found
 
     def case(self, choice: Choice, launcher: str, workload: Workload, graph: Graph) -> Case:
-        block = choice.written.block
+        block = choice.block
         placement = Placement(
             nodes=choice["nodes"],
             ranks_per_node=choice["ranks"],
@@ -157,7 +170,7 @@ class _Maker:
             threads=choice["threads"],
             launcher=launcher,
             binding=choice["binding"],
-            hosts=tuple(block.hosts),
+            hosts=placing.hosts(choice, self.hosts),
         )
         return Case(
             adapter=choice["adapter"],

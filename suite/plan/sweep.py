@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from suite.plan.model import Block
-from suite.plan.read import Written
+from suite.plan.written import Written
 
 SWEPT = tuple(name for name in Block.model_fields if name not in ("hosts", "passes", "knobs"))
 
@@ -15,7 +15,8 @@ SWEPT = tuple(name for name in Block.model_fields if name not in ("hosts", "pass
 class Choice:
     """One value for every swept key of a block."""
 
-    written: Written
+    written: Written  # where it stands in the file
+    block: Block  # what is swept: the written one, or what a scale leaves of it
     values: dict[str, Any]
     knobs: dict[str, Any]
 
@@ -24,10 +25,9 @@ class Choice:
         return self.values[key]
 
 
-def choices(written: Written) -> Iterator[Choice]:
+def choices(written: Written, block: Block) -> Iterator[Choice]:
     """Every choice of a block, the first swept key varying slowest."""
-    block = written.block
     columns = [getattr(block, key) or [None] for key in SWEPT]
     for row in product(*columns, *block.knobs.values()):
         values = dict(zip(SWEPT, row, strict=False))
-        yield Choice(written, values, dict(zip(block.knobs, row[len(SWEPT) :], strict=True)))
+        yield Choice(written, block, values, dict(zip(block.knobs, row[len(SWEPT) :], strict=True)))

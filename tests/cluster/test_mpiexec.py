@@ -130,7 +130,8 @@ def test_an_unknown_kind_is_named(bare):
 
 
 def test_every_node_wants_a_host(bare):
-    assert "asks for 2 nodes and names 1 hosts (a)" in Mpiexec().missing(Placement(nodes=2, hosts=("a",)), bare)
+    lacking = Mpiexec().missing(Placement(nodes=2, hosts=("a",)), bare)
+    assert "asks for 2 nodes and names 1 hosts (a); name one per node with `hosts` in the plan or --hosts" in lacking
 
 
 # --- the real ones -------------------------------------------------------------

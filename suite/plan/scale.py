@@ -1,0 +1,81 @@
+"""Scale profiles: a plan's own smaller versions of itself, for a smaller machine or a first look.
+
+    [scale.small]
+    divide_batch = 16           # every batch, at least 1; what becomes equal is merged
+
+    [scale.small.keep]          # any key of a [[cases]] block but hosts: of each block's values only these
+    adapter = ["pytorch", "mxnet"]
+    ranks = [1, 2]
+    knobs = { overlap = "auto" }        # for the blocks that name the knob
+
+    [scale.small.sampling]      # these keys instead of the plan's; likewise [scale.small.training]
+    steps = 5
+
+A block that is left without a value of some key falls out. Batches are kept first, divided then.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from suite.case import Sampling, Training
+from suite.plan.locator import Path as KeyPath
+from suite.plan.model import Block, Count, Strict
+from suite.suggest import known
+
+TABLES = ("keep", "sampling", "training")
+
+
+class ScaleBlock(Strict):
+    """[scale.NAME] less its tables, which have models of their own."""
+
+    divide_batch: Count = 1
+    keep: Annotated[dict[str, Any], Field(default_factory=dict)]
+    sampling: Annotated[dict[str, Any], Field(default_factory=dict)]
+    training: Annotated[dict[str, Any], Field(default_factory=dict)]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One profile, with the sampling and training that the plan has under it."""
+
+    name: str
+    divide_batch: int
+    keep: dict[str, list[Any]]  # by key of a block
+    knobs: dict[str, list[Any]]  # by knob
+    sampling: Sampling
+    training: Training
+
+    def scaled(self, block: Block) -> Block | None:
+        """What is left of a block; None: nothing."""
+        swept = {key: _common(getattr(block, key), values) for key, values in self.keep.items()}
+        knobs = {name: _common(values, self.knobs.get(name, values)) for name, values in block.knobs.items()}
+        if not all((*swept.values(), *knobs.values())):
+            return None
+        batches = (max(1, batch // self.divide_batch) for batch in swept.get("batch", block.batch))
+        return block.model_copy(update={**swept, "knobs": knobs, "batch": list(dict.fromkeys(batches))})
+
+    def slips(self, blocks: Sequence[Block]) -> Iterator[tuple[KeyPath, str]]:
+        """(place below [scale.NAME], what is wrong): values that no block has, a profile that leaves nothing."""
+        for key, values in self.keep.items():
+            yield from _strangers(("keep", key), key, values, [getattr(block, key) for block in blocks])
+        for name, values in self.knobs.items():
+            there = [block.knobs[name] for block in blocks if name in block.knobs]
+            yield from _strangers(("keep", "knobs", name), f"knob {name}", values, there)
+        if blocks and not any(self.scaled(block) for block in blocks):
+            yield ("keep",), f"the scale {self.name!r} keeps no block: none has a value of every key that is kept"
+
+
+def _common(values: list[Any] | None, kept: list[Any]) -> list[Any]:
+    return [value for value in values or () if value in kept]
+
+
+def _strangers(
+    place: KeyPath, what: str, values: list[Any], there: Sequence[list[Any] | None]
+) -> Iterator[tuple[KeyPath, str]]:
+    found = list(dict.fromkeys(value for each in there for value in each or ()))
+    for index, value in enumerate(values):
+        if value not in found:
+            yield (*place, index), f"no block has {what} = {value!r}; {known(value, map(str, found))}"

@@ -1,0 +1,68 @@
+"""Runs a plan as a person does, and its report; the minutes of all are told at the end."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from suite.store import RunFolder
+
+GIVE_UP = 3600.0  # seconds after which a plan is no longer waited for
+MINUTES = pytest.StashKey[dict[str, float]]()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--minutes", type=float, help="fail when all plans together took longer")
+
+
+def pytest_configure(config):
+    config.stash[MINUTES] = {}
+
+
+@pytest.fixture
+def experiment(tmp_path, request):
+    """Measures a plan at a scale and writes its report; what came of it."""
+
+    def run(name: str, scale: str) -> SimpleNamespace:
+        began, folder = time.monotonic(), tmp_path / name
+        measured = stagebench("run", name, "--scale", scale, "-o", str(folder), "--json")
+        assert measured.returncode == 0, measured.stdout + measured.stderr
+        reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))
+        assert reported.returncode == 0, reported.stderr
+        request.config.stash[MINUTES][name] = (time.monotonic() - began) / 60
+        page = (tmp_path / "site" / "index.html").read_text()
+        return SimpleNamespace(
+            folder=RunFolder.open(folder), outcomes=json.loads(measured.stdout)["outcomes"], page=page
+        )
+
+    return run
+
+
+def stagebench(*words: str) -> "subprocess.CompletedProcess[str]":
+    """The command line, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "suite.cli", *words],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=GIVE_UP,
+        check=False,
+    )
+
+
+def pytest_sessionfinish(session, exitstatus):
+    allowed, taken = session.config.getoption("minutes", None), sum(session.config.stash[MINUTES].values())
+    if allowed is not None and taken > allowed and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    taken, allowed = config.stash[MINUTES], config.getoption("minutes", None)
+    for name, minutes in taken.items():
+        terminalreporter.write_line(f"{name}: {minutes:.1f} min")
+    limit = f", {allowed:g} are allowed" if allowed is not None else ""
+    terminalreporter.write_line(f"together: {sum(taken.values()):.1f} min{limit}")

@@ -1,0 +1,16 @@
+"""A slice of the experiments for every day: one plan that learns, one that measures, two frameworks, tiny."""
+
+from suite.analysis.summary import summarise
+
+
+def test_a_plan_that_learns(experiment):
+    rows = summarise(experiment("batch-size", "tiny").folder)
+    assert [row.case.adapter for row in rows] == ["pytorch", "caffempi"]
+    assert all(row.outcome == "ok" and row.lessons[0].epochs for row in rows)
+
+
+def test_a_plan_that_measures(experiment):
+    rows = summarise(experiment("horovod-style", "tiny").folder)
+    assert {row.case.adapter for row in rows} == {"pytorch", "caffempi"}
+    assert all(row.outcome == "ok" and row.rate and row.rate.value > 0 for row in rows)
+    assert {row.case.knobs.get("aggregation") for row in rows} == {None, "parameter_server", "allreduce"}

@@ -1,0 +1,217 @@
+"""Scales: what they leave of a plan, and the slips in them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from suite.cli import app
+from suite.errors import RequestError
+from suite.plan import Plan, Resolved, load, ready_made, resolve
+from suite.plugins import adapters, launchers, workloads
+from suite.session import folder_for
+from suite.store import RunFolder
+
+Write = Callable[[str], Path]
+
+PLAN = """\
+name = "x"
+[sampling]
+quick = true
+steps = 20
+processes = 2
+[training]
+epochs = 7
+[scale.small]
+divide_batch = 16
+[scale.small.keep]
+workload = ["mnist_small", "alexnet"]
+batch = [8, 12,
+  256]
+ranks = 1
+knobs = { bucket = [3] }
+[scale.small.sampling]
+steps = 5
+[scale.small.training]
+epochs = 2
+[scale.plain]
+[[cases]]
+adapter = "alpha"
+strategy = "ddp"
+workload = ["mnist_small", "mnist_large"]
+batch = [8, 12, 64, 256]
+ranks = [1, 2]
+[[cases]]
+adapter = "alpha"
+strategy = "single"
+workload = "alexnet"
+batch = 12
+knobs = { bucket = [3, 4] }
+[[cases]]
+adapter = "beta"
+strategy = "single"
+workload = "mnist_small"
+batch = 64
+"""
+
+
+@pytest.fixture
+def resolved(toys: SimpleNamespace, plan_file: Write) -> Callable[..., list[Resolved]]:
+    def made(text: str = PLAN, scale: str | None = None, hosts: tuple[str, ...] = ()) -> list[Resolved]:
+        plan = load(plan_file(text), scale)
+        return resolve(plan, toys.adapters, toys.launchers, toys.workloads, hosts)
+
+    return made
+
+
+Made = Callable[..., list[Resolved]]
+
+
+def test_a_scale_keeps_divides_and_merges(resolved: Made) -> None:
+    cases = [each.case for each in resolved(scale="small")]
+    told = [(case.adapter, case.workload, case.batch, case.placement.ranks, case.knobs["bucket"]) for case in cases]
+    assert told == [
+        ("alpha", "mnist_small", 1, 1, 25),
+        ("alpha", "mnist_small", 16, 1, 25),
+        ("alpha", "alexnet", 1, 1, 3),
+    ]
+    assert {(case.sampling.steps, case.sampling.processes) for case in cases} == {(5, 2)}
+
+
+def test_without_a_scale_nothing_changes(resolved: Made) -> None:
+    with_them, plain = resolved(), resolved(scale="plain")
+    cut = PLAN[: PLAN.index("[scale.small]")] + PLAN[PLAN.index("[[cases]]") :]
+    assert [each.case.id for each in with_them] == [each.case.id for each in plain]
+    assert [each.case.id for each in with_them] == [each.case.id for each in resolved(cut)]
+    assert with_them[0].case.sampling.steps == 20
+
+
+def test_passes_and_training_are_scaled_too(toys: SimpleNamespace, plan_file: Write) -> None:
+    text = PLAN.replace("ranks = 1\n", 'ranks = 1\npasses = ["native", "staged"]\n')
+    plan = load(plan_file(text), "small")
+    assert plan.training.epochs == 2
+    found = resolve(plan, toys.adapters, toys.launchers, toys.workloads)
+    assert {each.case.passes for each in found} == {("native", "staged")}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "told"),
+    [
+        ("divide_batch = 16", "divide_bacth = 16", 9, "unknown key 'divide_bacth'; did you mean 'divide_batch'?"),
+        ("divide_batch = 16", "divide_batch = 0", 9, "divide_batch = 0: should be greater than or equal to 1"),
+        ("ranks = 1\n", "rank = 1\n", 14, "unknown key 'rank'; did you mean 'ranks'?"),
+        ("ranks = 1\n", 'ranks = "1"\n', 14, "ranks = '1': should be a valid integer"),
+        ("ranks = 1\n", "ranks = [1, 3]\n", 14, "no block has ranks = 3; known: 1, 2"),
+        ("ranks = 1\n", 'hosts = ["a"]\n', 14, "hosts are not swept"),
+        ("  256]", "  257]", 13, "no block has batch = 257; did you mean '256'?"),
+        ('"alexnet"]', '"alxnet"]', 11, "no block has workload = 'alxnet'; did you mean 'alexnet'?"),
+        ("bucket = [3]", "bucket = [5]", 15, "no block has knob bucket = 5; known: 3, 4"),
+        ("bucket = [3]", "buckt = [3]", 15, "no block has knob buckt = 3; known: none"),
+        ("[scale.small.sampling]\nsteps", "[scale.small.sampling]\nstepz", 17, "unknown key 'stepz'"),
+        ("[scale.small.training]\nepochs", "[scale.small.training]\nepoch", 19, "unknown key 'epoch'"),
+        ("[scale.plain]", "[scale]\nplain = 3", 21, "scale.plain is a table: write [scale.plain], not plain = 3"),
+        ("[scale.plain]", "[scale.plain]\nkeep = 3", 21, "scale.plain.keep is a table"),
+        ("[scale.plain]", '[scale.plain.keep]\nadapter = "beta"\nranks = 2', 20, "the scale 'plain' keeps no block"),
+    ],
+)
+def test_a_slip_is_told_whether_the_scale_is_used_or_not(
+    resolved: Made, old: str, new: str, line: int, told: str
+) -> None:
+    assert old in PLAN
+    for scale in (None, "small"):
+        with pytest.raises(RequestError) as error:
+            resolved(PLAN.replace(old, new, 1), scale)
+        assert error.value.exit_code == 2
+        assert any(f"plan.toml:{line}: {told}" in each for each in str(error.value).splitlines()), error.value
+
+
+def test_a_scale_below_the_design_says_that_it_is_quick(resolved: Made) -> None:
+    full = PLAN.replace("quick = true\nsteps = 20\nprocesses = 2\n", "steps = 60\n")
+    with pytest.raises(RequestError, match=r"\[scale\.small\.sampling\] asks for less .* steps = 5 \(full: 50\)"):
+        resolved(full)
+    assert resolved(full.replace("steps = 5\n", "steps = 5\nquick = true\n"), "small")[0].case.sampling.quick
+
+
+def test_slips_in_blocks_that_a_scale_drops_are_told(resolved: Made) -> None:
+    with pytest.raises(RequestError, match="unknown adapter 'betta'"):
+        resolved(PLAN.replace('"beta"', '"betta"'), "small")
+
+
+def test_an_unknown_scale_names_those_there_are(resolved: Made) -> None:
+    with pytest.raises(
+        RequestError, match=r"the plan 'x' has no scale 'smal'; did you mean 'small'\? known: small, pl"
+    ):
+        resolved(scale="smal")
+
+
+NODES = """\
+name = "x"
+[[cases]]
+adapter = "alpha"
+strategy = "ddp"
+workload = "mnist_small"
+nodes = [1, 2]
+"""
+
+
+def test_hosts_fill_blocks_that_name_none(resolved: Made) -> None:
+    one, two = resolved(NODES, hosts=("localhost", "far", "further"))
+    assert (one.case.placement.hosts, one.case.placement.launcher) == ((), "local")
+    assert (two.case.placement.hosts, two.case.placement.launcher) == (("localhost", "far"), "many")
+    assert one.case.id == resolved(NODES)[0].case.id
+    own = resolved(NODES.replace("[1, 2]", '2\nhosts = ["a", "b"]'), hosts=("far", "further"))
+    assert own[0].case.placement.hosts == ("a", "b")
+
+
+def test_a_case_on_one_node_goes_to_the_first_host(resolved: Made) -> None:
+    one, _ = resolved(NODES, hosts=("far", "further"))
+    assert (one.case.placement.hosts, one.case.placement.launcher) == (("far",), "many")
+
+
+def test_cores_of_another_machine_are_not_counted_here(resolved: Made) -> None:
+    many = NODES.replace("[1, 2]", "1\nranks = 1024") + 'binding = "cores"\n'
+    with pytest.raises(RequestError, match="this machine offers"):
+        resolved(many)
+    assert resolved(many, hosts=("far",))[0].outcome is None
+    assert resolved(many.replace('"cores"', '"none"'))[0].outcome is None, "more ranks than cores are allowed"
+
+
+def test_a_run_is_resumed_at_its_own_scale(tmp_path: Path) -> None:
+    folder = folder_for(tmp_path / "run", "plan", {}, "small")
+    folder.write("cases.json", {"scale": "small", "cases": []})
+    folder_for(tmp_path / "run", "plan", {})  # nothing is measured: it may still become another run
+    folder.write("records/abc-r0.json", {})
+    assert RunFolder.open(tmp_path / "run").scale == "small"
+    folder_for(tmp_path / "run", "plan", {}, "small")
+    with pytest.raises(RequestError, match="was begun with --scale small; go on so"):
+        folder_for(tmp_path / "run", "plan", {})
+
+
+def test_the_command_line(toys: SimpleNamespace, plan_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "manager", lambda: toys.manager)
+
+    def error(*words: str) -> str:
+        return str(CliRunner().invoke(app.build(), ["run", str(plan_file(PLAN)), *words]).exception)
+
+    assert "no scale 'tiny'; known: small, plain" in error("--scale", "tiny")
+    assert "should read A,B,...: every host once, none empty" in error("--hosts", "a,,b")
+    assert "every host once" in error("--hosts", "a,a")
+    rows = json.loads(CliRunner().invoke(app.build(), ["list", "plans", "--json"]).output)
+    assert {row["name"]: row["scales"] for row in rows}["quick"] == []
+
+
+def shipped() -> list[tuple[str, str | None]]:
+    return [(name, scale) for name in ready_made() for scale in (None, *load(name).scales)]
+
+
+@pytest.mark.parametrize(("name", "scale"), shipped())
+def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None) -> None:
+    plan: Plan = load(name, scale)
+    found = resolve(plan, adapters(), launchers(), workloads())
+    assert found
+    assert not any(each.reason.startswith("also spelt") for each in found), "a case that is written twice"
+    # What is refused is refused by an adapter that says why, or asks for data that this test's empty home lacks.
+    assert all(each.reason for each in found if each.outcome)
