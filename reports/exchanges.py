@@ -10,6 +10,7 @@ from reports.text import number
 from suite.analysis.curves import WINDOW, smoothed
 from suite.analysis.exchange import Exchange, Way, exchanges
 from suite.analysis.rows import Row
+from suite.analysis.spread import Spread
 from suite.case import Case
 
 Chart = tuple[Panel, Figure]
@@ -29,16 +30,23 @@ class Ways:
     def answer(self) -> str:
         """Who comes furthest, in a sentence; of those that may be compared."""
         sound = [(name, way) for name, way in self.named if way.sound]
-        samples = [(way.after_samples.value, name) for name, way in sound if way.after_samples]
-        seconds = [(way.after_seconds.value, name) for name, way in sound if way.after_seconds]
-        told = []
-        if len(samples) > 1:
-            loss, name = min(samples)
-            told.append(f"After {number(self.exchange.samples)} samples {name} has the lowest loss, {number(loss)}")
-        if len(seconds) > 1:
-            loss, name = min(seconds)
-            told.append(f"after {number(self.exchange.seconds)} s it is {name} with {number(loss)}")
-        return f"{'; '.join(told)}." if told else ""
+        samples = _least([(way.after_samples, name) for name, way in sound if way.after_samples])
+        seconds = _least([(way.after_seconds, name) for name, way in sound if way.after_seconds])
+        found = [
+            (samples, f"After {number(self.exchange.samples)} samples"),
+            (seconds, f"After {number(self.exchange.seconds)} s of training"),
+        ]
+        return " ".join(f"{when} the lowest loss is that of {told}." for told, when in found if told)
+
+
+def _least(losses: list[tuple[Spread, str]]) -> str:
+    """Whose loss is the lowest, and from whose it is not told apart; nothing of a single one."""
+    if len(losses) < 2:
+        return ""
+    least, name = min(losses, key=lambda pair: pair[0].value)
+    alike = [other for spread, other in losses if other != name and least.overlaps(spread)]
+    beside = f" (not told apart from {', '.join(alike)})" if alike else ""
+    return f"{name}, {number(least.value)}{beside}"
 
 
 def ways_of(rows: list[Row]) -> list[Ways]:

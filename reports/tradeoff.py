@@ -106,8 +106,10 @@ def _answer(name: str, group: list[TradeOff]) -> str:
     if not there:
         return f"{name}: no batch reached {group[0].target:g} in every training; {told}."
     after, soonest = min(there, key=lambda pair: pair[0].value)
+    alike = [str(one.case.batch) for other, one in there if one is not soonest and after.overlaps(other)]
+    beside = f" (not told apart from {', '.join(alike)})" if alike else ""
     when = f"after {number(after.value)} s, in epoch {soonest.epoch.value if soonest.epoch else 0:g}"
-    return f"{name}: soonest at {group[0].target:g} with batch {soonest.case.batch}, {when}; {told}."
+    return f"{name}: soonest at {group[0].target:g} with batch {soonest.case.batch}, {when}{beside}; {told}."
 
 
 def _by_series(found: list[TradeOff]) -> list[list[TradeOff]]:

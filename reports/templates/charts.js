@@ -1,5 +1,5 @@
-// Draws every chart with the colours of the page's scheme when it comes near the window (a long page opens at once),
-// all of them before printing, and those drawn again when the scheme changes.
+// Draws every chart with the colours of the page's scheme, and again when the scheme changes: one after the other, so that
+// a long page can be read meanwhile, and what is folded away when it is opened.
 (function () {
   "use strict";
   function themed(value) {
@@ -21,14 +21,14 @@
   }
   // Room is kept beforehand, so that nothing jumps.
   charts.forEach((chart) => (chart.style.minHeight = figures.get(chart).layout.height + "px"));
-  const near = new IntersectionObserver(
-    (seen) => seen.filter((one) => one.isIntersecting).forEach((one) => {
-      near.unobserve(one.target);
-      draw(one.target);
-    }),
-    { rootMargin: "600px" },
-  );
-  charts.forEach((chart) => near.observe(chart));
-  addEventListener("beforeprint", () => charts.filter((chart) => !drawn.has(chart)).forEach(draw));
+  const waiting = () => charts.filter((chart) => !drawn.has(chart) && chart.clientWidth);
+  function next() {
+    const [chart, another] = waiting();
+    if (chart) draw(chart);
+    if (another) setTimeout(next);
+  }
+  next();
+  document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", next));
+  addEventListener("beforeprint", () => waiting().forEach(draw));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
 })();

@@ -14,6 +14,10 @@ class Spread:
     high: float
     of: int  # how many
 
+    def overlaps(self, other: "Spread") -> bool:
+        """Whether their ends leave no gap between the two: trainings differ as much among themselves."""
+        return self.low <= other.high and other.low <= self.high
+
 
 def spread(values: Sequence[float | None]) -> Spread | None:
     """Of those that are known; None when none is."""

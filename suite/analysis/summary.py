@@ -112,5 +112,5 @@ def _marks(row: Row) -> Iterable[str]:
         yield "quick"
     if row.answers < row.case.sampling.processes:
         yield "incomplete"
-    if row.answers == 1:
+    if len(row.measured) == 1:
         yield "one process"

@@ -39,6 +39,8 @@ def test_staleness_is_of_all_steps_of_all_ranks():
 def test_a_spread_knows_the_known():
     assert spread([3.0, None, 1.0, 2.0]).__dict__ == {"value": 2.0, "low": 1.0, "high": 3.0, "of": 3}
     assert spread([None]) is None
+    assert spread([1.0, 2.0]).overlaps(spread([2.0, 3.0]))
+    assert not spread([1.0, 2.0]).overlaps(spread([2.5]))
 
 
 @pytest.fixture
