@@ -7,8 +7,8 @@ from reports.bars import bars
 from reports.figure import Figure, colour
 from reports.panels import Panel
 from reports.plan_text import Block, plan_text
-from reports.text import told
-from suite.analysis.best import USUAL, Best, Contest, Defaults, contests, settings
+from reports.text import number, told
+from suite.analysis.best import USUAL, Best, Contest, Defaults, contests, prefixed, settings
 from suite.analysis.measured import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.case import Case
@@ -43,19 +43,18 @@ def known_defaults() -> Defaults:
 
 def configuration(best: Best, case: Case) -> list[str]:
     """In words: the batch, and what sets a case apart from the default configuration."""
-    usual: dict[str, Any] = {**USUAL, **known_defaults().get(case.adapter, best.default.case.knobs)}
+    usual: dict[str, Any] = {**USUAL, **prefixed(known_defaults().get(case.adapter, best.default.case.knobs))}
     chosen = settings(case)
-    changed = [
-        f"{name} {told(value)}" for name, value in chosen.items() if usual.get(name) != value and name != "batch"
-    ]
-    return [f"batch {case.batch}", *changed]
+    changed = [name for name, value in chosen.items() if usual.get(name) != value and name != "batch"]
+    return [f"batch {case.batch}", *(f"{name.removeprefix('knobs.')} {told(chosen[name])}" for name in changed)]
 
 
 def said(best: Best) -> str:
     """What a reader should know of the comparison; empty where there is nothing to say."""
     notes = []
     if best.astray:
-        notes.append(f"no case has the default {' and '.join(best.astray)}: compared with the nearest")
+        lacking = " and ".join(name.removeprefix("knobs.") for name in best.astray)
+        notes.append(f"no case has the default {lacking}: compared with the nearest")
     if best.unequal_batches:
         batches = f"{best.default.case.batch} and {best.row.case.batch}"
         notes.append(f"batches of {batches} per device are compared by samples/s")
@@ -64,6 +63,18 @@ def said(best: Best) -> str:
     if best.left_out:
         notes.append(f"{len(best.left_out)} left out: {', '.join(_marks(best.left_out))}")
     return "; ".join(notes)
+
+
+def answers(found: list[Winners]) -> list[str]:
+    """A sentence for each network and set of devices: every strategy's best, the fastest first."""
+    return [f"{one.title}: {'; '.join(_answer(best) for best in one.contest.winners)}." for one in found]
+
+
+def _answer(best: Best) -> str:
+    case = best.row.case
+    speed = f"{number(best.rate)} samples/s with {', '.join(configuration(best, case))}"
+    margin = f", {_margin(best)}" if best.margin else ", its default" if best.tried > 1 else ""
+    return f"{case.adapter}/{case.strategy} {speed}{margin}"
 
 
 def plan_of(found: list[Winners], name: str) -> str:

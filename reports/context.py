@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from reports import charts, facts
-from reports.best import configuration, plan_of, said, winners_of
+from reports.best import answers, configuration, plan_of, said, winners_of
 from reports.epochs import epochs_of
 from reports.exchanges import ways_of
 from reports.figure import Figure, colour
@@ -41,7 +41,7 @@ def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "software": facts.software_of(rows),
         "left_out": left_out(folder),
         "progress": facts.progress_of(rows),
-        "findings": facts.findings(rows),
+        "findings": answers(winners) + facts.findings(rows),
         "rows": rows,
         "tables": tables,
         "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),

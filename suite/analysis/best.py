@@ -34,6 +34,11 @@ class Best:
     astray: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
 
     @property
+    def rate(self) -> float:
+        """Samples/s of the winner."""
+        return _speed(self.row)
+
+    @property
     def unequal_batches(self) -> bool:
         """Whether the two take different batches: then samples/s are compared, not iterations."""
         return self.row.case.batch != self.default.case.batch
@@ -87,14 +92,19 @@ def settings(case: Case) -> dict[str, Any]:
     own = {name: getattr(case, name) if hasattr(case, name) else getattr(case.input, name) for name in OWN}
     chosen: dict[str, Any] = {"batch": case.batch, "readers": case.readers}
     chosen |= {"threads": case.placement.threads, "binding": case.placement.binding}
-    return {**own, **case.knobs, **{name: chosen[name] for name in CHOSEN}}
+    return {**own, **prefixed(case.knobs), **{name: chosen[name] for name in CHOSEN}}
+
+
+def prefixed(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """An adapter's knobs among the settings: one may be called `batch`."""
+    return {f"knobs.{name}": value for name, value in knobs.items()}
 
 
 def _best(rows: list[Row], knobs: Mapping[str, Any] | None) -> Best | None:
     sound = [row for row in rows if row.comparable]
     if not sound:
         return None
-    usual = {**USUAL, **(knobs if knobs is not None else sound[0].case.knobs)}
+    usual = {**USUAL, **prefixed(knobs if knobs is not None else sound[0].case.knobs)}
     winner = max(sound, key=_speed)
     default = min(sound, key=lambda row: _distance(row.case, usual))
     assert winner.estimate

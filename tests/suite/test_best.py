@@ -32,13 +32,8 @@ def test_the_fastest_of_a_sweep_and_its_margin(tmp_path):
     (contest,) = contests(summarise(autotune(tmp_path / "run")), DEFAULTS)
     pytorch, caffempi = contest.winners  # the faster first
     chosen = settings(pytorch.row.case)
-    assert (chosen["threads"], chosen["memory_format"], pytorch.tried) == (2, "channels_last", 8)
-    assert settings(pytorch.default.case) == {
-        **settings(pytorch.default.case),
-        **DEFAULTS["pytorch"],
-        "batch": 8,
-        "threads": 1,
-    }
+    assert (chosen["threads"], chosen["knobs.memory_format"], pytorch.tried) == (2, "channels_last", 8)
+    assert settings(pytorch.default.case) == {**USUAL, "knobs.memory_format": "contiguous"}
     assert pytorch.margin.value == pytest.approx(1.2 * 2**0.8, rel=0.05)
     assert pytorch.margin.low < pytorch.margin.value < pytorch.margin.high
     assert (pytorch.verdict, pytorch.astray) == ("faster", ())
