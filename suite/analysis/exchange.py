@@ -50,14 +50,13 @@ class Exchange:
 
 
 def exchanges(rows: Iterable[Row]) -> list[Exchange]:
-    """Every training on several devices that the run did by more than one strategy."""
+    """Every training on several devices that the run did in more than one way: by strategy or by knob."""
     every = list(rows)
     found: dict[tuple[object, ...], list[Row]] = {}
     for row in every:
         if row.lessons and row.several_devices:
             found.setdefault(same_training(row.case), []).append(row)
-    several = (group for group in found.values() if len({(r.case.adapter, r.case.strategy) for r in group}) > 1)
-    return [_exchange(group, every) for group in several]
+    return [_exchange(group, every) for group in found.values() if len({_way_of(row.case) for row in group}) > 1]
 
 
 def same_training(case: Case) -> tuple[object, ...]:
@@ -68,6 +67,11 @@ def same_training(case: Case) -> tuple[object, ...]:
         *(case.optimiser, case.lr, case.momentum, case.weight_decay, case.batch, case.training),
         *(case.placement.device, case.placement.nodes, case.placement.device_count, case.placement.threads),
     )
+
+
+def _way_of(case: Case) -> tuple[str, str, str]:
+    """A knob may choose between ways too: caffempi's `aggregation` does."""
+    return case.adapter, case.strategy, str(sorted(case.knobs.items(), key=str))
 
 
 def _exchange(group: list[Row], every: list[Row]) -> Exchange:

@@ -89,6 +89,15 @@ def test_one_strategy_or_another_training_is_no_comparison(tmp_path):
     assert exchanges(summarise(run.folder)) == []
 
 
+def test_a_knob_may_be_the_way(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    for knob in ("allreduce", "parameter_server"):
+        case = learner("caffempi", 2, knobs={"aggregation": knob})
+        run.proven(case, repeats=1, ranks=taught(case))
+    (exchange,) = exchanges(summarise(run.folder))
+    assert [way.case.knobs["aggregation"] for way in exchange.ways] == ["allreduce", "parameter_server"]
+
+
 def test_records_without_seconds_are_compared_by_samples_alone(tmp_path):
     run = MadeRun(tmp_path / "run")
     for adapter in ("pytorch", "caffempi"):
