@@ -1,10 +1,9 @@
 """The charts that have one row a case: speeds, stages, step times."""
 
-from html import escape
-
 import numpy as np
 
-from reports.figure import Figure, colour, places, rows_figure, whiskers
+from reports.bars import bars
+from reports.figure import Figure, colour, places, rows_figure
 from reports.panels import Panel
 from reports.text import number
 from suite.analysis.budget import STAGES
@@ -21,21 +20,8 @@ STAGE_TITLES = {"communication": "exposed communication"}
 def speeds(panel: Panel, adapters: list[str]) -> Figure:
     """Global samples/s with 95 % intervals, a bar a case, coloured by adapter."""
     rates = [row.rate for row in panel.rows if row.rate is not None]
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "x": [rate.value for rate in rates],
-        "y": places(panel),
-        "width": 0.0,
-        "marker": {"color": [colour(adapters.index(row.case.adapter)) for row in panel.rows]},
-        "error_x": {**whiskers(rates), "color": "--ink", "width": 4},
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "customdata": [
-            f"{escape(name)}<br>{number(rate.value)} samples/s ({number(rate.low)} … {number(rate.high)})"
-            for name, rate in zip(panel.names, rates, strict=True)
-        ],
-    }
-    return rows_figure(panel, [bars], "samples/s, all devices together", [number(rate.value) for rate in rates])
+    shades = [colour(adapters.index(row.case.adapter)) for row in panel.rows]
+    return bars(panel, rates, shades, "samples/s, all devices together")
 
 
 def stages(panel: Panel) -> Figure | None:

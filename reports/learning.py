@@ -1,17 +1,19 @@
 """How networks learnt: loss by step and accuracy by seconds, and the table of times to a target."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from reports.figure import Figure, axis, colour, layout
-from reports.names import common, names
-from reports.panels import Panel
-from reports.tradeoff import TradeOff, trade_offs
+from reports.figure import Figure
+from reports.lines import Line, lines_figure
+from reports.names import common, names, varying
+from reports.panels import Panel, beside_others
+from reports.tradeoff import TradeOff, answers, trade_off_charts, trade_offs
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
+from suite.case import Case
 
-Points = tuple[list[float], list[float | None]]
+Chart = tuple[Panel, Figure]
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,17 @@ class Lessons:
     names: list[str]
 
     @property
-    def charts(self) -> list[tuple[Panel, Figure]]:
-        """Loss by step, accuracy by seconds."""
-        drawn = (("loss by step", losses(self)), ("accuracy by seconds of training", accuracies(self)))
-        return [(Panel(f"{self.title}: {what}", self.rows, self.names, self.common), figure) for what, figure in drawn]
+    def charts(self) -> list[Chart]:
+        """Loss by step and accuracy by seconds of those that take the same steps, of one seed."""
+        groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(tuple(same_steps(row.case).values()), []).append(row)
+        told = varying([same_steps(members[0].case) for members in groups.values()])
+        return [
+            chart
+            for members, words in zip(groups.values(), told, strict=True)
+            for chart in _charts(", ".join([self.title, *words]), members)
+        ]
 
     @property
     def trade_offs(self) -> list[TradeOff]:
@@ -35,9 +44,14 @@ class Lessons:
         return trade_offs(self.rows)
 
     @property
-    def lines(self) -> list[tuple[str, Learnt]]:
-        """(name, the first process's training) of each row."""
-        return [(name, row.lessons[0]) for name, row in zip(self.names, self.rows, strict=True)]
+    def answers(self) -> list[str]:
+        """What the trade-off comes to, in sentences."""
+        return answers(self.trade_offs)
+
+    @property
+    def trade_off_charts(self) -> list[Chart]:
+        """The same by batch size."""
+        return trade_off_charts(self.title, self.trade_offs)
 
     @property
     def compared(self) -> list[tuple[str, Row, Learnt, float | None]]:
@@ -49,8 +63,7 @@ class Lessons:
         first: dict[tuple[object, ...], Row] = {}
         found = []
         for name, row in zip(self.names, self.rows, strict=True):
-            case = row.case
-            other = first.setdefault((case.global_batch, case.lr, case.momentum, case.weight_decay, case.seed), row)
+            other = first.setdefault((*same_steps(row.case).values(), row.case.seed), row)
             distance = None if other is row else row.lessons[0].distance(other.lessons[0])
             found.append((name, row, row.lessons[0], distance))
         return found
@@ -69,41 +82,36 @@ def lessons_of(rows: Iterable[Row]) -> list[Lessons]:
     return found
 
 
-def losses(lessons: Lessons) -> Figure:
-    """Loss by step."""
-    return _curves(lessons, "step", "loss", lambda learnt: (list(learnt.steps), list(learnt.losses)), "lines")
+def same_steps(case: Case) -> dict[str, str]:
+    """In words: what decides which samples a step takes and what it does with them, the seed aside."""
+    betas = f"{case.momentum:g}, {case.beta2:g}, {case.epsilon:g}, {case.weight_decay:g}"
+    return {
+        "batch": f"batch {case.global_batch} of all devices",
+        "repeat": f"{case.input.repeat}× data",  # noqa: RUF001 - the sign is meant
+        "augment": f"{case.input.augment} crop",
+        "held out": f"{case.training.held_out:g} held out",
+        "optimiser": f"{case.optimiser} at {case.lr:g}",
+        "betas": f"with {betas}",
+    }
 
 
-def accuracies(lessons: Lessons) -> Figure:
-    """Accuracy on what was held out, by seconds of training."""
-    return _curves(lessons, "seconds of training", "accuracy", _accuracy, "lines+markers")
-
-
-def _accuracy(learnt: Learnt) -> Points:
-    seconds, total = [], 0.0
-    for epoch in learnt.epochs:
-        total += epoch.seconds
-        seconds.append(total)
-    return seconds, [epoch.accuracy for epoch in learnt.epochs]
-
-
-def _curves(lessons: Lessons, across: str, up: str, points: Callable[[Learnt], Points], mode: str) -> Figure:
-    traces = []
-    for index, (name, learnt) in enumerate(lessons.lines):
-        x, y = points(learnt)
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": mode,
-                "name": escape(name),
-                "x": x,
-                "y": y,
-                "line": {"color": colour(index), "width": 1.5},
-                "marker": {"size": 6},
-                "hovertemplate": f"{escape(name)}<br>{across} %{{x:.4g}}: %{{y:.4g}}<extra></extra>",
-            }
-        )
-    frame = layout(340)
-    frame |= {"xaxis": axis(across), "yaxis": axis(up), "showlegend": True}
-    frame |= {"legend": {"orientation": "h", "y": -0.22, "x": 0}, "margin": {"l": 60, "r": 16, "t": 12, "b": 40}}
-    return {"data": traces, "layout": frame}
+def _charts(title: str, members: list[Row]) -> list[Chart]:
+    rows, warning = beside_others([row for row in members if row.case.seed == members[0].case.seed])
+    if not rows:
+        return []
+    cases = [row.case for row in rows]
+    panel = Panel(title, rows, names(cases), common(cases), warning)
+    trained = list(zip(panel.names, [row.lessons[0] for row in rows], strict=True))
+    steps = [Line(name, learnt.steps, learnt.losses) for name, learnt in trained]
+    epochs = [
+        Line(name, list(accumulate(one.seconds for one in learnt.epochs)), [one.accuracy for one in learnt.epochs])
+        for name, learnt in trained
+    ]
+    seconds = "seconds of training"
+    return [
+        (replace(panel, title=f"{title}: loss by step"), lines_figure(steps, "step", "loss")),
+        (
+            replace(panel, title=f"{title}: accuracy by {seconds}"),
+            lines_figure(epochs, seconds, "accuracy", "lines+markers"),
+        ),
+    ]

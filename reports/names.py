@@ -15,9 +15,13 @@ def names(cases: Sequence[Case]) -> list[str]:
 
 def differences(cases: Sequence[Case]) -> list[list[str]]:
     """For each case, the properties in which the cases differ; adapters and their knobs aside."""
-    columns = [dict(_properties(case)) for case in cases]
-    varying = [key for key in columns[0] if len({column[key] for column in columns}) > 1] if columns else []
-    return [[column[key] for key in varying] for column in columns]
+    return varying([dict(_properties(case)) for case in cases])
+
+
+def varying(columns: Sequence[dict[str, str]]) -> list[list[str]]:
+    """Of each column the words in which the columns differ; all have the same keys."""
+    keys = [key for key in columns[0] if len({column[key] for column in columns}) > 1] if columns else []
+    return [[column[key] for key in keys] for column in columns]
 
 
 def common(cases: Sequence[Case]) -> str:
@@ -36,6 +40,7 @@ def _properties(case: Case) -> Iterable[tuple[str, str]]:
     yield "data", case.data_name
     yield "tuning", case.tuning
     yield "precision", case.precision
+    yield "optimiser", case.optimiser
     yield "device", place.device
     yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per device"
     yield from _input(case.input)
@@ -45,6 +50,7 @@ def _properties(case: Case) -> Iterable[tuple[str, str]]:
 
 def _input(read: Input) -> Iterable[tuple[str, str]]:
     yield "mode", f"from {read.mode}"
+    yield "format", read.format
     yield "page cache", f"page cache {read.page_cache}"
     yield "prefetch", f"{read.prefetch} ahead"
     yield "repeat", f"{read.repeat}× data"  # noqa: RUF001 - the sign is meant

@@ -44,6 +44,18 @@ def for_charts(rows: Iterable[Row]) -> list[Panel]:
     return found
 
 
+def beside_others(rows: list[Row]) -> tuple[list[Row], str]:
+    """Those that may share a chart, and the words about the others: one adapter's rows always may."""
+    left = [row for row in rows if not row.sound]
+    if not left:
+        return rows, ""
+    marks = sorted({mark for row in left for mark in row.marks if mark in DISQUALIFYING})
+    if len({row.case.adapter for row in rows}) == 1:
+        return rows, f"not to be compared: {', '.join(marks)}"
+    called = sorted({f"{row.case.adapter}/{row.case.strategy}" for row in left})
+    return [row for row in rows if row.sound], f"left out, {', '.join(marks)}: {', '.join(called)}"
+
+
 def _panel(title: str, rows: list[Row], warning: str = "") -> Panel:
     ordered = sorted(rows, key=_order)
     cases = [row.case for row in ordered]

@@ -4,25 +4,31 @@ from dataclasses import replace
 from html import escape
 
 from reports.figure import Figure, axis, colour, layout, whiskers
+from reports.lines import SYMBOLS
 from reports.names import names
 from reports.panels import Panel
 from suite.analysis.rows import Row
 from suite.case import Case, Placement
 
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
-
 
 def scaling(panel: Panel) -> Figure | None:
-    """A line a series (one strategy and its one-device baseline) with its ideal; None when there is no baseline."""
+    """A line a series with its ideal; None when there is no baseline.
+
+    A series is one strategy with its one-device baseline, within a node or over nodes with as many devices each.
+    """
     known = {row.id: row for row in panel.rows}
-    series: dict[str, list[Row]] = {}
+    series: dict[tuple[str, str, int], list[Row]] = {}
     for row in panel.rows:
         if row.scaling and row.scaling.baseline_id in known:
             baseline = known[row.scaling.baseline_id]
-            series.setdefault(f"{baseline.id} {row.case.strategy}", [baseline]).append(row)
+            series.setdefault((baseline.id, row.case.strategy, of_a_node(row.case)), [baseline]).append(row)
     if not series:
         return None
-    titles = [escape(name) for name in names([_without_place(rows[-1].case) for rows in series.values()])]
+    called = names([_without_place(rows[-1].case) for rows in series.values()])
+    titles = [
+        escape(f"{name} · over nodes of {devices}" if devices else name)
+        for name, (_, _, devices) in zip(called, series, strict=True)
+    ]
     traces = [
         trace
         for index, (rows, title) in enumerate(zip(series.values(), titles, strict=True))
@@ -35,6 +41,12 @@ def scaling(panel: Panel) -> Figure | None:
     frame |= {"showlegend": True, "legend": {"orientation": "h", "y": -0.22, "x": 0}}
     frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 40}
     return {"data": traces, "layout": frame}
+
+
+def of_a_node(case: Case) -> int:
+    """Devices on each of several nodes; 0 on one."""
+    place = case.placement
+    return place.ranks_per_node * place.devices if place.nodes > 1 else 0
 
 
 def _ideal(index: int, rows: list[Row]) -> Figure:

@@ -1,5 +1,6 @@
 """How numbers are written on a page: three significant digits, units in the headings."""
 
+from suite.analysis.spread import Spread
 from suite.analysis.stats import Interval
 
 UNKNOWN = "\u2013"  # an en dash
@@ -25,6 +26,27 @@ def milliseconds(seconds: float | None) -> str:
 def interval(found: Interval | None) -> str:
     """The interval's ends."""
     return f"{number(found.low)} … {number(found.high)}" if found else UNKNOWN
+
+
+def middle(found: Spread | None) -> str:
+    """The median of several."""
+    return number(found.value if found else None)
+
+
+def ends(found: Spread | None) -> str:
+    """From the least to the most; nothing of a single one."""
+    return f"{number(found.low)} … {number(found.high)}" if found and found.of > 1 else UNKNOWN
+
+
+def accuracy(found: Spread | float | None) -> str:
+    """Four decimals: a test set has thousands of samples at most."""
+    value = found.value if isinstance(found, Spread) else found
+    return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def mebibytes(size: float | None) -> str:
+    """Bytes in MiB, without the unit."""
+    return number(None if size is None else size / 2**20)
 
 
 def share(value: float | None) -> str:
@@ -65,6 +87,10 @@ FILTERS = {
     "number": number,
     "ms": milliseconds,
     "interval": interval,
+    "middle": middle,
+    "ends": ends,
+    "accuracy": accuracy,
+    "mebibytes": mebibytes,
     "share": share,
     "scientific": scientific,
     "memory": memory,

@@ -1,21 +1,19 @@
 """The trade-off of batch sizes: seconds of all epochs, when the target was reached, how well it went; over seeds."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from statistics import median
 
+from reports.figure import Figure
+from reports.lines import Line, lines_figure
 from reports.names import names
+from reports.panels import Panel, beside_others
+from reports.text import number
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
+from suite.analysis.spread import Spread, spread
+from suite.case import Case
 
-
-@dataclass(frozen=True)
-class Spread:
-    """The median of several trainings, and their ends."""
-
-    value: float
-    low: float
-    high: float
+Chart = tuple[Panel, Figure]
 
 
 @dataclass(frozen=True)
@@ -23,13 +21,43 @@ class TradeOff:
     """Trainings that differ in their seed, or in nothing but the process."""
 
     name: str
-    seeds: int
-    trainings: int
-    seconds: Spread
-    best: Spread
-    reached: int  # of the trainings
-    epoch: Spread | None  # of those that reached it
-    after: Spread | None  # seconds
+    rows: list[Row]
+    lessons: list[Learnt]
+
+    @property
+    def case(self) -> Case:
+        """Of its first seed."""
+        return self.rows[0].case
+
+    @property
+    def target(self) -> float:
+        """The accuracy looked for."""
+        return self.case.training.target
+
+    @property
+    def seeds(self) -> int:
+        """How many there are."""
+        return len({row.case.seed for row in self.rows})
+
+    @property
+    def seconds(self) -> Spread | None:
+        """Of all epochs."""
+        return spread([lesson.seconds for lesson in self.lessons])
+
+    @property
+    def best(self) -> Spread | None:
+        """The best accuracy."""
+        return spread([lesson.best for lesson in self.lessons])
+
+    @property
+    def epoch(self) -> Spread | None:
+        """In which the target was reached, by those that reached it."""
+        return spread([lesson.target_epoch for lesson in self.lessons])
+
+    @property
+    def after(self) -> Spread | None:
+        """Seconds until then."""
+        return spread([lesson.target_seconds for lesson in self.lessons])
 
 
 def trade_offs(rows: Iterable[Row]) -> list[TradeOff]:
@@ -37,26 +65,75 @@ def trade_offs(rows: Iterable[Row]) -> list[TradeOff]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(replace(row.case, seed=0).id, []).append(row)
-    if all(sum(len(row.lessons) for row in members) < 2 for members in groups.values()):
+    lessons = [[lesson for row in members for lesson in row.lessons] for members in groups.values()]
+    if all(len(several) < 2 for several in lessons):
         return []
     called = names([replace(members[0].case, seed=0) for members in groups.values()])
-    return [_trade_off(name, members) for name, members in zip(called, groups.values(), strict=True)]
+    return [TradeOff(*one) for one in zip(called, groups.values(), lessons, strict=True)]
 
 
-def _trade_off(name: str, members: list[Row]) -> TradeOff:
-    lessons: list[Learnt] = [lesson for row in members for lesson in row.lessons]
-    reached = [lesson for lesson in lessons if lesson.target_epoch is not None]
-    return TradeOff(
-        name=name,
-        seeds=len({row.case.seed for row in members}),
-        trainings=len(lessons),
-        seconds=_spread([lesson.seconds for lesson in lessons]),
-        best=_spread([lesson.best for lesson in lessons]),
-        reached=len(reached),
-        epoch=_spread([float(lesson.target_epoch or 0) for lesson in reached]) if reached else None,
-        after=_spread([lesson.target_seconds or 0.0 for lesson in reached]) if reached else None,
-    )
+def trade_off_charts(title: str, found: list[TradeOff]) -> list[Chart]:
+    """Time to the target, best accuracy and time of all epochs by batch; none where no line has two batches."""
+    rows, warning = beside_others([row for one in found for row in one.rows])
+    longer = _by_series([one for one in found if all(row in rows for row in one.rows)])
+    if not longer:
+        return []
+    called = names([replace(group[0].case, seed=0, batch=1) for group in longer])
+    panel = Panel("", rows, called, "medians over trainings; bars from the least to the most", warning)
+    target = found[0].target
+    drawn: list[tuple[str, str, Callable[[TradeOff], Spread | None]]] = [
+        (f"time to an accuracy of {target:g}", "seconds of training", lambda one: one.after),
+        ("best accuracy", "accuracy", lambda one: one.best),
+        ("time of all epochs", "seconds of training", lambda one: one.seconds),
+    ]
+    return [
+        (replace(panel, title=f"{title}: {what}, by batch"), _by_batch(longer, called, up, value))
+        for what, up, value in drawn
+    ]
 
 
-def _spread(values: list[float]) -> Spread:
-    return Spread(median(values), min(values), max(values))
+def answers(found: list[TradeOff]) -> list[str]:
+    """For everything of which several batches were tried: which is soonest at the target, which goes best."""
+    series = _by_series(found)
+    called = names([replace(group[0].case, seed=0, batch=1) for group in series])
+    return [_answer(name, group) for name, group in zip(called, series, strict=True)]
+
+
+def _answer(name: str, group: list[TradeOff]) -> str:
+    there = [(one.after, one) for one in group if one.after and one.after.of == len(one.lessons)]
+    best, finest = max(((one.best, one) for one in group if one.best), key=lambda pair: pair[0].value)
+    told = f"best accuracy {best.value:.4f} with batch {finest.case.batch}"
+    if not there:
+        return f"{name}: no batch reached {group[0].target:g} in every training; {told}."
+    after, soonest = min(there, key=lambda pair: pair[0].value)
+    alike = [str(one.case.batch) for other, one in there if one is not soonest and after.overlaps(other)]
+    beside = f" (not told apart from {', '.join(alike)})" if alike else ""
+    when = f"after {number(after.value)} s, in epoch {soonest.epoch.value if soonest.epoch else 0:g}"
+    return f"{name}: soonest at {group[0].target:g} with batch {soonest.case.batch}, {when}{beside}; {told}."
+
+
+def _by_series(found: list[TradeOff]) -> list[list[TradeOff]]:
+    """Those that differ in their batch alone, in its order; only where there are several."""
+    series: dict[str, list[TradeOff]] = {}
+    for one in found:
+        series.setdefault(replace(one.case, seed=0, batch=1, lr=0.0).id, []).append(one)
+    ordered = (sorted(group, key=lambda one: one.case.global_batch) for group in series.values())
+    return [group for group in ordered if len(group) > 1]
+
+
+def _by_batch(
+    series: list[list[TradeOff]], called: list[str], up: str, value: Callable[[TradeOff], Spread | None]
+) -> Figure:
+    lines = []
+    for name, group in zip(called, series, strict=True):
+        spreads = [value(one) for one in group]
+        lines.append(
+            Line(
+                name,
+                [one.case.global_batch for one in group],
+                [found.value if found else None for found in spreads],
+                [found.low if found else None for found in spreads],
+                [found.high if found else None for found in spreads],
+            )
+        )
+    return lines_figure(lines, "batch, all devices together", up, "lines+markers", log=True)

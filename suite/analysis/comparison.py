@@ -21,20 +21,24 @@ class Against:
 
 
 def group(case: Case) -> Key:
-    """Rows are compared when these are equal: the same network, input, arithmetic, devices and care."""
+    """Rows are compared when these are equal: the same network, input, arithmetic, devices and care.
+
+    Not the format of the records: each framework has its own.
+    """
     place = case.placement
     return (
         case.workload,
         case.graph_digest,
         case.data,
         case.precision,
+        case.optimiser,
         place.device,
         place.nodes,
         place.ranks_per_node * place.devices,
         place.threads,
         case.batch,
         case.tuning,
-        *map(str, asdict(case.input).values()),
+        *(str(value) for key, value in asdict(case.input).items() if key != "format"),
     )
 
 

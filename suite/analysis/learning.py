@@ -31,6 +31,7 @@ class Learnt:
     steps: tuple[int, ...]
     losses: tuple[float | None, ...]  # at those steps, the mean over ranks
     target: float
+    seconds_then: tuple[float, ...] = ()  # of training, when the slowest rank had taken those steps; () where not kept
 
     @property
     def best(self) -> float:
@@ -74,6 +75,7 @@ def learnt(ranks: Sequence[dict[str, Any]], target: float) -> Learnt:
         tuple(ranks[0]["loss_steps"]),
         tuple(_mean(losses) for losses in zip(*(rank["losses"] for rank in ranks), strict=True)),
         target,
+        tuple(max(times) for times in zip(*(rank.get("loss_seconds", ()) for rank in ranks), strict=True)),
     )
 
 

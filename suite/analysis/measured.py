@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from suite.analysis import reading, staleness
 from suite.analysis.budget import Budget, of_process
 from suite.analysis.learning import Learnt, learnt
+from suite.analysis.reading import Reading
+from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
 from suite.case import TRAIN, Case
 from suite.errors import StoreError
@@ -48,6 +51,8 @@ class Process:
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
     layers: list[dict[str, Any]] | None
     learnt: Learnt | None  # of a case that trains
+    reading: Reading | None
+    staleness: Staleness | None  # of asynchronous workers
     about: dict[str, Any]  # interpreter, bundle, proof, load, transport, versions, hosts, ...
 
     @property
@@ -89,6 +94,8 @@ def _read(record: dict[str, Any]) -> Process:
         marks=frozenset(_marks(record, case, whole)),
         losses={name: _mean_loss(ranks, name) for name in ("native", "staged", "compute_only")},
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
+        reading=reading.of_process(ranks) if record["outcome"] == "ok" and whole else None,
+        staleness=staleness.of_process(ranks),
         layers=_mean_layers([rank["layers"] for rank in ranks if rank.get("layers")]),
         about=_about(record, ranks),
     )

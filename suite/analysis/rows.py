@@ -1,6 +1,7 @@
 """A row: one case of a run, with everything a page, a table or an export says of it."""
 
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -9,7 +10,8 @@ from suite.analysis.comparison import Against
 from suite.analysis.learning import Learnt
 from suite.analysis.measured import DISQUALIFYING, Process, merge_layers
 from suite.analysis.scaling import Scaling
-from suite.analysis.stats import Estimate, Interval
+from suite.analysis.staleness import Staleness, joined
+from suite.analysis.stats import Estimate, Interval, rate
 from suite.case import Case
 
 
@@ -26,7 +28,8 @@ class Row:
     proof: dict[str, Any] | None = None
     proof_reason: str = ""  # why there is none
     estimate: Estimate | None = None  # global samples/s
-    scaling: Scaling | None = None
+    scaling: Scaling | None = None  # from one device
+    over_nodes: Scaling | None = None  # from one node
     against: Against | None = None
 
     @property
@@ -40,9 +43,35 @@ class Row:
         return self.rate.scaled(1 / self.case.placement.device_count) if self.rate else None
 
     @property
+    def sound(self) -> bool:
+        """Whether nothing speaks against it: it may stand beside other frameworks' rows."""
+        return not any(mark in DISQUALIFYING for mark in self.marks)
+
+    @property
     def comparable(self) -> bool:
-        """Whether it may stand beside other frameworks' rows in a chart or a comparison."""
-        return self.estimate is not None and not any(mark in DISQUALIFYING for mark in self.marks)
+        """Whether its speed may stand beside other frameworks' in a chart or a comparison."""
+        return self.estimate is not None and self.sound
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds per native step that the rank which waits longest waits for input; median over processes."""
+        return _median([process.reading.waited for process in self.measured if process.reading])
+
+    @property
+    def waited_share(self) -> float | None:
+        """The same as a share of the native wall time."""
+        return _median([process.reading.share for process in self.measured if process.reading])
+
+    @cached_property
+    def reader(self) -> Estimate | None:
+        """Samples/s of all ranks' readers together when nothing else runs (io_only); None without that pass."""
+        steps = [process.reading.alone for process in self.measured if process.reading and process.reading.alone.size]
+        return rate(steps, self.case.global_batch) if steps else None
+
+    @property
+    def staleness(self) -> Staleness | None:
+        """Of asynchronous workers, over all processes."""
+        return joined([process.staleness for process in self.processes if process.staleness])
 
     @property
     def several_devices(self) -> bool:
@@ -96,11 +125,22 @@ class Row:
             "samples_per_second_per_device": asdict(self.rate_per_device) if self.rate_per_device else None,
             "processes": [_process(process) for process in self.processes],
             "budget_seconds": budget.to_dict() if budget else None,
+            "input": {
+                "waited_seconds": self.waited,
+                "waited_share": self.waited_share,
+                "reader_samples_per_second": asdict(self.reader.interval) if self.reader else None,
+            },
+            "staleness": asdict(self.staleness) if self.staleness else None,
             "scaling": asdict(self.scaling) if self.scaling else None,
+            "scaling_over_nodes": asdict(self.over_nodes) if self.over_nodes else None,
             "against_fastest": asdict(self.against) if self.against else None,
             "layers": self.layers,
             "training": [_training(lesson) for lesson in self.lessons] or None,
         }
+
+
+def _median(values: list[float]) -> float | None:
+    return median(values) if values else None
 
 
 def _process(process: Process) -> dict[str, Any]:

@@ -19,6 +19,7 @@ SHARED = (
     "data",
     "precision",
     "tuning",
+    "optimiser",
     "momentum",
     "weight_decay",
     "seed",
@@ -61,6 +62,24 @@ def scaling_of(case: Case, estimate: Estimate | None, entries: Iterable[Entry]) 
     base, id_, other = max(candidates, key=lambda candidate: candidate[0].value)
     efficiency = ratio(estimate, base).scaled(1 / case.placement.device_count)
     return Scaling(efficiency, id_, other.label, base.value)
+
+
+def over_nodes(case: Case, estimate: Estimate | None, entries: Iterable[Entry]) -> Scaling | None:
+    """Speed on N nodes / (N x speed on one with as many devices, by the same strategy); None without such a row."""
+    if estimate is None or case.placement.nodes == 1:
+        return None
+    wanted = _of_a_node(case)
+    found = [entry for entry in entries if entry[1].placement.nodes == 1 and _of_a_node(entry[1]) == wanted]
+    there = [(other, id_, one) for id_, one, other in found if other is not None]
+    if not there:
+        return None
+    base, id_, other = max(there, key=lambda candidate: candidate[0].value)
+    return Scaling(ratio(estimate, base).scaled(1 / case.placement.nodes), id_, other.label, base.value)
+
+
+def _of_a_node(case: Case) -> dict[str, Any]:
+    place = case.placement
+    return {**shared(case), "strategy": case.strategy, "place": (place.ranks_per_node, place.devices)}
 
 
 def shared(case: Case) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from suite.analysis.comparison import against_fastest
 from suite.analysis.measured import RESIDUAL, Process, read
 from suite.analysis.rows import Row
-from suite.analysis.scaling import scaling_of
+from suite.analysis.scaling import over_nodes, scaling_of
 from suite.analysis.stats import rate
 from suite.case import Case
 from suite.errors import StoreError
@@ -36,8 +36,10 @@ def summarise(folder: RunFolder) -> list[Row]:
             )
         processes[record["case_id"]].append(process)
     rows = [_row(entry, processes[entry["id"]], proofs) for entry in cases]
+    entries = [(one.id, one.case, one.estimate) for one in rows]
     for row in rows:
-        row.scaling = scaling_of(row.case, row.estimate, [(one.id, one.case, one.estimate) for one in rows])
+        row.scaling = scaling_of(row.case, row.estimate, entries)
+        row.over_nodes = over_nodes(row.case, row.estimate, entries)
     verdicts = against_fastest([(row.id, row.case, row.estimate) for row in rows if row.comparable])
     for row in rows:
         row.against = verdicts.get(row.id)
@@ -110,5 +112,5 @@ def _marks(row: Row) -> Iterable[str]:
         yield "quick"
     if row.answers < row.case.sampling.processes:
         yield "incomplete"
-    if row.answers == 1:
+    if len(row.measured) == 1:
         yield "one process"

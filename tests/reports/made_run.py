@@ -42,6 +42,7 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
     factor = SPEED.get(case.adapter, 1.0) * slower * np.exp(shared.normal(0, 0.01)) / 1000
     io, h2d, forward, backward, communication, update = (ms * factor for ms in NETWORKS[case.workload])
     communication *= ranks > 1
+    io *= 0.0 if case.data == "synthetic" else {"memory": 0.05, "disk": 1.0}[case.input.mode] / case.readers
     steps = max(case.sampling.steps, 40)
 
     def noisy(mean: float) -> np.ndarray:
@@ -72,7 +73,9 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
     if ranks > 1:
         found["compute_only"] = whole(compute * 0.97, io_s=noisy(io).tolist(), loss=2.2)
         found["comm_only"] = whole(communication * 0.95)
-    return {name: {**one, "pass": name} for name, one in found.items()}
+    if case.data == "synthetic":
+        del found["io_only"]
+    return {name: {**one, "pass": name} for name, one in found.items() if name in case.passes}
 
 
 def layers_of(case: Case) -> list[dict[str, Any]] | None:

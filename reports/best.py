@@ -1,0 +1,127 @@
+"""The fastest configuration of each adapter, its margin over the default one, and both as a plan."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from reports.bars import bars
+from reports.figure import Figure, colour
+from reports.panels import Panel
+from reports.plan_text import Block, plan_text
+from reports.text import number, told
+from suite.analysis.best import USUAL, Best, Contest, Defaults, contests, prefixed, settings
+from suite.analysis.measured import DISQUALIFYING
+from suite.analysis.rows import Row
+from suite.case import Case
+from suite.plugins import adapters as installed
+
+Chart = tuple[Panel, Figure]
+
+
+@dataclass(frozen=True)
+class Winners:
+    """One network on one set of devices."""
+
+    title: str
+    contest: Contest
+    chart: Chart
+
+
+def winners_of(rows: list[Row]) -> list[Winners]:
+    """Every contest of the run, its defaults from the adapters that are installed here."""
+    usual = known_defaults()
+    adapters = list(dict.fromkeys(row.case.adapter for row in rows))
+    return [_winners(contest, adapters) for contest in contests(rows, usual)]
+
+
+def known_defaults() -> Defaults:
+    """The default of every knob of every installed adapter."""
+    return {
+        name: {knob: about.default for knob, about in adapter.capabilities.knobs.items()}
+        for name, adapter in installed().items()
+    }
+
+
+def configuration(best: Best, case: Case) -> list[str]:
+    """In words: the batch, and what sets a case apart from the default configuration."""
+    usual: dict[str, Any] = {**USUAL, **prefixed(known_defaults().get(case.adapter, best.default.case.knobs))}
+    chosen = settings(case)
+    changed = [name for name, value in chosen.items() if usual.get(name) != value and name != "batch"]
+    return [f"batch {case.batch}", *(f"{name.removeprefix('knobs.')} {told(chosen[name])}" for name in changed)]
+
+
+def said(best: Best) -> str:
+    """What a reader should know of the comparison; empty where there is nothing to say."""
+    notes = []
+    if best.astray:
+        lacking = " and ".join(name.removeprefix("knobs.") for name in best.astray)
+        notes.append(f"no case has the default {lacking}: compared with the nearest")
+    if best.unequal_batches:
+        batches = f"{best.default.case.batch} and {best.row.case.batch}"
+        notes.append(f"batches of {batches} per device are compared by samples/s")
+    if best.row.case.precision != best.default.case.precision:
+        notes.append(f"{best.default.case.precision} is compared with {best.row.case.precision}")
+    if best.left_out:
+        notes.append(f"{len(best.left_out)} left out: {', '.join(_marks(best.left_out))}")
+    return "; ".join(notes)
+
+
+def answers(found: list[Winners]) -> list[str]:
+    """A sentence for each network and set of devices: every strategy's best, the fastest first."""
+    return [f"{one.title}: {'; '.join(_answer(best) for best in one.contest.winners)}." for one in found]
+
+
+def _answer(best: Best) -> str:
+    case = best.row.case
+    speed = f"{number(best.rate)} samples/s with {', '.join(configuration(best, case))}"
+    margin = f", {_margin(best)}" if best.margin else ", its default" if best.tried > 1 else ""
+    return f"{case.adapter}/{case.strategy} {speed}{margin}"
+
+
+def plan_of(found: list[Winners], name: str) -> str:
+    """Every winner, and the row it was compared with, as a plan of the very same cases."""
+    blocks: dict[str, Block] = {}
+    for winners in found:
+        for best in winners.contest.winners:
+            words = f"{winners.title}: the fastest of {best.tried} of {best.row.case.adapter}/{best.row.case.strategy}"
+            if best.margin:
+                words += f",\n{_margin(best)}"
+                blocks[best.default.id] = Block(best.default.case, "the default that it was compared with")
+            blocks[best.row.id] = Block(best.row.case, words)
+    # A case that is one's winner and another's default is written once, winners first.
+    ordered = sorted(blocks.values(), key=lambda block: block.comment.startswith("the default"))
+    about = f"The fastest configurations found by the plan {name!r}, and those that they were compared with."
+    return plan_text("best", f"The best configurations of {name}", about, ordered)
+
+
+def _winners(contest: Contest, adapters: list[str]) -> Winners:
+    first = contest.case
+    place = first.placement
+    where = f"{place.device_count} device{'s' if place.device_count > 1 else ''} ({place.device})"
+    if place.nodes > 1:
+        where = f"{place.nodes} nodes, {where}"
+    data = "synthetic data" if first.data == "synthetic" else f"{first.data_name} from {first.input.mode}"
+    title = f"{first.workload} on {data}, {where}"
+    return Winners(title, contest, _chart(title, contest, adapters))
+
+
+def _chart(title: str, contest: Contest, adapters: list[str]) -> Chart:
+    winners = contest.winners
+    called = [
+        f"{best.row.case.adapter}/{best.row.case.strategy} · {' · '.join(configuration(best, best.row.case))}"
+        for best in winners
+    ]
+    panel = Panel(title, [best.row for best in winners], called, "bar: the fastest configuration; diamond: the default")
+    rates = [best.row.rate for best in winners if best.row.rate]
+    shades = [colour(adapters.index(best.row.case.adapter)) for best in winners]
+    beside = [best.default.estimate.value if best.default.estimate else None for best in winners]
+    return panel, bars(panel, rates, shades, "samples/s, all devices together", beside, "default configuration")
+
+
+def _margin(best: Best) -> str:
+    assert best.margin
+    margin = best.margin
+    return f"{margin.value:.2f} times the default ({margin.low:.2f} to {margin.high:.2f}): {best.verdict}"
+
+
+def _marks(rows: tuple[Row, ...]) -> list[str]:
+    return sorted({mark for row in rows for mark in row.marks if mark in DISQUALIFYING})

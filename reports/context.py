@@ -1,0 +1,94 @@
+"""What the templates are given: every section's content, worked out before any of it is written down."""
+
+from collections.abc import Callable
+from typing import Any
+
+from reports import charts, facts
+from reports.best import answers, configuration, plan_of, said, winners_of
+from reports.epochs import epochs_of
+from reports.exchanges import ways_of
+from reports.figure import Figure, colour
+from reports.inputs import MODE_COLOURS, inputs_of, reading, words
+from reports.learning import lessons_of
+from reports.matrix import matrix, place_of
+from reports.matrix import told as told_place
+from reports.panels import Panel, by_network, for_charts
+from reports.scaling import scaling
+from suite import __version__
+from suite.analysis.best import USUAL
+from suite.analysis.measured import DISQUALIFYING, NOTED
+from suite.analysis.rows import Row
+from suite.analysis.stats import outliers
+from suite.analysis.summary import left_out
+from suite.store import RunFolder
+
+Chart = tuple[Panel, Figure]
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
+    """Every name that a template knows, but style and scripts."""
+    panels = for_charts(rows)
+    tables = by_network(rows)
+    adapters = list(dict.fromkeys(row.case.adapter for row in rows))
+    plan = facts.plan_of(folder)
+    winners = winners_of(rows)
+    return {
+        "about": folder.about,
+        "version": __version__,
+        "plan": plan,
+        "hosts": folder.hosts(),
+        "software": facts.software_of(rows),
+        "left_out": left_out(folder),
+        "progress": facts.progress_of(rows),
+        "findings": answers(winners) + facts.findings(rows),
+        "rows": rows,
+        "tables": tables,
+        "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),
+        "stages_asked": any("staged" in row.case.passes for row in rows) or not rows,
+        "speed_asked": any("native" in row.case.passes for row in rows) or not rows,
+        "matrix": matrix(tables),
+        "place": lambda row: told_place(place_of(row.case)),
+        "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
+        "stage_charts": _drawn(panels, charts.stages),
+        "scaling_charts": _drawn(panels, scaling),
+        "step_charts": _drawn(panels, charts.step_times),
+        "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
+        "adapter_colours": {adapter: colour(index) for index, adapter in enumerate(adapters)},
+        "step_facts": step_facts,
+        "gradient_bytes": gradient_bytes,
+        "inputs": inputs_of(rows),
+        "mode_colours": MODE_COLOURS,
+        "read_colours": {mode: MODE_COLOURS[mode] for mode in ("memory", "disk")},
+        "bottleneck": words,
+        "reading": reading,
+        "winners": winners,
+        "best_plan": plan_of(winners, plan.name or "unknown") if winners else "",
+        "configuration": configuration,
+        "said": said,
+        "usual": USUAL,
+        "lessons": lessons_of(rows),
+        "epochs": epochs_of(rows),
+        "ways": ways_of(rows),
+        "disqualifying": DISQUALIFYING,
+        "noted": NOTED,
+    }
+
+
+def _drawn(panels: list[Panel], draw: Callable[[Panel], Figure | None]) -> list[Chart]:
+    drawn = [(panel, draw(panel)) for panel in panels]
+    return [(panel, figure) for panel, figure in drawn if figure is not None]
+
+
+def step_facts(row: Row) -> dict[str, float]:
+    """The distribution of a row's native steps in numbers: seconds, and how many there are."""
+    steps = charts.all_steps(row)
+    low, middle, high = charts.quantiles(steps, (5, 50, 95))
+    found = {"least": float(steps.min()), "p5": low, "median": middle, "p95": high, "most": float(steps.max())}
+    return {**found, "steps": steps.size, "outliers": int(outliers(steps).sum())}
+
+
+def gradient_bytes(row: Row) -> float | None:
+    """What every device contributes to an exchange: the proven number of parameters, in the precision of the case."""
+    count, size = (row.proof or {}).get("parameter_count"), BYTES.get(row.case.precision)
+    return float(count * size) if count and size else None

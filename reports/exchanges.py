@@ -1,0 +1,100 @@
+"""Ways of exchanging gradients, side by side: how fast they are, and how far they bring the same training."""
+
+from dataclasses import dataclass
+
+from reports.figure import Figure
+from reports.lines import Line, lines_figure
+from reports.names import common, names, varying
+from reports.panels import Panel, beside_others
+from reports.text import number
+from suite.analysis.curves import WINDOW, smoothed
+from suite.analysis.exchange import Exchange, Way, exchanges
+from suite.analysis.rows import Row
+from suite.analysis.spread import Spread
+from suite.case import Case
+
+Chart = tuple[Panel, Figure]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """One training by several strategies."""
+
+    title: str
+    common: str
+    exchange: Exchange
+    named: list[tuple[str, Way]]
+    charts: list[Chart]
+
+    @property
+    def answer(self) -> str:
+        """Who comes furthest, in a sentence; of those that may be compared."""
+        sound = [(name, way) for name, way in self.named if way.sound]
+        samples = _least([(way.after_samples, name) for name, way in sound if way.after_samples])
+        seconds = _least([(way.after_seconds, name) for name, way in sound if way.after_seconds])
+        found = [
+            (samples, f"After {number(self.exchange.samples)} samples"),
+            (seconds, f"After {number(self.exchange.seconds)} s of training"),
+        ]
+        return " ".join(f"{when} the lowest loss is that of {told}." for told, when in found if told)
+
+
+def _least(losses: list[tuple[Spread, str]]) -> str:
+    """Whose loss is the lowest, and from whose it is not told apart; nothing of a single one."""
+    if len(losses) < 2:
+        return ""
+    least, name = min(losses, key=lambda pair: pair[0].value)
+    alike = [other for spread, other in losses if other != name and least.overlaps(spread)]
+    beside = f" (not told apart from {', '.join(alike)})" if alike else ""
+    return f"{name}, {number(least.value)}{beside}"
+
+
+def ways_of(rows: list[Row]) -> list[Ways]:
+    """Every training on several devices that was done by more than one strategy."""
+    found = exchanges(rows)
+    told = varying([_question(exchange.ways[0].case) for exchange in found])
+    return [_ways(exchange, words) for exchange, words in zip(found, told, strict=True)]
+
+
+def _question(case: Case) -> dict[str, str]:
+    return {
+        "workload": f"{case.workload} on {case.data_name}",
+        "repeat": f"{case.input.repeat}× data",  # noqa: RUF001 - the sign is meant
+        "batch": f"batch {case.batch} per device",
+        "optimiser": f"{case.optimiser} at {case.lr:g}",
+        "devices": f"{case.placement.device_count} devices",
+        "nodes": f"{case.placement.nodes} nodes",
+        "precision": case.precision,
+    }
+
+
+def _ways(exchange: Exchange, differing: list[str]) -> Ways:
+    cases = [way.case.on(seed=0) for way in exchange.ways]
+    first, devices = cases[0], f"{cases[0].placement.device_count} devices"
+    title = ", ".join(dict.fromkeys([f"{first.workload} on {first.data_name}", *differing, devices]))
+    named = list(zip(names(cases), exchange.ways, strict=True))
+    return Ways(title, common(cases), exchange, named, _charts(title, common(cases), exchange, named))
+
+
+def _charts(title: str, shared: str, exchange: Exchange, named: list[tuple[str, Way]]) -> list[Chart]:
+    kept, warning = beside_others([row for _, way in named for row in way.rows])
+    shown = [(name, way) for name, way in named if all(row in kept for row in way.rows)]
+    if not shown:
+        return []
+    panel = Panel(title, kept, [name for name, _ in shown], shared, warning)
+    drawn = [_chart(panel, shown, "samples seen by all devices", False, exchange.samples)]
+    if exchange.seconds:
+        drawn.append(_chart(panel, shown, "seconds of training", True, exchange.seconds))
+    return drawn
+
+
+def _chart(panel: Panel, shown: list[tuple[str, Way]], across: str, by_time: bool, stretch: float) -> Chart:
+    """Of every way its first training."""
+    lines = []
+    for name, way in shown:
+        first = way.curves[0]
+        lines.append(Line(name, first.by(by_time), smoothed(first.by(by_time), first.losses, WINDOW * stretch)))
+    titled = Panel(
+        f"{panel.title}: loss by {across.partition(' ')[0]}", panel.rows, panel.names, panel.common, panel.warning
+    )
+    return titled, lines_figure(lines, across, "loss, smoothed")

@@ -1,0 +1,137 @@
+"""What reading costs: synthetic, memory and disk side by side, readers alone, and the bottleneck in words."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from reports.bars import bars
+from reports.figure import Figure
+from reports.names import common, differences, names
+from reports.panels import Panel, beside_others
+from reports.text import number, share
+from suite.analysis.inputs import Fed, Group, groups
+from suite.analysis.rows import Row
+from suite.case import Case, Input
+
+Chart = tuple[Panel, Figure]
+MODE_COLOURS = {"synthetic": "#9AA0A6", "memory": "#56B4E9", "disk": "#0072B2"}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All that a run tells about its input."""
+
+    groups: list[tuple[str, Group, list[str]]]  # (title, cases equal but for their input, a name for each)
+    modes: list[Chart]
+    readers: list[Chart]
+
+
+def inputs_of(rows: list[Row]) -> Inputs | None:
+    """None when no two cases differ in their input alone, and no readers can be compared."""
+    found, readers = groups(rows), _readers(rows)
+    if not found and not readers:
+        return None
+    titles = names([_unfed(group.cases[0].row.case) for group in found])
+    named = [
+        (f"{group.cases[0].row.case.workload}: {title}", group, _told(group.cases))
+        for title, group in zip(titles, found, strict=True)
+    ]
+    return Inputs(named, _modes(found), readers)
+
+
+def words(fed: Fed) -> str:
+    """The bottleneck in a sentence."""
+    waits = f"{share(fed.row.waited_share)} of an iteration is waiting"
+    found = fed.bottleneck
+    if found is None:
+        return "nothing is read" if fed.mode == "synthetic" else ""
+    if fed.delivers is None:
+        return f"{waits}: the {'reader' if found == 'reader' else 'network'} is the bottleneck"
+    rates = f"the reader delivers {number(fed.delivers)} samples/s, the network takes {number(fed.takes)}"
+    return {
+        "reader": f"{rates}: the reader is the bottleneck",
+        "network": f"{rates}: the network is the bottleneck",
+        "neither": f"{rates}: they keep pace",
+        "cores": f"alone {rates}, yet {waits}: beside the network the reader has fewer cores",
+    }[found]
+
+
+def _unfed(case: Case) -> Case:
+    return replace(case, data="", passes=(), input=Input(), readers=1)
+
+
+def _told(several: Sequence[Fed]) -> list[str]:
+    """Each one's mode, and how its reading differs from that of the others of the same mode."""
+    found = []
+    for fed in several:
+        alike = [replace(other.row.case, adapter="", strategy="") for other in several if other.mode == fed.mode]
+        fed_as = [Case("", "", "", data=case.data, input=case.input, readers=case.readers) for case in alike]
+        own = replace(fed_as[0], data=fed.row.case.data, input=fed.row.case.input, readers=fed.row.case.readers)
+        differing = differences([own, *fed_as])[0]
+        found.append(" · ".join([fed.mode, *(word for word in differing if not word.startswith("from "))]))
+    return found
+
+
+def reading(fed: Fed) -> str:
+    """How it was read, in words; nothing of synthetic data."""
+    read = fed.row.case.input
+    if fed.mode == "synthetic":
+        return ""
+    readers = f"{fed.row.case.readers} reader{'s' if fed.row.case.readers != 1 else ''}"
+    return ", ".join([readers, read.format, f"page cache {read.page_cache}", f"{read.augment} crop"])
+
+
+def _modes(found: list[Group]) -> list[Chart]:
+    """A chart for each network and place in which several modes were measured, all adapters in it."""
+    charts: dict[tuple[object, ...], list[Fed]] = {}
+    for group in (group for group in found if len(group.modes) > 1):
+        charts.setdefault(_place(group.cases[0].row.case), []).extend(group.cases)
+    told = [_mode_chart(members) for members in charts.values()]
+    return [chart for chart in told if chart]
+
+
+def _place(case: Case) -> tuple[object, ...]:
+    place = case.placement
+    return (
+        *(case.workload, case.graph_digest, case.batch, case.precision, case.tuning, case.optimiser),
+        *(place.device, place.nodes, place.device_count, place.threads),
+    )
+
+
+def _mode_chart(members: list[Fed]) -> Chart | None:
+    kept, warning = beside_others([fed.row for fed in members])
+    shown = [fed for fed in members if fed.row in kept]
+    if not shown:
+        return None
+    cases = [fed.row.case for fed in shown]
+    sets = sorted({case.data_name for case in cases} - {"synthetic"})
+    panel = Panel(
+        f"{cases[0].workload} on {' and '.join(sets) or 'synthetic data'}",
+        [fed.row for fed in shown],
+        [f"{name} · {told}" for name, told in zip(names([_unfed(case) for case in cases]), _told(shown), strict=True)],
+        common(cases),
+        warning,
+    )
+    rates = [fed.row.rate for fed in shown if fed.row.rate]
+    return panel, bars(panel, rates, [MODE_COLOURS[fed.mode] for fed in shown], "samples/s, all devices together")
+
+
+def _readers(rows: Iterable[Row]) -> list[Chart]:
+    """Readers alone, on the fewest devices measured: a chart for each data set and network that has several."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.reader is not None:
+            found.setdefault((row.case.workload, row.case.data), []).append(row)
+    told = [_reader_chart(members) for members in found.values()]
+    return [chart for chart in told if chart]
+
+
+def _reader_chart(members: list[Row]) -> Chart | None:
+    fewest = min(row.case.placement.device_count for row in members)
+    kept, warning = beside_others([row for row in members if row.case.placement.device_count == fewest])
+    if len({(row.case.adapter, row.case.readers, str(row.case.input)) for row in kept}) < 2:
+        return None
+    cases = [row.case for row in kept]
+    panel = Panel(f"{cases[0].workload} on {cases[0].data_name}", kept, names(cases), common(cases), warning)
+    rates = [row.reader.interval for row in kept if row.reader]
+    shades = [MODE_COLOURS[case.input.mode] for case in cases]
+    return panel, bars(panel, rates, shades, "samples/s, readers alone")

@@ -1,0 +1,58 @@
+"""Charts of lines: learning curves, losses by samples, trade-offs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from reports.figure import SERIES_COLOURS, Figure, axis, colour, layout
+
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
+DASHES = ("solid", "dash", "dot", "dashdot")  # beyond seven lines colours come again
+LEGEND_ROW = 20  # pixels
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series; `low` and `high` are the ends of each point's spread."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+
+
+def lines_figure(lines: Sequence[Line], across: str, up: str, mode: str = "lines", log: bool = False) -> Figure:
+    """All lines on the same axes; `log`: a logarithmic abscissa with a tick at every value."""
+    frame = layout(320 + LEGEND_ROW * len(lines))
+    frame |= {"xaxis": axis(across), "yaxis": axis(up), "showlegend": True}
+    if log:
+        values = sorted({value for line in lines for value in line.x})
+        frame["xaxis"] |= {"type": "log", "tickvals": values, "ticktext": [f"{value:g}" for value in values]}
+    # Under the axis and its title, whatever the height: places are shares of what the margins leave.
+    frame |= {"legend": {"orientation": "v", "y": -46 / 266, "yanchor": "top", "x": 0}}
+    frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 42 + LEGEND_ROW * len(lines)}
+    return {"data": [_trace(index, line, across, mode) for index, line in enumerate(lines)], "layout": frame}
+
+
+def _trace(index: int, line: Line, across: str, mode: str) -> Figure:
+    trace: Figure = {
+        "type": "scatter",
+        "mode": mode,
+        "name": escape(line.name),
+        "x": list(line.x),
+        "y": list(line.y),
+        "line": {"color": colour(index), "width": 1.5, "dash": DASHES[index // len(SERIES_COLOURS) % len(DASHES)]},
+        "marker": {"size": 7, "symbol": SYMBOLS[index % len(SYMBOLS)]},
+        "hovertemplate": f"{escape(line.name)}<br>{across} %{{x:.4g}}: %{{y:.4g}}<extra></extra>",
+    }
+    if line.low:
+        ends = list(zip(line.y, line.low, line.high, strict=True))
+        trace["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [None if y is None or high is None else high - y for y, _, high in ends],
+            "arrayminus": [None if y is None or low is None else y - low for y, low, _ in ends],
+            "thickness": 1.2,
+        }
+    return trace

@@ -1,0 +1,77 @@
+"""Speeds at a glance: a line an adapter and strategy, a column a place, from one device to many nodes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from reports.names import names
+from reports.panels import Panel
+from suite.analysis.rows import Row
+from suite.case import Case, Placement
+
+Place = tuple[int, int]  # nodes, devices on each
+
+
+@dataclass(frozen=True)
+class Body:
+    """One network on one input: (name, the row at each place or None)."""
+
+    panel: Panel
+    lines: list[tuple[str, list[Row | None]]]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All of a run's speeds."""
+
+    places: list[str]
+    bodies: list[Body]
+
+
+def matrix(tables: Iterable[Panel]) -> Matrix | None:
+    """None when everything ran in one place: then the table of speeds says it all."""
+    panels = list(tables)
+    places = sorted({place_of(row.case) for panel in panels for row in panel.rows})
+    if len(places) < 2:
+        return None
+    return Matrix([told(place) for place in places], [Body(panel, _lines(panel, places)) for panel in panels])
+
+
+def place_of(case: Case) -> Place:
+    """Where it ran; binding and launcher aside."""
+    place = case.placement
+    return place.nodes, place.ranks_per_node * place.devices
+
+
+def told(place: Place) -> str:
+    """1 device, 4 devices, 2 nodes of 4."""
+    nodes, devices = place
+    if nodes > 1:
+        return f"{nodes} nodes of {devices}"
+    return f"{devices} device{'s' if devices > 1 else ''}"
+
+
+def _lines(panel: Panel, places: list[Place]) -> list[tuple[str, list[Row | None]]]:
+    """Strategies of several devices begin with the one-device row that they are scaled from."""
+    known = {row.id: row for row in panel.rows}
+    series: dict[str, dict[Place, Row]] = {}
+    for row in panel.rows:
+        if row.several_devices:
+            cells = series.setdefault(_anywhere(row.case).id, {})
+            if row.scaling and row.scaling.baseline_id in known:
+                cells.setdefault((1, 1), known[row.scaling.baseline_id])
+            cells[place_of(row.case)] = max(cells.get(place_of(row.case), row), row, key=_speed)
+    there = {row.id for cells in series.values() for row in cells.values()}
+    for row in panel.rows:
+        if not row.several_devices and row.id not in there:
+            series.setdefault(_anywhere(row.case).id, {})[1, 1] = row
+    called = names([_anywhere(max(cells.items())[1].case) for cells in series.values()])
+    return [(name, [cells.get(place) for place in places]) for name, cells in zip(called, series.values(), strict=True)]
+
+
+def _anywhere(case: Case) -> Case:
+    place = Placement(device=case.placement.device, threads=case.placement.threads)
+    return replace(case, placement=place, lr=0.0, passes=())
+
+
+def _speed(row: Row) -> float:
+    return row.estimate.value if row.estimate else 0.0

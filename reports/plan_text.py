@@ -1,0 +1,86 @@
+"""Cases written as a plan: resolved again, they have the same ids."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from suite.case import Case, Input, Placement
+
+USUAL = Case("", "", "")
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One case, and a line about it."""
+
+    case: Case
+    comment: str
+
+
+def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
+    """A plan file. Its [sampling] is that of the first case: a run has one."""
+    lines = [
+        *(f"# {line}" for line in about.splitlines()),
+        f"name = {value(name)}",
+        f"title = {value(title)}",
+        "",
+        "[sampling]",
+    ]
+    lines += [f"{key} = {value(each)}" for key, each in asdict(blocks[0].case.sampling).items()]
+    for block in blocks:
+        lines += ["", *(f"# {line}" for line in block.comment.splitlines()), "[[cases]]", *_case(block.case)]
+    return "\n".join(lines) + "\n"
+
+
+def _case(case: Case) -> Iterable[str]:
+    place, read = case.placement, case.input
+    always: dict[str, Any] = {
+        "adapter": case.adapter,
+        "strategy": case.strategy,
+        "workload": case.workload,
+        "data": case.data,
+    }
+    always |= {"batch": case.batch, "tuning": case.tuning, "lr": case.lr, "launcher": place.launcher}
+    other = {
+        "nodes": (place.nodes, Placement.nodes),
+        "ranks": (place.ranks_per_node, Placement.ranks_per_node),
+        "devices": (place.devices, Placement.devices),
+        "device": (place.device, Placement.device),
+        "threads": (place.threads, Placement.threads),
+        "binding": (place.binding, Placement.binding),
+        "hosts": (list(place.hosts), list(Placement.hosts)),
+        "precision": (case.precision, USUAL.precision),
+        "optimiser": (case.optimiser, USUAL.optimiser),
+        "readers": (case.readers, USUAL.readers),
+        "data_mode": (read.mode, Input.mode),
+        **{key: (getattr(read, key), getattr(Input, key)) for key in asdict(read) if key != "mode"},
+        "seed": (case.seed, USUAL.seed),
+        "time_limit": (case.time_limit, USUAL.time_limit),
+        "silence_limit": (case.silence_limit, USUAL.silence_limit),
+    }
+    chosen = {key: given for key, (given, usual) in other.items() if given != usual}
+    yield from (f"{key} = {value(each)}" for key, each in {**always, **chosen, "passes": list(case.passes)}.items())
+    for key, each in case.knobs.items():
+        # A list of values is swept: one that is itself a list stands in a list of its own.
+        yield f"knobs.{_key(key)} = {value([each] if isinstance(each, list | tuple) else each)}"
+
+
+def value(given: Any) -> str:
+    """TOML of a string, number, truth value or list; ValueError of anything else."""
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    if isinstance(given, int | float):
+        return repr(given)
+    if isinstance(given, str):
+        # JSON's escapes are TOML's, which wants one more character escaped.
+        return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(given, list | tuple):
+        return f"[{', '.join(value(each) for each in given)}]"
+    raise ValueError(f"{given!r} cannot be written into a plan")
+
+
+def _key(name: str) -> str:
+    return name if BARE.fullmatch(name) else value(name)

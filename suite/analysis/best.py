@@ -1,0 +1,134 @@
+"""Each strategy's fastest configuration of one network on one set of devices, and its margin over the default one."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from suite.analysis.rows import Row
+from suite.analysis.stats import Interval, ratio
+from suite.case import Case, Input
+from suite.plan.model import Block
+
+Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults
+
+# Swept in search of speed, in the order in which they are told. What stands in neither list (data, crops, the page
+# cache, devices) is a question of its own, not a configuration.
+OWN = ("tuning", "precision", "format", "prefetch")  # with the knobs: what the adapter's default is about
+CHOSEN = ("batch", "threads", "readers", "binding")
+USUAL: dict[str, Any] = {
+    **{name: Block.model_fields[name].get_default(call_default_factory=True)[0] for name in ("tuning", "precision")},
+    **{name: getattr(Input(), name) for name in ("format", "prefetch")},
+    **{name: Block.model_fields[name].get_default(call_default_factory=True)[0] for name in CHOSEN},
+}
+
+
+@dataclass(frozen=True)
+class Best:
+    """One strategy's winner."""
+
+    row: Row
+    default: Row  # the row nearest to the default configuration; the winner itself when that wins
+    margin: Interval | None  # the winner's samples/s over the default's; None when it is the default
+    tried: int  # configurations with a speed and nothing that speaks against them
+    left_out: tuple[Row, ...]  # those that something speaks against
+    astray: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
+
+    @property
+    def rate(self) -> float:
+        """Samples/s of the winner."""
+        return _speed(self.row)
+
+    @property
+    def unequal_batches(self) -> bool:
+        """Whether the two take different batches: then samples/s are compared, not iterations."""
+        return self.row.case.batch != self.default.case.batch
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return "the default is the fastest" if self.margin is None else self.margin.verdict
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One network, input and set of devices; the fastest strategy first."""
+
+    winners: tuple[Best, ...]
+
+    @property
+    def case(self) -> Case:
+        """What its cases share is read off this one."""
+        return self.winners[0].row.case
+
+
+def contests(rows: Iterable[Row], defaults: Defaults) -> list[Contest]:
+    """Every network and set of devices for which some strategy was measured in more than one configuration."""
+    found: dict[tuple[object, ...], dict[tuple[str, str], list[Row]]] = {}
+    for row in rows:
+        if row.estimate is not None:
+            by = (row.case.adapter, row.case.strategy)
+            found.setdefault(question(row.case), {}).setdefault(by, []).append(row)
+    contests = []
+    for members in found.values():
+        best = [_best(tried, defaults.get(adapter)) for (adapter, _), tried in members.items()]
+        winners = sorted((one for one in best if one), key=lambda one: -_speed(one.row))
+        if any(one.tried > 1 for one in winners):
+            contests.append(Contest(tuple(winners)))
+    return contests
+
+
+def question(case: Case) -> tuple[object, ...]:
+    """What all configurations of one contest share."""
+    place = case.placement
+    read = {key: value for key, value in asdict(case.input).items() if key not in OWN}
+    return (
+        *(case.workload, case.graph_digest, case.data, *read.values(), case.optimiser),
+        *(place.device, place.nodes, place.device_count),
+    )
+
+
+def settings(case: Case) -> dict[str, Any]:
+    """What was chosen for speed, by name: the adapter's own first, then what any adapter is told."""
+    own = {name: getattr(case, name) if hasattr(case, name) else getattr(case.input, name) for name in OWN}
+    chosen: dict[str, Any] = {"batch": case.batch, "readers": case.readers}
+    chosen |= {"threads": case.placement.threads, "binding": case.placement.binding}
+    return {**own, **prefixed(case.knobs), **{name: chosen[name] for name in CHOSEN}}
+
+
+def prefixed(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """An adapter's knobs among the settings: one may be called `batch`."""
+    return {f"knobs.{name}": value for name, value in knobs.items()}
+
+
+def _best(rows: list[Row], knobs: Mapping[str, Any] | None) -> Best | None:
+    sound = [row for row in rows if row.comparable]
+    if not sound:
+        return None
+    usual = {**USUAL, **prefixed(knobs if knobs is not None else sound[0].case.knobs)}
+    winner = max(sound, key=_speed)
+    default = min(sound, key=lambda row: _distance(row.case, usual))
+    assert winner.estimate
+    assert default.estimate
+    return Best(
+        row=winner,
+        default=default,
+        margin=None if winner is default else ratio(winner.estimate, default.estimate),
+        tried=len(sound),
+        left_out=tuple(row for row in rows if not row.comparable),
+        astray=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
+    )
+
+
+def _differing(case: Case, usual: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in settings(case).items() if usual.get(name) != value]
+
+
+def _distance(case: Case, usual: Mapping[str, Any]) -> tuple[int, int]:
+    """How many settings of its own, and how many others, are not the usual ones."""
+    differing = _differing(case, usual)
+    others = sum(name in CHOSEN for name in differing)
+    return len(differing) - others, others
+
+
+def _speed(row: Row) -> float:
+    return row.estimate.value if row.estimate else 0.0

@@ -1,0 +1,141 @@
+"""One training, its gradients exchanged in several ways: how fast, how stale, and how far it came."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+from suite.analysis.curves import WINDOW, Curve, curve, reached
+from suite.analysis.rows import Row
+from suite.analysis.spread import Spread, spread
+from suite.analysis.staleness import Staleness, joined
+from suite.analysis.stats import Interval, ratio
+from suite.case import Case, Input, Sampling, Training
+
+
+@dataclass(frozen=True)
+class Way:
+    """One adapter's strategy; its rows differ in their seeds alone."""
+
+    rows: tuple[Row, ...]
+    curves: tuple[Curve, ...]
+    speed: Row | None  # the same case's native pass, where the run has it
+    leads: bool  # it is the fastest
+    against: (
+        Interval | None
+    )  # its speed over that of the fastest; None for that one, and where nothing is to be compared
+    after_samples: Spread | None  # the loss after the group's common samples
+    after_seconds: Spread | None  # the loss after its common time
+    seen: Spread | None  # samples by then
+    accuracy: Spread | None  # of the last epoch
+    rate: Spread | None  # samples/s while training, all epochs together
+    staleness: Staleness | None
+
+    @property
+    def case(self) -> Case:
+        """Of its first seed."""
+        return self.rows[0].case
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing speaks against any of its rows."""
+        return all(row.sound for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Ways of one training on as many devices; None: the records kept no seconds."""
+
+    ways: tuple[Way, ...]
+    samples: float  # the most that every training has seen
+    seconds: float | None  # the most that every training has taken
+
+
+def exchanges(rows: Iterable[Row]) -> list[Exchange]:
+    """Every training on several devices that the run did in more than one way: by strategy or by knob."""
+    every = list(rows)
+    found: dict[tuple[object, ...], list[Row]] = {}
+    for row in every:
+        if row.lessons and row.several_devices:
+            found.setdefault(same_training(row.case), []).append(row)
+    return [_exchange(group, every) for group in found.values() if len({_way_of(row.case) for row in group}) > 1]
+
+
+def same_training(case: Case) -> tuple[object, ...]:
+    """What the ways of one training share: the network, its data, its steps, its devices."""
+    read = {key: value for key, value in asdict(case.input).items() if key in ("repeat", "augment")}
+    return (
+        *(case.workload, case.graph_digest, case.data, *read.values(), case.precision),
+        *(case.optimiser, case.lr, case.momentum, case.weight_decay, case.batch, case.training),
+        *(case.placement.device, case.placement.nodes, case.placement.device_count, case.placement.threads),
+    )
+
+
+def _way_of(case: Case) -> tuple[str, str, str]:
+    """A knob may choose between ways too: caffempi's `aggregation` does."""
+    return case.adapter, case.strategy, str(sorted(case.knobs.items(), key=str))
+
+
+def _exchange(group: list[Row], every: list[Row]) -> Exchange:
+    members: dict[str, list[Row]] = {}
+    for row in group:
+        members.setdefault(replace(row.case, seed=0).id, []).append(row)
+    curves = {id_: _curves(rows) for id_, rows in members.items()}
+    of_all = [one for several in curves.values() for one in several]
+    samples = min(one.samples[-1] for one in of_all)
+    seconds = min(one.seconds[-1] for one in of_all) if all(one.seconds for one in of_all) else None
+    speeds = {id_: _speed(rows[0].case, every) for id_, rows in members.items()}
+    fastest = max((row for row in speeds.values() if row and row.comparable), key=_value, default=None)
+    ways = [_way(rows, curves[id_], speeds[id_], fastest, samples, seconds) for id_, rows in members.items()]
+    return Exchange(tuple(ways), samples, seconds)
+
+
+def _way(
+    rows: list[Row],
+    curves: list[Curve],
+    speed: Row | None,
+    fastest: Row | None,
+    samples: float,
+    seconds: float | None,
+) -> Way:
+    lessons = [lesson for row in rows for lesson in row.lessons]
+    compared = speed is not None and fastest is not None and speed is not fastest and speed.comparable
+    assert speed is None or speed.estimate
+    return Way(
+        rows=tuple(rows),
+        curves=tuple(curves),
+        speed=speed,
+        leads=speed is not None and speed is fastest,
+        against=ratio(speed.estimate, fastest.estimate) if compared else None,  # type: ignore[union-attr,arg-type]
+        after_samples=spread([reached(one.samples, one.losses, samples, WINDOW * samples) for one in curves]),
+        after_seconds=spread(
+            [reached(one.seconds, one.losses, seconds, WINDOW * seconds) for one in curves] if seconds else []
+        ),
+        seen=spread([_seen(one, seconds) for one in curves] if seconds else []),
+        accuracy=spread([lesson.epochs[-1].accuracy for lesson in lessons]),
+        rate=spread([sum(epoch.samples for epoch in lesson.epochs) / lesson.seconds for lesson in lessons]),
+        staleness=joined([row.staleness for row in rows if row.staleness]),
+    )
+
+
+def _curves(rows: list[Row]) -> list[Curve]:
+    return [curve(lesson, row.case.global_batch) for row in rows for lesson in row.lessons]
+
+
+def _seen(one: Curve, seconds: float) -> float:
+    return max(
+        (samples for samples, then in zip(one.samples, one.seconds, strict=True) if then <= seconds), default=0.0
+    )
+
+
+def _speed(case: Case, rows: Iterable[Row]) -> Row | None:
+    """The row that measured the speed of this very training, if there is one; from disk rather than synthetic data."""
+    there = [row for row in rows if row.estimate and _unhurried(row.case) == _unhurried(case)]
+    return max(there, key=lambda row: (row.case.data == case.data, row.case.input == case.input), default=None)
+
+
+def _unhurried(case: Case) -> Case:
+    """The case less what tells a training from a measurement of its speed."""
+    return replace(case, data="", input=Input(), readers=0, seed=0, passes=(), sampling=Sampling(), training=Training())
+
+
+def _value(row: Row) -> float:
+    return row.estimate.value if row.estimate else 0.0

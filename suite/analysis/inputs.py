@@ -1,0 +1,104 @@
+"""What reading costs: cases that are equal but for their input, side by side, and what holds them up."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from suite.analysis.rows import Row
+from suite.analysis.stats import Estimate, Interval, rate, ratio
+from suite.case import Case, Input
+
+MODES = ("synthetic", "memory", "disk")
+NOTICED = 0.05  # of the iteration: less waiting holds nothing up
+
+
+@dataclass(frozen=True)
+class Fed:
+    """One case of a group."""
+
+    row: Row
+    mode: str
+    gap: Interval | None  # its speed over that of the group's first row; None for that row itself
+    takes: float  # samples/s of the network when it need not wait
+    ahead: Interval | None  # what its reader delivers alone over what the network takes; None without io_only
+
+    @property
+    def delivers(self) -> float | None:
+        """Samples/s of its reader alone."""
+        return self.row.reader.value if self.row.reader else None
+
+    @property
+    def bottleneck(self) -> str | None:
+        """What holds it up: `reader`, `network` or `neither`; None: no pass can tell.
+
+        `cores`: alone the reader is quicker than the network, beside it it is not.
+        """
+        share = self.row.waited_share
+        if self.mode == "synthetic" or share is None:
+            return None
+        if self.ahead is None:
+            return "reader" if share > NOTICED else "network"
+        if self.ahead.high < 1.0:
+            return "reader"
+        if self.ahead.low <= 1.0:
+            return "neither"
+        return "cores" if share > NOTICED else "network"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases that are equal but for their input; synthetic data first, then memory, then disk."""
+
+    cases: tuple[Fed, ...]
+
+    @property
+    def modes(self) -> list[str]:
+        """The data modes in it."""
+        return list(dict.fromkeys(fed.mode for fed in self.cases))
+
+
+def mode_of(case: Case) -> str:
+    """`synthetic`, `memory` or `disk`."""
+    return "synthetic" if case.data == "synthetic" else case.input.mode
+
+
+def groups(rows: Iterable[Row]) -> list[Group]:
+    """Every two or more cases with a speed that differ in nothing but how they are fed, and by which passes."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.estimate is not None:
+            found.setdefault(fed_alike(row.case).id, []).append(row)
+    return [_group(members) for members in found.values() if len(members) > 1]
+
+
+def fed_alike(case: Case) -> Case:
+    """The case with everything about its input forgotten."""
+    return replace(case, data="", input=Input(), readers=0, passes=())
+
+
+def _group(members: list[Row]) -> Group:
+    ordered = sorted(members, key=lambda row: MODES.index(mode_of(row.case)))
+    first = ordered[0]
+    reference = first.estimate if mode_of(first.case) == "synthetic" else None
+    return Group(tuple(_fed(row, first, reference) for row in ordered))
+
+
+def _fed(row: Row, first: Row, reference: Estimate | None) -> Fed:
+    assert row.estimate
+    assert first.estimate
+    takes = reference or unhindered(row)
+    return Fed(
+        row=row,
+        mode=mode_of(row.case),
+        gap=None if row is first else ratio(row.estimate, first.estimate),
+        takes=takes.value,
+        ahead=ratio(row.reader, takes) if row.reader else None,
+    )
+
+
+def unhindered(row: Row) -> Estimate:
+    """Samples/s with the waiting taken out of every step: what the network takes, as far as the case itself tells."""
+    steps = [
+        process.step_seconds * (1.0 - min(process.reading.share if process.reading else 0.0, 0.99))
+        for process in row.measured
+    ]
+    return rate(steps, row.case.global_batch)

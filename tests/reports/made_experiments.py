@@ -1,0 +1,136 @@
+"""Runs like those of the plans that ship, small and simulated: one for each question that a page answers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from suite.case import Case, Input, Placement, Sampling, Training
+from suite.store import RunFolder
+from tests.reports.made_run import MadeRun, case_of
+
+PHOTOGRAPHS, DIGITS = "/data/imagenet-like", "/data/digits.npz"
+BOTH = ("pytorch", "caffempi")
+
+
+def inputs(path: Path) -> RunFolder:
+    """Two adapters fed in three ways, one of them with more readers, and a reference without a proof."""
+    run = MadeRun(path)
+    for adapter in BOTH:
+        run.proven(case_of(adapter, data="synthetic", passes=("native",), input=Input()))
+        run.proven(case_of(adapter, passes=("native",), input=Input(mode="memory")))
+        run.proven(case_of(adapter))
+    run.proven(case_of("pytorch", readers=2))
+    run.proven(case_of("caffempi", input=Input(format="lmdb")))
+    run.add(case_of("reference", data="synthetic", passes=("native",)))
+    run.add(case_of("reference"))
+    return run.folder
+
+
+def paper(path: Path) -> RunFolder:
+    """Two networks, two frameworks, devices of one node and nodes."""
+    run = MadeRun(path)
+    for workload in ("alexnet", "resnet50"):
+        for adapter in BOTH:
+            for nodes, ranks in ((1, 1), (1, 2), (1, 4), (2, 2), (4, 1), (4, 2)):
+                case = case_of(adapter, workload, nodes * ranks)
+                place = Placement(nodes=nodes, ranks_per_node=ranks, launcher="mpiexec")
+                run.proven(case.on(placement=place), slower=1 + 0.08 * (nodes - 1))
+    return run.folder
+
+
+def epochs(path: Path) -> RunFolder:
+    """Repeats, batches and devices, two epochs each."""
+    run = MadeRun(path)
+    for repeat in (1, 4):
+        for batch in (128, 256):
+            for adapter in BOTH:
+                for ranks in (1, 2):
+                    case = learner(adapter, ranks, batch=batch, input=Input(repeat=repeat), training=Training(epochs=2))
+                    run.proven(case, repeats=1, ranks=taught(case))
+    return run.folder
+
+
+def exchanges(path: Path) -> RunFolder:
+    """One training by all-reduce, by a synchronous and by an asynchronous server, and the speed of two of them."""
+    run = MadeRun(path)
+    for strategy, faster, late in (("ddp", 1.0, None), ("dist_sync", 0.8, None), ("dist_async", 1.3, 1.4)):
+        for seed in (1, 2):
+            case = learner("pytorch", 2, strategy=strategy, seed=seed, training=Training(epochs=4))
+            run.proven(case, repeats=1, ranks=taught(case, faster, late))
+        speed = learner("pytorch", 2, strategy=strategy, passes=("native",), training=Training())
+        run.proven(speed.on(sampling=Sampling(quick=True, processes=3)), slower=1 / faster)
+    return run.folder
+
+
+def batches(path: Path) -> RunFolder:
+    """Batch sizes over seeds, to a target that the largest one misses."""
+    run = MadeRun(path)
+    for adapter in BOTH:
+        for batch in (8, 32, 128, 512):
+            for seed in (1, 2, 3):
+                case = learner(adapter, 1, batch=batch, seed=seed, lr=0.01, training=Training(epochs=8, target=0.97))
+                run.proven(case, repeats=1, ranks=taught(case))
+    return run.folder
+
+
+def autotune(path: Path) -> RunFolder:
+    """Batches, threads and a knob; the default configuration among them."""
+    run = MadeRun(path)
+    for batch in (8, 16):
+        for threads in (1, 2):
+            for format_ in ("contiguous", "channels_last"):
+                case = case_of("pytorch", batch=batch, tuning="default", knobs={"memory_format": format_})
+                run.proven(
+                    case.on(passes=("native",), placement=Placement(threads=threads)),
+                    slower=batch / 8 / (1 + 0.2 * (format_ == "channels_last")) / threads**0.8,
+                )
+    for tuning in ("default", "tuned"):
+        case = case_of("caffempi", tuning=tuning, passes=("native",), placement=Placement(launcher="mpiexec"))
+        run.proven(case, slower=1.0)
+    case = case_of("caffempi", batch=16, tuning="default", passes=("native",), placement=Placement(launcher="mpiexec"))
+    run.add(case, slower=0.1)  # by far the quickest, and nothing proves it
+    return run.folder
+
+
+def learner(adapter: str, ranks: int, **changes: Any) -> Case:
+    """A case that trains."""
+    values = {"data": DIGITS, "passes": ("train",), "lr": 0.01, "sampling": Sampling(quick=True, processes=1)}
+    return case_of(adapter, "mnist_small", ranks, **{**values, **changes})
+
+
+def taught(case: Case, faster: float = 1.0, late: float | None = None) -> list[dict[str, Any]]:
+    """The ranks of a training: losses fall with the steps, noisily; a late one falls more slowly and says how stale."""
+    world, random = case.placement.ranks, np.random.default_rng(case.seed + case.batch)
+    samples = 1438 * case.input.repeat
+    steps = max(1, round(samples / case.global_batch))
+    second = samples / (3000.0 * faster * world**0.8 * case.batch / (case.batch + 16))
+    seconds = [second * 1.4, *[second] * (case.training.epochs - 1)]
+    every = np.arange(steps * case.training.epochs)
+    learnt = (every + 1) * (case.global_batch / (case.global_batch + 200)) / (late or 1.0)
+    right = 1 - 0.9 * np.exp(-learnt[steps - 1 :: steps] / 5) - random.uniform(0.005, 0.02)
+    ends = np.concatenate([np.linspace(0, length, steps + 1)[1:] for length in seconds])
+    begins = np.repeat(np.cumsum([0, *seconds[:-1]]), steps)
+    found = []
+    for rank in range(world):
+        losses = 2.3 * np.exp(-learnt / 12) + 0.1 + random.normal(0, 0.08, every.size)
+        found.append(
+            {
+                "rank": rank,
+                "hello": {"format": 1, "rank": rank, "world": world, "host": "bench", "pid": 1, "cores": [0]},
+                "joined": {"rank": rank, "world": world, "transport": "gloo", "versions": {"torch": "2.13.0"}},
+                "passes": {},
+                "layers": None,
+                "training": {
+                    "epochs": [
+                        {"seconds": length, "samples": steps * case.batch, "accuracy": float(share), "loss": 0.2}
+                        for length, share in zip(seconds, right, strict=True)
+                    ],
+                    "loss_steps": every.tolist(),
+                    "losses": losses.tolist(),
+                    "loss_seconds": (begins + ends).tolist(),
+                },
+                "notes": {"staleness": {"mean": late, "max": 3, "steps": int(every.size)}} if late else {},
+            }
+        )
+    return found

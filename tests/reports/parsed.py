@@ -1,0 +1,33 @@
+"""A page as a browser would read it."""
+
+import json
+from html.parser import HTMLParser
+
+
+class Page(HTMLParser):
+    """Text outside scripts and styles, figures, and every address that a browser would follow or fetch."""
+
+    VOID = ("meta", "link", "br", "img")
+
+    def __init__(self, text):
+        super().__init__()
+        self.words, self.figures, self.addresses, self.ids, self.open = [], [], [], [], []
+        self.feed(text)
+        assert self.open == [], "every element is closed"
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.addresses += [values[key] for key in ("src", "href", "action", "data", "poster") if values.get(key)]
+        self.ids += [values["id"]] if "id" in values else []
+        if tag not in self.VOID:
+            self.open.append((tag, values.get("type")))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if ("script", "application/json") in self.open:
+            self.figures.append(json.loads(data))
+        elif not {"script", "style"} & {tag for tag, _ in self.open}:
+            self.words.append(data)

@@ -1,0 +1,125 @@
+"""The sections that answer the experiments' questions: there when a run can answer, gone when it cannot."""
+
+import pytest
+
+from reports.page import render, write
+from suite.analysis.summary import summarise
+from tests.reports import made_experiments
+from tests.reports.made_run import MadeRun, case_of
+from tests.reports.parsed import Page
+
+SECTIONS = {"speed", "stages", "scaling", "input", "best", "learning", "epochs", "exchange", "steps"}
+SHOWN = {
+    "inputs": {"speed", "stages", "input", "best", "steps"},
+    "paper": {"speed", "stages", "scaling", "input", "steps"},
+    "epochs": {"learning", "epochs", "exchange"},
+    "exchanges": {"speed", "learning", "epochs", "exchange", "steps"},
+    "batches": {"learning", "epochs"},
+    "autotune": {"speed", "best", "steps"},
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    made = {}
+    for name in SHOWN:
+        folder = getattr(made_experiments, name)(tmp_path_factory.mktemp(name) / "run")
+        made[name] = Page(render(folder, summarise(folder)))
+    return made
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
+    page = pages[name]
+    assert SECTIONS & set(page.ids) == SHOWN[name]
+    inside = [address[1:] for address in page.addresses if address.startswith("#")]
+    assert set(inside) <= set(page.ids)
+    assert SHOWN[name] <= set(inside)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("inputs", "samples/s, the network takes 19.6: the network is the bottleneck"),
+        ("inputs", "0.1 % of an iteration is waiting: the network is the bottleneck"),
+        ("inputs", "2 readers, files, page cache as is, centre crop"),
+        ("inputs", "left out, no proof: reference/single"),
+        ("inputs", "disk · lmdb"),
+        ("paper", "Aggregating gradients"),
+        ("paper", "2 nodes of 2"),
+        ("paper", "All speeds at a glance"),
+        ("epochs", "mnist_small on digits.npz, 4\u00d7 data, batch 128 per device"),
+        ("epochs", "first ÷ second"),
+        ("exchanges", "the lowest loss is that of pytorch/ddp, 0.373 (not told apart from pytorch/dist_sync)."),
+        ("exchanges", "After 2.80 s of training the lowest loss is that of pytorch/ddp, 0.575."),
+        ("exchanges", "pytorch/dist_async 1 694"),
+        ("exchanges", "1.40 3.00 2"),
+        ("batches", "with batch 128, after 2.91 s, in epoch 5 (not told apart from 32); best accuracy 0.9899"),
+        ("batches", "0 of 3"),
+        ("autotune", "batches of 8 and 16 per device are compared by samples/s"),
+        ("autotune", "1 left out: no proof"),
+        ("autotune", "threads 2, 2.09 times the default (2.00 to 2.18): faster"),
+        ("autotune", "the default is the fastest"),
+    ],
+)  # fmt: skip
+def test_a_reader_finds(pages, name, words):
+    assert words in pages[name].text
+
+
+def figures(page, kind):
+    return [figure for figure in page.figures if any(trace["type"] == kind for trace in figure["data"])]
+
+
+def test_unproven_rows_are_not_in_the_chart_of_modes(pages):
+    bars = figures(pages["inputs"], "bar")
+    (modes,) = [figure for figure in bars if len({str(shade) for shade in figure["data"][0]["marker"]["color"]}) == 3]
+    names = [note["text"] for note in modes["layout"]["annotations"]]
+    assert "pytorch/single · disk · files · 2 readers" in names
+    assert not any("reference" in name for name in names)
+
+
+def test_scaling_within_a_node_and_over_nodes_are_different_lines(pages):
+    names = {trace.get("name") for figure in pages["paper"].figures for trace in figure["data"]}
+    assert {"pytorch/ddp", "pytorch/ddp · over nodes of 1", "pytorch/ddp · over nodes of 2"} <= names
+
+
+def test_curves_of_one_chart_take_the_same_steps(pages):
+    charts = [figure for figure in pages["batches"].figures if figure["layout"]["xaxis"]["title"]["text"] == "step"]
+    assert len(charts) == 4  # batches
+    for figure in charts:
+        assert [trace["name"] for trace in figure["data"]] == ["pytorch/single", "caffempi/single"]
+        assert len({len(trace["x"]) for trace in figure["data"]}) == 1
+
+
+def test_what_never_reached_the_target_has_no_point(pages):
+    (reached,) = [
+        figure
+        for figure in pages["batches"].figures
+        if figure["layout"]["xaxis"].get("type") == "log" and None in figure["data"][0]["y"]
+    ]
+    assert reached["data"][0]["x"] == [8, 32, 128, 512]
+    assert reached["data"][0]["y"][-1] is None
+
+
+def test_unproven_trainings_are_left_out_of_shared_charts(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    proven, unproven = made_experiments.learner("pytorch", 1), made_experiments.learner("caffempi", 1)
+    run.proven(proven, repeats=1, ranks=made_experiments.taught(proven))
+    run.add(unproven, repeats=1, ranks=made_experiments.taught(unproven))
+    page = Page(render(run.folder, summarise(run.folder)))
+    assert {trace["name"] for figure in page.figures for trace in figure["data"]} == {"pytorch/single"}
+    assert "left out, no proof: caffempi/single" in page.text
+
+
+def test_the_best_are_a_plan_beside_the_page(tmp_path):
+    folder = made_experiments.autotune(tmp_path / "run")
+    page = write(folder, tmp_path / "page")
+    assert sorted(path.name for path in page.parent.iterdir()) == ["best.toml", "index.html"]
+    assert "best.toml" in Page(page.read_text()).addresses
+
+
+def test_a_run_without_a_sweep_has_no_such_plan(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of())
+    write(run.folder, tmp_path / "page")
+    assert [path.name for path in (tmp_path / "page").iterdir()] == ["index.html"]

@@ -1,0 +1,105 @@
+"""Cases written as a plan: read and resolved again, they are the same cases."""
+
+import tomllib
+
+import pytest
+
+from reports.best import plan_of, winners_of
+from reports.plan_text import Block, plan_text, value
+from suite.analysis.summary import summarise
+from suite.case import Input, Placement, Sampling
+from suite.plan import load, resolve
+from suite.plugins import adapters, launchers, workloads
+from tests.reports.made_run import MadeRun
+
+PLAN = """
+name = "sweep"
+[sampling]
+quick = true
+steps = 7
+seconds = 0.5
+processes = 2
+[[cases]]
+adapter = "pytorch"
+strategy = "single"
+workload = "mnist_small"
+batch = [8, 24]
+threads = [1, 2]
+precision = ["float32", "float64"]
+knobs.memory_format = ["contiguous", "channels_last"]
+passes = ["native"]
+[[cases]]
+adapter = "pytorch"
+strategy = "ddp"
+workload = "mnist_small"
+ranks = 2
+launcher = "local"
+tuning = ["default", "tuned"]
+binding = "cores"
+seed = 7
+time_limit = 99.5
+knobs.bucket_cap_mb = ["auto", 3]
+[[cases]]
+adapter = "reference"
+strategy = "single"
+workload = "mnist_small"
+precision = "float64"
+optimiser = ["sgd", "adam"]
+"""
+
+
+def resolved(path):
+    return resolve(load(path), adapters(), launchers(), workloads())
+
+
+@pytest.fixture
+def plan(tmp_path):
+    (tmp_path / "sweep.toml").write_text(PLAN)
+    return resolved(tmp_path / "sweep.toml")
+
+
+def test_every_case_comes_back_with_its_id(plan, tmp_path):
+    assert len(plan) == 16 + 4 + 2
+    written = plan_text("again", 'a "title"', "two\nlines", [Block(one.case, one.case.label) for one in plan])
+    (tmp_path / "again.toml").write_text(written)
+    assert [one.case for one in resolved(tmp_path / "again.toml")] == [one.case for one in plan]
+
+
+def test_the_best_plan_holds_the_winners_and_what_they_were_compared_with(plan, tmp_path):
+    run = MadeRun(tmp_path / "run")
+    for one in plan:
+        if one.outcome is None:
+            run.proven(one.case, repeats=2, slower=8 / one.case.batch / one.case.placement.threads)
+    found = winners_of(summarise(run.folder))
+    best = [best for winners in found for best in winners.contest.winners]
+    wanted = {best.row.id for best in best} | {best.default.id for best in best}
+    assert len(wanted) > 2
+    path = tmp_path / "best.toml"
+    path.write_text(plan_of(found, "sweep"))
+    assert {one.case.id for one in resolved(path)} == wanted
+    assert "times the default" in path.read_text()
+
+
+def test_how_data_are_read_is_written_down(plan):
+    read = {"page_cache": "cold", "prefetch": 5, "repeat": 4, "augment": "random", "on_error": "skip", "format": "x"}
+    place = {"nodes": 2, "devices": 4, "device": "cuda", "hosts": ("a", "b")}
+    case = plan[0].case.on(
+        data="digits",
+        readers=3,
+        input=Input(mode="memory", **read),
+        placement=Placement(ranks_per_node=3, **place),
+        sampling=Sampling(),
+    )
+    (written,) = tomllib.loads(plan_text("x", "", "", [Block(case, "")]))["cases"]
+    expected = {**read, **place, "data_mode": "memory", "data": "digits", "readers": 3, "ranks": 3, "hosts": ["a", "b"]}
+    assert {key: written[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("given", [True, 3, 1e-05, 'a "b"\\ \x7f é\n', [1, ["x", False]]])
+def test_values_come_back(given):
+    assert tomllib.loads(f"x = {value(given)}")["x"] == given
+
+
+def test_what_a_plan_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="None cannot be written"):
+        value(None)

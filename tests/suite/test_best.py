@@ -1,0 +1,88 @@
+"""The fastest configuration, and its margin over the default one."""
+
+import pytest
+
+from suite.analysis.best import USUAL, contests, question, settings
+from suite.analysis.summary import summarise
+from suite.case import Case, Input, Placement
+from tests.reports.made_experiments import autotune
+from tests.reports.made_run import MadeRun, case_of
+
+DEFAULTS = {"pytorch": {"memory_format": "contiguous"}, "caffempi": {"overlap": "merged"}}
+PLAIN = {"tuning": "default", "knobs": {"memory_format": "contiguous"}, "passes": ("native",)}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return MadeRun(tmp_path / "run")
+
+
+def only(run, defaults=DEFAULTS):
+    (contest,) = contests(summarise(run.folder), defaults)
+    (best,) = contest.winners
+    return best
+
+
+def test_the_usual_is_what_a_plan_means_that_says_nothing():
+    plain = Case("", "", "")
+    assert {name: settings(plain)[name] for name in USUAL} == USUAL
+
+
+def test_the_fastest_of_a_sweep_and_its_margin(tmp_path):
+    (contest,) = contests(summarise(autotune(tmp_path / "run")), DEFAULTS)
+    pytorch, caffempi = contest.winners  # the faster first
+    chosen = settings(pytorch.row.case)
+    assert (chosen["threads"], chosen["knobs.memory_format"], pytorch.tried) == (2, "channels_last", 8)
+    assert settings(pytorch.default.case) == {**USUAL, "knobs.memory_format": "contiguous"}
+    assert pytorch.margin.value == pytest.approx(1.2 * 2**0.8, rel=0.05)
+    assert pytorch.margin.low < pytorch.margin.value < pytorch.margin.high
+    assert (pytorch.verdict, pytorch.astray) == ("faster", ())
+    # Ten times as fast, and nothing proves that it trains the same network.
+    assert [row.case.batch for row in caffempi.left_out] == [16]
+    assert caffempi.row.case.batch == 8
+
+
+def test_no_detectable_difference_is_a_verdict(run):
+    run.proven(case_of(**PLAIN))
+    run.proven(case_of(**{**PLAIN, "knobs": {"memory_format": "channels_last"}}), slower=0.9995)
+    assert only(run).verdict == "no detectable difference"
+
+
+def test_a_default_that_wins_has_no_margin(run):
+    default = run.proven(case_of(**PLAIN))
+    run.proven(case_of(**PLAIN, batch=16), slower=3.0)
+    best = only(run)
+    assert (best.row.id, best.margin, best.verdict) == (default.id, None, "the default is the fastest")
+
+
+def test_what_of_the_default_no_case_has_is_told(run):
+    run.proven(case_of(**PLAIN | {"tuning": "tuned"}))
+    run.proven(case_of(**PLAIN | {"tuning": "tuned"}, batch=16), slower=1.5)
+    best = only(run)
+    assert best.astray == ("tuning",)
+    assert best.default.case.batch == 8
+    assert best.unequal_batches
+
+
+def test_of_an_adapter_that_is_not_installed_the_first_knobs_count(run):
+    run.proven(case_of(**PLAIN))
+    run.proven(case_of(**{**PLAIN, "knobs": {"memory_format": "channels_last"}}), slower=0.8)
+    best = only(run, defaults={})
+    assert best.default.case.knobs == {"memory_format": "contiguous"}
+    assert best.astray == ()
+
+
+def test_devices_data_and_strategies_are_other_questions(run):
+    run.proven(case_of(**PLAIN))
+    run.proven(case_of(**PLAIN, ranks=2))
+    run.proven(case_of(**PLAIN, strategy="other"))
+    run.proven(case_of(**PLAIN, input=Input(mode="memory")))
+    assert contests(summarise(run.folder), DEFAULTS) == []
+    here = Placement(ranks_per_node=2)
+    assert question(case_of(placement=here)) == question(case_of(placement=Placement(devices=2)))
+
+
+def test_what_nothing_speaks_for_cannot_win(run):
+    run.add(case_of(**PLAIN))
+    run.add(case_of(**PLAIN, batch=16))
+    assert contests(summarise(run.folder), DEFAULTS) == []

@@ -1,0 +1,112 @@
+"""Ways of exchanging gradients: losses at equal samples and equal time, staleness, speeds."""
+
+import pytest
+
+from suite.analysis.curves import curve, reached, smoothed
+from suite.analysis.exchange import exchanges
+from suite.analysis.learning import Learnt
+from suite.analysis.spread import spread
+from suite.analysis.staleness import Staleness, joined, of_process
+from suite.analysis.summary import summarise
+from tests.reports.made_experiments import exchanges as made
+from tests.reports.made_experiments import learner, taught
+from tests.reports.made_run import MadeRun
+
+
+def test_a_curve_counts_the_samples_of_all_ranks():
+    found = curve(Learnt((), (0, 1, 9), (3.0, 2.0, 1.0), 0.9, (0.1, 0.2, 1.0)), 16)
+    assert found.by(seconds=False) == (16.0, 32.0, 160.0)
+    assert found.by(seconds=True) == (0.1, 0.2, 1.0)
+
+
+def test_smoothing_takes_the_window_that_ends_at_a_point():
+    assert smoothed([1, 2, 3, 10], [4.0, 2.0, 0.0, 8.0], 2) == [4.0, 3.0, 1.0, 8.0]
+    assert smoothed([1, 2], [4.0, None], 5) == [4.0, None]  # a loss that was no number is not smoothed away
+    assert reached([1, 2, 3, 10], [4.0, 2.0, 0.0, 8.0], 3, 2) == 1.0
+    assert reached([1, 2, 3], [4.0, 2.0, 0.0], 9, 2) is None
+
+
+def test_staleness_is_of_all_steps_of_all_ranks():
+    ranks = [
+        {"notes": {"staleness": {"mean": 1.0, "max": 2, "steps": 30}}},
+        {"notes": {"staleness": {"mean": 3.0, "max": 7, "steps": 10}}},
+    ]
+    assert of_process(ranks) == Staleness(1.5, 7.0, 40)
+    assert of_process([{"notes": {}}, {"notes": {"staleness": {"mean": 0.0, "max": 0, "steps": 0}}}]) is None
+    assert joined([]) is None
+
+
+def test_a_spread_knows_the_known():
+    assert spread([3.0, None, 1.0, 2.0]).__dict__ == {"value": 2.0, "low": 1.0, "high": 3.0, "of": 3}
+    assert spread([None]) is None
+    assert spread([1.0, 2.0]).overlaps(spread([2.0, 3.0]))
+    assert not spread([1.0, 2.0]).overlaps(spread([2.5]))
+
+
+@pytest.fixture
+def found(tmp_path):
+    (exchange,) = exchanges(summarise(made(tmp_path / "run")))
+    return {way.case.strategy: way for way in exchange.ways}, exchange
+
+
+def test_all_ways_of_a_training_stand_side_by_side(found):
+    ways, exchange = found
+    assert list(ways) == ["ddp", "dist_sync", "dist_async"]
+    assert all(len(way.curves) == 2 for way in ways.values())  # two seeds
+    assert exchange.samples == 90 * 16 * 4  # 1438 / 16 steps an epoch
+    assert exchange.seconds == min(curve.seconds[-1] for way in ways.values() for curve in way.curves)
+
+
+def test_equal_samples_and_equal_time_are_two_questions(found):
+    ways, _ = found
+    losses = {name: (way.after_samples.value, way.after_seconds.value) for name, way in ways.items()}
+    assert losses["ddp"][0] == losses["dist_sync"][0] < losses["dist_async"][0]  # the same steps, and stale ones
+    assert losses["ddp"][1] < losses["dist_sync"][1]  # which is slower
+    assert ways["dist_async"].seen.value > ways["ddp"].seen.value > ways["dist_sync"].seen.value
+
+
+def test_the_smoothed_loss_is_nearer_the_truth_than_a_batchs(found):
+    ways, exchange = found
+    one = ways["ddp"].curves[0]
+    truth = 2.3 * 2.718281828 ** (-(exchange.samples / 16) * (16 / 216) / 12) + 0.1
+    assert ways["ddp"].after_samples.value == pytest.approx(truth, abs=0.03)
+    assert one.losses[-1] != pytest.approx(ways["ddp"].after_samples.value, abs=1e-6)
+
+
+def test_speeds_are_those_of_the_native_pass(found):
+    ways, _ = found
+    assert [name for name, way in ways.items() if way.leads] == ["dist_async"]
+    assert ways["dist_sync"].against.value == pytest.approx(0.8 / 1.3, rel=0.1)
+    assert ways["dist_sync"].against.verdict == "slower"
+    assert ways["dist_async"].against is None
+    assert (ways["dist_async"].staleness.mean, ways["ddp"].staleness) == (pytest.approx(1.4), None)
+
+
+def test_one_strategy_or_another_training_is_no_comparison(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    for case in (learner("pytorch", 2), learner("caffempi", 2, lr=0.5), learner("caffempi", 1), learner("pytorch", 1)):
+        run.proven(case, repeats=1, ranks=taught(case))
+    assert exchanges(summarise(run.folder)) == []
+
+
+def test_a_knob_may_be_the_way(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    for knob in ("allreduce", "parameter_server"):
+        case = learner("caffempi", 2, knobs={"aggregation": knob})
+        run.proven(case, repeats=1, ranks=taught(case))
+    (exchange,) = exchanges(summarise(run.folder))
+    assert [way.case.knobs["aggregation"] for way in exchange.ways] == ["allreduce", "parameter_server"]
+
+
+def test_records_without_seconds_are_compared_by_samples_alone(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    for adapter in ("pytorch", "caffempi"):
+        case = learner(adapter, 2)
+        ranks = taught(case)
+        for rank in ranks:
+            del rank["training"]["loss_seconds"]
+        run.proven(case, repeats=1, ranks=ranks)
+    (exchange,) = exchanges(summarise(run.folder))
+    assert exchange.seconds is None
+    assert [way.after_seconds for way in exchange.ways] == [None, None]
+    assert all(way.after_samples for way in exchange.ways)

@@ -1,0 +1,114 @@
+"""What reading costs: waiting, readers alone, and which of the two holds a case up."""
+
+import numpy as np
+import pytest
+
+from suite.analysis import reading
+from suite.analysis.inputs import groups, unhindered
+from suite.analysis.summary import summarise
+from suite.case import Input
+from tests.reports.made_experiments import inputs
+from tests.reports.made_run import MadeRun, case_of
+
+
+def rank(steps, waits, alone=None):
+    passes = {"native": {"step_s": steps, "wall_s": sum(steps), "io_s": waits}}
+    if alone:
+        passes["io_only"] = {"step_s": alone, "wall_s": sum(alone)}
+    return {"passes": passes}
+
+
+def test_the_rank_that_waits_longest_tells_and_the_slowest_reader_alone():
+    found = reading.of_process(
+        [rank([1.0] * 4, [0.1] * 4, [0.2] * 3), rank([1.0] * 4, [0.0, 0.8, 0.0, 0.8], [0.5] * 3)]
+    )
+    assert found.waited == pytest.approx(0.4)  # the mean: a median would say 0.0 or 0.8
+    assert found.share == pytest.approx(0.4)
+    assert found.alone == pytest.approx([0.5] * 3)
+
+
+def test_a_reader_that_has_a_batch_ready_takes_no_time_that_a_clock_sees():
+    found = reading.of_process([rank([1.0], [0.0], [0.0, 0.0, 0.3])])
+    assert np.all(found.alone > 0)
+    assert found.alone.sum() == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("ranks", [[], [{"passes": {}}], [rank([1.0], [])], [rank([1.0], [0.1]), {"passes": {}}]])
+def test_without_every_ranks_waiting_nothing_is_told(ranks):
+    assert reading.of_process(ranks) is None
+
+
+@pytest.fixture
+def run(tmp_path):
+    return MadeRun(tmp_path / "run")
+
+
+def only(run):
+    (group,) = groups(summarise(run.folder))
+    return group
+
+
+def slowed(run, case, waits, alone):
+    """Let a case wait `waits` of its iteration for a reader that takes `alone` iterations a batch by itself."""
+    for repeat in range(3):
+        record = run.folder.record(case.id, repeat)
+        passes = record["ranks"][0]["passes"]
+        step = passes["native"]["wall_s"] / len(passes["native"]["step_s"])
+        passes["native"]["io_s"] = [step * waits] * len(passes["native"]["step_s"])
+        if alone:
+            count = len(passes["io_only"]["step_s"])
+            passes["io_only"] |= {"step_s": [step * alone] * count, "wall_s": step * alone * count}
+        run.folder.write(f"records/{case.id}-r{repeat}.json", record)
+
+
+@pytest.mark.parametrize(
+    ("waits", "alone", "bottleneck"),
+    [
+        (0.00, 0.1, "network"),
+        (0.04, 0.1, "network"),  # what no one would notice
+        (0.20, 0.1, "cores"),  # quick alone, slow beside the network
+        (0.50, 3.0, "reader"),
+        (0.00, 1.0, "neither"),
+    ],
+)
+def test_what_holds_a_case_up(run, waits, alone, bottleneck):
+    run.proven(case_of(data="synthetic", passes=("native",)))
+    slowed(run, run.proven(case_of()), waits, alone)
+    synthetic, disk = only(run).cases
+    assert (synthetic.mode, synthetic.bottleneck, synthetic.gap) == ("synthetic", None, None)
+    assert (disk.mode, disk.bottleneck) == ("disk", bottleneck)
+    assert disk.takes == pytest.approx(synthetic.row.estimate.value)
+    assert disk.delivers == pytest.approx(disk.takes / alone, rel=0.1)
+
+
+@pytest.mark.parametrize(("waits", "bottleneck"), [(0.01, "network"), (0.3, "reader")])
+def test_without_io_only_waiting_alone_tells(run, waits, bottleneck):
+    case = run.proven(case_of(passes=("native",), input=Input(mode="memory")))
+    run.proven(case_of())
+    slowed(run, case, waits, None)
+    memory, disk = only(run).cases
+    assert (memory.ahead, memory.bottleneck) == (None, bottleneck)
+    assert disk.gap.value == pytest.approx(disk.row.estimate.value / memory.row.estimate.value)
+
+
+def test_a_network_that_need_not_wait_is_that_much_faster(run):
+    case = run.proven(case_of())
+    slowed(run, case, 0.5, 0.5)
+    (row,) = summarise(run.folder)
+    assert unhindered(row).value == pytest.approx(2 * row.estimate.value, rel=1e-3)
+    assert row.reader.value == pytest.approx(2 * row.estimate.value, rel=1e-2)
+
+
+def test_only_cases_that_differ_in_nothing_else_stand_side_by_side(run):
+    for case in (case_of(), case_of(batch=16), case_of("caffempi"), case_of(data="synthetic", seed=2)):
+        run.proven(case)
+    assert groups(summarise(run.folder)) == []
+
+
+def test_modes_come_in_their_order(tmp_path):
+    found = groups(summarise(inputs(tmp_path / "run")))
+    assert [[fed.mode for fed in group.cases] for group in found] == [
+        ["synthetic", "memory", "disk", "disk"],
+        ["synthetic", "memory", "disk", "disk"],
+        ["synthetic", "disk"],
+    ]

@@ -1,0 +1,27 @@
+"""Weak scaling over nodes: one node with as many devices is the baseline."""
+
+import pytest
+
+from suite.analysis.summary import summarise
+from tests.reports.made_experiments import paper
+from tests.reports.made_run import MadeRun, case_of
+
+
+def test_nodes_are_measured_against_one_node_with_as_many_devices(tmp_path):
+    rows = [row for row in summarise(paper(tmp_path / "run")) if row.case.adapter == "pytorch"]
+    alexnet = {(row.case.placement.nodes, row.case.placement.ranks_per_node): row for row in rows[:6]}
+    two, one = alexnet[2, 2], alexnet[1, 2]
+    assert two.over_nodes.baseline_id == one.id
+    assert two.over_nodes.efficiency.value == pytest.approx(two.estimate.value / one.estimate.value / 2)
+    assert two.scaling.efficiency.value == pytest.approx(two.estimate.value / alexnet[1, 1].estimate.value / 4)
+    assert one.over_nodes is None
+
+
+def test_without_such_a_node_there_is_no_baseline(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    case = case_of(ranks=4)
+    run.proven(case.on(placement=case.placement.__class__(nodes=2, ranks_per_node=2)))
+    run.proven(case_of())
+    lonely = summarise(run.folder)[0]
+    assert lonely.scaling is not None
+    assert lonely.over_nodes is None
