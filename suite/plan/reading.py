@@ -21,18 +21,11 @@ def form(choice: Choice, able: Capabilities, source: Path | None) -> str:
         return str(choice["format"])
     if source is None:
         return FILES
-    passes, kind = choice.written.block.passes, kind_of(source)
+    passes, kind = choice.block.passes, kind_of(source)
     fitting = (
         each.name
         for each in able.formats
-<<<<<<< HEAD
         if kind in each.kinds and not _conflict(each, passes, choice["augment"], choice["on_error"])
-=======
-        if kind_of(source) in each.kinds
-        and not _conflict(
-            each, TRAIN in choice.block.passes, choice["augment"] == "random", choice["on_error"] == "skip"
-        )
->>>>>>> plans4
     )
     return next(fitting, FILES)
 

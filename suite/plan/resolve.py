@@ -1,11 +1,7 @@
 """From a plan to cases: every value resolved, every case either runnable or refused with a reason."""
 
-<<<<<<< HEAD
 import functools
-from collections.abc import Iterator, Mapping
-=======
 from collections.abc import Iterator, Mapping, Sequence
->>>>>>> plans4
 from dataclasses import dataclass, replace
 
 from suite.adapter import Adapter, Strategy
