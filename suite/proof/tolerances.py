@@ -11,9 +11,14 @@ over few samples spread every flip); with softplus and average pooling in their 
 agree within 1e-5. So for those networks float32 cannot tell a slip from a flip, and
 identity is proven in float64, where nothing flips: an adapter gets the looser bounds
 only when its float64 run is within the strict ones.
+
+**Adam** divides a gradient by its own size: where a flip changed a small gradient, the step is as wrong as if it had
+been a large one. PyTorch's float32 differs from its float64 on GoogLeNet by 8e-2 in the worst movement (3e-2 in the
+median one), 4e-3 in the parameters and 5e-4 in the third loss, where its float64 is within 4e-8 of the oracle. Without
+millions of kinks nothing flips: on mnist_small it is 5e-6, and the bounds are everybody's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suite.errors import RequestError
 
@@ -51,10 +56,24 @@ LOOSER = {
     ("float32", "resnet50"): Tolerance(2e-6, 1e-4, 2e-5, 5e-2, 5e-5, 5e-2, KINKS),
     ("bfloat16", "*"): Tolerance(2e-2, 1e-1, 5e-2, 5e-1, 1e-2, 5e-1, "bfloat16 keeps 8 bits; " + KINKS),
 }
+ADAM = "Adam makes steps of gradients that a flip changed as long as the others"
 
 
-def tolerance(precision: str, workload: str) -> Tolerance:
+def tolerance(precision: str, workload: str, optimiser: str = "sgd") -> Tolerance:
     """The bounds for a proof; RequestError for a precision that nobody has given any."""
+    found = _tolerance(precision, workload)
+    if optimiser != "adam" or not found.reason:
+        return found
+    return replace(
+        found,
+        later_loss=max(found.later_loss, 5e-3),
+        parameter=max(found.parameter, 2e-2),
+        movement=max(found.movement, 3e-1),
+        reason=f"{found.reason}; {ADAM}",
+    )
+
+
+def _tolerance(precision: str, workload: str) -> Tolerance:
     found = LOOSER.get((precision, workload)) or LOOSER.get((precision, "*")) or BY_PRECISION.get(precision)
     if found is None:
         bounded = sorted({*BY_PRECISION, *(name for name, where in LOOSER if where == "*")})
