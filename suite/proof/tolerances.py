@@ -13,9 +13,16 @@ identity is proven in float64, where nothing flips: an adapter gets the looser b
 only when its float64 run is within the strict ones.
 
 **Adam** divides a gradient by its own size: where a flip changed a small gradient, the step is as wrong as if it had
-been a large one. PyTorch's float32 differs from its float64 on GoogLeNet by 8e-2 in the worst movement (3e-2 in the
-median one), 4e-3 in the parameters and 5e-4 in the third loss, where its float64 is within 4e-8 of the oracle. Without
-millions of kinks nothing flips: on mnist_small it is 5e-6, and the bounds are everybody's.
+been a large one. PyTorch's float32 differs from its own float64 (within 4e-8 of the oracle on GoogLeNet) by, at worst:
+
+| workload | movement | median of movements | parameter | later loss |
+|---|---|---|---|---|
+| AlexNet | 2e-1 | 2e-2 | 3e-2 | 8e-4 |
+| GoogLeNet | 8e-2 | 3e-2 | 4e-3 | 5e-4 |
+| ResNet-50 | 1e-1 | 7e-2 | 7e-4 | 4e-5 |
+| mnist_small | 5e-6 | 2e-6 | 6e-7 | 6e-8 |
+
+Without millions of kinks nothing flips: the small networks keep everybody's bounds.
 """
 
 from dataclasses import dataclass, replace
@@ -67,8 +74,8 @@ def tolerance(precision: str, workload: str, optimiser: str = "sgd") -> Toleranc
     return replace(
         found,
         later_loss=max(found.later_loss, 5e-3),
-        parameter=max(found.parameter, 2e-2),
-        movement=max(found.movement, 3e-1),
+        parameter=max(found.parameter, 1e-1),
+        movement=max(found.movement, 5e-1),
         reason=f"{found.reason}; {ADAM}",
     )
 
