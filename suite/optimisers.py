@@ -22,4 +22,4 @@ def settings(name: str, workload: Workload, global_batch: int, lr: float | None 
 
 def for_proof(case: Case, workload: Workload) -> float:
     """The learning rate of a proof: Adam's steps are as long as its rate, whatever the gradients."""
-    return ADAM["lr"] if case.optimiser == "adam" else workload.proof_lr
+    return min(ADAM["lr"], workload.proof_lr) if case.optimiser == "adam" else workload.proof_lr

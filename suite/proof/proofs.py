@@ -77,7 +77,7 @@ class Proofs:
             oracle=str(oracle),
             batch=case.batch * case.placement.devices,
         )
-        return judge(attempt, ready.workload, case.precision)
+        return judge(attempt, ready.workload, case.precision, case.optimiser)
 
     def _key(self, ready: Ready, case: Case) -> str:
         """Everything that could change the verdict."""
@@ -87,7 +87,7 @@ class Proofs:
             "case": {**case.to_dict(), "placement": {**case.to_dict()["placement"], "hosts": []}},
             "packages": ready.interpreter.packages,
             "python": ready.interpreter.version,
-            "tolerance": asdict(tolerance(case.precision, case.workload)),
+            "tolerance": asdict(tolerance(case.precision, case.workload, case.optimiser)),
             "host": [self._host["cpu"], self._host["gpus"] if case.placement.device != "cpu" else []],
         }
         return _digest(parts)

@@ -10,6 +10,7 @@ from suite.case import Case
 from suite.errors import RequestError
 from suite.optimisers import for_proof, settings
 from suite.plan import Resolved, load, resolve
+from suite.proof.tolerances import tolerance
 from suite.proof.verify import Wanted, cases_to_verify
 from suite.worker.main import optimiser_of
 from suite.worker.trainer import SGD, Adam
@@ -74,12 +75,23 @@ def test_a_misspelt_optimiser_is_told(cases: Callable[[str], list[Resolved]]) ->
 
 
 def test_adam_is_proven_at_its_own_rate(gamma: object) -> None:
-    workload = WORKLOADS["resnet50"]
-    assert for_proof(Case("a", "s", "resnet50", optimiser="adam"), workload) == 1e-3
-    assert for_proof(Case("a", "s", "resnet50"), workload) == workload.proof_lr
+    assert [for_proof(Case("a", "s", name, optimiser="adam"), WORKLOADS[name]) for name in ("alexnet", "resnet50")] == [
+        1e-3,
+        1e-4,  # of which more would blow its loss up
+    ]
+    assert for_proof(Case("a", "s", "alexnet"), WORKLOADS["alexnet"]) == 0.01
     ((case, refused),) = cases_to_verify(Wanted(["gamma"], ["mnist_small"], optimiser="adam", tunings=["default"]))
     assert (case.optimiser, case.lr, case.beta2, case.epsilon, refused) == ("adam", 1e-3, 0.999, 1e-7, None)
     ((_, refused), *_) = cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adam"))
     assert refused == "alpha does not do optimiser 'adam'; it does sgd"
     with pytest.raises(RequestError, match="there is no optimiser 'adm'; did you mean 'adam'"):
         cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adm"))
+
+
+def test_adam_s_bounds_are_looser_only_where_kinks_flip() -> None:
+    for precision, workload in (("float32", "mnist_small"), ("float64", "googlenet")):
+        assert tolerance(precision, workload, "adam") == tolerance(precision, workload)
+    plain, adam = tolerance("float32", "googlenet"), tolerance("float32", "googlenet", "adam")
+    assert (adam.loss, adam.tensor, adam.gradient) == (plain.loss, plain.tensor, plain.gradient)
+    assert (adam.parameter, adam.movement) > (plain.parameter, plain.movement)
+    assert adam.reason.startswith(plain.reason), "float64 proves identity"
