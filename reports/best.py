@@ -73,7 +73,7 @@ def answers(found: list[Winners]) -> list[str]:
 def _answer(best: Best) -> str:
     case = best.row.case
     speed = f"{number(best.rate)} samples/s with {', '.join(configuration(best, case))}"
-    margin = f", {_margin(best)}" if best.margin else ", its default" if best.tried > 1 else ""
+    margin = f", {_margin(best)}" if best.margin else f": {best.verdict}"
     return f"{case.adapter}/{case.strategy} {speed}{margin}"
 
 

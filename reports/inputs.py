@@ -45,12 +45,12 @@ def words(fed: Fed) -> str:
     if found is None:
         return "nothing is read" if fed.mode == "synthetic" else ""
     if fed.delivers is None:
-        return f"{waits}: the {'reader' if found == 'reader' else 'network'} is the bottleneck"
+        return f"{waits}: {'reading holds the network up' if found == 'reader' else 'the network is the bottleneck'}"
     rates = f"the reader delivers {number(fed.delivers)} samples/s, the network takes {number(fed.takes)}"
     return {
         "reader": f"{rates}: the reader is the bottleneck",
         "network": f"{rates}: the network is the bottleneck",
-        "neither": f"{rates}: they keep pace",
+        "neither": f"{rates}: no detectable difference",
         "cores": f"alone {rates}, yet {waits}: beside the network the reader has fewer cores",
     }[found]
 

@@ -51,7 +51,7 @@ def mebibytes(size: float | None) -> str:
 
 def share(value: float | None) -> str:
     """A fraction in per cent."""
-    return UNKNOWN if value is None else f"{value * 100:.1f} %"
+    return UNKNOWN if value is None else f"{value * 100:.1f} %".replace("-", "\u2212")
 
 
 def scientific(value: float | None) -> str:

@@ -46,7 +46,9 @@ class Best:
     @property
     def verdict(self) -> str:
         """In words."""
-        return "the default is the fastest" if self.margin is None else self.margin.verdict
+        if self.margin is None:
+            return "the nearest to the default is the fastest" if self.astray else "the default is the fastest"
+        return self.margin.verdict
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Contest:
 
 
 def contests(rows: Iterable[Row], defaults: Defaults) -> list[Contest]:
-    """Every network and set of devices for which some strategy was measured in more than one configuration."""
+    """Every network and set of devices, with the strategies that were measured in more than one configuration."""
     found: dict[tuple[object, ...], dict[tuple[str, str], list[Row]]] = {}
     for row in rows:
         if row.estimate is not None:
@@ -71,8 +73,8 @@ def contests(rows: Iterable[Row], defaults: Defaults) -> list[Contest]:
     contests = []
     for members in found.values():
         best = [_best(tried, defaults.get(adapter)) for (adapter, _), tried in members.items()]
-        winners = sorted((one for one in best if one), key=lambda one: -_speed(one.row))
-        if any(one.tried > 1 for one in winners):
+        winners = sorted((one for one in best if one and one.tried > 1), key=lambda one: -one.rate)
+        if winners:
             contests.append(Contest(tuple(winners)))
     return contests
 

@@ -28,7 +28,7 @@ class Fed:
 
     @property
     def bottleneck(self) -> str | None:
-        """What holds it up: `reader`, `network` or `neither`; None: no pass can tell.
+        """What holds it up: `reader`, `network` or `neither` (no detectable difference); None: no pass can tell.
 
         `cores`: alone the reader is quicker than the network, beside it it is not.
         """

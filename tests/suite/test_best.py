@@ -64,6 +64,13 @@ def test_what_of_the_default_no_case_has_is_told(run):
     assert best.unequal_batches
 
 
+def test_who_was_not_searched_wins_nothing(run):
+    run.proven(case_of(**PLAIN))
+    run.proven(case_of(**PLAIN, batch=16), slower=1.5)
+    run.proven(case_of("caffempi", passes=("native",)), slower=0.1)
+    assert only(run).row.case.adapter == "pytorch"
+
+
 def test_of_an_adapter_that_is_not_installed_the_first_knobs_count(run):
     run.proven(case_of(**PLAIN))
     run.proven(case_of(**{**PLAIN, "knobs": {"memory_format": "channels_last"}}), slower=0.8)
