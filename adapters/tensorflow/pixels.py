@@ -1,15 +1,13 @@
 """From an image file's bytes to what a network sees, in a graph, as `workloads.preprocessing` states it.
 
-The same as `suite.worker.photographs` does with Pillow: libjpeg's accurate transform, scaled while
-decoding where the crop leaves room for it; a triangle filter as wide as a pixel of the result
-over a box of fractions of pixels (ScaleAndTranslate); whole levels. Of a JPEG only the part
-that the filter reaches is decoded.
+The same as `suite.worker.photographs` does with Pillow: libjpeg's accurate transform; a triangle
+filter as wide as a pixel of the result over a box of fractions of pixels (ScaleAndTranslate);
+whole levels. Of a JPEG only the part that the filter reaches is decoded.
 
 Oldest Python: 3.6.
 """
 
 import math
-from functools import partial
 from typing import Any, Callable
 
 import numpy as np
@@ -18,7 +16,6 @@ import tensorflow as tf
 from workloads.preprocessing import Preprocessing
 
 TRIES = 10
-REDUCTIONS = (1, 2, 4, 8)  # of both sides, that libjpeg can while decoding
 Boxes = Callable[[Any, Any], Any]  # (width, height) -> left, top, right, bottom; all float64
 
 
@@ -66,17 +63,16 @@ class Pixels:
         return self._scaled(*tf.cond(tf.io.is_jpeg(encoded), jpeg, other))
 
     def _partly(self, encoded: Any, sides: Any, box: Any) -> Any:
-        """(pixels of a JPEG around a box, the box in them); reduced where the crop leaves room for it."""
-        which = reduction(sides, box, self._crop)
-        extents = tf.math.ceil(sides / tf.gather(tf.constant(REDUCTIONS, tf.float64), which))
-        inside = box * tf.gather(extents / sides, [1, 0, 1, 0])
+        """(pixels of a JPEG around a box, the box in them)."""
         # The filter reaches a pixel of the result beyond the box; one more for what decoding does at an edge.
-        reach = tf.maximum((inside[2:] - inside[:2]) / self._crop, 1.0) + 2.0
-        begin = tf.maximum(tf.floor(inside[:2] - reach), 0.0)
-        end = tf.minimum(tf.math.ceil(inside[2:] + reach), tf.reverse(extents, [0]))
-        window = tf.cast(tf.gather(tf.concat([begin, end - begin], 0), [1, 0, 3, 2]), tf.int32)
-        decoders = [partial(decoded, encoded, window, times) for times in REDUCTIONS]
-        return tf.switch_case(which, decoders), inside - tf.tile(begin, [2])
+        reach = tf.maximum((box[2:] - box[:2]) / self._crop, 1.0) + 2.0
+        begin = tf.maximum(tf.floor(box[:2] - reach), 0.0)
+        end = tf.minimum(tf.math.ceil(box[2:] + reach), tf.reverse(sides, [0]))
+        window = tf.cast(
+            tf.gather(tf.concat([begin, end - begin], 0), [1, 0, 3, 2]), tf.int32
+        )  # top, left, height, ...
+        pixels = tf.io.decode_and_crop_jpeg(encoded, window, channels=3, dct_method="INTEGER_ACCURATE")
+        return pixels, box - tf.tile(begin, [2])
 
     def _scaled(self, pixels: Any, box: Any) -> Any:
         """A box of an image as the network's input."""
@@ -96,19 +92,6 @@ class Pixels:
         """Whole levels, as Pillow keeps them, less the mean, over the deviation of each channel."""
         rows = tf.reshape(tf.round(levels), [self._crop, 3 * self._crop])
         return tf.reshape((rows - self._mean) / self._deviation, [self._crop, self._crop, 3])
-
-
-def decoded(encoded: Any, window: Any, times: int) -> Any:
-    """A window (top, left, height, width) of a JPEG whose sides are divided by `times`: uint8."""
-    return tf.io.decode_and_crop_jpeg(encoded, window, channels=3, ratio=times, dct_method="INTEGER_ACCURATE")
-
-
-def reduction(sides: Any, box: Any, crop: int) -> Any:
-    """Which of REDUCTIONS leaves the box no smaller than the crop, as Pillow's `draft` finds it."""
-    width, height = sides[1], sides[0]
-    asked = tf.floor(crop * tf.stack([width / (box[2] - box[0]), height / (box[3] - box[1])]))
-    most = tf.reduce_min(tf.floor(tf.stack([width, height]) / tf.maximum(asked, 1.0)))
-    return tf.reduce_sum(tf.cast([most >= float(times) for times in REDUCTIONS[1:]], tf.int32))
 
 
 def random_box(how: Preprocessing, draws: Any, width: Any, height: Any) -> Any:
