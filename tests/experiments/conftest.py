@@ -27,9 +27,10 @@ def pytest_configure(config):
 def experiment(tmp_path, request):
     """Measures a plan at a scale and writes its report; what came of it."""
 
-    def run(name: str, scale: str) -> SimpleNamespace:
+    def run(name: str, scale: str = "") -> SimpleNamespace:
         began, folder = time.monotonic(), tmp_path / name
-        measured = stagebench("run", name, "--scale", scale, "-o", str(folder), "--json")
+        scaled = ("--scale", scale) if scale else ()
+        measured = stagebench("run", name, *scaled, "-o", str(folder), "--json")
         assert measured.returncode == 0, measured.stdout + measured.stderr
         reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))
         assert reported.returncode == 0, reported.stderr

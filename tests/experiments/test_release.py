@@ -1,6 +1,8 @@
-"""The five experiments that ship, end to end at their smallest useful scale; before a release."""
+"""The experiments that ship, end to end at their smallest useful scale, and what all learn alike; before a release."""
 
 import pytest
+
+from suite.analysis.summary import summarise
 
 FRAMEWORKS = {
     "paper": {"pytorch", "tensorflow", "mxnet", "cntk", "caffempi"},
@@ -30,3 +32,19 @@ def test_an_experiment_answers_its_question(name, experiment):
     assert len(measured) > 1, "a comparison takes two frameworks"
     assert done.folder.scale == "small"
     assert len(done.page) > 10_000
+
+
+SAME_STEPS, SAME_LOSS = 50, 1e-3
+EVERYWHERE = {"pytorch", "tensorflow", "mxnet", "cntk", "jax", "caffempi"}
+
+
+def test_all_frameworks_learn_the_same_and_reach_the_target(experiment):
+    rows = summarise(experiment("learning").folder)
+    assert {row.case.adapter for row in rows} == EVERYWHERE
+    curves = {row.case.adapter: row.lessons[0] for row in rows}
+    for name, lesson in curves.items():
+        best = max(epoch.accuracy for epoch in lesson.epochs)
+        assert best >= 0.98, f"{name} reaches {best}"
+        off = [abs(a - b) for a, b in zip(lesson.losses[:SAME_STEPS], curves["pytorch"].losses, strict=False)]
+        assert len(off) == SAME_STEPS
+        assert max(off) <= SAME_LOSS, f"{name} is {max(off)} away from pytorch"
