@@ -4,7 +4,8 @@ Oldest Python: 3.11, JAX's own.
 """
 
 import math
-from typing import Any, Dict, Protocol, Tuple
+from abc import ABC, abstractmethod
+from typing import Any, Dict, Tuple
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +16,19 @@ from suite.worker.trainer import SGD, Adam, Optimiser
 Tensors = Dict[str, Any]
 
 
-class Solver(Protocol):
+class Solver(ABC):
     """One rule."""
 
+    @abstractmethod
     def zeros(self, params: Tensors) -> Any:
         """Its moments before the first update, as NumPy arrays."""
 
+    @abstractmethod
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
         """(parameters, moments) after one update."""
 
 
-class Momentum:
+class Momentum(Solver):
     """V <- m v + g + wd w, w <- w - lr v."""
 
     def __init__(self, rule: SGD) -> None:
@@ -43,7 +46,7 @@ class Momentum:
         return jax.tree.map(lambda w, v: w - lr * v, params, moments), moments
 
 
-class AdamSolver:
+class AdamSolver(Solver):
     """The rule in the docstring of `suite.worker.trainer.Adam`; the count of updates is a part of the state."""
 
     def __init__(self, rule: Adam) -> None:
