@@ -89,7 +89,7 @@ def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
     found = [(adapter, form) for adapter, form in all_of_them if form.name in (asked or names) and kind in form.kinds]
     if not found:
         able = ", ".join(form.name for _, form in all_of_them if kind in form.kinds) or "no format"
-        raise RequestError(f"{', '.join(asked) or 'no format'} cannot hold {source}: {able} takes {KINDS[kind]}")
+        raise RequestError(f"{', '.join(asked) or 'no format'} cannot hold {source}; {KINDS[kind]} go into {able}")
     return found
 
 

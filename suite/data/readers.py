@@ -4,6 +4,7 @@ A few samples of a set are read once through every reader of an adapter: the fil
 record formats.
 """
 
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,7 +21,7 @@ from suite.data.pixels import DECODED, EXACT, SCALED, Bounds, Samples, compare
 from suite.data.sets import kind_of
 from suite.data.some import some
 from suite.environments import Interpreter
-from suite.errors import StagebenchError
+from suite.errors import RequestError, StagebenchError
 from suite.worker.photographs import Photographs
 from suite.worker.sources import open_source
 from workloads.catalogue import Workload
@@ -55,13 +56,13 @@ class Check:
     """A few samples of one set, and what the plain source makes of them."""
 
     def __init__(self, source: Path, workload: Workload, samples: int, folder: Path) -> None:
-        """Lay `samples` of the set out in `folder`; RequestError when it has too few."""
+        """Lay `samples` of the set out in `folder`; RequestError when it has too few, or one cannot be read."""
         self.folder, self.workload, self.kind = folder, workload, kind_of(source)
         self.data = some(source, samples, EVEN, folder)
         graph = workload.graph()
         spec = {"kind": self.kind, "path": str(self.data)}
         self.plain = open_source(spec, graph.input_shape, graph.classes, workload.preprocessing)
-        found = [self.plain.sample(index) for index in range(len(self.plain))]
+        found = [self._plain_sample(source, index) for index in range(len(self.plain))]
         self.true = self._samples(np.stack([image for image, _ in found]), np.array([label for _, label in found]))
 
     def readers(self, adapter: Adapter, interpreter: Interpreter) -> Iterator[Delivered]:
@@ -86,6 +87,14 @@ class Check:
         order = list(self.plain.order(0, 1, 0, 1)) if form is None or form.ordered else None
         found = compare(delivered, self.true, bounds, order)
         return Delivered(adapter.name, name, reader, len(delivered.labels), bound=str(bounds), **asdict(found))
+
+    def _plain_sample(self, source: Path, index: int) -> tuple[np.ndarray, int]:
+        try:
+            return self.plain.sample(index)
+        except OSError as error:
+            told, link = str(error), self.plain.files[index][0] if self.plain.files else ""
+            told = told.replace(link, os.path.realpath(link)) if link else told  # what was laid out is gone soon
+            raise RequestError(f"{told}; `stagebench data check {source}` names all that cannot be read") from error
 
     def _packed(self, adapter: Adapter, interpreter: Interpreter, form: Format, scratch: Path) -> Path:
         folder, work = scratch / "records", scratch / "packing"

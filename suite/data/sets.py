@@ -12,6 +12,7 @@ from suite.cache import cache_root
 from suite.errors import Unavailable
 from suite.worker import idx
 from workloads.catalogue import Workload
+from workloads.preprocessing import PHOTOGRAPHS
 
 MARKER = "dataset.json"  # in an image folder: how it was made, and whether it is complete
 
@@ -81,9 +82,12 @@ def real(dataset: str) -> str:
 def records_place(data: str, form: Format, workload: Workload) -> Path:
     """The folder of a set's records: below the data home, so that a set may stand where nobody may write.
 
-    Images that were cut before they were packed fit one input shape: each has a folder of its own.
+    Images that were cut before they were packed fit one input shape and one way of preprocessing: each has a folder
+    of its own.
     """
     name = form.name if form.whole else f"{form.name}-{'x'.join(map(str, workload.graph().input_shape))}"
+    if not form.whole and workload.preprocessing != PHOTOGRAPHS:
+        name += f"-{hashlib.sha256(repr(workload.preprocessing).encode()).hexdigest()[:8]}"
     if data in SETS:
         return home() / "records" / data / name
     path = str(Path(data).absolute())

@@ -20,7 +20,7 @@ from suite.worker.clock import StageClock
 from suite.worker.loop import Loop, Timed
 from suite.worker.trainer import Trainer
 
-READ_AHEAD = 17  # batches that may lie ready when the pass begins, and would flatter the reader; MXNet's queue has 16
+READ_AHEAD = 17  # batches that may lie ready at any setting: MXNet's queue has 16
 
 
 class Passes:
@@ -99,9 +99,14 @@ class Passes:
         return record
 
     def _io_only(self) -> Dict[str, Any]:
-        for _ in range(READ_AHEAD):
+        for _ in range(self._ahead()):
             self._feed.read()
         return self._record(self._loop.run("io_only", self._feed.read, alone=True))
+
+    def _ahead(self) -> int:
+        """Batches that may lie ready when the pass begins, and would flatter the reader."""
+        setup = self._trainer.setup
+        return max(READ_AHEAD, setup.readers * (setup.prefetch + 1))
 
     def _record(self, timed: Timed) -> Dict[str, Any]:
         return {

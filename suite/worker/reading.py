@@ -6,8 +6,9 @@ Oldest Python: 3.6.
 import os
 from typing import Any, Dict
 
+from suite.worker.page_cache import page_cache
 from suite.worker.sources import Source
-from suite.worker.view import InMemory, View, page_cache
+from suite.worker.view import InMemory, View
 
 TOLD = 5  # unreadable samples that a note names
 

@@ -7,7 +7,7 @@ Oldest Python: 3.6.
 """
 
 import os
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
 import numpy as np
 
@@ -111,22 +111,3 @@ def available_memory() -> float:
     except OSError:
         pass
     return float("inf")
-
-
-def page_cache(paths: List[str], wanted: str) -> None:
-    """Bring files into the page cache ("warm") or out of it ("cold"); "as is" leaves them.
-
-    Dropping clean pages needs no rights; OSError names a file that cannot be opened.
-    """
-    if wanted == "as is":
-        return
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            if wanted == "cold":
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            else:
-                while os.read(descriptor, 1 << 20):
-                    pass
-        finally:
-            os.close(descriptor)

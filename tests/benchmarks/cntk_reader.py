@@ -39,8 +39,14 @@ CASES = [
     ("digits", "ctf", 64, 28 * 28),
     ("digits", "memory", 64, 28 * 28),
 ]
+SHAPES = {"imagenet-like": "3x224x224", "digits": "1x28x28"}
 MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
 DEVIATION = np.array([0.229, 0.224, 0.225], np.float32) * 255
+
+
+def records(data, form, folder):
+    """Where `stagebench data convert` puts them: images are cut to one shape before they are packed."""
+    return os.path.join(folder, "records", data, "%s-%s" % (form, SHAPES[data]))
 
 
 def ours(data, form, batch, readers, folder):
@@ -49,7 +55,7 @@ def ours(data, form, batch, readers, folder):
     trainer = CNTKTrainer(setup)
     trainer.start()
     if form in ("cbf", "ctf"):
-        source = RecordSource(os.path.join(folder, "records", data, form))
+        source = RecordSource(records(data, form, folder))
     elif form == "files":
         source = FolderSource(os.path.join(folder, data), (3, 224, 224))
     else:
@@ -72,7 +78,7 @@ def theirs(data, form, batch, values, folder):
             randomization_window_in_chunks=1,  # more would be kept
         )
     else:
-        path = os.path.join(folder, "records", data, form, "joined", "records." + form)
+        path = os.path.join(records(data, form, folder), "joined", "records." + form)
         kind = C.io.CBFDeserializer if form == "cbf" else C.io.CTFDeserializer
         streams = C.io.StreamDefs(
             images=C.io.StreamDef(field="images", shape=values), labels=C.io.StreamDef(field="labels", shape=1)

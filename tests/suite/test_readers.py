@@ -120,6 +120,18 @@ def test_a_wrong_request_is_refused(
     assert told in str(error)
 
 
+def test_a_sample_that_cannot_be_read_is_named_before_anything_starts(
+    stagebench: Run, gamma: object, photos: Path
+) -> None:
+    for name in ("ant", "bee", "cat"):
+        whole = (photos / name / "3.jpg").read_bytes()
+        (photos / name / "3.jpg").write_bytes(whole[: len(whole) // 2])
+    error = stagebench("data", "check", str(photos), "--readers", "--adapter", "gamma", "--samples", "12").error
+    assert isinstance(error, RequestError)
+    assert f"cannot read the image {photos}/" in str(error)
+    assert f"`stagebench data check {photos}` names all" in str(error)
+
+
 def test_too_few_different_samples_cannot_be_told_apart(gamma: object, tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", images=np.zeros((50, 28, 28), np.uint8), labels=np.zeros(50, int))
     with pytest.raises(RequestError, match="holds 1 different samples; comparing readers takes 8 or more"):

@@ -60,6 +60,16 @@ def test_a_set_is_packed_in_every_format_that_holds_it(stagebench: Run, gamma: o
     assert (whole / "part-00000" / "toy.npz").stat().st_mtime_ns == when, "what is packed is not packed again"
 
 
+def test_what_was_cut_in_another_way_stands_elsewhere(gamma: SimpleNamespace) -> None:
+    whole, cut = (gamma.capabilities.format(name) for name in ("whole", "cut"))
+    usual = WORKLOADS["googlenet"]
+    other = usual._replace(preprocessing=usual.preprocessing._replace(resize=240))
+    assert records_place("imagenet-like", whole, usual) == records_place("imagenet-like", whole, other)
+    places = {records_place("imagenet-like", cut, each).name for each in (usual, other)}
+    assert len(places) == 2
+    assert "cut-3x224x224" in places
+
+
 def test_what_a_disk_refused_goes_on_later(stagebench: Run, gamma: SimpleNamespace, photos: Path) -> None:
     gamma.room = 5
     told = stagebench("data", "convert", str(photos), "--to", "whole")

@@ -53,6 +53,13 @@ def test_what_is_called(sampling, name):
     assert record["steady"] is True
 
 
+@pytest.mark.parametrize(("readers", "prefetch", "ahead"), [(0, 2, READ_AHEAD), (2, 2, READ_AHEAD), (8, 4, 40)])
+def test_what_readers_have_ahead_is_read_away_before_they_are_timed(sampling, readers, prefetch, ahead):
+    trainer, made = passes(sampling, readers=readers, prefetch=prefetch)
+    made.run("io_only")
+    assert trainer.calls.count("next_batch") == ahead + STEPS
+
+
 def test_communication_alone_uses_real_gradients_and_leaves_none(sampling):
     trainer, made = passes(sampling, world=2)
     record = made.run("comm_only")

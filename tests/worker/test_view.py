@@ -1,7 +1,6 @@
 """A data set as a case wants it: repeated, augmented, skipped, in memory, in or out of the page cache."""
 
 import itertools
-import os
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from suite.worker.photographs import random_box
 from suite.worker.reading import Reading
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import ThreadedReader
-from suite.worker.view import InMemory, View, page_cache
+from suite.worker.view import InMemory, View
 from workloads.preprocessing import PHOTOGRAPHS
 
 ASKED = {"mode": "disk", "page_cache": "as is", "prefetch": 2, "repeat": 1, "augment": "centre", "on_error": "fail"}
@@ -142,20 +141,6 @@ def test_what_would_not_fit_into_memory_is_refused_with_the_sizes(monkeypatch):
     monkeypatch.setattr(view, "available_memory", lambda: 40.0)
     with pytest.raises(MemoryError, match=r"numbers decoded takes 0.0 GB of 0.0 GB .* use data_mode = 'disk'"):
         InMemory(Numbers())
-
-
-def test_files_leave_the_page_cache_and_come_back(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(1 << 20))
-    advice = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda *what: advice.append(what[1:]))
-    page_cache([str(path)], "as is")
-    page_cache([str(path)], "warm")
-    assert advice == []
-    page_cache([str(path)], "cold")
-    assert advice == [(0, 0, os.POSIX_FADV_DONTNEED)]
-    with pytest.raises(OSError, match="nowhere"):
-        page_cache([str(tmp_path / "nowhere")], "cold")
 
 
 def test_all_readers_see_the_same_positions(seen):
