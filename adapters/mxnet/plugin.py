@@ -67,7 +67,7 @@ class MXNet(Adapter):
     name = "mxnet"
     title = "MXNet"
     trainer = "adapters.mxnet.worker:MXNetTrainer"
-    requires = ("mxnet",)
+    requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
     environment = "mxnet"
     # A line for the shell, its comment too. The NumPy that MXNet 1.9.1 needs has no wheels for a newer Python.
     remedy = (

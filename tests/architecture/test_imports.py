@@ -19,7 +19,6 @@ MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}  # distributions whose mo
 BEYOND_NUMPY = {
     # Decoding is a library's: Pillow belongs to the framework's environment.
     "suite/worker/photographs.py": {"PIL"},
-    "adapters/mxnet/records.py": {"PIL"},
     # Only where it is installed: Pillow for Python 3.6 has another decoder than the others'.
     "suite/worker/jpeg.py": {"PIL", "simplejpeg"},
 }
