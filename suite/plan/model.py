@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from suite.case import Input, Sampling, Training
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
+MOST_READERS = 1024  # of a rank
 
 
 def _listed(value: Any) -> Any:
@@ -20,6 +21,7 @@ def _listed(value: Any) -> Any:
 T = TypeVar("T")
 Swept = Annotated[list[T], BeforeValidator(_listed), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Readers = Annotated[int, Field(ge=0, le=MOST_READERS)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pass = Literal["native", "staged", "compute_only", "comm_only", "io_only"]
@@ -52,7 +54,7 @@ class Block(Strict):
     precision: Swept[Word] = ["float32"]
     optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]
     lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch; 0.001 for Adam
-    readers: Swept[Count] = [1]
+    readers: Swept[Readers] = [1]  # 0: the training process reads
     data_mode: Swept[Literal["disk", "memory"]] = ["disk"]
     format: Swept[Word] = ["files"]
     page_cache: Swept[Literal["as is", "cold", "warm"]] = ["as is"]

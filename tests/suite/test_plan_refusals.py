@@ -135,7 +135,7 @@ def test_all_problems_come_in_one_message_by_line(toys: SimpleNamespace, plan_fi
 
 def test_a_problem_in_the_defaults_is_told_once(toys: SimpleNamespace, plan_file: Write) -> None:
     block = GOOD[GOOD.index("[[cases]]") :]
-    told = refused(toys, plan_file(GOOD.replace("threads = 1", "readers = 0") + block + block))
+    told = refused(toys, plan_file(GOOD.replace("threads = 1", "readers = -1") + block + block))
     assert len(told.splitlines()) == 2
 
 
