@@ -167,14 +167,14 @@ class TensorFlowTrainer(Trainer):
 
     def step(self, batch: Any) -> None:
         """Forward, backward, exchange and update in one function."""
-        self._losses = self._programs.step(*batch)
+        self._losses = self._programs.step(*batch.images, *batch.labels)
 
     def step_alone(self, batch: Any) -> None:
         """The same function without the exchange."""
         if self.setup.world * self.setup.devices == 1:
             self.step(batch)
         else:
-            self._losses = self._programs.step_alone(*batch)
+            self._losses = self._programs.step_alone(*batch.images, *batch.labels)
 
     # --- evidence -----------------------------------------------------------
 
