@@ -19,9 +19,9 @@ def differences(cases: Sequence[Case]) -> list[list[str]]:
 
 
 def varying(columns: Sequence[dict[str, str]]) -> list[list[str]]:
-    """Of each column the words in which the columns differ; all have the same keys."""
+    """Of each column the words in which the columns differ; all have the same keys, an empty word says nothing."""
     keys = [key for key in columns[0] if len({column[key] for column in columns}) > 1] if columns else []
-    return [[column[key] for key in keys] for column in columns]
+    return [[column[key] for key in keys if column[key]] for column in columns]
 
 
 def common(cases: Sequence[Case]) -> str:
@@ -43,13 +43,13 @@ def _properties(case: Case) -> Iterable[tuple[str, str]]:
     yield "optimiser", case.optimiser
     yield "device", place.device
     yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per device"
-    yield from _input(case.input)
+    yield from _input(case.input, case.data != "synthetic")
     yield "readers", f"{case.readers} reader{'s' if case.readers != 1 else ''}"
     yield "seed", f"seed {case.seed}"
 
 
-def _input(read: Input) -> Iterable[tuple[str, str]]:
-    yield "mode", f"from {read.mode}"
+def _input(read: Input, real: bool) -> Iterable[tuple[str, str]]:
+    yield "mode", f"from {read.mode}" if real else ""
     yield "format", read.format
     yield "page cache", f"page cache {read.page_cache}"
     yield "prefetch", f"{read.prefetch} ahead"
