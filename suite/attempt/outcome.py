@@ -13,6 +13,10 @@ from suite.attempt.facts import Facts, companion
 from suite.attempt.processes import Death
 from suite.attempt.wording import doing, ended, full_disk, lines, named, timeout
 
+# Signals that end a rank of themselves; SIGABRT and SIGTERM are also how a library answers another rank's end.
+NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+AHEAD = 1.0  # seconds by which the others may tell of a closed connection before the death itself is noticed
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -67,6 +71,8 @@ def deaths(facts: Facts) -> Iterator[Failure]:
             rank, code = engine_says(facts, death)
             # The engine saw it die first, whatever the others said before the engine itself ended.
             at = at if rank is None or facts.said(rank, "failed") else 0.0
+        elif rank is not None and -code in NO_ANSWER and not facts.said(rank, "failed"):
+            at -= AHEAD
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
         proven = killed and facts.oom_kills > 0
         yield Failure(at, rank, "oom" if proven else "crash", ended(code), beside)

@@ -120,6 +120,13 @@ def test_a_silent_death_before_a_loud_one_is_blamed(tmp_path):
     assert result.reason.startswith("rank 1 was ended by SIGKILL")
 
 
+def test_a_silent_death_is_blamed_though_another_told_of_it_before_it_was_noticed(tmp_path):
+    complains = "out.send('failed', kind='crash', message='peer hung up'); open('told', 'w').close(); time.sleep(5)"
+    dies = "said('told'); os.kill(os.getpid(), signal.SIGKILL)"
+    result = run(tmp_path, complains, dies)
+    assert result.reason.startswith("rank 1 was ended by SIGKILL")
+
+
 def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path):
     hangs = "out.send('phase', name='build');" + FOREVER
     result = run(tmp_path, DONE + ";" + FOREVER, hangs, limits=Limits(seconds=20, silence=1))
