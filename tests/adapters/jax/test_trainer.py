@@ -177,35 +177,42 @@ def test_more_devices_than_there_are_is_said(trainer):
 
 
 THREADS = """
-import os, sys, time
+import pathlib
 import numpy as np
 from adapters.jax.worker import JaxTrainer
 from suite.worker.feed import synthetic
 from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_large
-setup = Setup(0, 1, 0, "single", "cpu", 1, 16, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, 0)
+
+def ticks():
+    threads = pathlib.Path("/proc/self/task").iterdir()
+    fields = {one.name: (one / "stat").read_text().rpartition(")")[2].split() for one in threads}
+    return {thread: int(of[11]) + int(of[12]) for thread, of in fields.items()}
+
+setup = Setup(0, 1, 0, "single", "cpu", 1, 64, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, 0)
 ours = JaxTrainer(setup)
 ours.start()
 graph = mnist_large()
 ours.build(graph, dict(weights.initial(graph)))
-batch = ours.to_device(synthetic(graph, 16, 1))
+batch = ours.to_device(synthetic(graph, 64, 1))
 ours.step(batch)
-wall, cpu = time.perf_counter(), time.process_time()
-for _ in range(5):
+before = ticks()
+for _ in range(10):
     ours.step(batch)
     ours.synchronize()
-print((time.process_time() - cpu) / (time.perf_counter() - wall))
+spent = [then - before.get(thread, 0) for thread, then in ticks().items()]
+print(max(spent) / sum(spent))
 """
 
 
 def test_one_thread_is_one_thread():
-    """A busy machine lowers the share of a core that one thread gets, never raises it."""
+    """Threads' shares of the work, which a busy machine does not change: two that compute would have half each."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     environment.pop("NPROC", None)
     done = subprocess.run([sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 1.15
+    assert float(done.stdout) > 0.65
 
 
 def test_versions_name_what_decides_the_speed(trainer):
