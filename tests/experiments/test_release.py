@@ -39,7 +39,7 @@ EVERYWHERE = {"pytorch", "tensorflow", "mxnet", "cntk", "jax", "caffempi"}
 
 
 def test_all_frameworks_learn_the_same_and_reach_the_target(experiment):
-    rows = summarise(experiment("learning").folder)
+    rows = [row for row in summarise(experiment("learning").folder) if row.lessons]
     assert {row.case.adapter for row in rows} == EVERYWHERE
     curves = {row.case.adapter: row.lessons[0] for row in rows}
     for name, lesson in curves.items():

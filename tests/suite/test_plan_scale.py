@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from suite.analysis.inputs import MODES, fed_alike, mode_of
 from suite.cli import app
 from suite.errors import RequestError
 from suite.plan import Plan, Resolved, load, ready_made, resolve
@@ -215,3 +216,14 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
     assert not any(each.reason.startswith("also spelt") for each in found), "a case that is written twice"
     # What is refused is refused by an adapter that says why, or asks for data that this test's empty home lacks.
     assert all(each.reason for each in found if each.outcome)
+
+
+@pytest.mark.parametrize(("name", "scale"), [(name, scale) for name, scale in shipped() if scale != "tiny"])
+def test_every_shipped_plan_tells_what_reading_costs(name: str, scale: str | None) -> None:
+    """For every framework in it: some case without data, with data in memory and from disk, else alike."""
+    found = resolve(load(name, scale), adapters(), launchers(), workloads())
+    alike: dict[tuple[str, str], set[str]] = {}
+    for each in found:
+        alike.setdefault((each.case.adapter, fed_alike(each.case).id), set()).add(mode_of(each.case))
+    told = {adapter for (adapter, _), modes in alike.items() if modes == set(MODES)}
+    assert told == {each.case.adapter for each in found}
