@@ -52,5 +52,6 @@ class Facts:
 
 def companion(process: Process) -> str:
     """What a companion is called: its file and arguments, without the interpreter and its switches."""
-    begin = next((i for i, token in enumerate(process.tokens) if token.endswith(".py")), 0)
-    return " ".join((Path(process.tokens[begin]).name, *process.tokens[begin + 1 :]))
+    tokens = process.known_by or process.tokens
+    begin = next((i for i, token in enumerate(tokens) if token.endswith(".py")), 0)
+    return " ".join((Path(tokens[begin]).name, *tokens[begin + 1 :]))
