@@ -3,16 +3,16 @@
 import os
 from pathlib import Path
 
+from cluster.agent import AGENT
 from cluster.dialects import Dialect, filled
 from cluster.engine import find
 from cluster.local import companions, rendezvous
+from cluster.nodes import unnamed
 from suite.case import Placement
 from suite.errors import RequestError, Unavailable
 from suite.hooks import hookimpl
 from suite.hosts import LOOPBACK
 from suite.launcher import Launcher, Process, Request
-
-AGENT = "STAGEBENCH_LAUNCH_AGENT"  # a program to use like ssh: PROGRAM HOST COMMAND...
 
 
 class Mpiexec(Launcher):
@@ -23,11 +23,9 @@ class Mpiexec(Launcher):
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """An mpiexec that fits the interpreter, and a host for every node."""
-        if placement.nodes > 1 and len(placement.hosts) != placement.nodes:
-            return (
-                f"the placement asks for {placement.nodes} nodes and names {len(placement.hosts)} hosts "
-                f"({', '.join(placement.hosts) or 'none'}); name one per node with `hosts` in the plan or --hosts"
-            )
+        problem = unnamed(placement)
+        if problem:
+            return problem
         try:
             find(interpreter)
         except Unavailable as error:

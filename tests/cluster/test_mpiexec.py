@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from cluster import engine
+from cluster.agent import AGENT
 from cluster.dialects import DIALECTS, recognised
-from cluster.mpiexec import AGENT, Mpiexec, arguments, stagebench_launchers
+from cluster.mpiexec import Mpiexec, arguments, stagebench_launchers
 from suite.case import Placement
 from suite.environments import tox_folders
 from suite.errors import RequestError
