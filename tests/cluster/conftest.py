@@ -1,11 +1,16 @@
 """What the launchers' tests share: a real worker of a tiny adapter, and the whole way to start it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from cluster.lab import build
+from cluster.lab.layout import NETWORK, checked_layout
+from cluster.lab.rights import missing
+from cluster.lab.state import SETTING
 from suite import bundle
 from suite.attempt import Limits, run
 from suite.case import Case, Sampling
@@ -55,3 +60,16 @@ def launched():
         return run(processes, request.placement.ranks, request.folder, limits, lambda rank, message: None)
 
     return go
+
+
+@pytest.fixture(scope="session")
+def laboratory(tmp_path_factory):
+    """Two hosts at 1 Gbit/s, of this test run alone."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SETTING, str(tmp_path_factory.mktemp("laboratories")))
+        state = build.up(checked_layout(f"test-{os.getpid()}-lab", 2, NETWORK), "1gbit")
+        yield state
+        build.down(state)
