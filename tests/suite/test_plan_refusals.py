@@ -171,8 +171,10 @@ def test_a_damaged_array_file_is_told(toys: SimpleNamespace, plan_file: Write, t
     assert "'mine.npz' cannot be read" in refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "mine.npz"')))
 
 
-def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(toys: SimpleNamespace, write: Write) -> None:
+def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(
+    toys: SimpleNamespace, plan_file: Write
+) -> None:
     blocks = '[[cases]]\nstrategy = "single"\nworkload = "mnist_small"\n' * 2
-    told = refused(toys, write(f'name = "x"\n[defaults]\nadapter = "alhpa"\n{blocks}'))
+    told = refused(toys, plan_file(f'name = "x"\n[defaults]\nadapter = "alhpa"\n{blocks}'))
     assert told.startswith("the plan has one problem;")
     assert "unknown adapter 'alhpa'" in told
