@@ -77,7 +77,7 @@ def launched():
     """Starts a request with a launcher, to its end."""
 
     def go(launcher, request, processes=None, silence=15, heard=lambda rank, message: None):
-        limits = Limits(seconds=30, silence=silence)
+        limits = Limits(seconds=60, silence=silence)
         processes = launcher.processes(request) if processes is None else processes
         return run(processes, request.placement.ranks, request.folder, limits, heard)
 
