@@ -25,7 +25,7 @@ strategy = "mpi"
 launcher = "mpiexec"
 nodes = 2
 passes = ["native"]
-time_limit = 60
+time_limit = 120
 
 [sampling]
 quick = true
@@ -61,7 +61,7 @@ def stagebench(laboratory, tmp_path):
     def run(*words):
         tokens = entering(laboratory, laboratory.layout.hosts[0], [sys.executable, "-m", "suite.cli", *words])
         variables = {**environment(laboratory), "PYTHONPATH": path}
-        return subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        return subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
     return run
 
