@@ -1,9 +1,11 @@
-"""What MPI engines say of a rank that died without a word of its own.
+"""What engines say of a rank that died without a word of its own.
 
-Seen with Open MPI 4.1.8 and 5.0.11 and MPICH 4.3.2. MPICH names the process, not the rank.
+Seen with Open MPI 4.1.8 and 5.0.11, MPICH 4.3.2 and Slurm 22.05. MPICH names the process, not the rank; Slurm says
+of a signal what strsignal(3) says.
 """
 
 import re
+import signal
 from pathlib import Path
 
 from suite.attempt.logs import last_lines
@@ -17,7 +19,12 @@ SAYS = (
         r"PID\s+(?P<pid>\d+)\s+RUNNING AT\s+\S+\s+=\s+EXIT CODE:\s+(?P<code>\d+)(.*?\(signal (?P<signal>\d+)\))?",
         re.DOTALL,
     ),
+    re.compile(
+        r"srun: error: \S+: tasks? (?P<rank>\d+)\S*: "
+        r"(Exited with exit code (?P<code>\d+)|(?P<strsignal>[A-Z][A-Za-z ]+[a-z]))"
+    ),
 )
+SIGNALS = {signal.strsignal(number): int(number) for number in signal.valid_signals()}
 
 
 def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:
@@ -32,6 +39,7 @@ def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:
             continue
         groups = found.groupdict()
         rank = groups["rank"] if "rank" in groups else pids.get(int(groups["pid"]))
-        if rank is not None:
-            return int(rank), -int(groups["signal"]) if groups.get("signal") else int(groups["code"])
+        number = groups.get("signal") or SIGNALS.get(groups.get("strsignal"))
+        if rank is not None and (number or groups["code"]):
+            return int(rank), -int(number) if number else int(groups["code"])
     return None

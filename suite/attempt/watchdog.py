@@ -37,6 +37,7 @@ class Watchdog:
         self._last_heard = dict.fromkeys(range(ranks), now)
         self._done: set[int] = set()
         self._failed_at: float | None = None
+        self._queued = False
         self.stopped: Stopped | None = None
 
     def heard(self, rank: int, message: dict[str, Any]) -> None:
@@ -47,6 +48,13 @@ class Watchdog:
         if message["type"] == "failed":
             self._fail()
 
+    def engine(self, message: dict[str, Any]) -> None:
+        """The engine said something (suite.attempt.engine_words): who waits for his turn is neither late nor silent."""
+        self._queued = message["type"] == "queued"
+        if message["type"] == "begun":
+            self._began = time.monotonic()
+            self._last_heard = dict.fromkeys(self._last_heard, self._began)
+
     def verdict(self, deaths: list[Death]) -> Stopped | None:
         """Why the group must be ended now, or None."""
         if any(death.code != 0 for death in deaths):
@@ -54,6 +62,8 @@ class Watchdog:
         now = time.monotonic()
         if self._failed_at is not None:
             self.stopped = Stopped("grace", None, GRACE) if now - self._failed_at > GRACE else None
+        elif self._queued:
+            self.stopped = None
         elif now - self._began > self._limits.seconds:
             self.stopped = Stopped("time", None, self._limits.seconds)
         else:
