@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cluster import lifeline, remote
 from cluster.agent import login
+from suite.attempt.logins import LOGINS
 from suite.errors import RequestError
 from suite.launcher import Request
 
@@ -23,7 +24,7 @@ while [ "${{1#-}}" != "$1" ]; do shift; done
 host="$1"
 shift
 line=$(printf '%s' "$*" | sed "s/'/'\\\\''/g")
-exec {lifeline} {login} "$host" {remote}" sh -c '$line'"
+{file} exec {lifeline} {login} "$host" {remote}" sh -c '$line'"
 """
 
 
@@ -36,7 +37,12 @@ def written(request: Request) -> Path:
     near = (sys.executable, "-I", "-S", lifeline.__file__, f"{BEAT:g}")
     far = (str(request.interpreter), "-I", "-S", "-B", str(code), f"{PATIENCE:g}")
     path.write_text(
-        SCRIPT.format(lifeline=shlex.join(near), login=shlex.join(login("")[:-1]), remote=shlex.quote(shlex.join(far)))
+        SCRIPT.format(
+            file=f"{lifeline.FILE}={shlex.quote(str(request.folder / LOGINS))}",
+            lifeline=shlex.join(near),
+            login=shlex.join(login("")[:-1]),
+            remote=shlex.quote(shlex.join(far)),
+        )
     )
     path.chmod(0o755)
     return path

@@ -1,5 +1,6 @@
 """Real engines over two hosts of the laboratory."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -76,15 +77,15 @@ def test_a_host_that_dies_in_mid_run_is_a_crash_that_names_it(laboratory, interp
     result = on_hosts(Mpiexec(), request, heard=in_step(die))
     assert result.outcome == "crash"
     assert result.seconds < 25
-    print(result.reason)
+    assert result.reason.startswith(f"the host {mended} was lost: its login was ended by SIGKILL in native (warmup")
 
 
 def test_a_cut_link_is_silence_that_ends_in_time(laboratory, interpreter, job, on_hosts, mended):
     request = job(over(laboratory.layout.hosts), interpreter, knobs={"pace": 0.2})
     result = on_hosts(Mpiexec(), request, silence=4, heard=in_step(lambda: switch_link(mended, on=False)))
-    assert result.outcome in ("timeout", "crash")
+    assert result.outcome == "timeout"
+    assert "said nothing for 4 s (silence limit) in native (warmup, step " in result.reason
     assert result.seconds < 25
-    print(result.reason)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -92,4 +93,7 @@ def test_a_killed_rank_is_named_wherever_it_ran(laboratory, interpreter, job, on
     request = job(over(laboratory.layout.hosts), interpreter, knobs={"dies": rank, "signal": "SIGKILL"})
     result = on_hosts(Mpiexec(), request)
     assert result.outcome == "crash"
-    assert result.reason.startswith(f"rank {rank} was ended by SIGKILL in native")
+    # Open MPI 5's survivor may notice the end before the dead one's daemon can tell of it.
+    assert re.match(
+        f"rank {rank} (was ended by SIGKILL|closed its connections without a word, on .*,) in native", result.reason
+    )
