@@ -46,8 +46,12 @@ class Private:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What Slurm's programs need to find it."""
-        return {"SLURM_CONF": str(self.folder / "slurm.conf")}
+        """What Slurm's programs need to find it; nothing when it was never started."""
+        return {"SLURM_CONF": str(self._conf)} if self._conf.exists() else {}
+
+    @property
+    def _conf(self) -> Path:
+        return self.folder / "slurm.conf"
 
     def start(self, nodes: Sequence[Node], cores: int) -> None:
         """Until every node is idle. `cores` is what each is said to have, whatever the machine has.
@@ -58,7 +62,7 @@ class Private:
         if lacking:
             raise Unavailable(lacking)
         self._folders(nodes)
-        (self.folder / "slurm.conf").write_text(conf(self.folder, nodes, cores))
+        self._conf.write_text(conf(self.folder, nodes, cores))
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
         try:
             self._munged()
@@ -127,7 +131,7 @@ class Private:
             with suppress(psutil.Error):
                 variables = process.environ()
                 daemon = process.name() in ("munged", "slurmctld", "slurmd", "slurmstepd")
-                ours = variables.get("SLURM_CONF") == self.environ["SLURM_CONF"]
+                ours = variables.get("SLURM_CONF") == str(self._conf)
                 if ours and (daemon or "SLURM_JOB_ID" in variables) and process.status() != psutil.STATUS_ZOMBIE:
                     yield process
 
