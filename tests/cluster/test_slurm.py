@@ -103,16 +103,13 @@ def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, launched, re
     assert (queued["type"], begun["type"], begun["nodes"]) == ("queued", "begun", "n[1-2]")
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("name", ["openmpi5", "mpich"])
 def test_the_wrong_pmi_is_an_error_not_a_number(name, job, launched, monkeypatch, real):
     monkeypatch.setenv(MPI_TYPE, "pmi2" if name.startswith("open") else "none")
     result = launched(Slurm(), job(TWO, real(name)))
     assert result.outcome == "crash"
-    if name == "openmpi4":  # which sees that it is in a job, and ends the rank itself
-        assert "ended with exit code 1 in join" in result.reason
-    else:
-        assert "of 2 was asked for, the engine (mpi: " in result.reason
-        assert "made rank 0 of 1" in result.reason
+    assert "of 2 was asked for, the engine (mpi: " in result.reason
+    assert "made rank 0 of 1" in result.reason
 
 
 def test_who_has_no_mpi_is_started_without_slurm_s_and_knows_his_number(job, launched):
@@ -164,11 +161,11 @@ def test_a_job_that_runs_out_of_slurm_s_time_is_a_timeout(job, launched):
 
 
 def test_waiting_in_the_queue_does_not_count_until_its_own_limit(slurm, job, launched, monkeypatch):
-    monkeypatch.setenv(lacking.WAIT, "4")
+    monkeypatch.setenv(lacking.WAIT, "2")
     monkeypatch.setenv(SETTING, "--hold")
     result = launched(Slurm(), job(TWO, HERE, strategy="alone"), silence=1)
     assert result.outcome == "timeout"
-    assert "was still PENDING after 4 s (reason JobHeldUser) and was cancelled" in result.reason
+    assert "was still PENDING after 2 s (reason JobHeldUser) and was cancelled" in result.reason
     assert "STAGEBENCH_SLURM_WAIT gives it more seconds" in result.reason
 
 
