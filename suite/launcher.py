@@ -16,6 +16,7 @@ class Process:
     rank: int | None = None  # None: an engine that starts the ranks, or a companion
     companion: bool = False  # runs beside the ranks and is ended when they are done
     known_by: tuple[str, ...] = ()  # tokens to call an engine or companion by, where others start it
+    queues: bool = False  # its ranks wait for their turn until it says that they have begun; no limit counts before
     patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
 
 

@@ -55,7 +55,7 @@ def run(
     began, kills = time.monotonic(), oom_kills()
     mailbox, engine = Mailbox(folder, ranks), EngineWords(folder)
     group = Group(processes, folder)
-    watchdog = Watchdog(limits, ranks)
+    watchdog = Watchdog(limits, ranks, any(process.queues for process in processes))
     try:
         group.start()
         while group.alive():

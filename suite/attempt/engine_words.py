@@ -2,8 +2,7 @@
 
 Types:
 
-    queued   the ranks wait for their turn, and the limits of the case do not count yet
-    begun    now they count
+    begun    the ranks' turn has come, and the limits of the case count (suite.launcher.Process.queues)
     failed   `kind` (an outcome) and `message` (a whole sentence) say why it ended badly; `certain` is true
              when that explains whatever the ranks said, as when their job was cancelled from outside
 """

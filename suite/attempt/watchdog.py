@@ -30,15 +30,15 @@ class Stopped:
 class Watchdog:
     """Listens to messages and deaths; `verdict` says whether to end the group now."""
 
-    def __init__(self, limits: Limits, ranks: int) -> None:
-        """The clocks start at once."""
+    def __init__(self, limits: Limits, ranks: int, queued: bool = False) -> None:
+        """The clocks start at once; for who is queued, when the engine says so."""
         now = time.monotonic()
         self._limits = limits
         self._began = now
         self._last_heard = dict.fromkeys(range(ranks), now)
         self._done: set[int] = set()
         self._failed_at: float | None = None
-        self._queued = False
+        self._queued = queued
         self.stopped: Stopped | None = None
 
     def heard(self, rank: int, message: dict[str, Any]) -> None:
@@ -51,8 +51,8 @@ class Watchdog:
 
     def engine(self, message: dict[str, Any]) -> None:
         """The engine said something (suite.attempt.engine_words): who waits for his turn is neither late nor silent."""
-        self._queued = message["type"] == "queued"
         if message["type"] == "begun":
+            self._queued = False
             self._began = time.monotonic()
             self._last_heard = dict.fromkeys(self._last_heard, self._began)
 

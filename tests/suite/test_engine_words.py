@@ -20,19 +20,19 @@ DONE = "rank.send('hello', rank=0, pid=1); rank.send('done');"
 DIED = "rank.send('hello', rank=0, pid=1); rank.send('failed', kind='crash', message='the others have gone');"
 
 
-def engine(folder: Path, program: str, limit: float = 20, patience: float = 3.0) -> Attempt:
-    process = Process((sys.executable, "-c", ENGINE + program), known_by=("motor",), patience=patience)
+def engine(folder: Path, program: str, limit: float = 20, patience: float = 3.0, queues: bool = False) -> Attempt:
+    process = Process((sys.executable, "-c", ENGINE + program), known_by=("motor",), queues=queues, patience=patience)
     return run([process], 1, folder, Limits(limit, limit), lambda rank, message: None)
 
 
 def test_the_limits_do_not_count_in_the_queue(tmp_path: Path) -> None:
-    found = engine(tmp_path, "tell(type='queued'); time.sleep(2); tell(type='begun', job='7');" + DONE, limit=1)
+    found = engine(tmp_path, "time.sleep(2); tell(type='begun', job='7');" + DONE, limit=1, queues=True)
     assert (found.outcome, found.reason) == ("ok", "")
-    assert found.evidence["engine"] == [{"type": "queued"}, {"type": "begun", "job": "7"}]
+    assert found.evidence["engine"] == [{"type": "begun", "job": "7"}]
 
 
 def test_they_count_from_its_end(tmp_path: Path) -> None:
-    found = engine(tmp_path, "tell(type='queued'); time.sleep(1); tell(type='begun'); time.sleep(30)", limit=1)
+    found = engine(tmp_path, "time.sleep(1); tell(type='begun'); time.sleep(30)", limit=1, queues=True)
     assert found.outcome == "timeout"
     assert 2 <= found.seconds < 10
 
