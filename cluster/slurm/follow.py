@@ -35,7 +35,6 @@ def main(script: Path, name: str, seconds: float) -> int:
     os.chdir(script.parent)
     for stale in ("slurm.log", "slurm.mark"):
         Path(stale).unlink(missing_ok=True)
-    tell("queued")
     try:
         job = submit(script.name)
     except Refused as refused:

@@ -28,9 +28,10 @@ def check(placement: Placement, interpreter: Path) -> None:
     options = resources(placement)
     code, said = asked("scontrol", "ping")
     if code != 0:
+        short = next((line for line in said.split(" | ") if "DOWN" in line or "fatal" in line), said)
         raise Unavailable(
-            f"Slurm's controller does not answer: {said}; `scontrol ping` tells when it does, SLURM_CONF names another "
-            "cluster's settings"
+            f"Slurm's controller does not answer: {short}; `scontrol ping` tells when it does, SLURM_CONF names "
+            "another cluster's settings"
         )
     pmi.check(pmi.plugin(interpreter, {}), interpreter)
     code, said = asked("sbatch", "--test-only", *options, "--wrap", "true")

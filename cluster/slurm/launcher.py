@@ -1,11 +1,12 @@
 """`slurm`: every attempt is a job of its own, on nodes of its own."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from cluster.slurm import follow, run, script
 from cluster.slurm.lacking import check, patience
-from cluster.slurm.pmi import plugin
+from cluster.slurm.pmi import plugin, wire
 from suite.case import Placement
 from suite.errors import RequestError, Unavailable
 from suite.hooks import hookimpl
@@ -35,6 +36,8 @@ class Slurm(Launcher):
         """The one process; RequestError for what `missing` tells."""
         try:
             pmi, wait = plugin(request.interpreter, request.environ), patience()
+            if request.placement.nodes > 1:
+                request = replace(request, environ={**wire(pmi), **request.environ})
             text = script.text(request, pmi)
         except Unavailable as error:
             raise RequestError(str(error)) from error
@@ -42,7 +45,7 @@ class Slurm(Launcher):
         path.write_text(text)
         path.chmod(0o755)
         tokens = (sys.executable, "-I", "-S", run.__file__, str(path), script.job_name(request.folder), str(wait))
-        return [Process(tokens, known_by=("sbatch",), patience=follow.PATIENCE)]
+        return [Process(tokens, known_by=("sbatch",), queues=True, patience=follow.PATIENCE)]
 
 
 @hookimpl

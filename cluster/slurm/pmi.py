@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cluster.dialects import DIALECTS
 from cluster.engine import LIBRARY, output
+from cluster.mpiexec import set_by_a_person
 from suite.errors import Unavailable
 
 SETTING = "SLURM_MPI_TYPE"  # Slurm's own name for it
@@ -37,6 +38,12 @@ def of_library(interpreter: Path) -> str:
         f"no PMI plug-in is known for the MPI of {interpreter}, {said.strip().splitlines()[0]!r}; name one of those "
         f"that `srun --mpi=list` lists with {SETTING}"
     )
+
+
+def wire(pmi: str) -> dict[str, str]:
+    """What ranks on several nodes want of the MPI that this plug-in is for, unless the person wants otherwise."""
+    found = next((dialect.wire for dialect in DIALECTS if dialect.pmi == pmi), {})
+    return {**found, **set_by_a_person(found)}
 
 
 def check(wanted: str, interpreter: Path) -> None:
