@@ -39,7 +39,7 @@ def read_job(path: str) -> Dict[str, Any]:
 class Outbox:
     """One rank's messages, a JSON object a line, each flushed as it is written.
 
-    Types: hello, joined, phase, progress, pass, layers, training, notes, proof, failed, done.
+    Types: hello, joined, phase, progress, pass, layers, training, notes, proof, wire, failed, done.
     The controller takes the growth of this file as the sign of life.
     """
 

@@ -13,6 +13,7 @@ from typing import Any, Dict, List
 
 import numpy as np
 
+from suite.worker import wire
 from suite.worker.job import FORMAT, Outbox, read_job
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import TASKS, Diverged
@@ -43,9 +44,11 @@ def main(argv: List[str]) -> int:
             numpy=np.__version__,
             cores=cores,
         )
+        counted = wire.counters()
         trainer = make_trainer(job, rank)
         join(trainer, job, outbox)
         TASKS[job["task"]](trainer, job, outbox)
+        outbox.send("wire", interfaces=wire.growth(counted, wire.counters()))
     except BaseException as error:
         traceback.print_exc()
         outbox.send(

@@ -11,6 +11,7 @@ import pytest
 from cluster.lab.agent import entering, environment
 from cluster.lab.people import processes
 from suite.store import RunFolder
+from workloads.networks.mnist import mnist_small
 
 HERE = Path(__file__).parent
 PLAN = """
@@ -41,6 +42,10 @@ knobs = { dies = 1, signal = "SIGKILL" }
 [[cases]]
 batch = 4
 ranks = [1, 2]
+
+[[cases]]
+batch = 6
+knobs = { quiet = true }
 """
 
 
@@ -61,18 +66,29 @@ def stagebench(laboratory, tmp_path):
     return run
 
 
-def test_a_plan_goes_on_after_a_killed_rank(laboratory, interpreter, stagebench, tmp_path):
+def batch(record):
+    return record["case"]["batch"]
+
+
+def test_a_plan_goes_on_after_a_killed_rank_and_tells_who_kept_off_the_wire(
+    laboratory, interpreter, stagebench, tmp_path
+):
     hosts = laboratory.layout.hosts
     (tmp_path / "plan.toml").write_text(PLAN)
     options = ("--hosts", ",".join(hosts), "--python", f"tiny={interpreter}", "--no-proofs", "-o", "run", "--json")
     done = stagebench("run", "plan.toml", *options)
     assert done.stdout, done.stderr
     assert done.returncode == 1
-    assert json.loads(done.stdout)["outcomes"] == {"crash": 1, "ok": 2}
+    assert json.loads(done.stdout)["outcomes"] == {"crash": 2, "ok": 2}
     records = list(RunFolder.open(tmp_path / "run").records())
     for record in records:
         per_node = record["case"]["placement"]["ranks_per_node"]
         assert [rank["hello"]["host"] for rank in record["ranks"]] == [host for host in hosts for _ in range(per_node)]
-    (failed,) = (record for record in records if record["outcome"] == "crash")
-    assert failed["reason"].startswith("rank 1 ")
+    killed, quiet = (one["reason"] for one in sorted(records, key=batch) if one["outcome"] == "crash")
+    assert killed.startswith("rank 1 ")
+    assert "the busiest interface of " in quiet
+    assert "they did not take the wire" in quiet
+    exchanged = 7 * mnist_small().gradient_bytes()
+    for record in (record for record in records if record["outcome"] == "ok"):
+        assert all(rank["wire"]["eth0"]["sent"] > exchanged for rank in record["ranks"])
     assert [process for host in hosts for process in processes(host)] == []

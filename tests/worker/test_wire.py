@@ -1,0 +1,46 @@
+import socket
+
+from suite.worker.wire import counters, growth
+
+TABLE = """\
+Inter-|   Receive                            |  Transmit
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
+    lo: 100 1 0 0 0 0 0 0 200 2 0 0 0 0 0 0
+enp0s31f6:12345678900 1 0 0 0 0 0 0 98765432100 2 0 0 0 0 0 0
+"""
+
+
+def test_the_system_s_table_is_read(tmp_path):
+    (tmp_path / "dev").write_text(TABLE)
+    found = counters(str(tmp_path / "dev"), str(tmp_path / "none"))
+    assert found == {"lo": (100, 200), "enp0s31f6": (12345678900, 98765432100)}
+
+
+def test_infiniband_counts_words(tmp_path):
+    folder = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
+    folder.mkdir(parents=True)
+    (folder / "port_rcv_data").write_text("25\n")
+    (folder / "port_xmit_data").write_text("50\n")
+    assert counters(str(tmp_path / "none"), str(tmp_path / "*/ports/*/counters")) == {"mlx5_0:1": (100, 200)}
+
+
+def test_real_bytes_over_the_loopback_are_seen():
+    before = counters()
+    with socket.socket() as door, socket.socket() as caller:
+        door.bind(("127.0.0.1", 0))
+        door.listen(1)
+        caller.connect(door.getsockname())
+        peer, _ = door.accept()
+        with peer:
+            peer.settimeout(10)
+            caller.sendall(bytes(100000))
+            left = 100000
+            while left:
+                left -= len(peer.recv(left))
+    grown = growth(before, counters())
+    assert grown["lo"]["received"] >= 100000
+    assert grown["lo"]["sent"] >= 100000
+
+
+def test_an_interface_that_came_in_between_is_left_out():
+    assert growth({"a": (1, 2)}, {"a": (4, 8), "b": (1, 1)}) == {"a": {"received": 3, "sent": 6}}
