@@ -16,6 +16,7 @@ class Dialect:
     title: str
     version: str  # regular expression: what `mpiexec --version` says
     library: str  # regular expression: what MPI_Get_library_version says of a library it can start
+    pmi: str  # what Slurm's `srun --mpi=` must be for it
     group: tuple[str, ...]  # the number of ranks, their spreading over nodes, no binding
     on_hosts: tuple[str, ...]  # where; {hosts} is "a:2,b:2"
     variable: tuple[str, ...]  # hands one variable to every rank
@@ -37,6 +38,7 @@ DIALECTS = (
         title="Open MPI 5",
         version=r"\(Open MPI\) 5\.",
         library=r"Open MPI v5\.",
+        pmi="pmix",
         # Oversubscribing as a modifier of plain --map-by would put all ranks on the first host.
         group=("-n", "{ranks}", "--map-by", "ppr:{per_node}:node:OVERSUBSCRIBE", "--bind-to", "none"),
         on_hosts=("--host", "{hosts}"),
@@ -54,6 +56,7 @@ DIALECTS = (
         title="Open MPI 4",
         version=r"\((Open MPI|OpenRTE)\) 4\.",
         library=r"Open MPI v[45]\.",  # PMIx lets the newer library join the older engine, not the other way round
+        pmi="pmix",
         group=("-n", "{ranks}", "--map-by", "ppr:{per_node}:node", "--oversubscribe", "--bind-to", "none"),
         on_hosts=("--host", "{hosts}"),
         variable=("-x", "{name}"),
@@ -70,6 +73,7 @@ DIALECTS = (
         title="MPICH",
         version=r"HYDRA build details",
         library=r"MPICH Version",
+        pmi="pmi2",
         group=("-n", "{ranks}", "-ppn", "{per_node}", "-bind-to", "none"),
         on_hosts=("-hosts", "{hosts}"),
         variable=("-genv", "{name}", "{value}"),

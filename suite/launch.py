@@ -58,6 +58,7 @@ class Ready:
             environ={**environ, **self.adapter.environ(self.case, self.interpreter.path)},
             folder=folder,
             port=free_port(),
+            seconds=self.case.time_limit,
             companions=tuple(
                 bundle.script(self.interpreter.path, self.bundle, tokens)
                 for tokens in self.adapter.companions(self.case)

@@ -15,7 +15,9 @@ class Process:
     environ: dict[str, str] = field(default_factory=dict)
     rank: int | None = None  # None: an engine that starts the ranks, or a companion
     companion: bool = False  # runs beside the ranks and is ended when they are done
-    known_by: tuple[str, ...] = ()  # tokens to call a companion by, where others start it
+    known_by: tuple[str, ...] = ()  # tokens to call an engine or companion by, where others start it
+    queues: bool = False  # its ranks wait for their turn until it says that they have begun; no limit counts before
+    patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,15 @@ class Request:
     folder: Path  # the attempt's folder, for hostfiles and batch scripts
     port: int = 0  # a free port on the first host, for rendezvous
     companions: tuple[tuple[str, ...], ...] = ()  # tokens of programs to start beside the ranks
+    seconds: float = 1800.0  # the case's time limit, for engines that must know one
 
 
 class Launcher(ABC):
-    """A way of starting the ranks of a case."""
+    """A way of starting the ranks of a case.
+
+    An engine that has more to say than an exit code writes it into the attempt's engine.jsonl: see
+    `suite.attempt.engine_words`.
+    """
 
     name: str
     title: str

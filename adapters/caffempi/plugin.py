@@ -55,8 +55,8 @@ class CaffeMPI(Adapter):
         """One rank alone, or data-parallel ranks under mpiexec, on CPUs."""
         return Capabilities(
             strategies=(
-                Strategy("single", "one rank without MPI", ("local", "mpiexec"), distributed=False),
-                Strategy("data_parallel", "every rank a replica, gradients summed by MPI", ("mpiexec",)),
+                Strategy("single", "one rank without MPI", ("local", "mpiexec", "slurm"), distributed=False),
+                Strategy("data_parallel", "every rank a replica, gradients summed by MPI", ("mpiexec", "slurm")),
             ),
             precisions=("float32", "float64"),
             optimisers=("sgd", "adam"),

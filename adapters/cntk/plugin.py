@@ -16,19 +16,19 @@ from suite.hooks import hookimpl
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
-    Strategy("single", "One process without MPI.", ("local", "mpiexec"), distributed=False),
-    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec",)),
+    Strategy("single", "One process without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
+    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm")),
     Strategy(
         "one_bit_sgd",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
-        ("mpiexec",),
+        ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
     ),
     Strategy(
         "block_momentum",
         "Every rank trains alone for a block of steps, then the models are joined (Chen and Huo 2016).",
-        ("mpiexec",),
+        ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
     ),
@@ -110,6 +110,8 @@ class CNTK(Adapter):
         found = {"LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder), **GIVE_WAY}
         if case.tuning == "tuned" and amd_with_avx2():
             found.update(AMD_TOO)
+        if case.placement.launcher == "slurm" and case.strategy != "single":
+            found["SLURM_MPI_TYPE"] = "pmix"  # Open MPI's; there is no mpi4py that could be asked
         return found
 
 

@@ -8,12 +8,12 @@ from suite.case import Case
 from suite.hooks import hookimpl
 
 STRATEGIES = (
-    Strategy("single", "One process, one device: a jitted step.", ("local", "mpiexec"), distributed=False),
+    Strategy("single", "One process, one device: a jitted step.", ("local", "mpiexec", "slurm"), distributed=False),
     Strategy(
         "pmap",
         "Data parallel over the devices of one process: the jitted step as a shard_map over a mesh, which is what "
         "jax.pmap has become; gradients are averaged by pmean. On a CPU the devices are threads of the process.",
-        ("local", "mpiexec"),
+        ("local", "mpiexec", "slurm"),
         distributed=False,
         several_devices=True,
     ),

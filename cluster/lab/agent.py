@@ -46,4 +46,5 @@ def environment(state: State) -> dict[str, str]:
         AGENT: str(state.agent),
         NAME: state.layout.name,
         FOLDER: str(state.folder.parent),
+        **state.slurm.environ,
     }

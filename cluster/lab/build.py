@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from cluster.lab import agent
+from cluster.lab.agent import entering
 from cluster.lab.layout import Layout
 from cluster.lab.links import connect, shape
 from cluster.lab.people import end
@@ -16,20 +17,22 @@ from cluster.lab.rate import UNSHAPED, bits
 from cluster.lab.rights import missing
 from cluster.lab.state import State, folder
 from cluster.lab.tools import run, works
+from cluster.slurm import private
+from cluster.slurm.private import Node
 from suite.errors import RequestError, Unavailable
 
 NAMESPACES = Path("/run/netns")  # where `ip netns` keeps them
 FILES = Path("/etc/netns")  # of a namespace: laid over /etc by `ip netns exec`
 
 
-def up(layout: Layout, rate: str = UNSHAPED) -> State:
-    """Build it, whole or not at all.
+def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
+    """Build it, whole or not at all; `slurm` are the cores of a node of the Slurm over it, 0: there is none.
 
     RequestError when there is such a one already, Unavailable when this machine cannot.
     """
     bits(rate)
     check_free(layout)
-    lacking = missing()
+    lacking = missing() or (private.missing() if slurm else None)
     if lacking:
         raise Unavailable(lacking)
     state = State(layout, rate)
@@ -39,6 +42,9 @@ def up(layout: Layout, rate: str = UNSHAPED) -> State:
         raise taken(layout.name) from None
     try:
         _build(state)
+        if slurm:
+            nodes = [Node(host, layout.address(host), tuple(entering(state, host, []))) for host in layout.hosts]
+            state.slurm.start(nodes, slurm)
     except BaseException:
         down(state)
         raise
@@ -68,6 +74,7 @@ def taken(name: str) -> RequestError:
 def down(state: State) -> None:
     """End what runs inside, then remove every trace; what is not there (any more) is passed over."""
     layout = state.layout
+    state.slurm.stop()
     for namespace in layout.namespaces:
         end(namespace)
     for host in layout.hosts:

@@ -28,12 +28,17 @@ def up(
     rate: Annotated[str, typer.Option(help=RATE)] = UNSHAPED,
     name: Name = NAME,
     network: Annotated[str, typer.Option(help="The hosts' addresses; no other network is touched.")] = NETWORK,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Run a Slurm over the hosts: launcher = 'slurm'.")] = False,
+    cores: Annotated[int | None, typer.Option(min=1, help="That Slurm gives each host; the machine's.")] = None,
 ) -> None:
     """Make N hosts, joined by a switch."""
+    import os
+
     from cluster.lab import build
     from cluster.lab.layout import checked_layout
 
-    layout = build.up(checked_layout(name, count, network), rate).layout
+    given = (cores or len(os.sched_getaffinity(0))) if slurm else 0
+    layout = build.up(checked_layout(name, count, network), rate, given).layout
     typer.echo(
         f"{', '.join(layout.hosts)} are up. Next: stagebench lab exec {layout.hosts[0]} -- "
         f"stagebench run PLAN --hosts {','.join(layout.hosts)}"

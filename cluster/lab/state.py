@@ -5,6 +5,7 @@ FOLDER/NAME/
   agent        the program that enters another host, used like ssh
   HOST.uts     mounts that keep the host's namespaces; the network's own lies in /run/netns
   HOST.ipc
+  slurm/       the laboratory's own Slurm, where it has one
 """
 
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from cluster.lab.layout import Layout, checked_name
 from cluster.lab.rate import UNSHAPED
+from cluster.slurm.private import Private
 from suite.errors import RequestError
 from suite.store import write_whole
 
@@ -39,6 +41,11 @@ class State:
     def agent(self) -> Path:
         """The program that enters a host."""
         return self.folder / "agent"
+
+    @property
+    def slurm(self) -> Private:
+        """The Slurm over its hosts, which may not exist."""
+        return Private(self.folder / "slurm")
 
     def kept(self, host: str) -> dict[str, Path]:
         """The mounts that keep a host's other namespaces, by kind."""

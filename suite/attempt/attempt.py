@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.attempt.engine_words import FILE, EngineWords
 from suite.attempt.facts import Facts
 from suite.attempt.logins import LOGINS, lost
 from suite.attempt.mailbox import Mailbox
@@ -52,29 +53,35 @@ def run(
     """
     prepare(folder)
     began, kills = time.monotonic(), oom_kills()
-    mailbox = Mailbox(folder, ranks)
+    mailbox, engine = Mailbox(folder, ranks), EngineWords(folder)
     group = Group(processes, folder)
-    watchdog = Watchdog(limits, ranks)
+    watchdog = Watchdog(limits, ranks, any(process.queues for process in processes))
     try:
         group.start()
         while group.alive():
             group.wait(LOOK_EVERY)
+            for message in engine.new():
+                watchdog.engine(message)
             for rank, message in mailbox.new():
                 watchdog.heard(rank, message)
                 heard(rank, message)
             if watchdog.verdict(group.deaths(), lost(folder)) is not None:
                 break
         group.end()
+        mailbox.close()  # opened afresh: see Growing.close
         for rank, message in mailbox.new():
             heard(rank, message)
+        engine.new()
     finally:
         group.end()
         mailbox.close()
+        engine.close()
     facts = Facts(
         ranks=ranks,
         lost=lost(folder),
         messages=mailbox.messages,
         last_words=mailbox.last,
+        engine_words=engine.messages,
         processes=processes,
         deaths=group.deaths(),
         stopped=watchdog.stopped,
@@ -90,7 +97,7 @@ def prepare(folder: Path) -> None:
     """Make the folder and remove what an earlier, unfinished attempt left in it; StoreError when that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", LOGINS):
+        for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", FILE, LOGINS):
             for stale in folder.glob(pattern):
                 stale.unlink()
         with tempfile.TemporaryFile(dir=folder) as probe:  # a full disk is better met here than in a rank

@@ -1,6 +1,7 @@
-"""What MPI engines say of a rank that died without a word of its own.
+"""What engines say of a rank that died without a word of its own.
 
-Seen with Open MPI 4.1.8 and 5.0.11 and MPICH 4.3.2. MPICH names the process, not the rank.
+Seen with Open MPI 4.1.8 and 5.0.11, MPICH 4.3.2 and Slurm 22.05. MPICH names the process, not the rank; Slurm says
+of a signal what strsignal(3) says.
 """
 
 import re
@@ -11,6 +12,7 @@ from suite.attempt.logs import last_lines
 
 # Signals that end a rank of themselves; SIGABRT and SIGTERM are also how a library answers another rank's end.
 NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+SIGNALS = {signal.strsignal(number) or "": int(number) for number in signal.valid_signals() if signal.strsignal(number)}
 SAYS = (
     re.compile(
         r"process\s+rank\s+(?P<rank>\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+\S+\s+exited\s+on\s+signal\s+(?P<signal>\d+)"
@@ -19,6 +21,10 @@ SAYS = (
     re.compile(
         r"PID\s+(?P<pid>\d+)\s+RUNNING AT\s+\S+\s+=\s+EXIT CODE:\s+(?P<code>\d+)(.*?\(signal (?P<signal>\d+)\))?",
         re.DOTALL,
+    ),
+    re.compile(
+        r"srun: error: \S+: tasks? (?P<rank>\d+)\S*: "
+        r"(Exited with exit code (?P<code>\d+)|(?P<strsignal>" + "|".join(map(re.escape, SIGNALS)) + "))"
     ),
 )
 
@@ -58,5 +64,8 @@ def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:
 
 
 def _code(groups: dict[str, str | None], unsure: bool) -> int:
+    said = groups.get("strsignal")
+    if said:
+        return -SIGNALS[said]
     number = int(groups.get("signal") or groups.get("code") or 0)
     return -number if groups.get("signal") or (unsure and number in NO_ANSWER) else number

@@ -18,6 +18,7 @@ class Facts:
     ranks: int
     messages: dict[int, list[dict[str, Any]]]
     last_words: dict[int, dict[str, Any]]  # each rank's last message, progress too
+    engine_words: list[dict[str, Any]]  # suite.attempt.engine_words
     processes: list[Process]
     deaths: list[Death]
     lost: list[Login]  # the engine's on other hosts that ended badly
@@ -31,6 +32,7 @@ class Facts:
         return {
             "exit_codes": {self.called(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
             "stopped": asdict(self.stopped) if self.stopped else None,
+            "engine": self.engine_words,
             "lost_logins": [asdict(login) for login in self.lost],
             "oom_kills": self.oom_kills,
             "logs": {path.name: last_lines(path, 20) for path in logs},
@@ -53,8 +55,8 @@ class Facts:
     @property
     def engine(self) -> str:
         """What the engine that starts the ranks is called."""
-        engines = (process.tokens for process in self.processes if process.rank is None and not process.companion)
-        return Path(next(engines, ("engine",))[0]).name
+        engines = (process for process in self.processes if process.rank is None and not process.companion)
+        return next((Path((process.known_by or process.tokens)[0]).name for process in engines), "engine")
 
 
 def companion(process: Process) -> str:

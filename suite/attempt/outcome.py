@@ -27,18 +27,20 @@ class Failure:
     what: str
     companion: int | None = None  # its place among the processes
     host: str | None = None  # that was lost
+    told: bool = False  # `what` is a whole sentence of the engine's
+    certain: bool = False  # ... and explains what the ranks said, too
 
     @property
     def by_engine(self) -> bool:
-        """Whether only the engine tells of it."""
-        return self.rank is None and self.companion is None and self.host is None
+        """Whether only the engine tells of it, and does not know better than the ranks."""
+        return not self.certain and self.rank is None and self.companion is None and self.host is None
 
 
 def judge(facts: Facts) -> tuple[str, str]:
     """(outcome, reason)."""
     if facts.stopped and facts.stopped.why != "grace":
         return "timeout", timeout(facts, facts.stopped)
-    failures = [*words(facts), *deaths(facts), *losses(facts)]
+    failures = [*words(facts), *engine_words(facts), *deaths(facts), *losses(facts)]
     if failures:
         proven = [failure for failure in failures if failure.outcome == "oom"]
         # Another host's clock may differ from ours: a rank's own words go before what became of the engine.
@@ -58,6 +60,15 @@ def words(facts: Facts) -> Iterator[Failure]:
         for message in messages:
             if message["type"] == "failed":
                 yield Failure(message.get("time", 0.0), rank, message.get("kind", "crash"), message.get("message", ""))
+
+
+def engine_words(facts: Facts) -> Iterator[Failure]:
+    """Failures that the engine told of."""
+    for message in facts.engine_words:
+        if message["type"] == "failed":
+            certain = message.get("certain") is True
+            at = 0.0 if certain else message.get("time", 0.0)
+            yield Failure(at, None, message["kind"], message["message"], told=True, certain=certain)
 
 
 def deaths(facts: Facts) -> Iterator[Failure]:
@@ -120,6 +131,9 @@ def gone_without_a_word(facts: Facts, log: Path) -> int | None:
 
 def sentence(facts: Facts, failure: Failure) -> str:
     """Who failed, how, and the last words."""
+    if failure.told:
+        late = next((rank for rank in range(facts.ranks) if not facts.said(rank, "done")), None)
+        return failure.what + lines(facts, late)
     who = f"rank {failure.rank}" if failure.rank is not None else facts.engine
     if failure.companion is not None:
         who = companion(facts.processes[failure.companion])

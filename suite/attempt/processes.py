@@ -19,7 +19,7 @@ from suite.inherited import inherited
 from suite.launcher import Process
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: Open MPI's daemons leave session and parent
-POLITE, FORCED = 3.0, 5.0  # seconds after SIGTERM, after SIGKILL
+FORCED = 5.0  # seconds after SIGKILL; after SIGTERM it is the processes' patience
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Group:
         """End every process of the group and what it started; also when all went well."""
         self._ending = True
         try:
-            self._signal_all(signal.SIGTERM, POLITE)
+            self._signal_all(signal.SIGTERM, max((process.patience for process in self._processes), default=0.0))
         finally:  # also when a person interrupts the politeness
             self._signal_all(signal.SIGKILL, FORCED)
             for waiter in self._waiters:

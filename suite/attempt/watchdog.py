@@ -30,14 +30,15 @@ class Stopped:
 class Watchdog:
     """Listens to messages and deaths; `verdict` says whether to end the group now."""
 
-    def __init__(self, limits: Limits, ranks: int) -> None:
-        """The clocks start at once."""
+    def __init__(self, limits: Limits, ranks: int, queued: bool = False) -> None:
+        """The clocks start at once; for who is queued, when the engine says so."""
         now = time.monotonic()
         self._limits = limits
         self._began = now
         self._last_heard = dict.fromkeys(range(ranks), now)
         self._done: set[int] = set()
         self._failed_at: float | None = None
+        self._queued = queued
         self.stopped: Stopped | None = None
 
     def heard(self, rank: int, message: dict[str, Any]) -> None:
@@ -48,6 +49,13 @@ class Watchdog:
         if message["type"] == "failed":
             self._fail()
 
+    def engine(self, message: dict[str, Any]) -> None:
+        """The engine said something (suite.attempt.engine_words): who waits for his turn is neither late nor silent."""
+        if message["type"] == "begun":
+            self._queued = False
+            self._began = time.monotonic()
+            self._last_heard = dict.fromkeys(self._last_heard, self._began)
+
     def verdict(self, deaths: list[Death], lost: list[Login] | None = None) -> Stopped | None:
         """Why the group must be ended now, or None; a host that is lost does not come back."""
         if lost or any(death.code != 0 for death in deaths):
@@ -55,6 +63,8 @@ class Watchdog:
         now = time.monotonic()
         if self._failed_at is not None:
             self.stopped = Stopped("grace", None, GRACE) if now - self._failed_at > GRACE else None
+        elif self._queued:
+            self.stopped = None
         elif now - self._began > self._limits.seconds:
             self.stopped = Stopped("time", None, self._limits.seconds)
         else:

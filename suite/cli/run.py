@@ -23,6 +23,9 @@ def run(
         str | None,
         typer.Option(help="A,B,...: hosts of the cases that name none; one on n nodes takes the first n."),
     ] = None,
+    launcher: Annotated[
+        str, typer.Option(help="Starts the cases whose launcher the plan leaves open: mpiexec, slurm, ...")
+    ] = "auto",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
     retry: Annotated[
@@ -48,7 +51,7 @@ def run(
     from suite.session import FAILURES, Session, Settings, folder_for
 
     loaded = load(plan, scale)
-    resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts))
+    resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts), launcher)
     started = datetime.now(UTC)
     about = {
         "stagebench": __version__,

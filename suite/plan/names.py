@@ -9,6 +9,8 @@ from suite.plan.written import Written
 from suite.suggest import known
 from workloads.catalogue import Workload
 
+AUTO = "auto"  # no launcher's name: the strategy's own choice
+
 
 class Names:
     """Checks the names of blocks against what is registered."""
@@ -25,7 +27,7 @@ class Names:
         self.registered: dict[str, list[str]] = {
             "adapter": list(adapters),
             "workload": list(workloads),
-            "launcher": ["auto", *launchers],
+            "launcher": [AUTO, *launchers],
             "format": ["files", "best", *(each.name for able in self.capabilities.values() for each in able.formats)],
             "precision": sorted({name for able in self.capabilities.values() for name in able.precisions}),
             "tuning": sorted({name for able in self.capabilities.values() for name in able.tunings}),

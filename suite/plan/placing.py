@@ -9,6 +9,8 @@ from suite.plan.sweep import Choice
 
 # Launchers that start processes on the machine they run on, and on no other.
 ONE_HOST = ("local",)
+# Launchers that may start them anywhere, though no host is named.
+ELSEWHERE = ("slurm",)
 
 
 def hosts(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
@@ -30,7 +32,7 @@ def check(choice: Choice, launcher: str, taken: Sequence[str], problems: Problem
         )
     if named and len(named) != nodes:
         problems.add(written.path("hosts"), f"{len(named)} hosts for nodes = {nodes}; name one host per node")
-    if choice["binding"] == "cores" and nodes == 1 and not taken:
+    if choice["binding"] == "cores" and nodes == 1 and not taken and launcher not in ELSEWHERE:
         _check_cores(choice, sorted(os.sched_getaffinity(0)), problems)
 
 

@@ -13,9 +13,10 @@ from suite.hosts import here
 from suite.launcher import Launcher
 from suite.optimisers import settings
 from suite.plan import able, placing, reading
-from suite.plan.names import Names
+from suite.plan.names import AUTO, Names
 from suite.plan.sweep import Choice, choices
 from suite.plan.written import Plan
+from suite.suggest import known
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
@@ -38,16 +39,20 @@ def resolve(
     launchers: Mapping[str, Launcher],
     workloads: Mapping[str, Workload],
     hosts: Sequence[str] = (),
+    launcher: str = AUTO,
 ) -> list[Resolved]:
     """Every case of the plan, in its order, each id once; RequestError lists all that is wrong with the plan.
 
-    `hosts` are for the blocks that name none: a case on n nodes takes the first n.
+    `hosts` are for the blocks that name none: a case on n nodes takes the first n. `launcher` starts
+    the cases that leave it open.
     """
     if not adapters or not workloads:
         raise RequestError(
             "no adapter or no workload is registered: stagebench itself is not installed; pip install it"
         )
-    maker = _Maker(plan, adapters, launchers, workloads, hosts)
+    if launcher not in (AUTO, *launchers):
+        raise RequestError(f"there is no launcher {launcher!r}; {known(launcher, launchers)}")
+    maker = _Maker(plan, adapters, launchers, workloads, hosts, launcher)
     found = list(maker.all())
     maker.problems.raise_any()
     return _merged(found)
@@ -61,8 +66,9 @@ class _Maker:
         launchers: Mapping[str, Launcher],
         workloads: Mapping[str, Workload],
         hosts: Sequence[str],
+        launcher: str,
     ) -> None:
-        self.hosts = hosts
+        self.hosts, self.asked = hosts, launcher
         self.plan, self.adapters, self.launchers, self.workloads = plan, adapters, launchers, workloads
         self.problems = replace(plan.problems, found=set(plan.problems.found))  # the plan may be resolved again
         self.names = Names(self.problems, adapters, launchers, workloads)
@@ -112,8 +118,9 @@ class _Maker:
 
     def launcher(self, choice: Choice) -> str:
         """The name asked for; "auto" is the strategy's first that is installed and reaches the nodes."""
-        if choice["launcher"] != "auto":
-            return str(choice["launcher"])
+        asked = self.asked if choice["launcher"] == AUTO else str(choice["launcher"])
+        if asked != AUTO:
+            return asked
         strategy = self.names.capabilities[choice["adapter"]].strategy(choice["strategy"])
         offers = strategy.launchers if strategy else ("local",)
         near = choice["nodes"] == 1 and all(map(here, placing.hosts(choice, self.hosts)))

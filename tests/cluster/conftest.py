@@ -76,8 +76,8 @@ def job(tiny, tmp_path):
 def launched():
     """Starts a request with a launcher, to its end."""
 
-    def go(launcher, request, processes=None, silence=15, heard=lambda rank, message: None):
-        limits = Limits(seconds=60, silence=silence)
+    def go(launcher, request, processes=None, silence=15, heard=lambda rank, message: None, seconds=60):
+        limits = Limits(seconds=seconds, silence=silence)
         processes = launcher.processes(request) if processes is None else processes
         return run(processes, request.placement.ranks, request.folder, limits, heard)
 

@@ -61,9 +61,11 @@ batch = 64
 
 @pytest.fixture
 def resolved(toys: SimpleNamespace, plan_file: Write) -> Callable[..., list[Resolved]]:
-    def made(text: str = PLAN, scale: str | None = None, hosts: tuple[str, ...] = ()) -> list[Resolved]:
+    def made(
+        text: str = PLAN, scale: str | None = None, hosts: tuple[str, ...] = (), launcher: str = "auto"
+    ) -> list[Resolved]:
         plan = load(plan_file(text), scale)
-        return resolve(plan, toys.adapters, toys.launchers, toys.workloads, hosts)
+        return resolve(plan, toys.adapters, toys.launchers, toys.workloads, hosts, launcher)
 
     return made
 
@@ -156,6 +158,14 @@ strategy = "ddp"
 workload = "mnist_small"
 nodes = [1, 2]
 """
+
+
+def test_a_launcher_starts_the_cases_that_leave_it_open(resolved: Made) -> None:
+    assert {each.case.placement.launcher for each in resolved(NODES, launcher="many")} == {"many"}
+    own = NODES.replace("nodes = [1, 2]", 'nodes = 1\nlauncher = "local"')
+    assert resolved(own, launcher="many")[0].case.placement.launcher == "local"
+    with pytest.raises(RequestError, match="there is no launcher 'meny'; did you mean 'many'"):
+        resolved(NODES, launcher="meny")
 
 
 def test_hosts_fill_blocks_that_name_none(resolved: Made) -> None:

@@ -26,11 +26,11 @@ def test_it_registers() -> None:
     )
 
 
-def test_data_parallel_needs_mpiexec_and_single_does_not() -> None:
+def test_data_parallel_needs_an_engine_of_mpi_and_single_does_not() -> None:
     capabilities = plugin.CaffeMPI().capabilities
     assert {s.name: (s.launchers, s.distributed) for s in capabilities.strategies} == {
-        "single": (("local", "mpiexec"), False),
-        "data_parallel": (("mpiexec",), True),
+        "single": (("local", "mpiexec", "slurm"), False),
+        "data_parallel": (("mpiexec", "slurm"), True),
     }
 
 

@@ -13,7 +13,10 @@ class Tiny(Adapter):
     @property
     def capabilities(self):
         return Capabilities(
-            (Strategy("mpi", "meets over MPI", ("mpiexec",)), Strategy("alone", "meets nobody", ("local",))),
+            (
+                Strategy("mpi", "meets over MPI", ("mpiexec", "slurm")),
+                Strategy("alone", "meets nobody", ("local", "slurm")),
+            ),
             knobs={
                 "dies": Knob(int, -1, "the rank that ends in its third step"),
                 "signal": Knob(str, "SIGKILL", "by which it does"),

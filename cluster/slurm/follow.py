@@ -1,0 +1,129 @@
+"""Submits a batch script from its folder, follows the job to its end and ends with the job's exit code.
+
+SIGTERM (ours, or the kernel's when the controller dies) cancels the job, and so does waiting in the
+queue for too long. What the job printed goes to the output at its end; what Slurm says of it goes to
+engine.jsonl (`suite.attempt.engine_words`). Slurm is asked with longer and longer pauses while
+nothing changes, and at once when the job marks its beginning or its end on the shared disk.
+Standard library only.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from cluster.slurm.job import GOING, LEAVING, QUEUED, Facts, Job, Refused, cancel_named, submit
+from cluster.slurm.words import companion, pass_on, sentence, tell
+
+ENDING = {signal.SIGTERM, signal.SIGINT}
+LOOK = 0.1  # seconds between looks at the mark
+SOON, SELDOM = 0.25, 10.0  # seconds between questions to Slurm
+PATIENCE = 25.0  # seconds: more than submitting or cancelling takes
+LINGERS = 30.0  # seconds that a job which has ended may take to leave its nodes
+OUTCOMES = {"TIMEOUT": "timeout", "DEADLINE": "timeout", "OUT_OF_MEMORY": "oom"}
+
+
+class Asked(Exception):
+    """We are to end."""
+
+
+def main(script: Path, name: str, seconds: float) -> int:
+    """Submit the job called `name`, follow it, tell; `seconds` are what it may wait in the queue."""
+    # Blocked, not handled: never lost, taken in `pause` only, and our own children do not get them either.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    os.chdir(script.parent)
+    for stale in ("slurm.log", "slurm.mark"):
+        Path(stale).unlink(missing_ok=True)
+    try:
+        job = submit(script.name)
+    except Refused as refused:
+        message = f"sbatch refused {script}: {refused}; STAGEBENCH_SBATCH adds options to the script"
+        tell("failed", kind="unavailable", message=message, certain=True)
+        return 1
+    except subprocess.TimeoutExpired as late:  # only its name can tell whether it was submitted
+        cancel_named(name)
+        tell("failed", kind="crash", message=f"sbatch did not answer within {late.timeout:g} s", certain=True)
+        return 1
+    try:
+        return follow(job, seconds)
+    except Asked as asked:
+        job.cancel()
+        print(f"cancelled Slurm job {job.number}", flush=True)  # noqa: T201 - the launcher's log
+        return 128 + int(str(asked))
+    finally:
+        pass_on()
+
+
+def follow(job: Job, seconds: float) -> int:
+    """The job's exit code, when it has ended; raises Asked."""
+    looks, began, begun, left = Looks(), time.monotonic(), False, 0.0
+    while True:
+        looks.wait()
+        known, now = job.facts(), time.monotonic()
+        if known.state in GOING and not begun:
+            begun = True
+            tell("begun", job=job.number, nodes=known.nodes)
+        if known.state in QUEUED and now - began > seconds:
+            return give_up(job, known, seconds)
+        if known.state in LEAVING:
+            left = left or now
+            looks.soon()
+        if known.ended or (left and now - left > LINGERS):
+            return ended(job, known)
+
+
+class Looks:
+    """When to ask Slurm again."""
+
+    def __init__(self) -> None:
+        """At once."""
+        self._mark, self._delay, self._next = "", SOON, 0.0
+
+    def soon(self) -> None:
+        """Something is about to change."""
+        self._delay, self._next = SOON, time.monotonic() + SOON
+
+    def wait(self) -> None:
+        """Until it is time, or the job has changed its mark; raises Asked."""
+        while True:
+            found = signal.sigtimedwait(ENDING, LOOK)
+            if found is not None:
+                raise Asked(found.si_signo)
+            now, seen = time.monotonic(), marked()
+            if seen != self._mark:
+                self._mark, self._delay, self._next = seen, SOON, now
+            if now >= self._next:
+                self._next, self._delay = now + self._delay, min(self._delay * 1.5, SELDOM)
+                return
+
+
+def marked() -> str:
+    """What the job itself wrote of its life: "", "begun" or "ended"."""
+    try:
+        return Path("slurm.mark").read_text().strip()
+    except OSError:
+        return ""
+
+
+def ended(job: Job, known: Facts) -> int:
+    """Tell how, unless it went well; an exit code."""
+    if known.state == "COMPLETED" or (known.state in LEAVING and known.code == "0:0"):
+        return 0
+    beside = companion()
+    # A job FAILED because a rank did: that says more.
+    certain = bool(beside) or known.state not in ("FAILED", "FORGOTTEN")
+    message = beside or sentence(job.number, known)
+    tell("failed", kind=OUTCOMES.get(known.state, "crash"), message=message, certain=certain)
+    return int(known.code.split(":")[0]) or 1
+
+
+def give_up(job: Job, known: Facts, seconds: float) -> int:
+    """Cancel a job that waited too long, and tell why it did."""
+    job.cancel()
+    message = (
+        f"Slurm job {job.number} was still {known.state} after {seconds:g} s (reason {known.reason}) and was "
+        "cancelled; STAGEBENCH_SLURM_WAIT gives it more seconds, STAGEBENCH_SBATCH another partition"
+    )
+    tell("failed", kind="timeout", message=message, certain=True)
+    return 1

@@ -1,0 +1,110 @@
+"""A Slurm job, by Slurm's own programs: submit, ask, cancel. Standard library only."""
+
+import os
+import pwd
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+
+ANSWER, SUBMISSION = 5.0, 15.0  # seconds for an answer
+GENTLE, HARD = 3.0, 5.0  # seconds for a cancelled job to leave; then its processes are killed
+STEP = 0.25
+QUEUED, GOING, LEAVING = ("PENDING", "CONFIGURING", "REQUEUED"), ("RUNNING", "SUSPENDED"), ("COMPLETING",)
+FIELD = re.compile(r"(?<!\w)(JobState|Reason|ExitCode|NodeList|TimeLimit)=(\S*)")
+
+
+class Refused(Exception):
+    """By sbatch, in its words."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What Slurm knows of a job."""
+
+    state: str = ""  # "": it did not answer, which passes
+    reason: str = ""
+    code: str = "1:0"  # exit code, signal
+    nodes: str = ""
+    limit: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.state not in ("", *QUEUED, *GOING, *LEAVING)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One that was submitted."""
+
+    number: str
+
+    def facts(self) -> Facts:
+        """What `scontrol show job` says now."""
+        done = _run_or_not("scontrol", "show", "job", "--oneliner", self.number)
+        if done is None:
+            return Facts()
+        if "Invalid job id" in done.stderr:
+            return Facts("FORGOTTEN", "Slurm keeps jobs that have ended for MinJobAge seconds")
+        found = {name: "" if value == "(null)" else value for name, value in FIELD.findall(done.stdout)}
+        if "JobState" not in found:
+            return Facts()
+        return Facts(
+            found["JobState"],
+            found.get("Reason", ""),
+            found.get("ExitCode", "1:0"),
+            found.get("NodeList", ""),
+            found.get("TimeLimit", ""),
+        )
+
+    def cancel(self) -> None:
+        """Until it has left its nodes: politely, then by force."""
+        for force, patience in (((), GENTLE), (("--full", "--signal=KILL"), HARD)):
+            _run_or_not("scancel", *force, self.number)
+            deadline = time.monotonic() + patience
+            while time.monotonic() < deadline:
+                if self.facts().ended:
+                    return
+                time.sleep(STEP)
+
+
+def submit(script: str) -> Job:
+    """The job of a script in the working directory; Refused, or TimeoutExpired."""
+    done = _run(SUBMISSION, "sbatch", "--parsable", script)
+    if done.returncode != 0:
+        raise Refused(" ".join((done.stderr or done.stdout).split()))
+    return Job(done.stdout.strip().split(";")[0])  # ";cluster" may follow
+
+
+def cancel_named(name: str) -> None:
+    """Cancel our job of that name, if there is one."""
+    _run_or_not("scancel", f"--name={name}", f"--user={pwd.getpwuid(os.getuid()).pw_name}")
+
+
+def environ() -> dict[str, str]:
+    """Ours for Slurm, without what is Slurm's of a job that we may run in, and without the attempt's mark.
+
+    A job is ended by Slurm; by the mark its ranks on this host would be, and be told of as dead.
+    """
+    inside = "SLURM_JOB_ID" in os.environ
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name != "STAGEBENCH_ATTEMPT" and not (inside and name.startswith("SLURM_") and name != "SLURM_CONF")
+    }
+
+
+def _run(seconds: float, *tokens: str) -> subprocess.CompletedProcess[str]:
+    """To its end; TimeoutExpired when it is late."""
+    return subprocess.run(
+        tokens, capture_output=True, text=True, errors="replace", timeout=seconds, env=environ(), check=False
+    )
+
+
+def _run_or_not(*tokens: str) -> subprocess.CompletedProcess[str] | None:
+    """... or None when it is late."""
+    try:
+        return _run(ANSWER, *tokens)
+    except subprocess.TimeoutExpired:
+        return None

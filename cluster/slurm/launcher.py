@@ -1,0 +1,54 @@
+"""`slurm`: every attempt is a job of its own, on nodes of its own."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from cluster.slurm import follow, run, script
+from cluster.slurm.lacking import check, patience
+from cluster.slurm.pmi import plugin, wire
+from suite.case import Placement
+from suite.errors import RequestError, Unavailable
+from suite.hooks import hookimpl
+from suite.launcher import Launcher, Process, Request
+
+
+class Slurm(Launcher):
+    """Writes the batch script; the process to start is the one that submits it and follows the job.
+
+    Ranks and companions run in the allocation. The attempt's folder must be on a file system that
+    the nodes share: there the ranks write, as under every launcher.
+    """
+
+    name = "slurm"
+    title = "Slurm's sbatch and srun"
+    companions_on_first_host = True
+
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        """Programs, a controller that answers, nodes enough, the PMI of the interpreter's MPI."""
+        try:
+            check(placement, interpreter)
+        except Unavailable as error:
+            return str(error)
+        return None
+
+    def processes(self, request: Request) -> list[Process]:
+        """The one process; RequestError for what `missing` tells."""
+        try:
+            pmi, wait = plugin(request.interpreter, request.environ), patience()
+            if request.placement.nodes > 1:
+                request = replace(request, environ={**wire(pmi), **request.environ})
+            text = script.text(request, pmi)
+        except Unavailable as error:
+            raise RequestError(str(error)) from error
+        path = request.folder / script.NAME
+        path.write_text(text)
+        path.chmod(0o755)
+        tokens = (sys.executable, "-I", "-S", run.__file__, str(path), script.job_name(request.folder), str(wait))
+        return [Process(tokens, known_by=("sbatch",), queues=True, patience=follow.PATIENCE)]
+
+
+@hookimpl
+def stagebench_launchers() -> list[Launcher]:
+    """The launcher of this file."""
+    return [Slurm()]

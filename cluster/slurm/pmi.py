@@ -1,0 +1,57 @@
+"""Which of Slurm's PMI plug-ins an interpreter's MPI wants.
+
+With the wrong one every rank runs alone, as rank 0 of 1; the worker finds that out and calls it a crash.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster.dialects import DIALECTS
+from cluster.engine import LIBRARY, output
+from cluster.mpiexec import set_by_a_person
+from suite.errors import Unavailable
+
+SETTING = "SLURM_MPI_TYPE"  # Slurm's own name for it
+NONE = "none"
+
+
+def plugin(interpreter: Path, variables: Mapping[str, str]) -> str:
+    """What goes behind `srun --mpi=`; Unavailable when it is unknown.
+
+    A set one has the last word, first the person's, then that of the adapter's `variables`; else
+    mpi4py tells its library. Who has no mpi4py meets without Slurm's help.
+    """
+    return os.environ.get(SETTING) or variables.get(SETTING) or of_library(interpreter)
+
+
+def of_library(interpreter: Path) -> str:
+    """By what MPI_Get_library_version says."""
+    said = output(str(interpreter), "-c", LIBRARY)
+    known = next((dialect.pmi for dialect in DIALECTS if re.search(dialect.library, said)), None)
+    if known is not None:
+        return known
+    if "Traceback" in said or not said.strip():
+        return NONE
+    raise Unavailable(
+        f"no PMI plug-in is known for the MPI of {interpreter}, {said.strip().splitlines()[0]!r}; name one of those "
+        f"that `srun --mpi=list` lists with {SETTING}"
+    )
+
+
+def wire(pmi: str) -> dict[str, str]:
+    """What ranks on several nodes want of the MPI that this plug-in is for, unless the person wants otherwise."""
+    found = next((dialect.wire for dialect in DIALECTS if dialect.pmi == pmi), {})
+    return {**found, **set_by_a_person(found)}
+
+
+def check(wanted: str, interpreter: Path) -> None:
+    """Unavailable when this Slurm lacks it, or cannot load it, of which `srun --mpi=list` knows nothing."""
+    said = output("srun", f"--mpi={wanted}", "--test-only", "true")
+    if "Invalid MPI type" in said:
+        raise Unavailable(
+            f"the MPI of {interpreter} wants `srun --mpi={wanted}`, which this Slurm cannot load: "
+            f"{said.strip().splitlines()[0]}; install that plug-in with its library (Debian, for pmix: apt-get install "
+            f"libpmix-dev), name one that fits with {SETTING}, or take the launcher mpiexec"
+        )

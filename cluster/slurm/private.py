@@ -1,0 +1,141 @@
+"""A Slurm of one's own: its daemons as plain processes, everything they keep in one folder.
+
+For the laboratory and for tests; no service of the machine is touched, and an ordinary user may start
+one. Nodes are hosts of a laboratory (entered by the tokens of `Node.enter`) or, without any, several
+daemons on this machine. Works with Debian's Slurm 22.05 (`slurm-wlm`, `munge`).
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from cluster.slurm.private_conf import Node, conf
+from suite.errors import StagebenchError, Unavailable
+
+__all__ = ["Node", "Private", "missing"]
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "sinfo")
+READY, LEAVE = 30.0, 10.0  # seconds for all nodes to be idle; for the daemons to end
+STEP = 0.1
+
+
+def missing() -> str | None:
+    """What this machine lacks, with the remedy; None when one can be started."""
+    absent = [name for name in PROGRAMS if found(name) is None]
+    return f"there is no {', '.join(absent)}; apt-get install slurm-wlm munge" if absent else None
+
+
+def found(name: str) -> str | None:
+    """Where a program is; daemons stand where a user's PATH does not lead."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+
+
+@dataclass(frozen=True)
+class Private:
+    """One Slurm, known by its folder; the first node's host runs the controller, too."""
+
+    folder: Path  # a short path: sockets in it have at most 108 characters
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What Slurm's programs need to find it; nothing when it was never started."""
+        return {"SLURM_CONF": str(self._conf)} if self._conf.exists() else {}
+
+    @property
+    def _conf(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    def start(self, nodes: Sequence[Node], cores: int) -> None:
+        """Until every node is idle. `cores` is what each is said to have, whatever the machine has.
+
+        Raises Unavailable for what `missing` tells, StagebenchError with the daemons' last words.
+        """
+        lacking = missing()
+        if lacking:
+            raise Unavailable(lacking)
+        self._folders(nodes)
+        self._conf.write_text(conf(self.folder, nodes, cores))
+        (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
+        try:
+            self._munged()
+            self._run((*nodes[0].enter, str(found("slurmctld")), "-c", "-i"))
+            for node in nodes:
+                self._run((*node.enter, str(found("slurmd")), "-N", node.name))
+            self._wait_for(nodes)
+        except StagebenchError:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End its jobs, its daemons and what they left behind; the folder stays."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            ours = list(self._processes())
+            for process in ours:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+            if not psutil.wait_procs(ours, LEAVE)[1] and not list(self._processes()):
+                return
+
+    def _folders(self, nodes: Sequence[Node]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o755)
+        for name in ("state", "sock", *(f"{kind}.{node.name}" for kind in ("spool", "tmp") for node in nodes)):
+            (self.folder / name).mkdir(exist_ok=True)
+        (self.folder / "munge").mkdir(mode=0o700, exist_ok=True)
+
+    def _munged(self) -> None:
+        key, keep = self.folder / "munge" / "key", self.folder / "munge"
+        if not key.exists():
+            key.touch(mode=0o600)
+            key.write_bytes(os.urandom(128))
+        options = {"key-file": key, "socket": self.folder / "sock" / "munge.socket", "pid-file": keep / "pid"}
+        options.update({"log-file": keep / "log", "seed-file": keep / "seed"})
+        self._run((str(found("munged")), "--force", *(f"--{name}={value}" for name, value in options.items())))
+
+    def _run(self, tokens: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """A daemon goes its own way at once."""
+        done = subprocess.run(
+            tokens,
+            env={**os.environ, **self.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise StagebenchError(f"{' '.join(tokens)} ended with exit code {done.returncode}: {done.stderr.strip()}")
+        return done
+
+    def _wait_for(self, nodes: Sequence[Node]) -> None:
+        deadline, ask = time.monotonic() + READY, (*nodes[0].enter, "sinfo", "--noheader", "--Node", "--format=%T")
+        states: list[str] = []
+        while states != ["idle"] * len(nodes):
+            if time.monotonic() > deadline:
+                logs = " | ".join(line for log in sorted(self.folder.glob("*.log")) for line in last(log))
+                raise StagebenchError(f"the nodes of the Slurm in {self.folder} are {states or 'unknown'}: {logs}")
+            time.sleep(STEP)
+            with suppress(StagebenchError):  # the controller does not listen yet
+                states = self._run(ask).stdout.split()
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        """Its daemons and the processes of its jobs."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                variables = process.environ()
+                daemon = process.name() in ("munged", "slurmctld", "slurmd", "slurmstepd")
+                ours = variables.get("SLURM_CONF") == str(self._conf)
+                if ours and (daemon or "SLURM_JOB_ID" in variables) and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
+
+
+def last(log: Path) -> list[str]:
+    """A log's last lines."""
+    return [f"{log.name}: {line}" for line in log.read_text(errors="replace").splitlines()[-3:]]

@@ -1,0 +1,16 @@
+"""Run as a script: stand in for a Slurm job among an attempt's processes.
+
+    python run.py SCRIPT NAME SECONDS
+
+See `cluster.slurm.follow`. Started without the suite on its path, whatever variables there are.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from cluster.slurm.follow import main
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))

@@ -1,0 +1,135 @@
+"""The batch script of an attempt: what sbatch reads and what a person can read, submit and change.
+
+Run with Slurm 22.05.
+"""
+
+import hashlib
+import math
+import os
+import shlex
+from pathlib import Path
+
+from cluster.slurm.words import FAILED
+from suite.case import Placement
+from suite.errors import Unavailable
+from suite.launcher import Request
+
+SETTING = "STAGEBENCH_SBATCH"  # more options of sbatch: "--partition=gpu --account=me"
+NAME, LOG, MARK = "job.sbatch", "slurm.log", "slurm.mark"
+MARGIN = 120.0  # seconds beyond the case's own limit: the watchdog is to end it, Slurm only when nobody does
+
+# Every engine's plug-in has other variables for a rank's numbers (pmi2 none for the local one): ours go first.
+NUMBERS = """\
+numbers='export STAGEBENCH_RANK=$SLURM_PROCID STAGEBENCH_WORLD=$SLURM_NTASKS STAGEBENCH_LOCAL_RANK=$SLURM_LOCALID
+export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID
+exec "$@"'
+"""
+# The trap at the shell's end is set again, with more to do.
+BESIDE = f"""\
+trap 'exit 1' TERM
+trap 'echo ended >{MARK}; kill $(jobs -p) 2>/dev/null' EXIT
+beside() {{  # LOG COMMAND...
+    "${{@:2}}" >"$1" 2>&1 &
+    trap "kill $!; exit" TERM
+    wait $! && return
+    echo "{FAILED}${{*:2}} ended with exit code $?; its last lines: $(tail -n 3 "$1" | paste -sd "|")"
+    kill $$
+}}
+"""
+ADDRESS = r"""$(scontrol show node --oneliner "$SLURMD_NODENAME" | sed 's/.* NodeAddr=\([^ ]*\).*/\1/')"""
+PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+
+
+def resources(placement: Placement) -> list[str]:
+    """The options of sbatch that say what a placement takes; STAGEBENCH_SBATCH comes last and so has the last word."""
+    options = [
+        f"--nodes={placement.nodes}",
+        f"--ntasks-per-node={placement.ranks_per_node}",
+        f"--cpus-per-task={cores(placement)}",
+        # Who measures wants the nodes alone, and all of their memory.
+        "--exclusive",
+        "--mem=0",
+    ]
+    if placement.device != "cpu":  # of the node, not of the task: a rank picks its own by its local number
+        options.append(f"--gpus-per-node={placement.ranks_per_node * placement.devices}")
+    if placement.hosts:
+        options.append(f"--nodelist={','.join(placement.hosts)}")
+    return options + extra()
+
+
+def extra() -> list[str]:
+    """The options of STAGEBENCH_SBATCH; Unavailable when it cannot be read."""
+    given = os.environ.get(SETTING, "")
+    try:
+        options = shlex.split(given)
+    except ValueError as error:
+        raise Unavailable(
+            f"{SETTING} is {given!r}: {error}; write options of sbatch as a shell would read them"
+        ) from error
+    wrong = [option for option in options if not option.startswith("-")]
+    if wrong:
+        raise Unavailable(f"{SETTING} has {wrong[0]!r}, which is no option of sbatch; write --name=value as one word")
+    return options
+
+
+def cores(placement: Placement) -> int:
+    """How many a rank computes with."""
+    return placement.threads * placement.devices
+
+
+def job_name(folder: Path) -> str:
+    """The same for an attempt's folder at every time: so a job can be found by it."""
+    return f"stagebench-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+
+
+def text(request: Request, pmi: str) -> str:
+    """The whole script; `pmi` is for srun --mpi."""
+    minutes = math.ceil((request.seconds + MARGIN) / 60)
+    options = [
+        f"--job-name={job_name(request.folder)}",
+        f"--time={minutes}",
+        f"--output={LOG}",
+        # A measurement that was broken off is not gone on with: its lines must not stand before a second one's.
+        "--no-requeue",
+        *resources(request.placement),
+    ]
+    blocks = [
+        "#!/bin/bash\n" + "".join(f"#SBATCH {shlex.quote(option)}\n" for option in options),
+        # stagebench asks Slurm at once when this file changes, and else seldom.
+        f"echo begun >{MARK}\ntrap 'echo ended >{MARK}' EXIT\n",
+        variables(request),
+        beside(request),
+        ranks(request, pmi),
+    ]
+    return "\n".join(block for block in blocks if block)
+
+
+def variables(request: Request) -> str:
+    """What every rank sees, and where they meet: on the first node, where this script runs."""
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(request.environ.items())]
+    if request.port:
+        python = shlex.quote(str(request.interpreter))
+        lines.append(f"MASTER_ADDR={ADDRESS}\nMASTER_PORT=$({python} -c {shlex.quote(PORT)})\n")
+        lines.append("export MASTER_ADDR MASTER_PORT\n")
+    return "".join(lines)
+
+
+def beside(request: Request) -> str:
+    """The companions, on the first node: one that fails ends the job, and all end with it."""
+    if not request.companions:
+        return ""
+    lines = [BESIDE]
+    for number, tokens in enumerate(request.companions, 1):
+        lines.append(f"beside launcher-{number}.log {shlex.join(tokens)} &\n")
+    return "".join(lines)
+
+
+def ranks(request: Request, pmi: str) -> str:
+    """The line that starts the ranks. The worker binds itself, the same way under every launcher."""
+    line = (
+        f"srun --mpi={pmi} --cpus-per-task={cores(request.placement)} --cpu-bind=none --kill-on-bad-exit=1 \\\n"
+        f'    bash -c "$numbers" rank \\\n'
+        f"    {shlex.join(request.command)}"
+    )
+    # `wait` is left when a companion's failure signals this shell; for a plain srun bash would wait.
+    return f"{NUMBERS}{line} &\nwait $!\n" if request.companions else f"{NUMBERS}{line}\n"

@@ -1,0 +1,47 @@
+"""What is said of a job: to the controller in engine.jsonl, in the launcher's log. Standard library only."""
+
+import json
+import os
+import sys
+import time
+
+from cluster.slurm.job import Facts
+
+FAILED = "stagebench: "  # begins what the job's script says of a companion that failed
+RANK = "srun: error: "  # begins what srun says of a rank that failed
+LAST = 65536  # bytes of the job's output that are passed on
+
+
+def tell(type: str, **content: object) -> None:
+    """One message of `suite.attempt.engine_words`."""
+    with open("engine.jsonl", "a") as stream:
+        stream.write(json.dumps({"type": type, "time": time.time(), **content}) + "\n")
+
+
+def sentence(job: str, known: Facts) -> str:
+    """What became of a job, in Slurm's words."""
+    limit = f" after its {known.limit}" if known.state == "TIMEOUT" else ""
+    nodes = f" on {known.nodes}" if known.nodes else ""
+    return f"Slurm job {job}{nodes} ended as {known.state}{limit} (reason {known.reason}, exit code {known.code})"
+
+
+def companion() -> str:
+    """What the script said of a companion that failed before any rank did; "" when none did."""
+    first = next((line for line in printed().splitlines() if line.startswith((FAILED, RANK))), "")
+    return first.removeprefix(FAILED) if first.startswith(FAILED) else ""
+
+
+def pass_on() -> None:
+    """The end of the job's own output."""
+    sys.stdout.write(printed())
+    sys.stdout.flush()
+
+
+def printed() -> str:
+    """The end of what the job printed."""
+    try:
+        with open("slurm.log", "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - LAST))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,287 @@
+"""Real jobs of a real Slurm, two nodes on this machine: they meet, they fail, they are ended, nothing stays behind."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster.slurm import lacking
+from cluster.slurm.launcher import Slurm
+from cluster.slurm.pmi import SETTING as MPI_TYPE
+from cluster.slurm.private import Node, Private, missing
+from cluster.slurm.script import SETTING
+from suite.case import Placement
+
+HERE = Path(sys.executable)
+TWO = Placement(nodes=2, launcher="slurm")
+LIBRARIES = {"openmpi5": ("pmix", "Open MPI v5."), "openmpi4": ("pmix", "Open MPI v4."), "mpich": ("pmi2", "MPICH")}
+STUCK = {"pace": 1000.0}  # its first step takes for ever
+
+
+@pytest.fixture(scope="session")
+def own_slurm():
+    """A Slurm of the tests' own: two nodes of two cores on this machine."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # not pytest's: sockets want a short path
+    slurm = Private(folder)
+    slurm.start([Node("n1"), Node("n2")], cores=2)
+    yield slurm
+    slurm.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def slurm(own_slurm, monkeypatch):
+    """... which this test's programs speak to."""
+    for name, value in own_slurm.environ.items():
+        monkeypatch.setenv(name, value)
+    return own_slurm
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(slurm, tmp_path, monkeypatch):
+    for setting in (SETTING, MPI_TYPE, lacking.WAIT):
+        monkeypatch.delenv(setting, raising=False)
+    yield
+    assert squeue() == []
+    assert running_in(tmp_path / "attempt") == []
+
+
+def running_in(folder):
+    return [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(folder)]
+
+
+@pytest.fixture
+def submitted(launched):
+    """Runs a request under Slurm; the limits leave room for a busy machine."""
+
+    def go(request, silence=60, seconds=90):
+        return launched(Slurm(), request, silence=silence, seconds=seconds)
+
+    return go
+
+
+def squeue(form="%i"):
+    return subprocess.check_output(["squeue", "--noheader", f"--format={form}"], text=True).split()
+
+
+@contextmanager
+def in_its_midst(folder, act):
+    """Do something to the one job when its ranks are at work."""
+
+    def wait():
+        deadline, ranks = time.monotonic() + 60, [folder / f"rank-{rank}.jsonl" for rank in (0, 1)]
+        while not all(path.exists() and '"native"' in path.read_text() for path in ranks):
+            assert time.monotonic() < deadline, squeue("%T")
+            time.sleep(0.1)
+        act(*squeue())
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    yield
+    thread.join()
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, submitted, real):
+    pmi, library = LIBRARIES[name]
+    # One rank a node: Open MPI 4 names its shared memory by host, and here two nodes share one.
+    lacks = Slurm().missing(TWO, real(name))
+    if lacks is not None and "which this Slurm cannot load" in lacks:
+        pytest.skip(lacks)
+    request = job(TWO, real(name), environ={"TINY_WORDS": "a b 'c' $d"})
+    result = submitted(request)
+    assert (result.outcome, result.reason) == ("ok", "")
+    text = (request.folder / "job.sbatch").read_text()
+    assert f"srun --mpi={pmi} " in text
+    assert ("export OMPI_MCA_btl_tcp_links=2\n" in text) == name.startswith("open")
+    for rank in range(2):
+        (hello,) = (m for m in result.messages[rank] if m["type"] == "hello")
+        (joined,) = (m for m in result.messages[rank] if m["type"] == "joined")
+        assert (hello["rank"], hello["world"], joined["rank"], joined["world"]) == (rank, 2, rank, 2)
+        assert joined["transport"].startswith(f"mpi: {library}")
+        assert joined["versions"]["TINY_WORDS"] == "a b 'c' $d"
+        assert int(joined["versions"]["MASTER_PORT"]) > 1023
+    (begun,) = result.evidence["engine"]
+    assert (begun["type"], begun["nodes"]) == ("begun", "n[1-2]")
+
+
+@pytest.mark.parametrize("name", ["openmpi5", "mpich"])
+def test_the_wrong_pmi_is_an_error_not_a_number(name, job, submitted, monkeypatch, real):
+    monkeypatch.setenv(MPI_TYPE, "pmi2" if name.startswith("open") else "none")
+    result = submitted(job(TWO, real(name)))
+    assert result.outcome == "crash"
+    assert "of 2 was asked for, the engine (mpi: " in result.reason
+    assert "made rank 0 of 1" in result.reason
+
+
+def test_who_has_no_mpi_is_started_without_slurm_s_and_knows_his_number(job, submitted):
+    request = job(Placement(nodes=2, ranks_per_node=2, launcher="slurm"), HERE, strategy="alone")
+    result = submitted(request)
+    assert (result.outcome, result.reason) == ("ok", "")
+    assert [result.messages[rank][0]["rank"] for rank in range(4)] == [0, 1, 2, 3]
+    assert "srun --mpi=none " in (request.folder / "job.sbatch").read_text()
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
+        ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
+    ],
+    ids=["SIGKILL", "exception"],
+)
+def test_the_death_of_one_rank_ends_the_job_and_names_it(knobs, reason, job, submitted, real):
+    result = submitted(job(TWO, real("mpich"), knobs=knobs))
+    assert result.outcome == "crash", "neither the time limit nor silence had to end it"
+    assert result.reason.startswith(reason)
+
+
+def test_a_silent_rank_is_a_timeout(job, submitted):
+    result = submitted(job(TWO, HERE, strategy="alone", knobs=STUCK), silence=10)
+    assert result.outcome == "timeout"
+    assert "said nothing for 10 s (silence limit)" in result.reason
+
+
+def test_a_job_that_somebody_cancels_is_a_crash_in_slurm_s_words(job, submitted):
+    request = job(TWO, HERE, strategy="alone", knobs=STUCK)
+    with in_its_midst(request.folder, lambda number: subprocess.run(["scancel", number], check=True)):
+        result = submitted(request)
+    assert result.outcome == "crash"
+    assert "on n[1-2] ended as CANCELLED (reason None, exit code " in result.reason
+
+
+def test_a_job_that_runs_out_of_slurm_s_time_is_a_timeout(job, submitted):
+    # Its shortest limit is a minute: the operator makes it end now. Slurm looks every 30 s.
+    def now(number):
+        subprocess.run(["scontrol", "update", f"JobId={number}", "EndTime=now+5seconds"], check=True)
+
+    request = job(TWO, HERE, strategy="alone", knobs=STUCK)
+    with in_its_midst(request.folder, now):
+        result = submitted(request)
+    assert result.outcome == "timeout"
+    assert "on n[1-2] ended as TIMEOUT after its 00:" in result.reason
+    assert "(reason TimeLimit, " in result.reason
+
+
+def test_waiting_in_the_queue_does_not_count_until_its_own_limit(slurm, job, submitted, monkeypatch):
+    monkeypatch.setenv(lacking.WAIT, "3")
+    monkeypatch.setenv(SETTING, "--hold")
+    result = submitted(job(TWO, HERE, strategy="alone"), silence=1)
+    assert result.outcome == "timeout"
+    assert "was still PENDING after 3 s (reason JobHeldUser) and was cancelled" in result.reason
+    assert "STAGEBENCH_SLURM_WAIT gives it more seconds" in result.reason
+
+
+def test_what_sbatch_refuses_is_unavailable(job, submitted, monkeypatch):
+    monkeypatch.setenv(SETTING, "--partition=nix")
+    result = submitted(job(TWO, HERE, strategy="alone"))
+    assert result.outcome == "unavailable"
+    assert "job.sbatch: sbatch: error: invalid partition specified: nix" in result.reason
+
+
+def test_a_job_does_not_outlive_a_killed_controller(job, tmp_path):
+    request = job(TWO, HERE, strategy="alone", knobs=STUCK)
+    (process,) = Slurm().processes(request)
+    program = f"""
+from pathlib import Path
+from suite.attempt import Limits, run
+from suite.launcher import Process
+run([Process({process.tokens!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
+"""
+    root = Path(__file__).parents[2]
+    controller = subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=subprocess.DEVNULL)
+    with in_its_midst(request.folder, lambda number: controller.kill()):
+        controller.wait()
+    deadline = time.monotonic() + 30
+    while squeue() or running_in(request.folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+# --- what is missing ---------------------------------------------------------------------
+
+
+def test_nothing_is_missing():
+    assert Slurm().missing(TWO, HERE) is None
+
+
+@pytest.mark.parametrize(
+    ("placement", "reason"),
+    [
+        (
+            Placement(nodes=3),
+            "nodes = 3, ranks = 1 of 1 cores each: allocation failure: Requested node configuration is",
+        ),
+        (Placement(ranks_per_node=2, threads=2), "nodes = 1, ranks = 2 of 2 cores each: allocation failure: "),
+        (Placement(hosts=("nobody",)), "Invalid node name specified"),
+    ],
+)
+def test_too_few_nodes_or_cores_are_told_with_what_there_is(placement, reason):
+    said = Slurm().missing(placement, HERE)
+    assert reason in said
+    assert "it has the partitions all* (2 nodes of 2 cores, idle). Ask for less, or name another partition" in said
+
+
+def test_hosts_are_the_nodes(job, submitted):
+    result = submitted(job(Placement(hosts=("n2",), launcher="slurm"), HERE, strategy="alone"))
+    assert (result.outcome, result.evidence["engine"][0]["nodes"]) == ("ok", "n2")
+
+
+def test_no_sbatch_and_no_controller_are_told(monkeypatch, slurm, tmp_path):
+    conf = (slurm.folder / "slurm.conf").read_text()
+    lines = ["SlurmctldPort=1" if line.startswith("SlurmctldPort") else line for line in conf.splitlines()]
+    (tmp_path / "slurm.conf").write_text("\n".join(lines))
+    with monkeypatch.context() as other:
+        other.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+        assert Slurm().missing(TWO, HERE).startswith("Slurm's controller does not answer: Slurmctld(primary)")
+    with monkeypatch.context() as other:
+        other.setenv("PATH", os.path.dirname(HERE))
+        assert "this is no host of a Slurm cluster; run stagebench on its login node" in Slurm().missing(TWO, HERE)
+
+
+# --- companions --------------------------------------------------------------------------
+
+SERVER = """
+import os, sys, time
+print(sys.argv[1], os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"].isdigit(), flush=True)
+if sys.argv[1] == "fails":
+    sys.exit("no free port")
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def accompanied(job, tmp_path):
+    (tmp_path / "server.py").write_text(SERVER)
+
+    def make(word, knobs=None):
+        request = job(TWO, HERE, strategy="alone", knobs=knobs)
+        return replace(request, companions=((str(HERE), str(tmp_path / "server.py"), word),))
+
+    return make
+
+
+def test_a_companion_runs_on_the_first_node_and_ends_with_the_ranks(accompanied, submitted):
+    request = accompanied("serves")
+    result = submitted(request)
+    assert (result.outcome, result.reason) == ("ok", "")
+    assert (request.folder / "launcher-1.log").read_text() == "serves 127.0.0.1 True\n"
+
+
+def test_a_companion_that_fails_ends_the_job_and_is_named(accompanied, submitted):
+    result = submitted(accompanied("fails", STUCK))
+    assert result.outcome == "crash"
+    said = "server.py fails ended with exit code 1; its last lines: fails 127.0.0.1 True|no free port"
+    assert said in result.reason

@@ -1,0 +1,110 @@
+"""The whole of `stagebench run --launcher slurm`, given in a laboratory's host as on a cluster's login node."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.lab.agent import entering, environment
+from cluster.lab.people import processes
+from cluster.slurm.private import Node, missing
+from suite.store import RunFolder
+
+HERE = Path(__file__).parent
+PLAN = """
+name = "jobs"
+
+[defaults]
+workload = "mnist_small"
+data = "synthetic"
+adapter = "tiny"
+strategy = "mpi"
+nodes = 2
+passes = ["native"]
+time_limit = 60
+
+[sampling]
+quick = true
+warmup_steps = 2
+warmup_limit = 0.1
+steps = 5
+seconds = 0.0
+processes = 1
+
+[[cases]]
+batch = 2
+knobs = { dies = 1, signal = "SIGKILL" }
+
+[[cases]]
+batch = 3
+knobs = { pace = 20.0 }
+
+[[cases]]
+batch = 4
+ranks = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def login_node(laboratory, tmp_path_factory):
+    """Gives tokens and variables of a command in the first host, with the tiny adapter installed as a third party's."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    layout = laboratory.layout
+    nodes = [Node(host, layout.address(host), tuple(entering(laboratory, host, []))) for host in layout.hosts]
+    laboratory.slurm.start(nodes, cores=2)
+    about = tmp_path_factory.mktemp("site") / "tiny-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[stagebench]\nadapter-tiny = tinyadapter.plugin\n")
+    path = os.pathsep.join(map(str, (about.parent, HERE, *sys.path[1:])))
+
+    def command(*words):
+        return entering(laboratory, layout.hosts[0], list(words)), {**environment(laboratory), "PYTHONPATH": path}
+
+    yield command
+    laboratory.slurm.stop()
+
+
+def told(login_node, *words):
+    tokens, variables = login_node(*words)
+    return subprocess.check_output(tokens, env=variables, text=True)
+
+
+def cancel_the_case_of_batch_3(login_node, attempts):
+    """When its job runs."""
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline:
+        for job in attempts.glob("*/job.json"):
+            begun = job.with_name("rank-1.jsonl")
+            if json.loads(job.read_text())["case"]["batch"] == 3 and begun.exists() and "native" in begun.read_text():
+                told(login_node, "scancel", "--me")
+                return
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("mpi", ["openmpi5", "mpich"])
+def test_a_plan_goes_on_after_a_killed_rank_and_a_cancelled_job(mpi, laboratory, login_node, real, tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN)
+    options = ("--launcher", "slurm", "--python", f"tiny={real(mpi)}", "--no-proofs", "-o", "run", "--json")
+    tokens, variables = login_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
+    operator = threading.Thread(target=cancel_the_case_of_batch_3, args=(login_node, tmp_path / "run" / "attempts"))
+    operator.start()
+    done = subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    operator.join()
+    assert done.stdout, done.stderr
+    assert (done.returncode, json.loads(done.stdout)["outcomes"]) == (1, {"crash": 2, "ok": 1})
+    killed, cancelled, good = sorted(RunFolder.open(tmp_path / "run").records(), key=lambda it: it["case"]["batch"])
+    first, second = hosts = laboratory.layout.hosts
+    assert killed["reason"].startswith("rank 1 was ended by SIGKILL in native")
+    assert f"on {laboratory.layout.name}[1-2] ended as CANCELLED" in cancelled["reason"]
+    assert [rank["hello"]["host"] for rank in good["ranks"]] == [first, first, second, second]
+    assert told(login_node, "squeue", "--noheader") == ""
+    names = {process.name() for host in hosts for process in processes(host)}
+    assert sorted(names) == ["slurmctld", "slurmd", "slurmscriptd"]

@@ -1,0 +1,92 @@
+"""The batch script: its text is a file that a person can read, and bash can."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.slurm import script
+from cluster.slurm.launcher import Slurm, stagebench_launchers
+from suite.case import Placement
+from suite.errors import RequestError
+from suite.launcher import Request
+
+GOLDEN = Path(__file__).parent / "golden"
+PYTHON = Path("/env/bin/python")
+WORKER = (str(PYTHON), "-B", "-u", "/run/bundles/tiny", "/run/case/job.json")
+FOLDER = Path("/run/case")
+
+SCRIPTS = {
+    "two-nodes": Request(
+        Placement(nodes=2, ranks_per_node=2, threads=3, launcher="slurm"),
+        WORKER,
+        PYTHON,
+        {"OMP_NUM_THREADS": "3", "WORDS": "a 'b' $c"},
+        FOLDER,
+        port=29500,
+        seconds=1800.0,
+    ),
+    "companions": Request(
+        Placement(nodes=2, device="cuda", devices=2, hosts=("a", "b"), launcher="slurm"),
+        WORKER,
+        PYTHON,
+        {"DMLC_NUM_SERVER": "1"},
+        FOLDER,
+        port=29500,
+        companions=((str(PYTHON), "server.py", "scheduler"), (str(PYTHON), "server.py", "server")),
+        seconds=60.0,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch):
+    monkeypatch.delenv(script.SETTING, raising=False)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_script_is_the_golden_file(name, monkeypatch):
+    if name == "companions":
+        monkeypatch.setenv(script.SETTING, "--partition=gpu --comment='two words'")
+    assert script.text(SCRIPTS[name], "pmix") == (GOLDEN / f"slurm-{name}.sbatch").read_text()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_bash_can_read_it(name):
+    checked = subprocess.run(
+        ["bash", "-n", GOLDEN / f"slurm-{name}.sbatch"], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_a_person_s_options_come_last_and_so_have_the_last_word(monkeypatch):
+    monkeypatch.setenv(script.SETTING, "--time=5 --oversubscribe")
+    lines = [line for line in script.text(SCRIPTS["two-nodes"], "none").splitlines() if line.startswith("#SBATCH")]
+    assert lines[-2:] == ["#SBATCH --time=5", "#SBATCH --oversubscribe"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("--comment='open", "No closing quotation; write options of sbatch as a shell would read them"),
+        (
+            "--partition gpu",
+            "STAGEBENCH_SBATCH has 'gpu', which is no option of sbatch; write --name=value as one word",
+        ),
+    ],
+)
+def test_options_that_are_none_are_refused(given, reason, monkeypatch, tmp_path):
+    monkeypatch.setenv(script.SETTING, given)
+    monkeypatch.setenv("SLURM_MPI_TYPE", "none")
+    request = Request(Placement(), WORKER, PYTHON, {}, tmp_path)
+    with pytest.raises(RequestError, match=reason):
+        Slurm().processes(request)
+
+
+def test_a_job_s_name_is_the_folder_s():
+    assert script.job_name(FOLDER) == script.job_name(FOLDER)
+    assert script.job_name(FOLDER) != script.job_name(FOLDER.parent)
+
+
+def test_it_registers_itself():
+    assert [launcher.name for launcher in stagebench_launchers()] == ["slurm"]

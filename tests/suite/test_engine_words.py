@@ -1,0 +1,82 @@
+"""What an engine says for itself: a queue does not count, a failure that it is certain of explains the ranks'."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite.attempt import Attempt, Limits, run
+from suite.launcher import Process
+
+CHECKOUT = Path(__file__).parents[2]
+ENGINE = f"""
+import json, signal, sys, time
+sys.path.insert(0, {str(CHECKOUT)!r})
+from suite.worker.job import Outbox
+def tell(**message): print(json.dumps(message), file=open("engine.jsonl", "a"))
+rank = Outbox(".", 0)
+"""
+DONE = "rank.send('hello', rank=0, pid=1); rank.send('done');"
+DIED = "rank.send('hello', rank=0, pid=1); rank.send('failed', kind='crash', message='the others have gone');"
+
+
+def engine(folder: Path, program: str, limit: float = 20, patience: float = 3.0, queues: bool = False) -> Attempt:
+    process = Process((sys.executable, "-c", ENGINE + program), known_by=("motor",), queues=queues, patience=patience)
+    return run([process], 1, folder, Limits(limit, limit), lambda rank, message: None)
+
+
+def test_the_limits_do_not_count_in_the_queue(tmp_path: Path) -> None:
+    found = engine(tmp_path, "time.sleep(2); tell(type='begun', job='7');" + DONE, limit=1, queues=True)
+    assert (found.outcome, found.reason) == ("ok", "")
+    assert found.evidence["engine"] == [{"type": "begun", "job": "7"}]
+
+
+def test_they_count_from_its_end(tmp_path: Path) -> None:
+    found = engine(tmp_path, "time.sleep(1); tell(type='begun'); time.sleep(30)", limit=1, queues=True)
+    assert found.outcome == "timeout"
+    assert 2 <= found.seconds < 10
+
+
+@pytest.mark.parametrize(
+    ("certain", "outcome", "reason"),
+    [(True, "timeout", "job 7 was out of time"), (False, "crash", "rank 0: the others have gone")],
+)
+def test_what_it_is_certain_of_explains_the_ranks_words(
+    tmp_path: Path, certain: bool, outcome: str, reason: str
+) -> None:
+    words = (
+        f"tell(type='failed', kind='timeout', message='job 7 was out of time', time=time.time(), certain={certain});"
+    )
+    found = engine(tmp_path, DIED + words + "sys.exit(1)")
+    assert (found.outcome, found.reason) == (outcome, reason)
+
+
+def test_without_words_of_its_own_its_exit_code_is_told_and_it_by_name(tmp_path: Path) -> None:
+    found = engine(tmp_path, "rank.send('hello', rank=0, pid=1); sys.exit(3)")
+    assert (found.outcome, found.reason) == ("crash", "motor ended with exit code 3")
+
+
+def test_what_an_earlier_attempt_said_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "engine.jsonl").write_text('{"type": "failed", "kind": "crash", "message": "old"}\n')
+    assert engine(tmp_path, DONE).outcome == "ok"
+
+
+@pytest.mark.parametrize(("patience", "tidied"), [(10.0, True), (0.5, False)])
+def test_it_gets_the_time_to_end_that_it_needs(tmp_path: Path, patience: float, tidied: bool) -> None:
+    slow = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), open('tidied', 'w'), sys.exit(1)));"
+    engine(tmp_path, slow + "time.sleep(30)", limit=1, patience=patience)
+    assert (tmp_path / "tidied").exists() == tidied
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("srun: error: lab2: task 0: Killed", "rank 0 was ended by SIGKILL"),
+        ("srun: error: lab2: task 0: Segmentation fault (core dumped)", "rank 0 was ended by SIGSEGV"),
+        ("srun: error: lab1: tasks 0-1: Exited with exit code 9", "rank 0 ended with exit code 9"),
+        ("srun: error: Unable to create step for job 7: Invalid", "motor ended with exit code 1"),
+    ],
+)
+def test_srun_names_the_rank_that_died_first(tmp_path: Path, line: str, reason: str) -> None:
+    found = engine(tmp_path, f"rank.send('hello', rank=0, pid=1); print({line!r}); sys.exit(1)")
+    assert found.reason.startswith(reason)
