@@ -12,5 +12,9 @@ class Tiny(Adapter):
     @property
     def capabilities(self):
         return Capabilities(
-            (Strategy("mpi", "meets over MPI", ("mpiexec",)), Strategy("alone", "meets nobody", ("local",)))
+            (
+                Strategy("mpi", "meets over MPI", ("mpiexec",)),
+                Strategy("meets", "meets by itself", ("local", "ssh")),
+                Strategy("alone", "meets nobody", ("local",)),
+            )
         )
