@@ -5,9 +5,12 @@
 The other end (`cluster/remote.py`) ends its program when nothing comes through the login's
 standard input any more; so every SECONDS something comes. Asked to end, this closes it and waits until
 the other end has done so. Ends as the other program did: by the same signal, where it was one.
+Where STAGEBENCH_LOGINS names a file, the end is told there instead, and this one's own is always a good one:
+an engine that started it would hide a rank's end behind it.
 """
 
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -16,11 +19,12 @@ import sys
 import threading
 import time
 
+FILE = "STAGEBENCH_LOGINS"
 SIGNALLED = range(129, 160)  # 128 + N: how shells and `remote.py` tell of signal N
 
 
 def main() -> None:
-    """Never returns."""
+    """PROGRAM's last arguments are the host and the command."""
     seconds, tokens = float(sys.argv[1]), sys.argv[2:]
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited: who ends a whole group must not cut the login
     child = subprocess.Popen(tokens, stdin=subprocess.PIPE)
@@ -28,7 +32,11 @@ def main() -> None:
     pipe = child.stdin.fileno()
     signal.signal(signal.SIGTERM, lambda *_: os.dup2(os.open(os.devnull, os.O_WRONLY), pipe))
     threading.Thread(target=beat, args=(pipe, seconds), daemon=True).start()
-    leave(child.wait())
+    code, file = child.wait(), os.environ.get(FILE)
+    if not file:
+        leave(code)
+    with open(str(file), "a") as stream:
+        stream.write(json.dumps({"host": tokens[-2], "code": code, "time": time.time()}) + "\n")
 
 
 def beat(pipe: int, seconds: float) -> None:

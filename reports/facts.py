@@ -119,6 +119,15 @@ def _software(adapter: str, abouts: list[dict[str, Any]]) -> Software:
         adapter,
         several([f"Python {python.get('version')}, {python.get('origin')}" if python else None for python in pythons]),
         list(dict.fromkeys(f"{name} {version}" for about in abouts for name, version in about["versions"].items())),
-        several([about["transport"] for about in abouts if about["transport"] != "none"]),
+        several([_carried(about) for about in abouts if about["transport"] != "none"]),
         several([about["bundle"] for about in abouts]),
     )
+
+
+def _carried(about: dict[str, Any]) -> str | None:
+    """The transport as the engine calls it and, between hosts, the interfaces that carried the bytes."""
+    transport, hosts, wire = about["transport"], about["hosts"], about["wire"] or {}
+    if not transport or len(hosts) < 2:
+        return str(transport) if transport else None
+    carriers = " and ".join(sorted({each["interface"] for each in wire.values()})) or "an interface that was not told"
+    return f"{transport}, over {carriers} between {' and '.join(hosts)}"

@@ -116,6 +116,15 @@ class Adapter(ABC):
         """Environment variables that its processes need, beyond thread counts."""
         return {}
 
+    def wire_share(self, case: Case) -> float:
+        """The least part of the gradients' bytes that every host must send to others in a step; 0: nobody can tell.
+
+        Ranks on several hosts that send less have met elsewhere than on the wire: a crash. A ring's hosts send
+        all of them, so this is generous; whoever quantises or waits some steps says 0, or what holds there.
+        """
+        strategy = self.capabilities.strategy(case.strategy)
+        return 1 / 64 if strategy is not None and strategy.synchronous else 0.0
+
     def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
         """Programs that run beside the ranks (parameter servers, schedulers): a file of the bundle, its arguments.
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from suite.environments import Interpreter
 from suite.launcher import Launcher, Request
 from suite.ports import free_port
 from suite.store import write_whole
+from suite.whereabouts import Told, misplaced, unwired
 from suite.worker.job import FORMAT
 from workloads.catalogue import Workload
 
@@ -63,4 +64,12 @@ class Ready:
             ),
         )
         limits = Limits(self.case.time_limit, self.case.silence_limit)
-        return run(self.launcher.processes(request), placement.ranks, folder, limits, heard)
+        attempt = run(self.launcher.processes(request), placement.ranks, folder, limits, heard)
+        problem = self._astray(attempt) if attempt.outcome == "ok" else None
+        return replace(attempt, outcome="crash", reason=problem) if problem else attempt
+
+    def _astray(self, attempt: Attempt) -> str | None:
+        """Why what the ranks did is not what the case asks for, or None."""
+        told = [Told.of(rank, messages) for rank, messages in sorted(attempt.messages.items())]
+        share, graph = self.adapter.wire_share(self.case), self.workload.graph()
+        return misplaced(self.case.placement, told) or unwired(told, graph.gradient_bytes(), share)

@@ -221,9 +221,12 @@ def ranks(attempt: Attempt) -> list[dict[str, Any]]:
     return [_rank(rank, messages) for rank, messages in sorted(attempt.messages.items())]
 
 
+BODIES = {"layers": "layers", "training": "record", "wire": "interfaces"}  # kind of message: what of it is kept
+
+
 def _rank(rank: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
-    content: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "passes": {}, "layers": None, "notes": {}}
-    content["training"] = None
+    content: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "passes": {}, "notes": {}}
+    content.update(dict.fromkeys(BODIES))
     for message in messages:
         kind = message["type"]
         body = {key: value for key, value in message.items() if key not in ("type", "time")}
@@ -231,10 +234,8 @@ def _rank(rank: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
             content[kind] = body
         elif kind == "pass":
             content["passes"][body["record"]["pass"]] = body["record"]
-        elif kind == "layers":
-            content["layers"] = body["layers"]
-        elif kind == "training":
-            content["training"] = body["record"]
+        elif kind in BODIES:
+            content[kind] = body[BODIES[kind]]
         elif kind == "notes":
             content["notes"].update(body["notes"])
         elif kind == "failed":

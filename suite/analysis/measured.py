@@ -15,6 +15,7 @@ from suite.analysis.stats import Values
 from suite.case import TRAIN, Case
 from suite.errors import StoreError
 from suite.store import FORMAT
+from suite.whereabouts import Told, busiest
 
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
 DISQUALIFYING = {
@@ -152,6 +153,19 @@ def _about(record: dict[str, Any], ranks: list[dict[str, Any]]) -> dict[str, Any
         "transport": joined.get("transport"),
         "versions": joined.get("versions") or {},
         "hosts": sorted({rank["hello"]["host"] for rank in ranks if rank.get("hello")}),
+        "wire": wire(ranks),
         "cores": [rank["hello"].get("cores") for rank in ranks if rank.get("hello")],
         "notes": notes,
     }
+
+
+def wire(ranks: list[dict[str, Any]]) -> dict[str, dict[str, Any]] | None:
+    """By host its busiest interface and the bytes that it sent; None on one host, or where nobody could tell."""
+    told = [
+        Told(rank["rank"], rank["hello"]["host"], {name: each["sent"] for name, each in rank["wire"].items()}, 0)
+        for rank in ranks
+        if rank.get("hello") and rank.get("wire")
+    ]
+    if len({each.host for each in told}) < 2:
+        return None
+    return {host: {"interface": name, "sent": sent} for host, (name, sent) in busiest(told).items()}

@@ -152,6 +152,8 @@ def _process(process: Process) -> dict[str, Any]:
         "wall_seconds": process.wall,
         "losses": process.losses,
         "load": process.about["load"],
+        "hosts": process.about["hosts"],
+        "wire": process.about["wire"],
     }
 
 

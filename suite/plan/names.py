@@ -33,7 +33,7 @@ class Names:
 
     def check(self, written: Written) -> bool:
         """Add this block's problems; True when its choices can be looked at one by one."""
-        before = len(self.problems.found)
+        earlier, self.problems.found = self.problems.found, set()  # one in [defaults] is told again by each block
         for key, names in self.registered.items():
             self._each(written, key, names)
         used = [name for name in written.block.adapter if name in self.adapters]
@@ -43,7 +43,9 @@ class Names:
             self._knobs(written, used)
         elif "strategy" not in written.broken and not written.block.strategy:
             self.problems.add(written.head, "this block names no strategy")
-        return len(self.problems.found) == before and not written.broken & {"adapter", "workload", "strategy"}
+        clean = not self.problems.found
+        self.problems.found |= earlier
+        return clean and not written.broken & {"adapter", "workload", "strategy"}
 
     def _each(self, written: Written, key: str, names: list[str]) -> None:
         values = getattr(written.block, key)

@@ -169,3 +169,12 @@ def test_a_folder_without_classes_is_told(toys: SimpleNamespace, plan_file: Writ
 def test_a_damaged_array_file_is_told(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
     (tmp_path / "mine.npz").write_bytes(b"PK\x03\x04 but then nothing")
     assert "'mine.npz' cannot be read" in refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "mine.npz"')))
+
+
+def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(
+    toys: SimpleNamespace, plan_file: Write
+) -> None:
+    blocks = '[[cases]]\nstrategy = "single"\nworkload = "mnist_small"\n' * 2
+    told = refused(toys, plan_file(f'name = "x"\n[defaults]\nadapter = "alhpa"\n{blocks}'))
+    assert told.startswith("the plan has one problem;")
+    assert "unknown adapter 'alhpa'" in told

@@ -1,0 +1,81 @@
+"""Where the ranks really ran, and whether their bytes took the wire: engines that are told wrongly do neither.
+
+One that never heard of the hosts starts all ranks here; one whose "hosts" share memory never sends a byte. Both
+report wonderful speeds.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suite.case import Placement
+
+EXCHANGING = ("native", "staged", "comm_only")  # the passes in which gradients travel
+LOOPBACK = "lo"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one rank told of itself."""
+
+    rank: int
+    host: str
+    sent: dict[str, int]  # bytes by interface, while it ran; empty where it could not tell
+    steps: int  # in which it exchanged gradients
+
+    @classmethod
+    def of(cls, rank: int, messages: Sequence[dict[str, Any]]) -> "Told":
+        """From its messages; a later one of the same kind counts."""
+        host, sent, steps = "", {}, 0
+        for message in messages:
+            if message["type"] == "hello":
+                host = message["host"]
+            elif message["type"] == "wire":
+                sent = {name: counted["sent"] for name, counted in message["interfaces"].items()}
+            elif message["type"] == "pass" and message["record"]["pass"] in EXCHANGING:
+                steps += len(message["record"]["warmup_s"]) + len(message["record"]["step_s"])
+        return cls(rank, host, sent, steps)
+
+
+def misplaced(placement: Placement, told: Sequence[Told]) -> str | None:
+    """How the hosts differ from those asked for, or None. Names are not compared: a host has several."""
+    asked = Counter(placement.hosts or range(placement.nodes))
+    wanted = sorted(count * placement.ranks_per_node for count in asked.values())
+    found: dict[str, list[int]] = {}
+    for each in told:
+        found.setdefault(each.host, []).append(each.rank)
+    if sorted(map(len, found.values())) == wanted:
+        return None
+    named = f" ({', '.join(placement.hosts)})" if placement.hosts else ""
+    there = "; ".join(f"ranks {', '.join(map(str, ranks))} on {host}" for host, ranks in found.items())
+    return (
+        f"{len(asked)} host{'s' * (len(asked) > 1)}{named} with {placement.ranks_per_node} ranks each were asked for, the launcher "
+        f"{placement.launcher!r} started {there}; is it of the ranks' own library, and does it reach every host?"
+    )
+
+
+def busiest(told: Sequence[Told]) -> dict[str, tuple[str, int]]:
+    """By host: the interface that sent most, loopback aside, and how many bytes; of the hosts that could tell."""
+    found: dict[str, tuple[str, int]] = {}
+    for each in told:
+        sent = [(count, name) for name, count in each.sent.items() if name != LOOPBACK]
+        if sent:
+            count, name = max(sent)
+            found[each.host] = max(found.get(each.host, (name, 0)), (name, count), key=lambda pair: pair[1])
+    return found
+
+
+def unwired(told: Sequence[Told], gradient_bytes: float, share: float) -> str | None:
+    """Which host sent less than `share` of its gradients over the wire, or None; one host needs no wire."""
+    if len({each.host for each in told}) < 2:
+        return None
+    steps = min(each.steps for each in told)
+    for host, (interface, count) in busiest(told).items():
+        if count < share * gradient_bytes * steps:
+            return (
+                f"gradients of {gradient_bytes / 1e6:.3g} MB were exchanged in {steps} steps between hosts, but the "
+                f"busiest interface of {host}, {interface}, sent {count / 1e6:.3g} MB meanwhile: they did not take the "
+                "wire; look for shared memory between the hosts, or for a device whose bytes the system does not count"
+            )
+    return None

@@ -1,0 +1,78 @@
+"""The whole of `stagebench run`, given in a host of the laboratory as on a cluster's head node."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.lab.agent import entering, environment
+from cluster.lab.people import processes
+from suite.store import RunFolder
+
+HERE = Path(__file__).parent
+PLAN = """
+name = "hosts"
+
+[defaults]
+workload = "mnist_small"
+data = "synthetic"
+adapter = "tiny"
+strategy = "mpi"
+launcher = "mpiexec"
+nodes = 2
+passes = ["native"]
+time_limit = 60
+
+[sampling]
+quick = true
+warmup_steps = 2
+warmup_limit = 0.1
+steps = 5
+seconds = 0.0
+processes = 1
+
+[[cases]]
+batch = 2
+knobs = { dies = 1, signal = "SIGKILL" }
+
+[[cases]]
+batch = 4
+ranks = [1, 2]
+"""
+
+
+@pytest.fixture
+def stagebench(laboratory, tmp_path):
+    """Runs the command line in the first host, with the tiny adapter installed as a third party's."""
+    about = tmp_path / "site" / "tiny-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[stagebench]\nadapter-tiny = tinyadapter.plugin\n")
+    path = os.pathsep.join(map(str, (about.parent, HERE, *sys.path[1:])))
+
+    def run(*words):
+        tokens = entering(laboratory, laboratory.layout.hosts[0], [sys.executable, "-m", "suite.cli", *words])
+        variables = {**environment(laboratory), "PYTHONPATH": path}
+        return subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def test_a_plan_goes_on_after_a_killed_rank(laboratory, interpreter, stagebench, tmp_path):
+    hosts = laboratory.layout.hosts
+    (tmp_path / "plan.toml").write_text(PLAN)
+    options = ("--hosts", ",".join(hosts), "--python", f"tiny={interpreter}", "--no-proofs", "-o", "run", "--json")
+    done = stagebench("run", "plan.toml", *options)
+    assert done.stdout, done.stderr
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["outcomes"] == {"crash": 1, "ok": 2}
+    records = list(RunFolder.open(tmp_path / "run").records())
+    for record in records:
+        per_node = record["case"]["placement"]["ranks_per_node"]
+        assert [rank["hello"]["host"] for rank in record["ranks"]] == [host for host in hosts for _ in range(per_node)]
+    (failed,) = (record for record in records if record["outcome"] == "crash")
+    assert failed["reason"].startswith("rank 1 ")
+    assert [process for host in hosts for process in processes(host)] == []
