@@ -18,6 +18,8 @@ from suite.attempt.facts import companion
 from suite.case import Placement
 from suite.errors import RequestError, Unavailable
 from suite.launcher import Request
+from suite.plan import load, resolve
+from suite.plugins import adapters, launchers, workloads
 
 HERE = Path(sys.executable)
 OTHER = "127.0.0.2"  # this machine too, under an address that `here` does not know
@@ -242,3 +244,21 @@ def running_with(folder):
 
 def test_signals_have_the_numbers_that_the_ends_tell_each_other():
     assert all(128 + number in lifeline.SIGNALLED for number in signal.valid_signals() if number < signal.SIGRTMIN)
+
+
+PLAN = """
+name = "auto"
+[[cases]]
+adapter = ["pytorch", "tensorflow", "mxnet"]
+strategy = ["ddp", "multiworker_mirrored", "dist_sync"]
+workload = "mnist_small"
+nodes = [1, 2]
+ranks = 2
+passes = ["native"]
+"""
+
+
+def test_who_meets_by_itself_is_started_by_it_over_hosts_unless_a_plan_says_otherwise(tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN)
+    cases = [one.case for one in resolve(load(tmp_path / "plan.toml"), adapters(), launchers(), workloads())]
+    assert {(case.placement.nodes, case.placement.launcher) for case in cases} == {(1, "local"), (2, "ssh")}
