@@ -246,19 +246,20 @@ def test_signals_have_the_numbers_that_the_ends_tell_each_other():
     assert all(128 + number in lifeline.SIGNALLED for number in signal.valid_signals() if number < signal.SIGRTMIN)
 
 
-PLAN = """
-name = "auto"
+BLOCK = """
 [[cases]]
-adapter = ["pytorch", "tensorflow", "mxnet"]
-strategy = ["ddp", "multiworker_mirrored", "dist_sync"]
+adapter = "{}"
+strategy = "{}"
 workload = "mnist_small"
 nodes = [1, 2]
 ranks = 2
 passes = ["native"]
 """
+THEMSELVES = {"pytorch": "ddp", "tensorflow": "multiworker_mirrored", "mxnet": "dist_sync"}
 
 
 def test_who_meets_by_itself_is_started_by_it_over_hosts_unless_a_plan_says_otherwise(tmp_path):
-    (tmp_path / "plan.toml").write_text(PLAN)
+    text = "".join(BLOCK.format(*each) for each in THEMSELVES.items())
+    (tmp_path / "plan.toml").write_text('name = "auto"' + text)
     cases = [one.case for one in resolve(load(tmp_path / "plan.toml"), adapters(), launchers(), workloads())]
     assert {(case.placement.nodes, case.placement.launcher) for case in cases} == {(1, "local"), (2, "ssh")}
