@@ -50,8 +50,8 @@ def misplaced(placement: Placement, told: Sequence[Told]) -> str | None:
     named = f" ({', '.join(placement.hosts)})" if placement.hosts else ""
     there = "; ".join(f"ranks {', '.join(map(str, ranks))} on {host}" for host, ranks in found.items())
     return (
-        f"{len(asked)} host{'s' * (len(asked) > 1)}{named} with {placement.ranks_per_node} ranks each were asked for, the launcher "
-        f"{placement.launcher!r} started {there}; is it of the ranks' own library, and does it reach every host?"
+        f"{len(asked)} host{'s' * (len(asked) > 1)}{named} with {placement.ranks_per_node} ranks each were asked for, "
+        f"the launcher {placement.launcher!r} started {there}; is it of their own library, does it reach every host?"
     )
 
 
