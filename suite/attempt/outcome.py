@@ -84,7 +84,8 @@ def losses(facts: Facts) -> Iterator[Failure]:
         return
     for login in facts.lost:
         there = next((rank for rank in range(facts.ranks) if facts.host(rank) == login.host), None)
-        yield Failure(login.time, there, "crash", f"was lost: its login {ended(login.code)}", host=login.host)
+        how = "was lost" if all(facts.said(rank, "hello") for rank in range(facts.ranks)) else "was not reached"
+        yield Failure(login.time, there, "crash", f"{how}: its login {ended(login.code)}", host=login.host)
 
 
 def engine_says(facts: Facts, death: Death) -> tuple[int | None, int, str]:

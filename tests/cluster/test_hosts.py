@@ -11,6 +11,8 @@ from cluster.lab.links import switch_link, wire
 from cluster.lab.people import end, processes
 from cluster.mpiexec import Mpiexec
 from suite.case import Placement
+from suite.errors import RequestError
+from suite.whereabouts import Told, misplaced
 from workloads.networks.mnist import mnist_small
 
 
@@ -33,15 +35,14 @@ def over(hosts, per_node=1):
     return Placement(nodes=len(hosts), ranks_per_node=per_node, hosts=hosts)
 
 
-@pytest.mark.parametrize("per_node", [1, 2])
-def test_ranks_meet_over_the_wire(laboratory, interpreter, job, on_hosts, per_node):
+def test_ranks_meet_over_the_wire(laboratory, interpreter, job, on_hosts):
     hosts = laboratory.layout.hosts
-    request = job(over(hosts, per_node), interpreter)
+    request = job(over(hosts, per_node=2), interpreter)
     before = wire(hosts[1])
     result = on_hosts(Mpiexec(), request)
     assert (result.outcome, result.reason) == ("ok", "")
     hellos = [message for messages in result.messages.values() for message in messages if message["type"] == "hello"]
-    assert [hello["host"] for hello in hellos] == [host for host in hosts for _ in range(per_node)]
+    assert [hello["host"] for hello in hellos] == [host for host in hosts for _ in range(2)]
     assert wire(hosts[1]).received - before.received > 7 * mnist_small().gradient_bytes()
 
 
@@ -82,18 +83,50 @@ def test_a_host_that_dies_in_mid_run_is_a_crash_that_names_it(laboratory, interp
 
 def test_a_cut_link_is_silence_that_ends_in_time(laboratory, interpreter, job, on_hosts, mended):
     request = job(over(laboratory.layout.hosts), interpreter, knobs={"pace": 0.2})
-    result = on_hosts(Mpiexec(), request, silence=4, heard=in_step(lambda: switch_link(mended, on=False)))
+    result = on_hosts(Mpiexec(), request, silence=3, heard=in_step(lambda: switch_link(mended, on=False)))
     assert result.outcome == "timeout"
-    assert "said nothing for 4 s (silence limit) in native (warmup, step " in result.reason
+    assert "said nothing for 3 s (silence limit) in native (warmup, step " in result.reason
     assert result.seconds < 25
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_is_named_wherever_it_ran(laboratory, interpreter, job, on_hosts, mended, rank):
-    request = job(over(laboratory.layout.hosts), interpreter, knobs={"dies": rank, "signal": "SIGKILL"})
+def test_a_killed_rank_is_named(laboratory, interpreter, job, on_hosts, mended):
+    request = job(over(laboratory.layout.hosts), interpreter, knobs={"dies": 0, "signal": "SIGKILL"})
     result = on_hosts(Mpiexec(), request)
     assert result.outcome == "crash"
     # Open MPI 5's survivor may notice the end before the dead one's daemon can tell of it.
-    assert re.match(
-        f"rank {rank} (was ended by SIGKILL|closed its connections without a word, on .*,) in native", result.reason
+    how = "was ended by SIGKILL|closed its connections without a word, on .*,"
+    assert re.match(f"rank 0 ({how}) in native", result.reason)
+
+
+class Forgetful(Mpiexec):
+    """Never tells the engine of the hosts."""
+
+    def processes(self, request):
+        (process,) = super().processes(request)
+        at = process.tokens.index("-hosts")
+        return [replace(process, tokens=process.tokens[:at] + process.tokens[at + 2 :])]
+
+
+def test_an_engine_that_knows_nothing_of_the_hosts_is_found_out(laboratory, real, job, on_hosts):
+    request = job(over(laboratory.layout.hosts), real("mpich"))
+    result = on_hosts(Forgetful(), request)
+    assert (result.outcome, result.reason) == ("ok", ""), "the ranks met, and know no better"
+    told = [Told.of(rank, messages) for rank, messages in result.messages.items()]
+    assert f"started ranks 0, 1 on {laboratory.layout.hosts[0]};" in misplaced(request.placement, told)
+
+
+@pytest.mark.parametrize("name", ["openmpi5", "mpich"])
+def test_a_host_that_is_not_there_is_named(laboratory, real, name, job, on_hosts):
+    request = job(over((laboratory.layout.hosts[0], "nowhere")), real(name))
+    result = on_hosts(Mpiexec(), request)
+    assert result.outcome == "crash"
+    assert result.reason.startswith(
+        "the host nowhere was not reached: its login ended with exit code 255; its last lines"
     )
+    assert "nowhere is no host of the laboratory" in str(result.evidence["logs"])
+
+
+def test_a_folder_that_an_engine_takes_apart_is_refused(laboratory, real, job, on_hosts, tmp_path):
+    request = replace(job(over(laboratory.layout.hosts), real("mpich")), folder=tmp_path / "my run")
+    with pytest.raises(RequestError, match="my run/login holds a blank or a colon, which mpiexec takes apart"):
+        on_hosts(Mpiexec(), request)
