@@ -26,7 +26,7 @@ while [ "${{1#-}}" != "$1" ]; do
 done
 host="$1"
 shift
-line=$(printf '%s' "$*" | sed "s/'/'\\\\''/g")
+line=$(printf '%s' "$*" | sed "s/'/'\\\\\\\\''/g")
 {file} exec {lifeline} {login} "$host" {remote}" sh -c '$line'"
 """
 
