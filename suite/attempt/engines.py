@@ -26,12 +26,18 @@ SAYS = (
 UNSURE = "process manager error"
 # Open MPI's ranks may notice that another one has gone before its own daemon tells of it, and end the job themselves.
 PEER = re.compile(r"peer process has unexpectedly disconnected.*?Peer host:\s+(?P<host>\S+)", re.DOTALL)
+CLOSED = re.compile(
+    r"An error occurred in Socket closed.*?process rank (?P<rank>\d+) with PID \d+ .*?calling", re.DOTALL
+)
 
 
-def lost_peer(log: Path) -> str | None:
-    """The host of a rank that the others missed first, where the engine's log tells of one."""
-    found = PEER.search("\n".join(last_lines(log, 100)))
-    return found["host"] if found else None
+def missed(log: Path) -> tuple[str | None, int | None] | None:
+    """(host, by which rank) of a rank that another one missed first, as far as the engine's log tells; else None."""
+    text = "\n".join(last_lines(log, 100))
+    peer, closed = PEER.search(text), CLOSED.search(text)
+    if not peer and not closed:
+        return None
+    return peer["host"] if peer else None, int(closed["rank"]) if closed else None
 
 
 def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ def last_lines(path: Path, count: int) -> list[str]:
         with path.open("rb") as stream:
             stream.seek(0, 2)
             stream.seek(max(0, stream.tell() - WINDOW))
-            text = stream.read().decode(errors="replace")
+            text = stream.read().decode(errors="replace").replace("\0", "")  # Open MPI's prints some
     except FileNotFoundError:
         return []
     return [line.rstrip()[:WIDTH] for line in text.splitlines() if line.strip()][-count:]

@@ -7,8 +7,9 @@ proof: the rank's own word, or a SIGKILL while the kernel's count of such kills 
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from suite.attempt.engines import NO_ANSWER, first_death, lost_peer
+from suite.attempt.engines import NO_ANSWER, first_death, missed
 from suite.attempt.facts import Facts, companion
 from suite.attempt.processes import Death
 from suite.attempt.wording import doing, ended, full_disk, lines, named, timeout
@@ -100,11 +101,21 @@ def engine_says(facts: Facts, death: Death) -> tuple[int | None, int, str]:
     named = first_death(log, pids)
     if named:
         return *named, ended(named[1])
-    missed = lost_peer(log)
-    there = [rank for rank in range(facts.ranks) if facts.host(rank) == missed] if missed else []
-    if len(there) == 1:
-        return there[0], death.code, f"closed its connections without a word, on {missed},"
+    gone = gone_without_a_word(facts, log)
+    if gone is not None:
+        return gone, death.code, f"closed its connections without a word, on {facts.host(gone)},"
     return None, death.code, ended(death.code)
+
+
+def gone_without_a_word(facts: Facts, log: Path) -> int | None:
+    """The one rank that can be meant where others missed somebody."""
+    told = missed(log)
+    if told is None:
+        return None
+    host, by = told
+    able = [rank for rank in range(facts.ranks) if rank != by and not facts.said(rank, "done")]
+    found = [rank for rank in able if host in (None, facts.host(rank))]
+    return found[0] if len(found) == 1 else None
 
 
 def sentence(facts: Facts, failure: Failure) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -29,19 +30,17 @@ LINES = [
     (
         "openmpi5",
         "-n 2 --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none -x A -x OMP_NUM_THREADS",
-        "-n 8 --map-by ppr:4:node:OVERSUBSCRIBE --bind-to none --host a:4,b:4 --prtemca plm_ssh_agent go "
-        "-x A -x OMP_NUM_THREADS",
+        "-n 8 --map-by ppr:4:node:OVERSUBSCRIBE --bind-to none --host a:4,b:4 -x A -x OMP_NUM_THREADS",
     ),
     (
         "openmpi4",
         "-n 2 --map-by ppr:2:node --oversubscribe --bind-to none -x A -x OMP_NUM_THREADS",
-        "-n 8 --map-by ppr:4:node --oversubscribe --bind-to none --host a:4,b:4 --mca plm_rsh_agent go "
-        "-x A -x OMP_NUM_THREADS",
+        "-n 8 --map-by ppr:4:node --oversubscribe --bind-to none --host a:4,b:4 -x A -x OMP_NUM_THREADS",
     ),
     (
         "mpich",
         "-n 2 -ppn 2 -bind-to none -genv A x_y -genv OMP_NUM_THREADS 1",
-        "-n 8 -ppn 4 -bind-to none -hosts a:4,b:4 -launcher ssh -launcher-exec go -genv A x_y -genv OMP_NUM_THREADS 1",
+        "-n 8 -ppn 4 -bind-to none -hosts a:4,b:4 -genv A x_y -genv OMP_NUM_THREADS 1",
     ),
 ]
 
@@ -54,14 +53,61 @@ SAYS = [
 
 
 @pytest.mark.parametrize(("name", "one_host", "two_hosts"), LINES, ids=[line[0] for line in LINES])
-def test_exact_lines(name, one_host, two_hosts, monkeypatch):
+def test_exact_lines(name, one_host, two_hosts):
     def tokens(line):
         return [token.replace("_y", " y") if token == "x_y" else token for token in line.split()]
 
-    monkeypatch.delenv(AGENT, raising=False)
     assert arguments(BY_NAME[name], TWO, VARIABLES) == tokens(one_host)
-    monkeypatch.setenv(AGENT, "go")
     assert arguments(BY_NAME[name], HOSTS, VARIABLES) == tokens(two_hosts)
+
+
+FAR = [
+    (
+        "mpiexec (Open MPI) 5.0.11",
+        "--prtemca plm_ssh_agent {login} --prtemca plm_ssh_no_tree_spawn 1 --prtemca prte_leave_session_attached 1",
+    ),
+    (
+        "mpiexec (OpenRTE) 4.1.8",
+        "--mca plm_rsh_agent {login} --mca plm_rsh_no_tree_spawn 1 --mca orte_leave_session_attached 1",
+    ),
+    ("HYDRA build details:", "-launcher ssh -launcher-exec {login}"),
+]
+
+
+@pytest.mark.parametrize(("version", "line"), FAR)
+def test_engines_log_in_by_a_program_that_ends_what_it_started(bare, tmp_path, version, line, monkeypatch):
+    monkeypatch.setenv(AGENT, "/bin/true")
+    mpiexec_at(bare.parent, version)
+    (process,) = Mpiexec().processes(Request(HOSTS, ("job",), bare, {}, tmp_path))
+    assert " ".join(process.tokens).endswith(line.format(login=tmp_path / "login") + " job")
+    assert os.access(tmp_path / "login", os.X_OK)
+    here = replace(HOSTS, hosts=("localhost", "127.0.0.1"))
+    (process,) = Mpiexec().processes(Request(here, ("job",), bare, {}, tmp_path))
+    assert str(tmp_path / "login") not in process.tokens
+
+
+def test_open_mpi_s_ranks_on_several_hosts_get_two_connections_unless_a_person_chose(bare, tmp_path, monkeypatch):
+    monkeypatch.setenv(AGENT, "/bin/true")
+    mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
+    links = "OMPI_MCA_btl_tcp_links"
+    monkeypatch.delenv(links, raising=False)
+
+    def process(placement, **variables):
+        (found,) = Mpiexec().processes(Request(placement, ("job",), bare, variables, tmp_path))
+        assert (links in found.tokens) == (links in found.environ)
+        return found
+
+    assert links not in process(TWO).environ
+    assert process(HOSTS).environ[links] == "2"
+    monkeypatch.setenv(links, "4")
+    assert process(HOSTS).environ[links] == "4"
+    assert process(HOSTS, **{links: "3"}).environ[links] == "3", "the adapter knows best"
+
+
+def test_without_a_login_program_other_hosts_are_out_of_reach(bare, monkeypatch):
+    monkeypatch.setenv(AGENT, "no-such-program")
+    mpiexec_at(bare.parent, "HYDRA build details:")
+    assert "STAGEBENCH_LAUNCH_AGENT is 'no-such-program', which is no program here" in Mpiexec().missing(HOSTS, bare)
 
 
 def test_every_dialect_has_its_lines():

@@ -1,0 +1,61 @@
+"""What real engines printed when a rank of theirs died on another host, and who is meant by it."""
+
+from pathlib import Path
+
+import pytest
+
+from suite.attempt.engines import first_death, missed
+
+# Open MPI 5.0.11: rank 1 was killed on b, rank 0 ended the job before the daemon on b could tell.
+CLOSED = """\
+[a:00000] *** An error occurred in Socket closed
+[a:00000] *** reported by process [1534984193,0]
+[a:00000] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,
+--------------------------------------------------------------------------
+prterun has exited due to process rank 0 with PID 19156 on node a calling
+"abort". This may have caused other processes in the application to be
+terminated by signals sent by prterun (as reported here).
+--------------------------------------------------------------------------
+\0"""
+PEER = """\
+An MPI communication peer process has unexpectedly disconnected.  This
+usually indicates a failure in the peer process (e.g., a crash or
+otherwise exiting without calling MPI_FINALIZE first).
+
+  Local host: a
+  Local PID:  31727
+  Peer host:  b
+--------------------------------------------------------------------------
+"""
+# MPICH 4.3.2: a rank was killed, and the other host's proxy took that badly.
+HYDRA = """\
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 26042 RUNNING AT b
+=   EXIT CODE: {code}
+=   CLEANING UP REMAINING PROCESSES
+"""
+UNSURE = "[mpiexec@a] main (mpiexec.c:260): process manager error waiting for completion\n"
+SIGNAL = "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [(CLOSED, (None, 0)), (PEER, ("b", None)), (PEER + CLOSED, ("b", 0)), ("all is well\n", None)]
+)
+def test_who_was_missed_by_whom(tmp_path: Path, text: str, found: object) -> None:
+    (tmp_path / "log").write_text(text)
+    assert missed(tmp_path / "log") == found
+    assert first_death(tmp_path / "log", {}) is None, "an abort is an answer, not the first death"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (HYDRA.format(code=9) + SIGNAL, -9),
+        (HYDRA.format(code=9) + UNSURE, -9),
+        (HYDRA.format(code=1) + UNSURE, 1),
+        (HYDRA.format(code=9), 9),
+    ],
+)
+def test_mpich_forgets_the_word_signal_where_two_hosts_ended_badly(tmp_path: Path, text: str, code: int) -> None:
+    (tmp_path / "log").write_text(text)
+    assert first_death(tmp_path / "log", {26042: 3}) == (3, code)
