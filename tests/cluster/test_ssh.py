@@ -212,9 +212,9 @@ def test_a_far_rank_that_dies_is_told(job, launched, twin, knobs, reason):
 
 def test_a_frozen_far_rank_is_a_timeout_and_nothing_is_left(job, launched, twin):
     request = job(TWO, HERE, strategy="meets", knobs={"dies": 1, "signal": "SIGSTOP"})
-    result = launched(Ssh(), request, silence=2)
+    result = launched(Ssh(), request, silence=5)
     assert result.outcome == "timeout"
-    assert "said nothing for 2 s (silence limit) in native" in result.reason
+    assert "said nothing for 5 s (silence limit) in native" in result.reason
     assert running_with(request.folder) == []
 
 

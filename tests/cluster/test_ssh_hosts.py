@@ -28,7 +28,7 @@ def controller(laboratory, job, tmp_path):
     """Starts a controller in the first host; it launches two ranks, one on each."""
     first, second = laboratory.layout.hosts
 
-    def start(knobs=None, hosts=(first, second), silence=20, **variables):
+    def start(knobs=None, hosts=(first, second), silence=50, **variables):
         request = job(Placement(nodes=2, launcher="ssh", hosts=hosts), HERE, strategy="meets", knobs=knobs)
         asked = {"hosts": hosts, "folder": str(request.folder), "command": request.command, "python": str(HERE)}
         asked.update(environ=request.environ, port=request.port, silence=silence)
@@ -94,7 +94,7 @@ def test_the_interface_for_gloo_is_the_one_that_leads_there(laboratory):
 
 
 def test_a_frozen_rank_on_the_other_host_is_a_timeout_and_nothing_is_left_there(laboratory, controller):
-    found = told(controller({"dies": 1, "signal": "SIGSTOP"}, silence=2))
+    found = told(controller({"dies": 1, "signal": "SIGSTOP"}, silence=5))
     assert found["outcome"] == "timeout"
     assert people(laboratory.layout.hosts[1]) == []
 
@@ -148,7 +148,7 @@ def keys(home, host):
 def test_through_a_real_sshd_ranks_meet_and_a_frozen_one_is_ended(laboratory, controller, logins):
     first, second = laboratory.layout.hosts
     assert [host for host, _ in told(controller(**logins))["ranks"]] == [first, second]
-    found = told(controller({"dies": 1, "signal": "SIGSTOP"}, silence=2, **logins))
+    found = told(controller({"dies": 1, "signal": "SIGSTOP"}, silence=5, **logins))
     assert found["outcome"] == "timeout"
     assert people(second) == []
 
