@@ -44,7 +44,6 @@ launcher = "{}"
 workload = "mnist_small"
 nodes = 2
 passes = ["native"]
-silence_limit = 60.0
 """
 
 
@@ -73,7 +72,7 @@ def test_ranks_on_two_hosts_are_proven_and_measured(laboratory, tmp_path, name, 
     before = [wire(host) for host in hosts]
     tokens = [sys.executable, "-m", "suite.cli", "run", str(plan), "--hosts", ",".join(hosts), "-o", str(run)]
     done = subprocess.run(
-        entering(laboratory, hosts[0], tokens), env=environment(laboratory), capture_output=True, text=True, timeout=300
+        entering(laboratory, hosts[0], tokens), env=environment(laboratory), capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = [json.loads(path.read_text()) for path in (run / "records").glob("*.json")]
