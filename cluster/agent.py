@@ -43,7 +43,8 @@ def unusable() -> str | None:
 @cache
 def lacking(login: tuple[str, ...], quoted_python: str) -> str | None:
     """What a login finds missing on its host, with the remedy; None when all is there. Asked once a process."""
-    host, shown = login[-1], " ".join((*login, "true"))
+    host, program = login[-1], login[0]
+    shown = f"{program}{' -o BatchMode=yes' if program == SSH[0] else ''} {host} true"
     try:
         done = ask([*login, LOOK.format(python=quoted_python)], SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -57,6 +58,6 @@ def lacking(login: tuple[str, ...], quoted_python: str) -> str | None:
         )
     said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
     return (
-        f"no login on the host {host!r} ({Path(login[0]).name} ended with exit code {done.returncode}: {said}); "
+        f"no login on the host {host!r} ({Path(program).name} ended with exit code {done.returncode}: {said}); "
         f"`{shown}` must work without a question: correct the name, or let the host know your key"
     )

@@ -20,10 +20,13 @@ LOGIN, REMOTE = "login", "remote.py"  # in the attempt's folder
 # Engines say: login [OPTIONS] HOST WORD ...; like ssh's, the words are one line for the other host's shell.
 SCRIPT = """\
 #!/bin/sh
-while [ "${{1#-}}" != "$1" ]; do shift; done
+while [ "${{1#-}}" != "$1" ]; do
+    case "$1" in -[bceFiIJlLmoOpQRSwW]) shift ;; esac
+    shift
+done
 host="$1"
 shift
-line=$(printf '%s' "$*" | sed "s/'/'\\\\''/g")
+line=$(printf '%s' "$*" | sed "s/'/'\\\\\\\\''/g")
 {file} exec {lifeline} {login} "$host" {remote}" sh -c '$line'"
 """
 

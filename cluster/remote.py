@@ -5,21 +5,25 @@
 Standard input is the lifeline: `cluster/lifeline.py` writes to it every few seconds as long
 as the case lives. When it is closed, or nothing comes for SECONDS (a link was cut), the
 program ends. Ends with the program's exit code, or 128 + N for signal N, as a shell says it.
+What only this host knows, it adds to the program's variables: see `own_variables`.
 
 Launched by the framework's own interpreter. Oldest Python: 3.6; standard library only.
 """
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
-from typing import Dict, List, Set
+from typing import Dict, List, Mapping, Set
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, SIOCGIFADDR = 1, 36, 0x8915
 POLITE = 1.5  # seconds between SIGTERM and SIGKILL; the near side waits for 3
 CANNOT_START = 127
 LIBC = ctypes.CDLL(None)
@@ -35,7 +39,13 @@ def main(argv: List[str]) -> int:
         signal.signal(number, lambda *_: None)
     signal.set_wakeup_fd(wake)
     try:
-        child = subprocess.Popen(tokens, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent)
+        child = subprocess.Popen(
+            tokens,
+            env={**os.environ, **own_variables(os.environ)},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
     except OSError as error:
         sys.stderr.write("cannot start %s: %s\n" % (tokens[0], error.strerror))
         return CANNOT_START
@@ -44,6 +54,28 @@ def main(argv: List[str]) -> int:
     end(signal.SIGKILL, POLITE)
     code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def own_variables(known: Mapping[str, str]) -> Dict[str, str]:
+    """The interface on the way to MASTER_ADDR, for gloo: it takes what the host's own name means, often 127.0.1.1."""
+    peer = known.get("MASTER_ADDR", "127.0.0.1")
+    if peer.startswith("127.") or known.get("GLOO_SOCKET_IFNAME"):
+        return {}
+    name = interface(peer)
+    return {"GLOO_SOCKET_IFNAME": name} if name else {}
+
+
+def interface(peer: str) -> str:
+    """The interface whose address `peer` sees; "" when that cannot be told. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect((peer, 9))
+        own = socket.inet_aton(probe.getsockname()[0])
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no address
+                asked = struct.pack("256s", name.encode()[:15])
+                if fcntl.ioctl(probe.fileno(), SIOCGIFADDR, asked)[20:24] == own:
+                    return name
+    return ""
 
 
 def die_with_parent() -> None:

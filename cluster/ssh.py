@@ -4,6 +4,7 @@ The folder of the run and the environments must lie at the same paths on every h
 for mpiexec. Ranks on this machine need no login.
 """
 
+import os
 import shlex
 import sys
 import uuid
@@ -63,7 +64,7 @@ class Ssh(Launcher):
         if problem is not None:
             raise RequestError(problem)
         placement, proof = request.placement, uuid.uuid4().hex
-        variables = {**request.environ, **rendezvous(meeting_address(placement), request.port)}
+        variables = {**request.environ, **rendezvous(meeting_address(placement), request.port), **chosen()}
         if not all(map(here, placement.hosts)):
             code = Path(remote.__file__).read_text()
             (request.folder / REMOTE).write_text(f"# {proof}\n{code}")
@@ -83,12 +84,17 @@ def places(placement: Placement) -> Iterator[tuple[str, int]]:
             yield host, local
 
 
+def chosen() -> dict[str, str]:
+    """What a person has said of the interfaces to take, for all hosts."""
+    return {name: value for name, value in os.environ.items() if name.endswith("_SOCKET_IFNAME")}
+
+
 def on(
     host: str, command: tuple[str, ...], variables: dict[str, str], request: Request, proof: str
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """(tokens, variables) of the process that runs a command on a host."""
     if here(host):
-        return command, variables
+        return command, {**variables, **remote.own_variables(variables)}
     guarded = (str(request.interpreter), "-I", "-S", "-B", str(request.folder / REMOTE), f"{PATIENCE:g}", *command)
     assigned = [f"{name}={value}" for name, value in sorted(variables.items())]
     there = shlex.join(["sh", "-c", ENTER, "stagebench", str(request.folder), proof, *assigned, *guarded])

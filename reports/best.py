@@ -6,12 +6,12 @@ from typing import Any
 from reports.bars import bars
 from reports.figure import Figure, colour
 from reports.panels import Panel
-from reports.plan_text import Block, plan_text
 from reports.text import number, told
 from suite.analysis.best import USUAL, Best, Contest, Defaults, contests, prefixed, settings
 from suite.analysis.measured import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.case import Case
+from suite.plan.text import Block, plan_text
 from suite.plugins import adapters as installed
 
 Chart = tuple[Panel, Figure]

@@ -3,8 +3,6 @@
 import ipaddress
 import socket
 
-import psutil
-
 LOOPBACK = "127.0.0.1"
 
 
@@ -19,5 +17,7 @@ def _own(host: str) -> bool:
         numbers = ipaddress.ip_address(host)
     except ValueError:
         return False
+    import psutil  # here: the command line's help needs none of it
+
     every = (one.address for addresses in psutil.net_if_addrs().values() for one in addresses)
     return str(numbers) in (address.partition("%")[0] for address in every)

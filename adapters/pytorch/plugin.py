@@ -7,7 +7,7 @@ from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
 
-LAUNCHERS = ("local", "mpiexec", "ssh", "slurm")
+LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 
 STRATEGIES = (
     Strategy("single", "One process, no exchange.", LAUNCHERS, distributed=False),

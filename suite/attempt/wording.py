@@ -57,7 +57,9 @@ def lines(facts: Facts, rank: int | None, companion: int | None = None) -> str:
     starter = next((i for i, process in enumerate(facts.processes) if process.rank in (rank, None)), 0)
     starter = starter if companion is None else companion
     found = [] if rank is None else last_lines(facts.folder / f"rank-{rank}.log", 3)
-    found = found or last_lines(facts.folder / f"launcher-{starter}.log", 3)
+    # What starts one rank alone may tell what that rank could not: "connection lost".
+    if not found or facts.processes[starter].rank is not None:
+        found += last_lines(facts.folder / f"launcher-{starter}.log", 3)
     return "; its last lines: " + " | ".join(found) if found else ""
 
 

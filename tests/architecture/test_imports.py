@@ -13,7 +13,7 @@ import pytest
 
 TOP_LEVEL = {"adapters", "cluster", "reports", "suite", "tests", "workloads"}
 
-MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}  # distributions whose module has another name
+MODULES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn"}  # distributions whose module has another name
 
 # Known exceptions, each with its reason.
 BEYOND_NUMPY = {

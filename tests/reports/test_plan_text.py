@@ -5,10 +5,10 @@ import tomllib
 import pytest
 
 from reports.best import plan_of, winners_of
-from reports.plan_text import Block, plan_text, value
 from suite.analysis.summary import summarise
-from suite.case import Input, Placement, Sampling
+from suite.case import Input, Placement, Sampling, Training
 from suite.plan import load, resolve
+from suite.plan.text import Block, plan_text, value
 from suite.plugins import adapters, launchers, workloads
 from tests.reports.made_run import MadeRun
 
@@ -103,3 +103,10 @@ def test_values_come_back(given):
 def test_what_a_plan_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="None cannot be written"):
         value(None)
+
+
+def test_what_a_case_learns_by_is_written_down(plan):
+    case = plan[0].case.on(passes=("train",), training=Training(epochs=3, target=0.9))
+    found = tomllib.loads(plan_text("x", "", "", [Block(plan[0].case, ""), Block(case, "")]))
+    assert found["training"] == {"epochs": 3, "held_out": 0.2, "target": 0.9}
+    assert "training" not in tomllib.loads(plan_text("x", "", "", [Block(plan[0].case, "")]))

@@ -88,6 +88,8 @@ def test_servers_that_would_stand_on_the_wrong_host_are_refused(
         session.ready(case, {}, tmp_path / "bundle")
     near = case.on(placement=Placement(hosts=(socket.gethostname(), "far-b"), nodes=2))
     assert session.ready(near, {}, tmp_path / "bundle").case is near
+    monkeypatch.setattr(Anywhere, "companions_on_first_host", True)
+    assert session.ready(case, {}, tmp_path / "bundle").case is case
 
 
 class Anywhere(Local):

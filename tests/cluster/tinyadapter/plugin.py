@@ -15,6 +15,7 @@ class Tiny(Adapter):
         return Capabilities(
             (
                 Strategy("mpi", "meets over MPI", ("mpiexec", "slurm")),
+                Strategy("meets", "meets by itself", ("local", "ssh")),
                 Strategy("alone", "meets nobody", ("local", "slurm")),
             ),
             knobs={

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from suite.worker.meeting import Meeting
 from suite.worker.trainer import Joined, Trainer
 from workloads.graph import Graph
 
@@ -17,9 +18,13 @@ from workloads.graph import Graph
 class TinyTrainer(Trainer):
     def start(self) -> Joined:
         setup = self.setup
-        self.comm = None
+        self.comm = self.meeting = None
         versions = {name: os.environ.get(name, "") for name in ("TINY_WORDS", "OMP_NUM_THREADS", "MASTER_PORT")}
         versions["code"] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        if setup.strategy == "meets":
+            address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+            self.meeting = Meeting(setup.rank, setup.world, address)
+            return Joined(setup.rank, setup.world, "tcp: " + self.meeting.host, versions)
         if setup.strategy != "mpi":
             return Joined(setup.rank, setup.world, "none", versions)
         from mpi4py import MPI
@@ -59,6 +64,8 @@ class TinyTrainer(Trainer):
         return 0
 
     def maximum(self, value: float) -> float:
+        if self.meeting is not None:
+            return self.meeting.maximum(value)
         return value if self.comm is None else float(self.comm.allreduce(value, op=self.MPI.MAX))
 
     def forward(self, batch: Any) -> None:

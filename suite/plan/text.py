@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from suite.case import Case, Input, Placement
+from suite.case import TRAIN, Case, Input, Placement
 
 USUAL = Case("", "", "")
 BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -21,7 +21,7 @@ class Block:
 
 
 def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
-    """A plan file. Its [sampling] is that of the first case: a run has one."""
+    """A plan file. Its [sampling] is that of the first case, its [training] that of the first that learns."""
     lines = [
         *(f"# {line}" for line in about.splitlines()),
         f"name = {value(name)}",
@@ -30,6 +30,9 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
         "[sampling]",
     ]
     lines += [f"{key} = {value(each)}" for key, each in asdict(blocks[0].case.sampling).items()]
+    learning = next((block.case.training for block in blocks if TRAIN in block.case.passes), None)
+    if learning is not None:
+        lines += ["", "[training]", *(f"{key} = {value(each)}" for key, each in asdict(learning).items())]
     for block in blocks:
         lines += ["", *(f"# {line}" for line in block.comment.splitlines()), "[[cases]]", *_case(block.case)]
     return "\n".join(lines) + "\n"

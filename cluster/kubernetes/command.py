@@ -1,0 +1,41 @@
+"""`stagebench manifests`: a plan for a Kubernetes cluster. Heavy imports wait until the command runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.kubernetes.settings import Settings
+from suite.hooks import hookimpl
+
+
+@hookimpl
+def stagebench_commands(app: typer.Typer) -> None:
+    """Add `manifests` to the command line."""
+    app.command()(manifests)
+
+
+def manifests(
+    plan: Annotated[str, typer.Argument(help="A ready-made plan's name (`stagebench list plans`) or a TOML file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the manifests, a file a case.")],
+    image: Annotated[str, typer.Option(help="Holds stagebench, the frameworks' environments and an sshd.")],
+    scale: Annotated[str | None, typer.Option(help="One of the plan's scales.")] = None,
+    namespace: Annotated[str, typer.Option(help="Where the jobs run.")] = Settings.namespace,
+    claim: Annotated[str, typer.Option(help="The volume claim, ReadWriteMany, for results.")] = Settings.claim,
+    secret: Annotated[str, typer.Option(help="Keys for logins between a PyTorchJob's pods.")] = Settings.secret,
+) -> None:
+    """Write a plan's cases as Kubernetes jobs: a Job on one node, an MPIJob or a PyTorchJob on several.
+
+    Each runs `stagebench run` inside the cluster, for its one case; nothing is started here.
+    """
+    from cluster.kubernetes.write import write
+    from suite.plan import load, resolve
+    from suite.plugins import adapters, launchers, workloads
+
+    loaded = load(plan, scale)
+    resolved = resolve(loaded, adapters(), launchers(), workloads())
+    name = "-".join(filter(None, (loaded.name, scale)))
+    written, refused = write(name, resolved, output, Settings(image, namespace, claim, secret))
+    for line in refused:
+        typer.echo(line, err=True)
+    typer.echo(f"{len(written)} manifests in {output}. Next: kubectl apply -f {output}")

@@ -1,0 +1,54 @@
+"""What becomes of a case in the cluster: its job's name and kind, and the pods that are its hosts."""
+
+import re
+from dataclasses import dataclass, replace
+
+from suite.case import Case
+
+LONGEST = 45  # characters of a job's name: pods are called after it, and none may pass 63
+KINDS = ("Job", "MPIJob", "PyTorchJob")
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A case as it runs in the cluster."""
+
+    name: str
+    kind: str  # one of KINDS
+    case: Case  # its hosts are the pods
+
+
+def inside(plan: str, number: int, case: Case, namespace: str) -> Inside:
+    """The case with its pods for hosts; ValueError says why the cluster cannot have it."""
+    name, nodes = named(plan, number, case), case.placement.nodes
+    kind = kind_of(case)
+    hosts = {
+        "Job": [],
+        # As in the operators' host file and services.
+        "MPIJob": [f"{name}-worker-{node}.{name}.{namespace}.svc" for node in range(nodes)],
+        "PyTorchJob": [f"{name}-master-0", *(f"{name}-worker-{node}" for node in range(nodes - 1))],
+    }
+    return Inside(name, kind, case.on(placement=replace(case.placement, hosts=tuple(hosts[kind]))))
+
+
+def kind_of(case: Case) -> str:
+    """Which kind of job a case is; ValueError where its launcher has no place in a cluster of pods."""
+    launcher = case.placement.launcher
+    known = ("local", "mpiexec", "ssh")
+    if launcher not in known:
+        raise ValueError(f"the launcher {launcher!r} has no place in Kubernetes; use {', '.join(known)}")
+    if case.placement.nodes == 1:
+        return "Job"
+    return "PyTorchJob" if case.adapter == "pytorch" and launcher == "ssh" else "MPIJob"
+
+
+def named(plan: str, number: int, case: Case) -> str:
+    """A job's name, an RFC 1035 label: the plan, the case's number in it, and what it is about."""
+    words = f"{label(plan)[:20]}-{number:02d}-{label(f'{case.adapter}-{case.strategy}-{case.workload}')}"
+    return words[:LONGEST].rstrip("-")
+
+
+def label(text: str) -> str:
+    """Small letters, digits and hyphens, a letter first."""
+    found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return found if found[:1].isalpha() else f"p{found}"

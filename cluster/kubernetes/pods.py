@@ -1,0 +1,89 @@
+"""Pods: what they run, what they need, where they may stand. Plain dictionaries, in the order of the file."""
+
+from typing import Any
+
+from cluster.kubernetes.inside import Inside
+from cluster.kubernetes.settings import Settings
+
+RESULTS, PLAN, KEYS = "/results", "/stagebench", "/root/.ssh"
+# A login is what a pod is ready by: the operators start all of them at once.
+SCRIPT = """\
+{wait}exec stagebench run {plan}/plan.toml -o {results}/{folder}/{name}
+"""
+WAIT = """\
+for host in {hosts}; do
+  until ssh -o BatchMode=yes -o ConnectTimeout=5 "$host" true; do sleep 2; done
+done
+"""
+Yaml = dict[str, Any]
+
+
+def controller(job: Inside, settings: Settings, folder: str) -> Yaml:
+    """The container that measures the case, once the others can be reached."""
+    others = [host for host in job.case.placement.hosts if host != f"{job.name}-master-0"]
+    wait = WAIT.format(hosts=" ".join(others)) if others else ""
+    script = SCRIPT.format(wait=wait, plan=PLAN, results=RESULTS, folder=folder, name=job.name)
+    return {**_container(job, settings), "command": ["sh", "-ec", script]}
+
+
+def node(job: Inside, settings: Settings) -> Yaml:
+    """The container of a node that waits for logins: the MPI's, or the launcher's ssh."""
+    return {**_container(job, settings), "command": ["/usr/sbin/sshd", "-De"]}
+
+
+def _container(job: Inside, settings: Settings) -> Yaml:
+    # The training operator knows its container by this name; the others take any.
+    return {
+        "name": "pytorch" if job.kind == "PyTorchJob" else "stagebench",
+        "image": settings.image,
+        "env": [{"name": "STAGEBENCH_CACHE", "value": f"{RESULTS}/cache"}],  # data sets, oracles, proofs: shared
+    }
+
+
+def resources(job: Inside) -> Yaml:
+    """What the ranks of one node compute with.
+
+    CPUs are asked for and not limited: a quota would stop the threads of communication and
+    of readers in the middle of a step, and be measured.
+    """
+    place = job.case.placement
+    devices = place.ranks_per_node * place.devices
+    found: Yaml = {"requests": {"cpu": str(devices * place.threads)}}
+    if place.device == "cuda":
+        found["limits"] = {"nvidia.com/gpu": str(devices)}
+    return found
+
+
+def template(job: Inside, settings: Settings, container: Yaml, ranks: bool) -> Yaml:
+    """A pod with the shared folder; with `ranks`, one that computes, on a node of its own."""
+    mounts = [{"name": "results", "mountPath": RESULTS}]
+    volumes: list[Yaml] = [{"name": "results", "persistentVolumeClaim": {"claimName": settings.claim}}]
+    if container["command"][0] == "sh":
+        mounts.append({"name": "plan", "mountPath": PLAN})
+        volumes.append({"name": "plan", "configMap": {"name": job.name}})
+    if job.kind == "PyTorchJob":
+        mounts.append({"name": "keys", "mountPath": KEYS})
+        volumes.append({"name": "keys", "secret": {"secretName": settings.secret, "defaultMode": 0o400}})
+    if ranks:  # readers hand batches over in shared memory, of which a container has 64 MB
+        mounts.append({"name": "memory", "mountPath": "/dev/shm"})
+        volumes.append({"name": "memory", "emptyDir": {"medium": "Memory"}})
+        container = {**container, "resources": resources(job)}
+    spec: Yaml = {"containers": [{**container, "volumeMounts": mounts}], "volumes": volumes}
+    if ranks and job.case.placement.nodes > 1:
+        spec = {"affinity": apart(job.name), **spec}
+    return {"metadata": {"labels": labels(job.name, "node" if ranks else "controller")}, "spec": spec}
+
+
+def labels(name: str, part: str) -> dict[str, str]:
+    """By which a pod is found, and kept apart."""
+    return {
+        "app.kubernetes.io/name": "stagebench",
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/component": part,
+    }
+
+
+def apart(name: str) -> Yaml:
+    """Two nodes of a placement are two machines."""
+    rule = {"labelSelector": {"matchLabels": labels(name, "node")}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}

@@ -1,0 +1,69 @@
+"""Writes the files: one a case, for `kubectl apply -f FOLDER`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+from cluster.kubernetes.inside import Inside, inside, label
+from cluster.kubernetes.jobs import documents
+from cluster.kubernetes.pods import RESULTS, Yaml
+from cluster.kubernetes.settings import Settings
+from suite.errors import RequestError
+from suite.plan import Resolved
+from suite.plan.text import Block, plan_text
+from suite.store import usable, write_whole
+
+
+class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it carries no types
+    """Keeps the order; text of several lines stands as it is read."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+Dumper.add_representer(str, _text)
+Dumper.ignore_aliases = lambda self, data: True
+
+
+def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Settings) -> tuple[list[Path], list[str]]:
+    """(the files, a line about every case that was left out). `plan` is the plan's name."""
+    with usable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    stale = sorted(path.name for path in folder.glob("*.yaml"))
+    if stale:
+        raise RequestError(
+            f"{folder} holds manifests already ({stale[0]}), and kubectl would apply them too; name another with -o"
+        )
+    jobs, refused = [], []
+    for number, one in enumerate(resolved, 1):
+        try:
+            if one.outcome is not None:
+                raise ValueError(f"{one.outcome}: {one.reason}")
+            jobs.append(inside(plan, number, one.case, settings.namespace))
+        except ValueError as error:
+            refused.append(f"{one.case.label} is left out: {error}")
+    if not jobs:
+        raise RequestError("\n".join(["no case of this plan can be written for Kubernetes:", *refused]))
+    return [_write(job, plan, folder, settings) for job in jobs], refused
+
+
+def _write(job: Inside, plan: str, folder: Path, settings: Settings) -> Path:
+    path = folder / f"{job.name}.yaml"
+    write_whole(path, text_of(job, plan, settings))
+    return path
+
+
+def text_of(job: Inside, plan: str, settings: Settings) -> str:
+    """One file: a comment for people, the plan, the job."""
+    run = label(plan)
+    alone = plan_text(job.name, "", f"One case of the plan {plan}.", [Block(job.case, "")])
+    head = f"# {job.case.label}\n# Its run folder: {RESULTS}/{run}/{job.name} on the volume {settings.claim}.\n"
+    return head + "---\n".join(dumped(each) for each in documents(job, settings, alone, run))
+
+
+def dumped(document: Yaml) -> str:
+    """One YAML document."""
+    found: str = yaml.dump(document, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True)
+    return found

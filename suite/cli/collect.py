@@ -1,0 +1,22 @@
+"""`stagebench collect`: several runs to one. Heavy imports wait until the command runs, so that --help is quick."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(collect)
+
+
+def collect(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders that hold different cases.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The new run folder.")],
+) -> None:
+    """Join runs of different cases, such as those of a cluster's jobs, into one that can be reported on."""
+    from suite.collect import collect as joined
+
+    count = joined(runs, output)
+    typer.echo(f"{output}: {count} records of {len(runs)} runs. Next: stagebench report {output} -o {output}/report")

@@ -1,0 +1,26 @@
+"""Run as a script in a host of the laboratory: launch what a JSON file asks for, print what came of it."""
+
+import json
+import sys
+from pathlib import Path
+
+from cluster.ssh import Ssh
+from suite.attempt import Limits, run
+from suite.case import Placement
+from suite.launcher import Request
+
+
+def main(asked):
+    """One line of JSON: outcome, reason, every rank's host and the address it met at."""
+    placement = Placement(nodes=2, launcher="ssh", hosts=tuple(asked["hosts"]))
+    folder = Path(asked["folder"])
+    command = tuple(asked["command"])
+    request = Request(placement, command, Path(asked["python"]), asked["environ"], folder, asked["port"])
+    found = run(Ssh().processes(request), 2, folder, Limits(60, asked["silence"]), lambda rank, message: None)
+    ranks = [{message["type"]: message for message in found.messages[rank]} for rank in (0, 1)]
+    told = [(rank["hello"]["host"], rank["joined"]["transport"]) for rank in ranks if "joined" in rank]
+    sys.stdout.write(json.dumps({"outcome": found.outcome, "reason": found.reason, "ranks": told}) + "\n")
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

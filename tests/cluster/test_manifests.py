@@ -1,0 +1,218 @@
+"""Manifests: exact files for each kind of job, their structure, and what a Job's pod runs, really run.
+
+`python tests/cluster/test_manifests.py` writes the golden files anew: read what changed.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cluster.kubernetes.inside import LONGEST, inside, label
+from cluster.kubernetes.settings import Settings
+from cluster.kubernetes.write import text_of, write
+from suite.case import Case, Placement, Sampling
+from suite.cli import app
+from suite.errors import RequestError
+from suite.plan import Resolved, load, resolve
+from suite.plugins import adapters, launchers, workloads
+
+GOLDEN = Path(__file__).with_name("manifests")
+SETTINGS = Settings("registry.example/stagebench:1", "bench")
+QUICK = Sampling(warmup_steps=2, steps=5, seconds=0.0, processes=1, quick=True)
+LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035
+
+
+def case(adapter, strategy, **place):
+    placement = Placement(**place)
+    return Case(adapter, strategy, "resnet50", placement, batch=32, sampling=QUICK, passes=("native",))
+
+
+CASES = {
+    "job": case("tensorflow", "mirrored", devices=2, device="cuda", threads=4),
+    "job-mpiexec": case("caffempi", "data_parallel", ranks_per_node=4, launcher="mpiexec"),
+    "mpijob-mpiexec": case("cntk", "one_bit_sgd", nodes=4, ranks_per_node=2, launcher="mpiexec", hosts=tuple("abcd")),
+    "mpijob-ssh": case("mxnet", "dist_sync", nodes=2, threads=8, launcher="ssh"),
+    "pytorchjob": case("pytorch", "ddp", nodes=3, ranks_per_node=8, device="cuda", threads=6, launcher="ssh"),
+}
+
+
+def written(name):
+    number = list(CASES).index(name) + 1
+    return text_of(inside("the plan", number, CASES[name], SETTINGS.namespace), "the plan", SETTINGS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_exact_files(name):
+    assert written(name) == (GOLDEN / f"{name}.yaml").read_text()
+
+
+def test_every_golden_file_is_a_case_s():
+    assert {path.stem for path in GOLDEN.glob("*")} == set(CASES)
+
+
+# --- structure -----------------------------------------------------------------
+
+
+def pods_of(job):
+    """(role, how many, pod template) of every kind of pod of a job."""
+    if job["kind"] == "Job":
+        return [("Job", 1, job["spec"]["template"])]
+    replicas = job["spec"]["mpiReplicaSpecs" if job["kind"] == "MPIJob" else "pytorchReplicaSpecs"]
+    return [(role, each["replicas"], each["template"]) for role, each in replicas.items()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_asks_for_what_the_placement_says(name):
+    _, job = yaml.safe_load_all(written(name))
+    place = CASES[name].placement
+    nodes = [(count, pod) for _, count, pod in pods_of(job) if is_node(pod)]
+    assert sum(count for count, _ in nodes) == place.nodes
+    per_node = place.ranks_per_node * place.devices
+    for _, pod in nodes:
+        asked = pod["spec"]["containers"][0]["resources"]
+        assert asked["requests"]["cpu"] == str(per_node * place.threads)
+        assert asked.get("limits", {}) == ({"nvidia.com/gpu": str(per_node)} if place.device == "cuda" else {})
+        assert ("affinity" in pod["spec"]) == (place.nodes > 1)
+
+
+def is_node(pod):
+    return pod["metadata"]["labels"]["app.kubernetes.io/component"] == "node"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_s_parts_fit_together(name):
+    config, job = yaml.safe_load_all(written(name))
+    assert config["metadata"] == job["metadata"]
+    assert LABEL.fullmatch(job["metadata"]["name"])
+    for role, count, pod in pods_of(job):
+        assert len(f"{job['metadata']['name']}-{role}-{count}") <= 63
+        (container,) = pod["spec"]["containers"]
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        assert [mount["name"] for mount in container["volumeMounts"]] == list(volumes)
+        assert volumes["results"]["persistentVolumeClaim"]["claimName"] == SETTINGS.claim
+        if "plan" in volumes:
+            assert volumes["plan"]["configMap"]["name"] == config["metadata"]["name"]
+        if "affinity" in pod["spec"]:
+            (rule,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            assert rule["labelSelector"]["matchLabels"] == pod["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_plan_inside_is_the_one_case_with_the_pods_for_hosts(name, tmp_path):
+    config, job = yaml.safe_load_all(written(name))
+    (tmp_path / "plan.toml").write_text(config["data"]["plan.toml"])
+    (found,) = resolve(load(tmp_path / "plan.toml"), adapters(), launchers(), workloads())
+    name, place = job["metadata"]["name"], found.case.placement
+    hosts = {
+        "Job": (),
+        "MPIJob": tuple(f"{name}-worker-{i}.{name}.bench.svc" for i in range(place.nodes)),
+        "PyTorchJob": (f"{name}-master-0", *(f"{name}-worker-{i}" for i in range(place.nodes - 1))),
+    }
+    assert place.hosts == hosts[job["kind"]]
+    asked = next(one for one in CASES.values() if one.adapter == found.case.adapter)
+    assert (place.nodes, place.ranks_per_node, place.launcher) == (
+        asked.placement.nodes,
+        asked.placement.ranks_per_node,
+        asked.placement.launcher,
+    )
+
+
+def test_the_training_operator_finds_its_container():
+    _, job = yaml.safe_load_all(written("pytorchjob"))
+    assert {pod["spec"]["containers"][0]["name"] for _, _, pod in pods_of(job)} == {"pytorch"}
+    assert job["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] == 1
+
+
+def test_names_are_labels_whatever_the_plan_is_called():
+    assert label("7 Nodes_of.mine") == "p7-nodes-of-mine"
+    long = inside("x" * 80, 100, CASES["pytorchjob"], "bench").name
+    assert LABEL.fullmatch(long)
+    assert len(long) <= LONGEST
+
+
+# --- the command ---------------------------------------------------------------
+
+PLAN = """
+name = "tiny"
+[sampling]
+quick = true
+warmup_steps = 1
+warmup_limit = 1.0
+steps = 2
+seconds = 0.0
+processes = 1
+[[cases]]
+adapter = "reference"
+strategy = "single"
+workload = "mnist_small"
+precision = "float64"
+batch = [1, 2]
+passes = ["native"]
+[[cases]]
+adapter = "pytorch"
+strategy = "single"
+workload = "mnist_small"
+ranks = 2
+passes = ["native"]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    return path
+
+
+def stagebench(*words):
+    return CliRunner().invoke(app.build(), list(map(str, words)))
+
+
+def test_what_a_cluster_cannot_have_is_left_out_and_told(plan, tmp_path):
+    done = stagebench("manifests", plan, "-o", tmp_path / "out", "--image", "i", "--claim", "c")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"2 manifests in {tmp_path / 'out'}. Next: kubectl apply -f {tmp_path / 'out'}\n"
+    assert "is left out: unsupported: pytorch's strategy 'single' trains on one rank" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        f"tiny-0{number}-reference-single-mnist-small.yaml" for number in (1, 2)
+    ]
+    with pytest.raises(RequestError, match=r"holds manifests already \(tiny-01-.*kubectl would apply them too"):
+        write("tiny", [], tmp_path / "out", SETTINGS)
+
+
+def test_a_launcher_of_another_engine_is_refused(tmp_path):
+    other = [Resolved(case("pytorch", "ddp", nodes=2, launcher="slurm"), None, "")]
+    with pytest.raises(RequestError, match="the launcher 'slurm' has no place in Kubernetes; use local, mpiexec, ssh"):
+        write("tiny", other, tmp_path / "out", SETTINGS)
+
+
+def test_what_a_pod_runs_measures_the_case_and_the_runs_are_collected(plan, tmp_path):
+    out, results = tmp_path / "out", tmp_path / "results"
+    stagebench("manifests", plan, "-o", out, "--image", "i")
+    for path in sorted(out.iterdir()):
+        config, job = yaml.safe_load_all(path.read_text())
+        folder = tmp_path / path.stem
+        folder.mkdir()
+        (folder / "plan.toml").write_text(config["data"]["plan.toml"])
+        shell, flags, script = job["spec"]["template"]["spec"]["containers"][0]["command"]
+        here = script.replace("/stagebench/", f"{folder}/").replace("/results/", f"{results}/")
+        here = here.replace("stagebench run", f"{sys.executable} -m suite.cli run --no-proofs")
+        done = subprocess.run([shell, flags, here], capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+    runs = sorted((results / "tiny").iterdir())
+    done = stagebench("collect", *runs, "-o", tmp_path / "all")
+    assert done.stdout.startswith(f"{tmp_path / 'all'}: 2 records of 2 runs. Next: stagebench report "), done.output
+    rows = json.loads(stagebench("report", tmp_path / "all", "--json").stdout)
+    assert [(row["case"]["batch"], row["outcome"]) for row in rows] == [(1, "ok"), (2, "ok")]
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for each in CASES:
+        (GOLDEN / f"{each}.yaml").write_text(written(each))

@@ -1,0 +1,88 @@
+"""Every way of meeting over several hosts, for real: two hosts of a laboratory, `stagebench run` on the first.
+
+Skipped where no laboratory can be built, or where a framework is not there; the latter fails for the adapters that
+STAGEBENCH_NEED names.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cluster.lab import build
+from cluster.lab.agent import entering, environment
+from cluster.lab.layout import NETWORK, checked_layout
+from cluster.lab.links import wire
+from cluster.lab.rights import missing
+from cluster.lab.state import SETTING
+from suite.environments import find
+from suite.errors import Unavailable
+from suite.plugins import adapters
+
+NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
+WAYS = [
+    ("pytorch", "ddp", "ssh", "gloo"),
+    ("tensorflow", "multiworker_mirrored", "ssh", "ring over grpc"),
+    ("mxnet", "dist_sync", "ssh", "ps-lite"),
+    ("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v"),
+]
+PLAN = """
+name = "over-hosts"
+[sampling]
+quick = true
+steps = 5
+warmup_steps = 2
+warmup_limit = 1.0
+seconds = 0.0
+processes = 1
+[[cases]]
+adapter = "{}"
+strategy = "{}"
+launcher = "{}"
+workload = "mnist_small"
+nodes = 2
+passes = ["native"]
+"""
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory):
+    """Two hosts at 1 Gbit/s, of this test run alone."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SETTING, str(tmp_path_factory.mktemp("laboratories")))
+        state = build.up(checked_layout(f"test-{os.getpid()}-over", 2, NETWORK), "1gbit")
+        yield state
+        build.down(state)
+
+
+@pytest.mark.parametrize(("name", "strategy", "launcher", "transport"), WAYS, ids=[f"{w[0]}-{w[2]}" for w in WAYS])
+def test_ranks_on_two_hosts_are_proven_and_measured(laboratory, tmp_path, name, strategy, launcher, transport):
+    absent = pytest.fail if name in NEEDED else pytest.skip
+    try:
+        find(adapters()[name])
+    except Unavailable as error:
+        absent(str(error))
+    plan, run, hosts = tmp_path / "plan.toml", tmp_path / "run", laboratory.layout.hosts
+    plan.write_text(PLAN.format(name, strategy, launcher))
+    before = [wire(host) for host in hosts]
+    tokens = [sys.executable, "-m", "suite.cli", "run", str(plan), "--hosts", ",".join(hosts), "-o", str(run)]
+    done = subprocess.run(
+        entering(laboratory, hosts[0], tokens), env=environment(laboratory), capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = [json.loads(path.read_text()) for path in (run / "records").glob("*.json")]
+    if record["outcome"] == "unavailable":  # such as CNTK's with the mpiexec of another MPI first on PATH
+        absent(record["reason"])
+    assert (record["outcome"], record["reason"]) == ("ok", "")
+    assert [rank["hello"]["host"] for rank in record["ranks"]] == list(hosts)
+    assert all(rank["joined"]["transport"].startswith(transport) for rank in record["ranks"])
+    (proof,) = [json.loads(path.read_text()) for path in (run / "proofs").glob("*.json")]
+    assert proof["passed"], proof["reason"]
+    # Every step brings the gradients of every parameter.
+    gradients = 4 * 402_442
+    assert all(wire(host).received - was.received > 5 * gradients for host, was in zip(hosts, before, strict=True))

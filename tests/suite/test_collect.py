@@ -1,0 +1,87 @@
+"""Runs of different cases become one run, or it is said why they cannot."""
+
+import pytest
+
+from suite.analysis.summary import summarise
+from suite.case import Sampling
+from suite.collect import collect
+from suite.errors import RequestError
+from suite.plan import load, resolve
+from suite.plugins import adapters, launchers, workloads
+from suite.store import RunFolder
+from tests.reports.made_run import MadeRun, case_of
+
+PLAN = """
+name = "apart"
+[sampling]
+quick = true
+steps = 7
+[[cases]]
+adapter = "pytorch"
+strategy = "single"
+workload = "mnist_small"
+batch = {}
+passes = ["native"]
+"""
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs of one case each, as `stagebench run` leaves them, and what was measured."""
+    found = []
+    for batch in (8, 16):
+        plan = tmp_path / f"{batch}.toml"
+        plan.write_text(PLAN.format(batch))
+        (one,) = resolve(load(plan), adapters(), launchers(), workloads())
+        run = MadeRun(tmp_path / str(batch))
+        run.proven(one.case, repeats=2)
+        found.append((run.folder.path, one.case))
+    return found
+
+
+def test_all_of_them_stand_in_the_new_one_and_its_plan_is_theirs(runs, tmp_path):
+    paths, cases = zip(*runs, strict=True)
+    assert collect(paths, tmp_path / "all") == 4
+    joined = RunFolder.open(tmp_path / "all")
+    assert [row["id"] for row in joined.cases] == [case.id for case in cases]
+    assert joined.strays() == []
+    assert [row.id for row in summarise(joined)] == [case.id for case in cases]
+    assert all(row.proof and row.proof["passed"] for row in summarise(joined))
+    again = resolve(load(tmp_path / "all" / "plan.toml"), adapters(), launchers(), workloads())
+    assert [one.case for one in again] == list(cases)
+    assert joined.about["collected"] == [str(path) for path in paths]
+
+
+def test_a_folder_that_is_a_run_already_is_left_alone(runs, tmp_path):
+    (first, _), (second, _) = runs
+    with pytest.raises(RequestError, match="is a run folder already; name a new one with -o"):
+        collect([first], second)
+
+
+def test_the_same_case_twice_is_refused(runs, tmp_path):
+    first, case = runs[0]
+    twin = MadeRun(tmp_path / "twin")
+    twin.proven(case, repeats=1)
+    with pytest.raises(RequestError, match=rf"both hold the case pytorch/single .*\({case.id}\); .* leave one of them"):
+        collect([first, twin.folder.path], tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+
+
+def test_what_was_measured_otherwise_is_refused(runs, tmp_path):
+    other = MadeRun(tmp_path / "other")
+    other.proven(case_of(sampling=Sampling(steps=8)), repeats=1)
+    with pytest.raises(RequestError, match=r"were measured by different rules \(\[sampling\]\)"):
+        collect([runs[0][0], other.folder.path], tmp_path / "all")
+
+
+def test_other_code_or_another_version_is_refused(runs, tmp_path):
+    (first, _), (second, _) = runs
+    for path, text in ((first, "one"), (second, "two")):
+        (path / "bundles" / "pytorch").mkdir()
+        (path / "bundles" / "pytorch" / "worker.py").write_text(text)
+    with pytest.raises(RequestError, match="hold different code of the adapter 'pytorch'"):
+        collect([first, second], tmp_path / "all")
+    folder = RunFolder.open(second)
+    folder.write("run.json", {**folder.about, "stagebench": "0.0.1"})
+    with pytest.raises(RequestError, match="were measured by different versions of stagebench"):
+        collect([first, second], tmp_path / "all")
