@@ -10,9 +10,8 @@ from pathlib import Path
 
 from cluster import lifeline, remote
 from cluster.agent import login
-from suite.attempt.logins import LOGINS
 from suite.errors import RequestError
-from suite.launcher import Request
+from suite.launcher import LOGINS, Request
 
 BEAT, PATIENCE = 5.0, 20.0  # seconds between two signs of life, and without any before a host ends its ranks
 LOGIN, REMOTE = "login", "remote.py"  # in the attempt's folder

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from suite.case import Placement
 
+LOGINS = "logins.jsonl"  # in an attempt's folder: how an engine's logins on other hosts ended, a line each
+
 
 @dataclass(frozen=True)
 class Process:

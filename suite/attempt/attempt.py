@@ -13,14 +13,14 @@ from typing import Any
 
 from suite.attempt.engine_words import FILE, EngineWords
 from suite.attempt.facts import Facts
-from suite.attempt.logins import LOGINS, lost
+from suite.attempt.logins import lost
 from suite.attempt.mailbox import Mailbox
 from suite.attempt.oom import oom_kills
 from suite.attempt.outcome import judge
 from suite.attempt.processes import Group
 from suite.attempt.watchdog import Limits, Watchdog
 from suite.errors import StoreError
-from suite.launcher import Process
+from suite.launcher import LOGINS, Process
 
 __all__ = ["Attempt", "Limits", "run"]
 

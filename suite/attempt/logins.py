@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-LOGINS = "logins.jsonl"  # in the attempt's folder
+from suite.launcher import LOGINS
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import pytest
 
 from cluster.agent import AGENT
 from cluster.daemon_login import written
-from suite.attempt.logins import LOGINS
 from suite.case import Placement
-from suite.launcher import Request
+from suite.launcher import LOGINS, Request
 
 
 @pytest.mark.parametrize(
