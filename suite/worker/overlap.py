@@ -8,11 +8,12 @@ Oldest Python: 3.6.
 """
 
 import math
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.samples import Sampler, rounded
 
+KEYS = ("comm_s", "comp_s", "both_s", "progressed_s")
 SLICES = 20  # timed, to learn how long one takes
 
 
@@ -23,8 +24,7 @@ def overlapped(communicator: Communicator, exchange: Exchange, sampler: Sampler,
     def alone() -> None:
         exchange.begin().wait()
 
-    comm = sampler.times(name, alone)
-    slices = _slices(communicator, min(comm.seconds))
+    slices = _slices(communicator, sorted(sampler.times(name, alone).seconds))
 
     def computing() -> None:
         for _ in range(slices):
@@ -43,13 +43,14 @@ def overlapped(communicator: Communicator, exchange: Exchange, sampler: Sampler,
             pending.test()
         pending.wait()
 
-    runs = (("comp_s", computing), ("both_s", both), ("progressed_s", progressed))
-    found = {key: rounded(sampler.times(name, run).seconds) for key, run in runs}
-    return dict(found, comm_s=rounded(comm.seconds), slices=slices)
+    found = sampler.alternating(name, [alone, computing, both, progressed])
+    rows = {key: rounded(samples.seconds) for key, samples in zip(KEYS, found)}
+    return dict(rows, slices=slices)
 
 
-def _slices(communicator: Communicator, seconds: float) -> int:
-    """How many slices of computation take about `seconds`, the same number on every rank."""
+def _slices(communicator: Communicator, ordered: List[float]) -> int:
+    """How many slices of computation take as long as the median, the same number on every rank."""
+    seconds = ordered[len(ordered) // 2]
     communicator.barrier()
     begin = communicator.clock()
     for _ in range(SLICES):

@@ -31,36 +31,43 @@ class Sampler:
         Without `apart` there is no barrier, and there are no waits: for what keeps the ranks in step by itself.
         """
         bound = 2 * MOST if most is None else most
-        warm = self._until(name, run, WARM * self._seconds, min(MOST, max(1, bound // 2)), apart)
-        return self._until(name, run, self._seconds, min(MOST, max(1, bound - len(warm.seconds))), apart)
+        warm = self._until(name, [run], WARM * self._seconds, min(MOST, max(1, bound // 2)), apart)
+        count = len(warm[0].seconds)
+        return self._until(name, [run], self._seconds, min(MOST, max(1, bound - count)), apart)[0]
 
-    def _until(self, name: str, run: Callable[[], Any], seconds: float, most: int, apart: bool) -> Samples:
+    def alternating(self, name: str, runs: List[Callable[[], Any]]) -> List[Samples]:
+        """Samples of each, taken in turns, so that whatever else the machine does hits all alike."""
+        self._until(name, runs, WARM * self._seconds, MOST, True)
+        return self._until(name, runs, len(runs) * self._seconds, MOST, True)
+
+    def _until(self, name: str, runs: List[Callable[[], Any]], seconds: float, most: int, apart: bool) -> List[Samples]:
         """Blocks of samples, each as long as all before it, until the slowest rank says that the time is over."""
-        found, block = Samples([], []), min(LEAST, most)
-        clock = self._communicator.clock
+        found = [Samples([], []) for _ in runs]
+        block, clock = min(LEAST, most), self._communicator.clock
         self._communicator.barrier()
         begin = clock()
         while block:
-            self._take(found, name, run, block, apart)
+            self._take(found, name, runs, block, apart)
             if self._communicator.maximum(clock() - begin) >= seconds:
                 break
-            block = min(len(found.seconds), most - len(found.seconds))
+            block = min(len(found[0].seconds), most - len(found[0].seconds))
         return found
 
-    def _take(self, found: Samples, name: str, run: Callable[[], Any], count: int, apart: bool) -> None:
+    def _take(self, found: List[Samples], name: str, runs: List[Callable[[], Any]], count: int, apart: bool) -> None:
         communicator, progress = self._communicator, self._progress
         clock, barrier, synchronize = communicator.clock, communicator.barrier, communicator.synchronize
         for number in range(count):
-            if apart:
-                came = clock()
-                barrier()
-                begin = clock()
-                found.waits.append(begin - came)
-            else:
-                begin = clock()
-            run()
-            synchronize()
-            found.seconds.append(clock() - begin)
+            for samples, run in zip(found, runs):
+                if apart:
+                    came = clock()
+                    barrier()
+                    begin = clock()
+                    samples.waits.append(begin - came)
+                else:
+                    begin = clock()
+                run()
+                synchronize()
+                samples.seconds.append(clock() - begin)
             progress(name=name, phase="measure", step=number + 1, of=count)
 
 
