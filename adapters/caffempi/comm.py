@@ -25,6 +25,7 @@ class MPICommunicator(Communicator):
         """Join; MPI numbers the ranks."""
         self.comm = MPI.COMM_WORLD.Dup()
         library = MPI.Get_library_version().rstrip("\0").split(",")[0].strip().split("\n")[0]
+        library = " ".join(library.split())  # MPICH sets it in columns
         versions = {"mpi4py": mpi4py.__version__, "mpi": library}
         versions.update(python=platform.python_version(), numpy=np.__version__)
         return Joined(self.comm.rank, self.comm.size, "mpi: " + library, versions)

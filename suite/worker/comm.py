@@ -11,7 +11,7 @@ import numpy as np
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.job import Outbox
 from suite.worker.overlap import overlapped
-from suite.worker.patterns import given, verify
+from suite.worker.patterns import verify
 from suite.worker.samples import Sampler, Samples, rounded
 from suite.worker.trainer import Unsupported
 
@@ -99,15 +99,15 @@ class Task:
     def _verify(self, exchanges: List[Exchange], counts: List[int]) -> None:
         """Every exchange once on known numbers, new ones every time."""
         self._turn += 1
-        setup = self._communicator.setup
+        rank, world = self._communicator.rank, self._communicator.setup.world
         for exchange, count in zip(exchanges, counts):
-            verify(exchange, self._operation, count, setup.rank, setup.world, self._turn)
+            verify(exchange, self._operation, count, rank, world, self._turn)
 
     def _neutral(self, exchanges: List[Exchange], counts: List[int]) -> None:
         """Zeros: sums in place stay what they are, however often."""
-        setup = self._communicator.setup
+        world = self._communicator.setup.world
         for exchange, count in zip(exchanges, counts):
-            exchange.fill(np.zeros_like(given(self._operation, count, setup.rank, setup.world, 0)))
+            exchange.fill(np.zeros(count // world if self._operation == "all-gather" else count, dtype=np.float32))
 
     def _send(self, kind: str, counts: List[int], samples: Samples) -> None:
         row = {"kind": kind, "operation": self._operation, "bytes": sum(counts) * ITEMSIZE, "messages": len(counts)}

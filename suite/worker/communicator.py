@@ -84,6 +84,11 @@ class Communicator(ABC):
     def start(self) -> Joined:
         """Set threads and device, join the group. Called once, first."""
 
+    @property
+    def rank(self) -> int:
+        """This rank's number in the library's own order, which results in the ranks' order follow."""
+        return self.setup.rank
+
     @abstractmethod
     def exchange(self, operation: str, count: int) -> Exchange:
         """An operation on `count` float32 numbers, a multiple of the ranks; Unsupported for one it does not have."""
