@@ -15,6 +15,7 @@ from suite.comm.session import Listener
 from suite.comm.sizes import written
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 COLUMNS = ("size", "messages", "µs", "5 %", "95 %", "MB/s", "bus MB/s", "skew µs", "samples")
@@ -104,11 +105,11 @@ class PlainLines(Gathering):
 class LiveTables(Gathering):
     """A table that grows; it stays when its case is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: "Console | None" = None) -> None:
         from rich.console import Console
 
         super().__init__()
-        self._console = Console()
+        self._console = console or Console()
         self._live: Any = None
         self._table: Any = None
         self._number = self._count = 0
@@ -139,10 +140,16 @@ class LiveTables(Gathering):
 
     def finished(self, case: CommCase, record: dict[str, Any]) -> None:
         """The table is whole."""
-        self._live.stop()
+        self.end()
         if record["outcome"] != "ok":
             self._console.print(f"[red]✗ {record['outcome']}[/]", highlight=False)
             self._console.print(f"  {record['reason']}", style="red", highlight=False, markup=False)
+
+    def end(self) -> None:
+        """What was measured stays on the screen."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
 
 def empty_table(title: str) -> "Table":

@@ -47,6 +47,9 @@ class Listener:
     def finished(self, case: CommCase, record: dict[str, Any]) -> None:
         """A record has been written."""
 
+    def end(self) -> None:
+        """Nothing more comes, also when it failed or was interrupted."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -81,15 +84,17 @@ class CommSession:
             items = self._prepare()
             todo = [item for item in items if not self._have(item.case)]
             self._listener.begin([item.case for item in items], len(items) - len(todo))
-            for number, item in enumerate(todo):
-                try:
+            try:
+                for item in todo:
                     self._measure(item)
-                except KeyboardInterrupt:
-                    done = len(items) - len(todo) + number
-                    raise Interrupted(
-                        f"stopped; {done} of {len(items)} records are in {self._folder.path}. "
-                        "Run the same command again to go on"
-                    ) from None
+            except KeyboardInterrupt:
+                done = sum(self._have(item.case) for item in items)
+                raise Interrupted(
+                    f"stopped; {done} of {len(items)} records are in {self._folder.path}. "
+                    "Run the same command again to go on"
+                ) from None
+            finally:
+                self._listener.end()
         return self._outcomes()
 
     def _prepare(self) -> list[Item]:

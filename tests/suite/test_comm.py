@@ -1,5 +1,6 @@
 """`stagebench comm` from the command line to records, over communicators that need no framework."""
 
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -7,9 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from suite.backend import OPERATIONS, Backend
+from suite.case import Placement
 from suite.cli.comm import asked_for
+from suite.cli.comm_display import LiveTables
 from suite.comm import session
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.sizes import sizes_from, written
@@ -164,7 +168,7 @@ def test_an_interrupted_run_says_how_far_it_came(
     monkeypatch.setattr(session.Listener, "finished", interrupt)
     told = stagebench("comm", "--backend", "wire", *EVERY, *FAST, "-o", str(tmp_path), "--json")
     assert isinstance(told.error, Interrupted)
-    assert "stopped; 0 of 5 records" in str(told.error)
+    assert "stopped; 1 of 5 records" in str(told.error)
 
 
 def test_what_a_backend_lacks_is_left_out_and_named_when_asked_for(
@@ -221,3 +225,21 @@ def test_list_backends(stagebench: Run, wired: object) -> None:
     assert rows["narrow"]["operations"] == ["broadcast"]
     assert not rows["elsewhere"]["here"]
     assert "tox run -e nowhere" in rows["elsewhere"]["problem"]
+
+
+def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=110)
+    shown, case = LiveTables(screen), CommCase("wire", "broadcast", Placement(ranks_per_node=2), 0.0, (1,))
+    shown.refused(case, "unavailable", "there is no [wire]")
+    shown.begin([case], 0)
+    shown.started(case)
+    row = {"kind": "single", "operation": "broadcast", "bytes": 4096, "messages": 1, "seconds": [2e-3], "waits": [0.0]}
+    for rank in (0, 1):
+        shown.message(case, rank, {"type": "comm", "row": row})
+    shown.end()
+    shown.end()
+    told = screen.file.getvalue()
+    assert "there is no [wire]" in told
+    assert "wire broadcast, 2 ranks, local" in told
+    assert "4 KiB" in told
+    assert "2,000" in told
