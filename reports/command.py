@@ -1,11 +1,16 @@
 """`stagebench report`: a run folder to a page. Heavy imports wait until the command runs, so that --help is quick."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from suite.hooks import hookimpl
+
+if TYPE_CHECKING:
+    from suite.store import RunFolder
+
+COMMUNICATION = "comm"  # the kind of a run folder that `stagebench comm` has written
 
 
 @hookimpl
@@ -15,7 +20,7 @@ def stagebench_commands(app: typer.Typer) -> None:
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run`.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run` or `comm`.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder of the page; default: `report` inside the run folder.")
     ] = None,
@@ -30,6 +35,9 @@ def report(
     from suite.store import RunFolder
 
     folder, told = RunFolder.open(run), Console(stderr=True)
+    if folder.about.get("kind") == COMMUNICATION:
+        _communication(folder, output or run / "report", json, output is None)
+        return
     note = left_out(folder)
     if note:
         told.print(note, highlight=False, soft_wrap=True)
@@ -41,3 +49,16 @@ def report(
 
     page = write(folder, output or run / "report")
     (told if json else Console()).print(f"Report: {page}", highlight=False, soft_wrap=True)
+
+
+def _communication(folder: "RunFolder", directory: Path, json: bool, only: bool) -> None:
+    """The same for a run of `stagebench comm`; `only`: JSON and no page."""
+    import json as encoder
+
+    from reports.comm import write
+    from suite.analysis.links import links
+
+    if json:
+        typer.echo(encoder.dumps([link.to_dict() for link in links(folder)], indent=1))
+    if not (json and only):
+        typer.echo(f"Report: {write(folder, directory)}", err=json)

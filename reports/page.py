@@ -23,15 +23,26 @@ def write(folder: RunFolder, directory: Path) -> Path:
     """Summarise the run and write `directory`/index.html; StoreError when something cannot be read or written."""
     found = context(folder, summarise(folder))
     text = _filled(found)
+    if found["best_plan"]:
+        made(directory)
+        write_whole(directory / BEST, found["best_plan"])
+    return saved(text, directory)
+
+
+def saved(text: str, directory: Path) -> Path:
+    """Write a page into a folder, made when needed; StoreError when the disk refuses."""
+    page = made(directory) / "index.html"
+    write_whole(page, text)
+    return page
+
+
+def made(directory: Path) -> Path:
+    """The folder, which is there now."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot make the folder {directory}: {error.strerror}; name another one with -o") from error
-    if found["best_plan"]:
-        write_whole(directory / BEST, found["best_plan"])
-    page = directory / "index.html"
-    write_whole(page, text)
-    return page
+    return directory
 
 
 def render(folder: RunFolder, rows: list[Row]) -> str:
@@ -40,6 +51,11 @@ def render(folder: RunFolder, rows: list[Row]) -> str:
 
 
 def _filled(found: dict[str, Any]) -> str:
+    return filled("page.html.jinja", best_file=BEST, **found)
+
+
+def filled(template: str, **found: Any) -> str:
+    """A template with its names, and with style, scripts and plotly in it."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("reports"),
         autoescape=True,
@@ -50,8 +66,8 @@ def _filled(found: dict[str, Any]) -> str:
     environment.filters.update(FILTERS)
     environment.filters["figure"] = figure_json
     plain: Callable[[str], str] = lambda name: (Path(__file__).parent / "templates" / name).read_text()  # noqa: E731
-    return environment.get_template("page.html.jinja").render(
-        **found, best_file=BEST, style=plain("page.css"), script=plain("charts.js"), plotly=get_plotlyjs()
+    return environment.get_template(template).render(
+        **found, style=plain("page.css"), script=plain("charts.js"), plotly=get_plotlyjs()
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from suite.backend import Backend
 from suite.case import Case
 
 
@@ -98,6 +99,7 @@ class Adapter(ABC):
     requires: tuple[str, ...] = ()  # modules that its interpreter must have
     environment: str | None = None  # tox environment; None: any interpreter with NumPy does
     remedy: str = ""  # the command that makes its environment
+    backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
 
     @property
     @abstractmethod

@@ -10,13 +10,36 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from suite.adapter import Adapter
 from suite.errors import RequestError, Unavailable
 from suite.interpreter import Probe, examine
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
 CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+class Needs(Protocol):
+    """What an interpreter is looked for by: an Adapter's own attributes, or a communication backend's."""
+
+    @property
+    def name(self) -> str:
+        """In settings and messages."""
+
+    @property
+    def environment(self) -> str | None:
+        """The tox environment."""
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Modules that it must have."""
+
+    @property
+    def remedy(self) -> str:
+        """The command that makes it."""
+
+    def missing(self, interpreter: Path) -> str | None:
+        """What else this machine lacks."""
 
 
 class Lacking(Unavailable):
@@ -42,7 +65,7 @@ class Candidate:
     explicit: bool = False
 
 
-def find(adapter: Adapter, settings: Mapping[str, str] | None = None) -> Interpreter:
+def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpreter:
     """The first candidate that has all the adapter requires.
 
     `settings` maps adapter names to interpreters, as given with `--python`. Raises
@@ -69,12 +92,12 @@ def find(adapter: Adapter, settings: Mapping[str, str] | None = None) -> Interpr
     raise Unavailable(f"{adapter.name}: no interpreter has {_wanted(adapter)}: {where}. {remedy(adapter)}")
 
 
-def survey(adapter: Adapter, settings: Mapping[str, str] | None = None) -> list[tuple[Candidate, str | None]]:
+def survey(adapter: Needs, settings: Mapping[str, str] | None = None) -> list[tuple[Candidate, str | None]]:
     """Every candidate in order, each with what is wrong with it (None: nothing); raises nothing."""
     return [(each, _checked(adapter, each)[1]) for each in candidates(adapter, settings or {})]
 
 
-def candidates(adapter: Adapter, settings: Mapping[str, str]) -> Iterator[Candidate]:
+def candidates(adapter: Needs, settings: Mapping[str, str]) -> Iterator[Candidate]:
     """Where to look, best first; an explicit setting is the only place there is."""
     variable = "STAGEBENCH_PYTHON_" + adapter.name.upper().replace("-", "_")
     explicit = ((settings.get(adapter.name), f"--python {adapter.name}"), (os.environ.get(variable), variable))
@@ -98,17 +121,17 @@ def tox_folders() -> list[Path]:
     return list(dict.fromkeys(folder.absolute() for folder in folders))
 
 
-def remedy(adapter: Adapter) -> str:
+def remedy(adapter: Needs) -> str:
     """What a person can do about a missing interpreter."""
     made = f"Make its environment with `{adapter.remedy}`, or name" if adapter.remedy else "Name"
     return f"{made} one with --python {adapter.name}=/path/to/python"
 
 
-def _wanted(adapter: Adapter) -> str:
+def _wanted(adapter: Needs) -> str:
     return " and ".join(("NumPy", *adapter.requires))
 
 
-def _checked(adapter: Adapter, candidate: Candidate) -> tuple[Probe | None, str | None]:
+def _checked(adapter: Needs, candidate: Candidate) -> tuple[Probe | None, str | None]:
     """(what is there, None) or (None or what is there, what is wrong: a sentence's end)."""
     if not os.access(candidate.path, os.X_OK):
         return None, "is not an executable file"

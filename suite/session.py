@@ -15,7 +15,7 @@ from typing import Any
 from suite import bundle
 from suite.attempt import Attempt
 from suite.case import Case
-from suite.environments import find
+from suite.environments import Interpreter, find
 from suite.errors import Interrupted, Unavailable
 from suite.fingerprint import fingerprint, load
 from suite.hosts import here
@@ -195,10 +195,12 @@ class Session:
                     yield record["outcome"]
 
 
-def ready(case: Case, interpreters: dict[str, str], bundle_folder: Path) -> Ready:
-    """All that a case needs to be started; Unavailable says what this machine lacks."""
+def ready(
+    case: Case, interpreters: dict[str, str], bundle_folder: Path, interpreter: Interpreter | None = None
+) -> Ready:
+    """All that a case needs, in that interpreter or the adapter's own; Unavailable says what this machine lacks."""
     adapter, launcher = adapters()[case.adapter], launchers()[case.placement.launcher]
-    interpreter = find(adapter, interpreters)
+    interpreter = interpreter or find(adapter, interpreters)
     missing = launcher.missing(case.placement, interpreter.path)
     if missing:
         raise Unavailable(missing)

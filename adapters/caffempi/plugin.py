@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.backend import Backend
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -39,6 +40,24 @@ LMDB = Format(
     ordered=True,
 )
 
+COMMUNICATOR = "adapters.caffempi.comm:MPICommunicator"
+LIBRARIES = {"openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4", "mpich": "MPICH"}  # tox environments mpi-NAME: titles
+BACKENDS = (
+    Backend("mpi4py", "MPI through mpi4py, in this adapter's own environment.", COMMUNICATOR, "data_parallel"),
+    *(
+        Backend(
+            f"mpi4py-{name}",
+            f"{title} through mpi4py, in an environment with nothing else.",
+            COMMUNICATOR,
+            "data_parallel",
+            environment=f"mpi-{name}",
+            requires=("mpi4py",),
+            remedy=f"tox run -e mpi-{name}",
+        )
+        for name, title in LIBRARIES.items()
+    ),
+)
+
 
 class CaffeMPI(Adapter):
     """Caffe-MPI's design: a net of layers with explicit backward, Caffe's solver, gradients over MPI."""
@@ -49,6 +68,7 @@ class CaffeMPI(Adapter):
     requires = ("torch", "mpi4py", "lmdb")
     environment = "caffempi"
     remedy = "tox run -e caffempi"
+    backends = BACKENDS
 
     @property
     def capabilities(self) -> Capabilities:

@@ -36,9 +36,13 @@ class Group:
         self.sum_in_place([view])
         return float(view.asarray().max())
 
+    def barrier(self) -> None:
+        """Return when all ranks have come."""
+        self._communicator.barrier()
+
     def close(self) -> None:
         """Leave together; CNTK aborts where MPI is not finalised."""
-        self._communicator.barrier()
+        self.barrier()
         C.Communicator.finalize()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.ask import ask
+from suite.backend import Backend
 from suite.cache import cache_folder
 from suite.case import Case
 from suite.hooks import hookimpl
@@ -55,6 +56,17 @@ USUAL = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64/openmpi/lib", "/usr/lib64", "/
 WHERE = "import importlib.util; print(importlib.util.find_spec('cntk').submodule_search_locations[0])"
 
 
+BACKENDS = (
+    Backend(
+        "cntk-mpi",
+        "CNTK's communicator: its 32-bit learner's sum over MPI.",
+        "adapters.cntk.comm:CNTKCommunicator",
+        "data_parallel",
+        ("all-reduce",),
+    ),
+)
+
+
 class CNTK(Adapter):
     """The Microsoft Cognitive Toolkit 2.7, the last one, on CPUs."""
 
@@ -63,6 +75,7 @@ class CNTK(Adapter):
     trainer = "adapters.cntk.worker:CNTKTrainer"
     requires = ("cntk",)
     environment = "cntk"
+    backends = BACKENDS
     # A line for the shell, its comment too. CNTK's wheels stop at CPython 3.6, which no distribution has any more.
     remedy = (
         'pyenv install -s 3.6.15 && PATH="$(pyenv prefix 3.6.15)/bin:$PATH" tox run -e cntk  # the last words will do '

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.allocator import keep_memory
+from suite.backend import Backend
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -61,6 +62,17 @@ FORMATS = (
 ZEROED_MEMORY = {"MALLOC_PERTURB_": "255", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 
 
+BACKENDS = (
+    Backend(
+        "kvstore",
+        "MXNet's dist_sync store: push and pull over parameter servers, and its broadcast.",
+        "adapters.mxnet.comm:StoreCommunicator",
+        "dist_sync",
+        ("all-reduce", "broadcast"),
+    ),
+)
+
+
 class MXNet(Adapter):
     """Apache MXNet with Gluon on CPUs and CUDA devices, over its own key-value stores."""
 
@@ -69,6 +81,7 @@ class MXNet(Adapter):
     trainer = "adapters.mxnet.worker:MXNetTrainer"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
     environment = "mxnet"
+    backends = BACKENDS
     # A line for the shell, its comment too. The NumPy that MXNet 1.9.1 needs has no wheels for a newer Python.
     remedy = (
         "tox run -e mxnet  # with python3.11 on PATH, no newer Python will do; where it is missing: "

@@ -39,6 +39,10 @@ class Group:
         dist.all_reduce(cell, dist.ReduceOp.MAX, group=self._host)
         return cell.item()
 
+    def barrier(self) -> None:
+        """Return when the hosts of all ranks have come."""
+        dist.barrier(group=self._host)
+
     def close(self) -> None:
         """Leave together: the first to go may host the store that the others still ask."""
         dist.barrier(group=self._host)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
 from suite.allocator import keep_memory
+from suite.backend import Backend
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -49,6 +50,12 @@ KNOBS = {
     **DDP_KNOBS,
 }
 
+COMMUNICATOR = "adapters.pytorch.comm:TorchCommunicator"
+BACKENDS = (
+    Backend("gloo", "torch.distributed's gloo, between CPUs.", COMMUNICATOR, "ddp"),
+    Backend("nccl", "torch.distributed's NCCL, between GPUs.", COMMUNICATOR, "ddp", device="cuda"),
+)
+
 
 class PyTorch(Adapter):
     """PyTorch on CPUs and CUDA devices, alone, under DDP or under DataParallel."""
@@ -59,6 +66,7 @@ class PyTorch(Adapter):
     requires = ("torch",)
     environment = "pytorch"
     remedy = "tox run -e pytorch"
+    backends = BACKENDS
 
     @property
     def capabilities(self) -> Capabilities:

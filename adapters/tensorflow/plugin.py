@@ -4,6 +4,7 @@ from pathlib import Path
 
 from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
 from suite.allocator import keep_memory
+from suite.backend import Backend
 from suite.case import Case
 from suite.hooks import hookimpl
 
@@ -44,6 +45,17 @@ KNOBS = {
 }
 
 
+BACKENDS = (
+    Backend(
+        "tf-ring",
+        "TensorFlow's collectives between CPUs: a ring over gRPC.",
+        "adapters.tensorflow.comm:TensorFlowCommunicator",
+        "multiworker_mirrored",
+        ("all-reduce", "broadcast", "all-gather"),
+    ),
+)
+
+
 class TensorFlow(Adapter):
     """TensorFlow 2 on CPUs and CUDA devices, alone or under its mirrored strategies."""
 
@@ -53,6 +65,7 @@ class TensorFlow(Adapter):
     requires = ("tensorflow",)
     environment = "tensorflow"
     remedy = "tox run -e tensorflow"
+    backends = BACKENDS
 
     @property
     def capabilities(self) -> Capabilities:

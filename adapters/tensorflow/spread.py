@@ -105,12 +105,12 @@ class MultiWorker(Mirrored):
         kind = kinds.NCCL if setup.device == "cuda" else kinds.RING
         # 0: TensorFlow's own choice
         pack = 0 if pack_mb == "auto" else pack_mb << 20
-        self._options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack, implementation=kind)
+        self.options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack, implementation=kind)
         cluster = tf.train.ClusterSpec({"worker": workers})
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             cluster, task_type="worker", task_id=setup.rank, rpc_layer="grpc"
         )
-        self._take(tf.distribute.MultiWorkerMirroredStrategy(resolver, self._options))
+        self._take(tf.distribute.MultiWorkerMirroredStrategy(resolver, self.options))
         self.transport = "%s over grpc" % kind.value.lower() if kind == kinds.RING else kind.value.lower()
         self.rank, self.world = setup.rank, self._counted()
 
@@ -119,7 +119,7 @@ class MultiWorker(Mirrored):
         with tf.device(self.devices[0]):
             own = [tf.identity(gradient) for gradient in gradients]
         context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.MEAN, own, self._options)
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, own, self.options)
 
     def maximum(self, value: float) -> float:
         """Over the hosts: the question must not touch a device's queue."""

@@ -12,7 +12,9 @@ from suite.plugins import adapters, launchers, workloads
 
 WIDE = 100  # columns of a terminal that hold all that a table has
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-group = typer.Typer(no_args_is_help=True, help="List adapters, workloads, strategies, formats, launchers or plans.")
+group = typer.Typer(
+    no_args_is_help=True, help="List adapters, workloads, strategies, formats, launchers, backends or plans."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -100,6 +102,33 @@ def list_formats(as_json: Json = False) -> None:
 def list_launchers(as_json: Json = False) -> None:
     """The ways of starting ranks."""
     _show([{"name": item.name, "title": item.title} for item in launchers().values()], as_json, ("name", "title"))
+
+
+@group.command("backends")
+def list_backends(as_json: Json = False) -> None:
+    """What `stagebench comm` measures, and whether it is here."""
+    from suite.comm.offers import offers
+    from suite.errors import StagebenchError
+
+    rows: list[Row] = []
+    for offer in offers().values():
+        backend, problem = offer.backend, ""
+        try:
+            offer.interpreter({})
+        except StagebenchError as error:
+            problem = str(error)
+        rows.append(
+            {
+                "backend": backend.name,
+                "adapter": offer.adapter.name,
+                "device": backend.device,
+                "operations": list(backend.operations),
+                "here": not problem,
+                "problem": problem,
+                "help": backend.help,
+            }
+        )
+    _show(rows, as_json, ("backend", "adapter", "device", "here", "operations", "help"))
 
 
 @group.command("plans")

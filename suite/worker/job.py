@@ -14,7 +14,7 @@ FORMAT = 1
 
 # Keys of a job file:
 #   format   1
-#   task     "measure", "prove", "oracle", "pack", "read" or "look"
+#   task     "measure", "prove", "oracle", "pack", "read", "look" or "comm"
 #   trainer  "module:class" inside the bundle
 #   case     suite.case.Case.to_dict()
 #   graph    workloads.graph.Graph.to_dict()
@@ -25,6 +25,7 @@ FORMAT = 1
 #   batch    samples per rank of the proof
 #   pack     what suite.worker.packing.pack wants, for "pack"
 #   samples  how many to read, for "read"
+#   communicator, comm   "module:class" inside the bundle, and what suite.worker.comm wants, for "comm"
 
 
 def read_job(path: str) -> Dict[str, Any]:
@@ -39,7 +40,7 @@ def read_job(path: str) -> Dict[str, Any]:
 class Outbox:
     """One rank's messages, a JSON object a line, each flushed as it is written.
 
-    Types: hello, joined, phase, progress, pass, layers, training, notes, proof, wire, failed, done.
+    Types: hello, joined, phase, progress, pass, layers, training, notes, proof, comm, wire, failed, done.
     The controller takes the growth of this file as the sign of life.
     """
 

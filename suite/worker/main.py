@@ -9,11 +9,12 @@ import platform
 import socket
 import sys
 import traceback
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Union
 
 import numpy as np
 
 from suite.worker import wire
+from suite.worker.communicator import Communicator
 from suite.worker.job import FORMAT, Outbox, read_job
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import TASKS, Diverged
@@ -30,7 +31,6 @@ def main(argv: List[str]) -> int:
     rank = own_rank()
     redirect_output(os.path.join(job["output"], "rank-%d.log" % rank.rank))
     outbox = Outbox(job["output"], rank.rank)
-    trainer = None
     try:
         cores = bind(job["case"]["placement"], rank)
         outbox.send(
@@ -45,9 +45,9 @@ def main(argv: List[str]) -> int:
             cores=cores,
         )
         counted = wire.counters()
-        trainer = make_trainer(job, rank)
-        join(trainer, job, outbox)
-        TASKS[job["task"]](trainer, job, outbox)
+        made = (make_communicator if job["task"] == "comm" else make_trainer)(job, rank)
+        join(made, job, outbox)
+        TASKS[job["task"]](made, job, outbox)
         outbox.send("wire", interfaces=wire.growth(counted, wire.counters()))
     except BaseException as error:
         traceback.print_exc()
@@ -61,7 +61,7 @@ def main(argv: List[str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
-    trainer.close()
+    made.close()
     outbox.send("done")
     outbox.close()
     return 0
@@ -92,9 +92,26 @@ def bind(placement: Dict[str, Any], rank: Rank) -> List[int]:
 
 def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
     """The trainer class that the job names, with its setup."""
-    module, _, name = job["trainer"].partition(":")
+    trainer: Trainer = named(job["trainer"])(setup_of(job, rank))
+    return trainer
+
+
+def make_communicator(job: Dict[str, Any], rank: Rank) -> Communicator:
+    """The communicator class that the job names, with its setup."""
+    communicator: Communicator = named(job["communicator"])(setup_of(job, rank))
+    return communicator
+
+
+def named(place: str) -> Any:
+    """What "module:name" means."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def setup_of(job: Dict[str, Any], rank: Rank) -> Setup:
+    """What this rank is to do."""
     case = job["case"]
-    setup = Setup(
+    return Setup(
         rank=rank.rank,
         world=rank.world,
         local_rank=rank.local_rank,
@@ -112,8 +129,6 @@ def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
         readers=0 if case["input"]["mode"] == "memory" else case["readers"],
         prefetch=case["input"]["prefetch"],
     )
-    trainer: Trainer = getattr(importlib.import_module(module), name)(setup)
-    return trainer
 
 
 def optimiser_of(case: Dict[str, Any]) -> Optimiser:
@@ -123,8 +138,8 @@ def optimiser_of(case: Dict[str, Any]) -> Optimiser:
     return SGD(case["lr"], case["momentum"], case["weight_decay"])
 
 
-def join(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Start the trainer and compare what the engine connected with what was asked for."""
+def join(trainer: "Union[Trainer, Communicator]", job: Dict[str, Any], outbox: Outbox) -> None:
+    """Start the trainer (or communicator) and compare what the engine connected with what was asked for."""
     outbox.send("phase", name="join")
     joined = trainer.start()
     outbox.send("joined", **joined._asdict())

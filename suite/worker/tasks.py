@@ -1,14 +1,15 @@
-"""What a worker can be asked to do with its trainer: measure, train, prove, pack a data set, or only be looked at.
+"""What a worker can be asked to do with its trainer: measure, train, prove, pack a data set, exchange, or be looked at.
 
 Oldest Python: 3.6.
 """
 
 import os
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 import numpy as np
 
 from suite.worker import evidence, packing
+from suite.worker.comm import comm
 from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
 from suite.worker.job import Outbox
 from suite.worker.loop import Loop
@@ -146,4 +147,12 @@ def look(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
     """Nothing more: that it joined is the answer."""
 
 
-TASKS = {"measure": measure, "prove": prove, "oracle": oracle, "pack": pack, "read": read, "look": look}
+TASKS: Dict[str, Callable[[Any, Dict[str, Any], Outbox], None]] = {
+    "measure": measure,
+    "prove": prove,
+    "oracle": oracle,
+    "pack": pack,
+    "read": read,
+    "look": look,
+    "comm": comm,
+}

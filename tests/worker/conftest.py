@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(suite.__file__)))
 sys.path.insert(0, HERE)  # for `toy`, which worker processes import too
 
+ASIDE = ("data", "oracle", "format", "pack", "samples", "communicator", "comm")  # of a job, beside its case
 SAMPLING = {"warmup_steps": 5, "warmup_limit": 0.0, "steady": 0.05, "steps": 3, "seconds": 0.0}
 
 
@@ -31,7 +32,7 @@ def make_job(tmp_path):
     def make(task="measure", trainer="adapters.reference.worker:ReferenceTrainer", workload="mnist_small", **changes):
         output = tmp_path / ("attempt-%d" % len(list(tmp_path.iterdir())))
         output.mkdir()
-        job = {key: changes.pop(key) for key in ("data", "oracle", "format", "pack", "samples") if key in changes}
+        job = {key: changes.pop(key) for key in ASIDE if key in changes}
         placement = {"nodes": 1, "ranks_per_node": 1, "devices": 1, "device": "cpu", "threads": 1}
         placement["binding"] = "none"
         placement.update(changes.pop("placement", {}))

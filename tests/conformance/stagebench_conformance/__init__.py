@@ -12,14 +12,24 @@ framework's environment is not there, what needs it fails, with the remedy; with
 """
 
 from stagebench_conformance.base import Conformance
+from stagebench_conformance.communicating import Communicating
 from stagebench_conformance.declared import Declared
 from stagebench_conformance.faults import Faults
 from stagebench_conformance.measured import Measured
 from stagebench_conformance.probe import probe_graph
 from stagebench_conformance.reading import Reading
 
-__all__ = ["AdapterConformance", "Conformance", "Declared", "Faults", "Measured", "Reading", "probe_graph"]
+__all__ = [
+    "AdapterConformance",
+    "Communicating",
+    "Conformance",
+    "Declared",
+    "Faults",
+    "Measured",
+    "Reading",
+    "probe_graph",
+]
 
 
-class AdapterConformance(Declared, Measured, Reading, Faults):
-    """All of it: what an adapter declares, proves, measures and reads, what a fault of its framework costs."""
+class AdapterConformance(Declared, Measured, Reading, Communicating, Faults):
+    """All of it: what an adapter declares, proves, measures, reads, exchanges; what a fault of its framework costs."""

@@ -1,0 +1,195 @@
+"""MPI by itself, through mpi4py: any MPI library, no PyTorch.
+
+Oldest Python: 3.6.
+"""
+
+import platform
+from typing import Any, List
+
+import mpi4py
+import numpy as np
+
+from suite.worker.communicator import Communicator, Exchange, Pending
+from suite.worker.trainer import Joined, Unsupported
+
+# As the trainer's: only one thread calls MPI. Must stand before the import of MPI.
+mpi4py.rc.thread_level = "funneled"
+
+from mpi4py import MPI  # noqa: E402 - see above
+
+
+class MPICommunicator(Communicator):
+    """COMM_WORLD's ranks on a communicator of their own."""
+
+    def start(self) -> Joined:
+        """Join; MPI numbers the ranks."""
+        self.comm = MPI.COMM_WORLD.Dup()
+        library = MPI.Get_library_version().rstrip("\0").split(",")[0].strip().split("\n")[0]
+        library = " ".join(library.split())  # MPICH sets it in columns
+        versions = {"mpi4py": mpi4py.__version__, "mpi": library}
+        versions.update(python=platform.python_version(), numpy=np.__version__)
+        return Joined(self.comm.rank, self.comm.size, "mpi: " + library, versions)
+
+    def exchange(self, operation: str, count: int) -> Exchange:
+        """All five."""
+        if operation not in EXCHANGES:
+            raise Unsupported("mpi4py has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
+        made: Exchange = EXCHANGES[operation](self.comm, count)
+        return made
+
+    def maximum(self, value: float) -> float:
+        """By an all-reduce."""
+        number = np.array([value])
+        self.comm.Allreduce(MPI.IN_PLACE, number, MPI.MAX)
+        return float(number[0])
+
+    def barrier(self) -> None:
+        """MPI's own."""
+        self.comm.Barrier()
+
+    def close(self) -> None:
+        """Return the communicator and finalise MPI: all ranks must come here."""
+        self.comm.Free()
+        MPI.Finalize()
+
+
+class Requested(Pending):
+    """An MPI request."""
+
+    def __init__(self, request: Any) -> None:
+        """The request of a non-blocking call."""
+        self._request = request
+
+    def test(self) -> bool:
+        """MPI_Test."""
+        return bool(self._request.Test())
+
+    def wait(self) -> None:
+        """MPI_Wait."""
+        self._request.Wait()
+
+
+class Collective(Exchange):
+    """From one buffer into another; `blocking` and `starting` are methods of a communicator."""
+
+    blocking = starting = ""
+
+    def __init__(self, comm: Any, count: int) -> None:
+        """Buffers of the operation's sizes."""
+        given, taken = self.sizes(count, comm.size)
+        self._given, self._taken = np.zeros(given, np.float32), np.zeros(taken, np.float32)
+        self._call, self._start = getattr(comm, self.blocking), getattr(comm, self.starting)
+        # Written out once: to look at an array anew costs mpi4py a microsecond a call.
+        self._arguments = self.arguments()
+
+    @staticmethod
+    def sizes(count: int, world: int) -> "tuple":
+        """Numbers that a rank gives and takes."""
+        return count, count
+
+    def arguments(self) -> List[Any]:
+        """Of both calls."""
+        return [[self._given, len(self._given), MPI.FLOAT], [self._taken, len(self._taken), MPI.FLOAT]]
+
+    def fill(self, values: np.ndarray) -> None:
+        """Copied."""
+        self._given[:] = values
+
+    def run(self) -> None:
+        """The blocking call."""
+        self._call(*self._arguments)
+
+    def begin(self) -> Pending:
+        """The non-blocking call."""
+        return Requested(self._start(*self._arguments))
+
+    def result(self) -> np.ndarray:
+        """The buffer itself."""
+        return self._taken
+
+
+class AllReduce(Collective):
+    """MPI_Allreduce."""
+
+    blocking, starting = "Allreduce", "Iallreduce"
+
+
+class AllGather(Collective):
+    """MPI_Allgather."""
+
+    blocking, starting = "Allgather", "Iallgather"
+
+    @staticmethod
+    def sizes(count: int, world: int) -> "tuple":
+        """A part is given, the whole taken."""
+        return count // world, count
+
+    def arguments(self) -> List[Any]:
+        """The receiving side counts the numbers of one rank."""
+        share = len(self._given)
+        return [[self._given, share, MPI.FLOAT], [self._taken, share, MPI.FLOAT]]
+
+
+class ReduceScatter(Collective):
+    """MPI_Reduce_scatter_block."""
+
+    blocking, starting = "Reduce_scatter_block", "Ireduce_scatter_block"
+
+    @staticmethod
+    def sizes(count: int, world: int) -> "tuple":
+        """The whole is given, a part taken."""
+        return count, count // world
+
+    def arguments(self) -> List[Any]:
+        """The giving side counts the numbers of one rank, too."""
+        share = len(self._taken)
+        return [[self._given, share, MPI.FLOAT], [self._taken, share, MPI.FLOAT]]
+
+
+class Broadcast(Collective):
+    """MPI_Bcast: in place; the others' numbers are cleared by it."""
+
+    blocking, starting = "Bcast", "Ibcast"
+
+    def arguments(self) -> List[Any]:
+        """One buffer, from rank 0."""
+        self._taken = self._given
+        return [[self._given, len(self._given), MPI.FLOAT], 0]
+
+
+class PointToPoint(Collective):
+    """MPI_Send and MPI_Recv between rank 0 and the last one, there and back, as mpi4py's own ping-pong."""
+
+    def __init__(self, comm: Any, count: int) -> None:
+        """Buffers for both ways."""
+        self._given, self._taken = np.zeros(count, np.float32), np.zeros(count, np.float32)
+        self._send, self._receive = comm.Send, comm.Recv
+        self._first, self._last, self._other = comm.rank == 0, comm.rank == comm.size - 1, comm.size - 1
+        # What the last rank sends back is what came.
+        self._out = [self._given if self._first else self._taken, count, MPI.FLOAT]
+        self._in = [self._taken, count, MPI.FLOAT]
+        self._alone = comm.size == 1
+
+    def run(self) -> None:
+        """One message each way."""
+        if self._alone:
+            self._taken[:] = self._given
+        elif self._first:
+            self._send(self._out, self._other, 0)
+            self._receive(self._in, self._other, 0)
+        elif self._last:
+            self._receive(self._in, 0, 0)
+            self._send(self._out, 0, 0)
+
+    def begin(self) -> Pending:
+        """There and back cannot be one request."""
+        raise Unsupported("a message there and back waits for its first half")
+
+
+EXCHANGES = {
+    "all-reduce": AllReduce,
+    "broadcast": Broadcast,
+    "reduce-scatter": ReduceScatter,
+    "all-gather": AllGather,
+    "point-to-point": PointToPoint,
+}

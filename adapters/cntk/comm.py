@@ -1,0 +1,61 @@
+"""CNTK's communicator by itself: `aggregate_in_place`, the sum of its 32-bit learner.
+
+Oldest Python: 3.6.
+"""
+
+import numpy as np
+
+from adapters.cntk import machine
+from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.group import Group
+from suite.worker.communicator import Communicator, Exchange
+from suite.worker.trainer import Joined, Unsupported
+
+
+class CNTKCommunicator(Communicator):
+    """A rank of CNTK's MPI group."""
+
+    def start(self) -> Joined:
+        """As the trainer's 'data_parallel' joins."""
+        machine.prepare(self.setup)
+        self._group = Group()
+        return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions())
+
+    def exchange(self, operation: str, count: int) -> Exchange:
+        """The one that it has."""
+        if operation != "all-reduce":
+            raise Unsupported("CNTK's communicator has no %s; it has all-reduce" % operation)
+        return Sum(self._group, count)
+
+    def maximum(self, value: float) -> float:
+        """Over MPI."""
+        return self._group.maximum(value)
+
+    def barrier(self) -> None:
+        """MPI's own."""
+        self._group.barrier()
+
+    def close(self) -> None:
+        """Leave together."""
+        self._group.close()
+
+
+class Sum(Exchange):
+    """In place, in CNTK's own memory."""
+
+    def __init__(self, group: Group, count: int) -> None:
+        """Zeros."""
+        self._group = group
+        self.fill(np.zeros(count, dtype=np.float32))
+
+    def fill(self, values: np.ndarray) -> None:
+        """Copied into a new view."""
+        self._views = [C.NDArrayView.from_data(np.ascontiguousarray(values))]
+
+    def run(self) -> None:
+        """CNTK waits."""
+        self._group.sum_in_place(self._views)
+
+    def result(self) -> np.ndarray:
+        """A copy."""
+        return np.array(self._views[0].asarray(), dtype=np.float32)

@@ -1,0 +1,186 @@
+"""torch.distributed by itself: gloo between CPUs, NCCL between GPUs.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Optional
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from adapters.pytorch import machine
+from adapters.pytorch.group import Group
+from suite.worker.communicator import Communicator, Exchange, Pending
+from suite.worker.trainer import Joined, Unsupported
+
+SIDE = 256  # of the matrices that a GPU multiplies: a slice of computation
+
+
+class TorchCommunicator(Communicator):
+    """The default process group."""
+
+    def start(self) -> Joined:
+        """As the trainer's 'ddp' joins."""
+        setup = self.setup
+        self._device = machine.prepare(setup, False, False)
+        self._group: Any = Group(setup)
+        self._matrix = torch.ones(SIDE, SIDE, device=self._device)
+        return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions(setup.device))
+
+    def exchange(self, operation: str, count: int) -> Exchange:
+        """All five."""
+        if operation not in EXCHANGES:
+            raise Unsupported("torch.distributed has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
+        made: Exchange = EXCHANGES[operation](count, self._device)
+        return made
+
+    def maximum(self, value: float) -> float:
+        """Over the hosts: a device's queue is not touched."""
+        largest: float = self._group.maximum(value)
+        return largest
+
+    def barrier(self) -> None:
+        """Of the hosts."""
+        self._group.barrier()
+
+    def synchronize(self) -> None:
+        """A GPU's queue."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def compute(self) -> None:
+        """On a GPU a product of matrices, queued."""
+        if self._device.type == "cuda":
+            torch.mm(self._matrix, self._matrix)
+        else:
+            super().compute()
+
+    def close(self) -> None:
+        """Leave together."""
+        self._group.close()
+
+
+class Working(Pending):
+    """What torch.distributed calls a Work."""
+
+    def __init__(self, work: Any) -> None:
+        """The Work of a call with async_op."""
+        self._work = work
+
+    def test(self) -> bool:
+        """Asking brings nothing forward: gloo's and NCCL's own threads and kernels work by themselves."""
+        return bool(self._work.is_completed())
+
+    def wait(self) -> None:
+        """On a GPU this only orders the stream."""
+        self._work.wait()
+
+
+class Collective(Exchange):
+    """A call of torch.distributed on tensors of its own."""
+
+    def __init__(self, count: int, device: Any) -> None:
+        """Tensors of the operation's sizes."""
+        self._rank, self._world = dist.get_rank(), dist.get_world_size()
+        given, taken = self.sizes(count)
+        self._given = torch.zeros(given, device=device)
+        self._taken = self._given if taken is None else torch.zeros(taken, device=device)
+
+    def sizes(self, count: int) -> "tuple":
+        """Numbers that a rank gives and takes; None: in place."""
+        return count, None
+
+    def fill(self, values: np.ndarray) -> None:
+        """Copied to the device."""
+        self._given.copy_(torch.from_numpy(values))
+
+    def result(self) -> np.ndarray:
+        """Copied to the host."""
+        found: np.ndarray = self._taken.cpu().numpy()
+        return found
+
+    def run(self) -> None:
+        """Waited for; on a GPU: queued."""
+        self.call(False)
+
+    def begin(self) -> Pending:
+        """The same with async_op."""
+        return Working(self.call(True))
+
+    def call(self, begin: bool) -> Optional[Any]:
+        """The Work where `begin`."""
+        raise NotImplementedError
+
+
+class AllReduce(Collective):
+    """In place, as DDP does it."""
+
+    def call(self, begin: bool) -> Optional[Any]:
+        """The sum."""
+        return dist.all_reduce(self._given, async_op=begin)
+
+
+class Broadcast(Collective):
+    """In place, from rank 0."""
+
+    def call(self, begin: bool) -> Optional[Any]:
+        """From rank 0."""
+        return dist.broadcast(self._given, 0, async_op=begin)
+
+
+class AllGather(Collective):
+    """Into one tensor."""
+
+    def sizes(self, count: int) -> "tuple":
+        """A part is given, the whole taken."""
+        return count // self._world, count
+
+    def call(self, begin: bool) -> Optional[Any]:
+        """Everybody's."""
+        return dist.all_gather_into_tensor(self._taken, self._given, async_op=begin)
+
+
+class ReduceScatter(Collective):
+    """From one tensor."""
+
+    def sizes(self, count: int) -> "tuple":
+        """The whole is given, a part taken."""
+        return count, count // self._world
+
+    def call(self, begin: bool) -> Optional[Any]:
+        """This rank's share of the sum."""
+        return dist.reduce_scatter_tensor(self._taken, self._given, async_op=begin)
+
+
+class PointToPoint(Collective):
+    """send and recv between rank 0 and the last one, there and back."""
+
+    def sizes(self, count: int) -> "tuple":
+        """Both ways have memory of their own."""
+        return count, count
+
+    def run(self) -> None:
+        """One message each way; what came goes back."""
+        last = self._world - 1
+        if last == 0:
+            self._taken.copy_(self._given)
+        elif self._rank == 0:
+            dist.send(self._given, last)
+            dist.recv(self._taken, last)
+        elif self._rank == last:
+            dist.recv(self._taken, 0)
+            dist.send(self._taken, 0)
+
+    def begin(self) -> Pending:
+        """There and back cannot be one Work."""
+        raise Unsupported("a message there and back waits for its first half")
+
+
+EXCHANGES = {
+    "all-reduce": AllReduce,
+    "broadcast": Broadcast,
+    "reduce-scatter": ReduceScatter,
+    "all-gather": AllGather,
+    "point-to-point": PointToPoint,
+}

@@ -1,0 +1,110 @@
+"""TensorFlow's collectives by themselves, each in a tf.function of its own.
+
+All-reduce and all-gather are those of MultiWorkerMirroredStrategy. Its broadcast is an
+operation of the runtime: the strategy uses it for the first values of variables.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from adapters.tensorflow import machine
+from adapters.tensorflow.spread import MultiWorker
+from suite.worker.communicator import Communicator, Exchange
+from suite.worker.trainer import Joined, Unsupported
+
+OWN_GROUP = 1 << 20  # a group key that the strategy does not reach
+FIRST_INSTANCE = 1 << 20
+
+
+class TensorFlowCommunicator(Communicator):
+    """A worker of TensorFlow's cluster with one device."""
+
+    def start(self) -> Joined:
+        """As the trainer's 'multiworker_mirrored' joins."""
+        setup = self.setup
+        machine.prepare(setup)
+        self._spread: Any = MultiWorker(setup, "auto")
+        self._instances = FIRST_INSTANCE
+        versions = machine.versions(setup.device)
+        return Joined(self._spread.rank, self._spread.world, self._spread.transport, versions)
+
+    def exchange(self, operation: str, count: int) -> Exchange:
+        """Three of them."""
+        self._instances += 1
+        if operation == "all-reduce":
+            return Collective(count, self._replicated(self._sum))
+        if operation == "all-gather":
+            return Collective(count // self.setup.world, self._replicated(self._gathered))
+        if operation == "broadcast":
+            return Collective(count, self._broadcast(count, self._instances))
+        raise Unsupported("TensorFlow has no %s between CPUs; it has all-reduce, all-gather and broadcast" % operation)
+
+    def maximum(self, value: float) -> float:
+        """Over the hosts."""
+        largest: float = self._spread.maximum(value)
+        return largest
+
+    def close(self) -> None:
+        """Leave together."""
+        self._spread.close()
+
+    def _sum(self, own: Any) -> Any:
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, own, self._spread.options)
+
+    def _gathered(self, own: Any) -> Any:
+        return tf.distribute.get_replica_context().all_gather(own, 0, self._spread.options)
+
+    def _replicated(self, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A call in the strategy's replica context, its tensor on this worker's device, which TensorFlow insists on."""
+
+        def whole(values: Any) -> Any:
+            def replica(_: int) -> Any:
+                with tf.device(self._spread.devices[0]):
+                    own = tf.identity(values)
+                return body(own)
+
+            return self._spread.run(replica)[0]
+
+        return whole
+
+    def _broadcast(self, count: int, instance: int) -> Callable[[Any], Any]:
+        """Rank 0 sends, the others receive."""
+        setup, device = self.setup, self._spread.devices[0]
+        keys = {"group_size": setup.world, "group_key": OWN_GROUP, "instance_key": instance}
+
+        def whole(values: Any) -> Any:
+            with tf.device(device):
+                if setup.rank == 0:
+                    return tf.raw_ops.CollectiveBcastSendV2(input=values, **keys)
+                return tf.raw_ops.CollectiveBcastRecvV2(T=tf.float32, shape=tf.constant([count]), **keys)
+
+        return whole
+
+
+class Collective(Exchange):
+    """One traced function on one tensor; it has returned when the exchange is over."""
+
+    def __init__(self, count: int, body: Callable[[Any], Any]) -> None:
+        """Trace it; nothing is sent yet."""
+        self._given = tf.zeros([count])
+        self._taken: Any = None
+        function = tf.function(body, autograph=False)
+        self._function = function.get_concrete_function(tf.TensorSpec([count], tf.float32))
+
+    def fill(self, values: np.ndarray) -> None:
+        """A new tensor."""
+        self._given = tf.constant(values)
+
+    def run(self) -> None:
+        """A CPU's function is waited for."""
+        self._taken = self._function(self._given)
+
+    def result(self) -> np.ndarray:
+        """What the last call returned."""
+        found: np.ndarray = self._taken.numpy()
+        return found

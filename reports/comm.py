@@ -1,0 +1,96 @@
+"""The page of a run of `stagebench comm`: a pair of charts a link, the fits, gradient tensors, what can be hidden."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reports.comm_charts import bandwidths, times
+from reports.figure import Figure
+from reports.page import filled, saved
+from suite import __version__
+from suite.analysis.links import Link, Point, links
+from suite.comm.cases import gradient_tensors
+from suite.comm.sizes import ITEMSIZE, written
+from suite.plugins import workloads
+from suite.store import RunFolder
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One link: a backend on a placement."""
+
+    title: str
+    note: str
+    links: list[Link]
+    charts: list[Figure]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """A network's tensors on one link."""
+
+    link: Link
+    tensors: list[tuple[str, Point | None]]  # in backward order; None: its size was not reached
+    ways: list[tuple[str, Point]]  # all of them: one after the other, together, flat
+
+    @property
+    def alone(self) -> float | None:
+        """Seconds of all tensors, each measured by itself, added up."""
+        found = [point.seconds for _, point in self.tensors if point]
+        return sum(found) if len(found) == len(self.tensors) else None
+
+
+def write(folder: RunFolder, directory: Path) -> Path:
+    """Write `directory`/index.html; StoreError when something cannot be read or written."""
+    return saved(filled("comm.html.jinja", **context(folder)), directory)
+
+
+def context(folder: RunFolder) -> dict[str, Any]:
+    """Every name that the template knows, but style and scripts."""
+    found = list(links(folder))
+    measured = [link for link in found if link.singles]
+    return {
+        "about": folder.about,
+        "version": __version__,
+        "hosts": folder.hosts(),
+        "links": found,
+        "transports": list(dict.fromkeys((link.case.backend, link.transport) for link in found if link.transport)),
+        "panels": panels([link for link in measured if not link.case.workload]),
+        "gradients": [gradients(link) for link in measured if link.case.workload],
+        "overlaps": [link for link in found if link.overlaps],
+        "failed": [link for link in found if link.outcome != "ok"],
+        "size": written,
+    }
+
+
+def panels(found: Sequence[Link]) -> list[Panel]:
+    """One for every backend and placement, in the order asked for."""
+    groups: dict[tuple[Any, ...], list[Link]] = {}
+    for link in found:
+        groups.setdefault((link.case.backend, link.case.placement), []).append(link)
+    return [
+        Panel(
+            f"{backend}, {placement.words}",
+            f"{group[0].transport} · {placement.launcher} · {', '.join(group[0].hosts)}",
+            group,
+            [times(group), bandwidths(group)],
+        )
+        for (backend, placement), group in groups.items()
+    ]
+
+
+def gradients(link: Link) -> Gradients:
+    """The network's tensors with the point of each one's size; a network that is no longer known has none by name."""
+    known = workloads().get(str(link.case.workload))
+    same = known is not None and known.graph().digest == link.case.graph_digest
+    tensors = gradient_tensors(known) if known is not None and same else []
+    names = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
+    by_size = {point.bytes: point for point in link.singles}
+    whole = sum(count for _, count in tensors) * ITEMSIZE
+    ways = [point for point in link.points if point.kind != "single" or point.bytes == whole]
+    return Gradients(
+        link,
+        [(name, by_size.get(count * ITEMSIZE)) for name, count in tensors],
+        [(names[point.kind], point) for point in ways],
+    )

@@ -1,0 +1,103 @@
+"""The charts of a link: time and bus bandwidth over size, both axes logarithmic, the fit beside what was measured."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from math import log10
+
+from reports.figure import Figure, axis, colour, layout
+from reports.lines import LEGEND_ROW, SYMBOLS
+from suite.analysis.alpha_beta import Fit
+from suite.analysis.links import Link, Point
+from suite.backend import OPERATIONS
+from suite.comm.sizes import written
+
+CURVE = 60  # points of a fitted line
+TICKS = tuple(4**power for power in range(1, 17))
+
+
+def times(found: Sequence[Link]) -> Figure:
+    """Microseconds: medians with the 5th and 95th percentile, and the fit."""
+    return _figure(
+        found,
+        "µs",
+        lambda point: point.seconds * 1e6,
+        lambda fit, point, size: fit.seconds(size) * 1e6,
+        lambda point: ((point.high - point.seconds) * 1e6, (point.seconds - point.low) * 1e6),
+    )
+
+
+def bandwidths(found: Sequence[Link]) -> Figure:
+    """Bus bandwidth in MB/s, and what the fit makes of it."""
+    return _figure(
+        found,
+        "bus bandwidth, MB/s",
+        lambda point: point.bus_bandwidth / 1e6,
+        lambda fit, point, size: size * point.factor / fit.seconds(size) / 1e6,
+    )
+
+
+def _figure(
+    found: Sequence[Link],
+    up: str,
+    value: Callable[[Point], float],
+    model: Callable[[Fit, Point, float], float],
+    ends: Callable[[Point], tuple[float, float]] | None = None,
+) -> Figure:
+    traces: list[Figure] = []
+    for link in found:
+        points, place = link.singles, OPERATIONS.index(link.case.operation)
+        traces.append(_measured(link.case.operation, points, place, value, ends))
+        if link.fit:
+            sizes = _between(points[0].bytes, points[-1].bytes)
+            fitted = [model(link.fit, points[0], size) for size in sizes]
+            traces.append(_line(link.case.operation, sizes, fitted, place))
+    bytes_ = sorted({point.bytes for link in found for point in link.singles})
+    ticks = [tick for tick in TICKS if bytes_[0] <= tick <= bytes_[-1]][::2]
+    frame = layout(330 + LEGEND_ROW * len(found))
+    across = {"type": "log", "tickvals": ticks, "ticktext": [written(tick) for tick in ticks]}
+    frame |= {"xaxis": axis("message") | across, "yaxis": axis(up) | {"type": "log"}, "showlegend": True}
+    frame |= {"legend": {"orientation": "v", "y": -46 / 266, "yanchor": "top", "x": 0}}
+    frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 48 + LEGEND_ROW * len(found)}
+    return {"data": traces, "layout": frame}
+
+
+def _measured(
+    name: str,
+    points: Sequence[Point],
+    place: int,
+    value: Callable[[Point], float],
+    ends: Callable[[Point], tuple[float, float]] | None,
+) -> Figure:
+    trace: Figure = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": escape(name),
+        "x": [point.bytes for point in points],
+        "y": [value(point) for point in points],
+        "marker": {"size": 7, "symbol": SYMBOLS[place % len(SYMBOLS)], "color": colour(place)},
+        "text": [written(point.bytes) for point in points],
+        "hovertemplate": f"{escape(name)}<br>%{{text}}: %{{y:.4g}}<extra></extra>",
+    }
+    if ends is not None:
+        above, below = zip(*(ends(point) for point in points), strict=True)
+        trace["error_y"] = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
+    return trace
+
+
+def _line(name: str, sizes: Sequence[float], values: Sequence[float], place: int) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{escape(name)}, fitted",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": list(sizes),
+        "y": list(values),
+        "line": {"color": colour(place), "width": 1.2, "dash": "dot"},
+    }
+
+
+def _between(low: float, high: float) -> list[float]:
+    """Sizes evenly spaced on a logarithmic axis."""
+    step = (log10(high) - log10(low)) / (CURVE - 1)
+    return [10 ** (log10(low) + step * index) for index in range(CURVE)]

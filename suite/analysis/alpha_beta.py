@@ -1,0 +1,65 @@
+"""Latency and bandwidth of a link, fitted to times over sizes: t(s) = alpha + beta * s.
+
+Relative errors are made least: weights 1/t, so that the microseconds of a small message
+count as much as the seconds of a large one (Hockney's model; unweighted, the largest
+messages alone would decide, and alpha would be noise).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+LEAST = 3  # sizes: two are met exactly, whatever they are
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The model, and how far it is from what was measured."""
+
+    alpha: float  # seconds
+    beta: float  # seconds a byte
+    alpha_error: float  # standard errors
+    beta_error: float
+    error: float  # root mean square of the relative residuals
+    worst: float  # the largest relative residual
+
+    def seconds(self, size: float) -> float:
+        """Of a message of so many bytes."""
+        return self.alpha + self.beta * size
+
+
+def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
+    """The fit of positive times; None of fewer than three different sizes.
+
+    Neither parameter becomes negative: where the best fit would have it so, it is 0.
+    """
+    if len(set(sizes)) < LEAST:
+        return None
+    times = np.asarray(seconds, dtype=np.float64)
+    rows = np.stack([1.0 / times, np.asarray(sizes, dtype=np.float64) / times], axis=1)
+    used = _columns(rows)
+    chosen = rows[:, used]
+    # Columns of one scale: sizes reach 1e8, and the normal equations square that.
+    scale = np.linalg.norm(chosen, axis=0)
+    found, *_ = np.linalg.lstsq(chosen / scale, np.ones(len(times)), rcond=None)
+    values = np.zeros(2)
+    values[used] = found / scale
+    residuals = rows @ values - 1.0
+    spread = float(residuals @ residuals) / (len(times) - len(used))
+    errors = np.zeros(2)
+    errors[used] = np.sqrt(spread * np.diag(np.linalg.inv((chosen / scale).T @ (chosen / scale)))) / scale
+    return Fit(
+        alpha=float(values[0]),
+        beta=float(values[1]),
+        alpha_error=float(errors[0]),
+        beta_error=float(errors[1]),
+        error=float(np.sqrt(np.mean(residuals**2))),
+        worst=float(np.abs(residuals).max()),
+    )
+
+
+def _columns(rows: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> list[int]:
+    """Which of alpha and beta are free: both, unless one of them would become negative."""
+    both, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
+    return [0, 1] if (both >= 0).all() else [int(both.argmax())]

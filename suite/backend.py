@@ -1,0 +1,21 @@
+"""What an adapter's `plugin.py` says of communication by itself: its backends, for `stagebench comm`."""
+
+from dataclasses import dataclass
+
+OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One library that exchanges; its processes are started as those of one of the adapter's strategies."""
+
+    name: str  # "gloo"
+    help: str
+    communicator: str  # "adapters.pytorch.comm:TorchCommunicator", in the adapter's package
+    strategy: str  # whose variables and companions its processes get
+    operations: tuple[str, ...] = OPERATIONS
+    device: str = "cpu"
+    # Instead of the adapter's environment, one of its own, with what that must have and how it is made:
+    environment: str | None = None
+    requires: tuple[str, ...] = ()
+    remedy: str = ""

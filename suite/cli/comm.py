@@ -1,0 +1,148 @@
+"""`stagebench comm`: communication by itself. Heavy imports wait until the command runs, so that --help is quick."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from suite.comm.cases import Asked
+
+WORKLOAD = "resnet50"  # whose gradient tensors are measured where nothing else is asked for
+ALL = "all"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(comm)
+
+
+def comm(
+    backend: Annotated[
+        list[str] | None, typer.Option(help="Only this backend (repeatable); see `stagebench list backends`.")
+    ] = None,
+    op: Annotated[list[str] | None, typer.Option(help="Only this operation (repeatable), such as all-reduce.")] = None,
+    sizes: Annotated[str, typer.Option(help="LOW:HIGH in bytes, K, M or G: every power of 4 between.")] = "4:64M",
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(help=f"This network's gradient tensors, too (repeatable; `{ALL}`); alone: {WORKLOAD}'s."),
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="On each host; 2 on one host, 1 on each of several.")
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(help="A,B,...: one node each.")] = None,
+    launcher: Annotated[
+        str | None, typer.Option(help="How ranks are started; default: the backend's usual way.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
+    ] = None,
+    python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed, or lacked something.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON, and nothing else.")] = False,
+) -> None:
+    """Measure all-reduce, broadcast, reduce-scatter, all-gather and point-to-point of every backend that is here.
+
+    Every result is verified on every rank. Stop it at any time: the same command with -o goes on where it stopped.
+    """
+    import json as encoder
+    import sys
+    from datetime import UTC, datetime
+
+    from suite import __version__
+    from suite.analysis.links import links
+    from suite.cli.comm_display import display, summary
+    from suite.cli.options import interpreters_from
+    from suite.comm.cases import cases
+    from suite.comm.offers import chosen, offers
+    from suite.comm.session import KIND, CommSession, Listener
+    from suite.errors import RequestError
+    from suite.lock import held
+    from suite.plugins import workloads
+    from suite.session import FAILURES, folder_for
+
+    offered = offers()
+    names = chosen("backend", backend or [], list(offered))
+    asked = asked_for(op, sizes, workload, ranks, hosts, launcher, seconds)
+    planned = [
+        (case, offered[name])
+        for name in names
+        for case in cases(asked, offered[name], workloads())
+        if op or case.operation in offered[name].backend.operations
+    ]
+    if not planned:
+        raise RequestError(f"none of {', '.join(names)} has such an operation; see `stagebench list backends`")
+    started = datetime.now(UTC)
+    about = {
+        "stagebench": __version__,
+        "kind": KIND,
+        "created": started.isoformat(timespec="seconds"),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "plan": "communication",
+    }
+    path, listener = output or Path("results") / f"comm-{started:%Y%m%d-%H%M%S}", Listener() if json else display()
+    with held(path):
+        folder = folder_for(path, plan_text(names, asked), about)
+        outcomes = CommSession(folder, planned, interpreters_from(python or []), listener, retry).run()
+    found = list(links(folder))
+    if json:
+        told = {"folder": str(path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
+        typer.echo(encoder.dumps(told, indent=1))
+    else:
+        summary(found)
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        typer.echo(f"{path}: {counts}. Next: stagebench report {path} -o {path}/report")
+    if any(outcomes[failure] for failure in FAILURES):
+        raise typer.Exit(1)
+
+
+def asked_for(
+    op: list[str] | None,
+    sizes: str,
+    workload: list[str] | None,
+    ranks: int | None,
+    hosts: str | None,
+    launcher: str | None,
+    seconds: float,
+) -> "Asked":
+    """The options checked; RequestError for an unknown name."""
+    from suite.backend import OPERATIONS
+    from suite.cli.options import hosts_from
+    from suite.comm.cases import Asked
+    from suite.comm.offers import chosen
+    from suite.comm.sizes import sizes_from
+    from suite.hosts import here
+    from suite.plugins import launchers, workloads
+
+    known, placed = list(workloads()), hosts_from(hosts)
+    if launcher is not None:
+        chosen("launcher", [launcher], list(launchers()))
+    asked = [name for name in workload or [] if name != ALL]
+    networks = chosen("workload", asked, known) if asked else []
+    if ALL in (workload or []):
+        networks = known
+    elif not op and not workload:
+        networks = [WORKLOAD] if WORKLOAD in known else []
+    # Networks alone: their tensors are what was asked for, not every size beside them.
+    wanted = chosen("operation", op or [], OPERATIONS) if op or not workload else []
+    return Asked(
+        operations=tuple(wanted),
+        sizes=sizes_from(sizes),
+        workloads=tuple(networks),
+        seconds=seconds,
+        ranks=ranks or (1 if len(placed) > 1 else 2),
+        hosts=() if len(placed) == 1 and here(placed[0]) else tuple(placed),
+        launcher=launcher,
+    )
+
+
+def plan_text(backends: list[str], asked: "Asked") -> str:
+    """What was asked for as TOML: a run folder goes on with nothing else."""
+    import json
+    from dataclasses import asdict
+
+    values = {"backends": backends, **asdict(asked)}
+    return "[comm]\n" + "".join(
+        f"{name} = {json.dumps(value)}\n" for name, value in values.items() if value is not None
+    )

@@ -1,0 +1,201 @@
+"""What a person sees of `stagebench comm`: a table a case, growing as sizes are measured; plain lines when piped."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from suite.analysis.links import Link, Point, point
+from suite.cli.tables import show
+from suite.cli.words import counted, significant
+from suite.comm.cases import CommCase
+from suite.comm.session import Listener
+from suite.comm.sizes import written
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+COLUMNS = ("size", "messages", "µs", "5 %", "95 %", "MB/s", "bus MB/s", "skew µs", "samples")
+WIDTH = 11
+KINDS = {"single": "", "row": " in a row", "together": " together"}
+
+
+def display() -> Listener:
+    """What suits stdout."""
+    return LiveTables() if sys.stdout.isatty() else PlainLines()
+
+
+def cells(found: Point) -> list[str]:
+    """One row of the table; MB are 10^6 bytes."""
+    times = [significant(value * 1e6) for value in (found.seconds, found.low, found.high)]
+    rates = [significant(value / 1e6) for value in (found.algorithm_bandwidth, found.bus_bandwidth)]
+    skew = "" if found.skew is None else significant(found.skew * 1e6)
+    return [
+        written(found.bytes) + KINDS.get(found.kind, ""),
+        str(found.messages),
+        *times,
+        *rates,
+        skew,
+        str(found.samples),
+    ]
+
+
+class Gathering(Listener):
+    """Puts the ranks' rows together; a subclass shows each point as soon as every rank has sent it."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        self._shown = 0
+
+    def started(self, case: CommCase) -> None:
+        """Nothing has been sent yet."""
+        self._rows.clear()
+        self._shown = 0
+
+    def message(self, case: CommCase, rank: int, message: dict[str, Any]) -> None:
+        """Rows come in the same order from every rank."""
+        if message["type"] != "comm":
+            return
+        self._rows[rank].append(message["row"])
+        while len(self._rows) == case.placement.ranks and min(map(len, self._rows.values())) > self._shown:
+            rows = [self._rows[rank][self._shown] for rank in sorted(self._rows)]
+            self._shown += 1
+            if rows[0]["kind"] != "overlap":
+                self.measured(case, point(rows))
+
+    def measured(self, case: CommCase, found: Point) -> None:
+        """A point is there."""
+
+
+class PlainLines(Gathering):
+    """A line a point, as soon as it is there."""
+
+    def refused(self, case: CommCase, outcome: str, reason: str) -> None:
+        """Why a case is left out."""
+        typer.echo(f"{outcome}: {case.label}: {reason}")
+
+    def begin(self, cases: list[CommCase], done: int) -> None:
+        """How much lies ahead."""
+        typer.echo(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
+
+    def started(self, case: CommCase) -> None:
+        """A heading."""
+        super().started(case)
+        typer.echo(f"{case.label}, {case.placement.launcher}")
+        self._line(COLUMNS)
+
+    def measured(self, case: CommCase, found: Point) -> None:
+        """A row of the table."""
+        self._line(cells(found))
+
+    def finished(self, case: CommCase, record: dict[str, Any]) -> None:
+        """How it ended, when not well."""
+        if record["outcome"] != "ok":
+            typer.echo(f"{record['outcome']}: {case.label}: {record['reason']}")
+
+    def _line(self, values: Sequence[str]) -> None:
+        first, *others = values
+        typer.echo(first.rjust(2 * WIDTH) + "".join(value.rjust(WIDTH) for value in others))
+        sys.stdout.flush()
+
+
+class LiveTables(Gathering):
+    """A table that grows; it stays when its case is over."""
+
+    def __init__(self, console: "Console | None" = None) -> None:
+        from rich.console import Console
+
+        super().__init__()
+        self._console = console or Console()
+        self._live: Any = None
+        self._table: Any = None
+        self._number = self._count = 0
+
+    def refused(self, case: CommCase, outcome: str, reason: str) -> None:
+        """Why a case is left out."""
+        self._console.print(f"[yellow]-[/] {case.label} [yellow]{outcome}[/]", highlight=False)
+        self._console.print(f"  {reason}", style="yellow", highlight=False, markup=False)
+
+    def begin(self, cases: list[CommCase], done: int) -> None:
+        """How much lies ahead."""
+        self._number, self._count = done, len(cases)
+
+    def started(self, case: CommCase) -> None:
+        """A new table."""
+        from rich.live import Live
+
+        super().started(case)
+        self._number += 1
+        title = f"{case.label}, {case.placement.launcher}  [{self._number}/{self._count}]"
+        self._table = empty_table(title)
+        self._live = Live(self._table, console=self._console, refresh_per_second=4)
+        self._live.start()
+
+    def measured(self, case: CommCase, found: Point) -> None:
+        """A row more."""
+        self._table.add_row(*cells(found))
+
+    def finished(self, case: CommCase, record: dict[str, Any]) -> None:
+        """The table is whole."""
+        self.end()
+        if record["outcome"] != "ok":
+            self._console.print(f"[red]✗ {record['outcome']}[/]", highlight=False)
+            self._console.print(f"  {record['reason']}", style="red", highlight=False, markup=False)
+
+    def end(self) -> None:
+        """What was measured stays on the screen."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def empty_table(title: str) -> "Table":
+    """Headings without rows."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def summary(found: Sequence[Link]) -> None:
+    """Latency and bandwidth of every link, with the fit's errors; what can be hidden."""
+    fits = [_fit_row(link) for link in found if link.fit and not link.case.workload]
+    if fits:
+        columns = ("backend", "operation", "alpha us", "+-", "1/beta MB/s", "+- %", "bus MB/s", "fit error %")
+        show(fits, columns, "latency and bandwidth, fitted")
+    rows = [
+        {
+            "backend": link.case.backend,
+            "size": written(one.bytes),
+            "communication ms": significant(one.comm * 1e3),
+            "computation ms": significant(one.comp * 1e3),
+            "hidden %": f"{one.plain:.0%}",
+            "hidden with progress calls %": f"{one.with_progress:.0%}",
+        }
+        for link in found
+        for one in link.overlaps
+    ]
+    if rows:
+        show(rows, tuple(rows[0]), "all-reduce beside computation")
+
+
+def _fit_row(link: Link) -> dict[str, Any]:
+    fit, bus = link.fit, link.bus_limit
+    assert fit is not None
+    return {
+        "backend": link.case.backend,
+        "operation": link.case.operation,
+        "alpha us": significant(fit.alpha * 1e6),
+        "+-": significant(fit.alpha_error * 1e6),
+        "1/beta MB/s": significant(1e-6 / fit.beta) if fit.beta else "",
+        "+- %": f"{fit.beta_error / fit.beta:.1%}" if fit.beta else "",
+        "bus MB/s": significant(bus / 1e6) if bus else "",
+        "fit error %": f"{fit.error:.1%}",
+    }

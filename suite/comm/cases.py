@@ -1,0 +1,146 @@
+"""What is measured: an operation over its sizes, or a network's gradient tensors, on one backend and placement."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from suite.backend import OPERATIONS
+from suite.case import Case, Placement
+from suite.comm.offers import Offer
+from suite.comm.sizes import ITEMSIZE
+from workloads.catalogue import Workload
+
+GRADIENTS = "all-reduce"  # what training does with gradients
+HIDDEN = (1 << 16, 1 << 20, 1 << 24)  # bytes of the messages that are measured beside computation, too
+TIME_LIMIT = 1800.0  # seconds of a case
+SILENCE_LIMIT = 120.0  # without a message that has arrived: a rank hangs
+
+
+@dataclass(frozen=True)
+class CommCase:
+    """One process group's work; its id is a hash of these values."""
+
+    backend: str
+    operation: str
+    placement: Placement
+    seconds: float  # of samples, a message size
+    counts: tuple[int, ...] = ()  # numbers of each message
+    workload: str | None = None  # instead of counts: its gradient tensors
+    graph_digest: str = ""
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def label(self) -> str:
+        """What a person reads: gloo all-reduce, 2 ranks."""
+        what = f"gradients of {self.workload}" if self.workload else self.operation
+        return f"{self.backend} {what}, {self.placement.words}"
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """The counts that are measured beside computation: of all-reduce, the operation that training hides."""
+        sizes = {size // ITEMSIZE for size in HIDDEN} if self.operation == GRADIENTS else set()
+        return tuple(count for count in self.counts if count in sizes)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "CommCase":
+        """What `dataclasses.asdict` gave, back."""
+        placement = Placement(**{**values["placement"], "hosts": tuple(values["placement"]["hosts"])})
+        return cls(**{**values, "placement": placement, "counts": tuple(values["counts"])})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for; names are known ones."""
+
+    operations: tuple[str, ...]
+    sizes: tuple[int, ...]  # bytes
+    workloads: tuple[str, ...]
+    seconds: float
+    ranks: int  # on each host
+    hosts: tuple[str, ...] = ()
+    launcher: str | None = None
+
+
+def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iterator[CommCase]:
+    """Every case of a backend, operations in the usual order."""
+    backend, placement = offer.backend, _placement(asked, offer)
+    counts = tuple(size // ITEMSIZE for size in asked.sizes)
+    for operation in OPERATIONS:
+        if operation in asked.operations:
+            yield CommCase(backend.name, operation, placement, asked.seconds, counts)
+    for name in asked.workloads:
+        digest = workloads[name].graph().digest
+        yield CommCase(backend.name, GRADIENTS, placement, asked.seconds, workload=name, graph_digest=digest)
+
+
+def refusal(case: CommCase, offer: Offer) -> str | None:
+    """Why a backend cannot do a case; None when it can, as far as one can tell without running it."""
+    backend, strategy = offer.backend, offer.adapter.capabilities.strategy(offer.backend.strategy)
+    if case.operation not in backend.operations:
+        return f"{backend.name} has no {case.operation}; it has {', '.join(backend.operations)}"
+    assert strategy is not None, f"{backend.name} names the strategy {backend.strategy!r}, which there is not"
+    if case.placement.launcher not in strategy.launchers:
+        return f"{backend.name} is started by {', '.join(strategy.launchers)}, not by {case.placement.launcher}"
+    return None
+
+
+def launched(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Case:
+    """The training case whose processes these are: their variables, companions and limits."""
+    able = offer.adapter.capabilities
+    return Case(
+        adapter=offer.adapter.name,
+        strategy=offer.backend.strategy,
+        workload=case.workload or next(iter(workloads)),
+        placement=case.placement,
+        precision="float32",
+        tuning=able.tunings[0],
+        knobs={name: knob.default for name, knob in able.knobs.items()},
+        passes=(),
+        time_limit=TIME_LIMIT,
+        silence_limit=SILENCE_LIMIT,
+    )
+
+
+def job(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> dict[str, Any]:
+    """What the job file holds beside a training's; see suite.worker.comm."""
+    tensors = [count for _, count in gradient_tensors(workloads[case.workload])] if case.workload else None
+    what = {"operation": case.operation, "counts": case.counts, "overlap": case.hidden, "tensors": tensors}
+    return {"communicator": offer.backend.communicator, "comm": {**what, "seconds": case.seconds}}
+
+
+def gradient_tensors(workload: Workload) -> list[tuple[str, int]]:
+    """(name, numbers) of every gradient tensor, in the order in which backward completes them."""
+    graph = workload.graph()
+    return [
+        (parameter.name, _numbers(parameter.shape))
+        for layer in reversed(graph.layers)
+        for parameter in reversed(layer.parameters)
+    ]
+
+
+def _numbers(shape: tuple[int, ...]) -> int:
+    product = 1
+    for extent in shape:
+        product *= extent
+    return product
+
+
+def _placement(asked: Asked, offer: Offer) -> Placement:
+    strategy = offer.adapter.capabilities.strategy(offer.backend.strategy)
+    usual = strategy.launchers[0] if strategy else "local"
+    if len(asked.hosts) > 1 and strategy:  # the first that reaches other hosts
+        usual = next((name for name in strategy.launchers if name != "local"), usual)
+    return Placement(
+        nodes=max(1, len(asked.hosts)),
+        ranks_per_node=asked.ranks,
+        device=offer.backend.device,
+        launcher=asked.launcher or usual,
+        hosts=asked.hosts,
+    )

@@ -1,0 +1,71 @@
+"""The backends that adapters offer, and where each of them can run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from suite.adapter import Adapter
+from suite.backend import Backend
+from suite.environments import Interpreter, find
+from suite.errors import RequestError
+from suite.plugins import adapters
+from suite.suggest import known
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A backend with the adapter that brings it; `find` takes it for an adapter."""
+
+    adapter: Adapter
+    backend: Backend
+
+    @property
+    def name(self) -> str:
+        """The name that settings of the interpreter go by: the adapter's, or of an own environment the backend's."""
+        return self.backend.name if self.backend.environment else self.adapter.name
+
+    @property
+    def environment(self) -> str | None:
+        """The tox environment."""
+        return self.backend.environment or self.adapter.environment
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Modules that the interpreter must have."""
+        return self.backend.requires if self.backend.environment else self.adapter.requires
+
+    @property
+    def remedy(self) -> str:
+        """The command that makes the environment."""
+        return self.backend.remedy if self.backend.environment else self.adapter.remedy
+
+    def missing(self, interpreter: Path) -> str | None:
+        """What the adapter misses, or of an own environment its mpiexec: with another's it would be another library."""
+        if not self.backend.environment:
+            return self.adapter.missing(interpreter)
+        if (interpreter.parent / "mpiexec").exists():
+            return None
+        return f"there is no mpiexec beside {interpreter}, so this is not its library's environment; {self.remedy}"
+
+    def interpreter(self, settings: Mapping[str, str]) -> Interpreter:
+        """The Python that it runs in; Unavailable with the remedy."""
+        return find(self, settings)
+
+
+def offers() -> dict[str, Offer]:
+    """Every backend by name; RequestError where two adapters give one name."""
+    found: dict[str, Offer] = {}
+    for adapter in adapters().values():
+        for backend in adapter.backends:
+            if backend.name in found:
+                raise RequestError(f"two adapters bring the backend {backend.name!r}; uninstall or rename one of them")
+            found[backend.name] = Offer(adapter, backend)
+    return found
+
+
+def chosen(kind: str, asked: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What was asked for, each once, or everything; RequestError with a suggestion for a name that is unknown."""
+    for name in asked:
+        if name not in names:
+            raise RequestError(f"there is no {kind} {name!r}; {known(name, names)}")
+    return list(dict.fromkeys(asked or names))

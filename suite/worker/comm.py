@@ -1,0 +1,123 @@
+"""The task `comm`: one operation over its sizes, or the gradient tensors of a network. Every result is verified.
+
+Oldest Python: 3.6.
+"""
+
+import contextlib
+from typing import Any, Dict, List
+
+import numpy as np
+
+from suite.worker.communicator import Communicator, Exchange
+from suite.worker.job import Outbox
+from suite.worker.overlap import overlapped
+from suite.worker.patterns import verify
+from suite.worker.samples import Sampler, Samples, rounded
+from suite.worker.trainer import Unsupported
+
+ITEMSIZE = 4  # float32
+RUNS_TO_VERIFY = 2  # before the samples and after them
+
+# What the job's "comm" holds:
+#   operation  one of communicator.OPERATIONS
+#   counts     numbers of each message, one after the other
+#   overlap    which of the counts are measured together with computation
+#   tensors    null, or the numbers of every gradient tensor in backward order: then "counts" and "overlap" are empty
+#   seconds    of the samples of a message
+
+
+def comm(communicator: Communicator, job: Dict[str, Any], outbox: Outbox) -> None:
+    """Measure, and send a message of type "comm" for every row."""
+    asked = job["comm"]
+    task = Task(communicator, asked["operation"], asked["seconds"], outbox)
+    if asked["tensors"] is not None:
+        task.tensors(asked["tensors"])
+        return
+    for count in asked["counts"]:
+        task.single(count, count in asked["overlap"])
+
+
+class Task:
+    """One operation on one communicator."""
+
+    def __init__(self, communicator: Communicator, operation: str, seconds: float, outbox: Outbox) -> None:
+        """`seconds` of the samples of a message."""
+        self._communicator, self._operation, self._outbox = communicator, operation, outbox
+        self._sampler = Sampler(communicator, seconds, outbox.progress)
+        self._turn = 0
+
+    def single(self, count: int, overlap: bool = False) -> None:
+        """A row for a message of `count` numbers, rounded up to a multiple of the ranks; after it its overlap."""
+        count = self._divisible(count)
+        exchange = self._communicator.exchange(self._operation, count)
+        self._verify([exchange], [count])
+        self._neutral([exchange], [count])
+        limit = None if exchange.most is None else exchange.most - RUNS_TO_VERIFY
+        # There and back again keeps two ranks in step; a barrier before it would count as latency.
+        there_and_back = self._operation == "point-to-point"
+        samples = self._sampler.times(self._name(count), exchange.run, not there_and_back, limit)
+        if there_and_back:
+            samples = samples._replace(seconds=[each / 2 for each in samples.seconds])
+        self._verify([exchange], [count])
+        self._send("single", [count], samples)
+        if overlap:
+            self._overlap(exchange, count)
+
+    def tensors(self, counts: List[int]) -> None:
+        """Every different tensor by itself, all in a row (blocking, then begun together), all as one buffer."""
+        counts = [self._divisible(count) for count in counts]
+        for count in sorted(set(counts)):
+            self.single(count)
+        exchanges = [self._communicator.exchange(self._operation, count) for count in counts]
+
+        def in_a_row() -> None:
+            for exchange in exchanges:
+                exchange.run()
+
+        def together() -> None:
+            for pending in [exchange.begin() for exchange in exchanges]:
+                pending.wait()
+
+        self._verify(exchanges, counts)
+        self._neutral(exchanges, counts)
+        self._send("row", counts, self._sampler.times("all tensors in a row", in_a_row))
+        with contextlib.suppress(Unsupported):
+            self._send("together", counts, self._sampler.times("all tensors together", together))
+        self._verify(exchanges, counts)
+        del exchanges[:]
+        self.single(self._divisible(sum(counts)))
+
+    def _overlap(self, exchange: Exchange, count: int) -> None:
+        self._neutral([exchange], [count])
+        try:
+            row = overlapped(self._communicator, exchange, self._sampler, "%s, hidden" % self._name(count))
+        except Unsupported:
+            return
+        self._verify([exchange], [count])
+        self._outbox.send("comm", row=dict(row, kind="overlap", operation=self._operation, bytes=count * ITEMSIZE))
+
+    def _verify(self, exchanges: List[Exchange], counts: List[int]) -> None:
+        """Every exchange once on known numbers, new ones every time."""
+        self._turn += 1
+        rank, world = self._communicator.rank, self._communicator.setup.world
+        for exchange, count in zip(exchanges, counts):
+            verify(exchange, self._operation, count, rank, world, self._turn)
+
+    def _neutral(self, exchanges: List[Exchange], counts: List[int]) -> None:
+        """Zeros: sums in place stay what they are, however often."""
+        world = self._communicator.setup.world
+        for exchange, count in zip(exchanges, counts):
+            exchange.fill(np.zeros(count // world if self._operation == "all-gather" else count, dtype=np.float32))
+
+    def _send(self, kind: str, counts: List[int], samples: Samples) -> None:
+        row = {"kind": kind, "operation": self._operation, "bytes": sum(counts) * ITEMSIZE, "messages": len(counts)}
+        row.update(seconds=rounded(samples.seconds), waits=rounded(samples.waits))
+        self._outbox.send("comm", row=row)
+
+    def _divisible(self, count: int) -> int:
+        """Reduce-scatter and all-gather cut a message into a part a rank."""
+        world = self._communicator.setup.world
+        return -(-count // world) * world if self._operation in ("reduce-scatter", "all-gather") else count
+
+    def _name(self, count: int) -> str:
+        return "%s of %d bytes" % (self._operation, count * ITEMSIZE)

@@ -1,0 +1,60 @@
+"""How much of an exchange can be hidden behind computation, with and without calls that let the library progress.
+
+The fraction is (t_comm + t_comp - t_both) / min(t_comm, t_comp): 1 when the shorter one
+costs nothing, 0 when they follow each other. The computation is made about as long as
+the exchange.
+
+Oldest Python: 3.6.
+"""
+
+import math
+from typing import Any, Dict, List
+
+from suite.worker.communicator import Communicator, Exchange
+from suite.worker.samples import Sampler, rounded
+
+KEYS = ("comm_s", "comp_s", "both_s", "progressed_s")
+SLICES = 20  # timed, to learn how long one takes
+
+
+def overlapped(communicator: Communicator, exchange: Exchange, sampler: Sampler, name: str) -> Dict[str, Any]:
+    """Samples of the exchange alone, the computation alone, and both, in seconds."""
+    compute = communicator.compute
+
+    def alone() -> None:
+        exchange.begin().wait()
+
+    slices = _slices(communicator, sorted(sampler.times(name, alone).seconds))
+
+    def computing() -> None:
+        for _ in range(slices):
+            compute()
+
+    def both() -> None:
+        pending = exchange.begin()
+        for _ in range(slices):
+            compute()
+        pending.wait()
+
+    def progressed() -> None:
+        pending = exchange.begin()
+        for _ in range(slices):
+            compute()
+            pending.test()
+        pending.wait()
+
+    found = sampler.alternating(name, [alone, computing, both, progressed])
+    rows = {key: rounded(samples.seconds) for key, samples in zip(KEYS, found)}
+    return dict(rows, slices=slices)
+
+
+def _slices(communicator: Communicator, ordered: List[float]) -> int:
+    """How many slices of computation take as long as the median, the same number on every rank."""
+    seconds = ordered[len(ordered) // 2]
+    communicator.barrier()
+    begin = communicator.clock()
+    for _ in range(SLICES):
+        communicator.compute()
+    communicator.synchronize()
+    each = (communicator.clock() - begin) / SLICES
+    return int(communicator.maximum(float(max(1, math.ceil(seconds / each)))))

@@ -1,0 +1,154 @@
+"""Our figures of communication against mpi4py's own benchmarks, in one MPI group, in turns.
+
+    python tests/benchmarks/comm_vs_mpi4py.py --sizes 4 1024 65536 1048576 --rounds 200
+
+Start it as one program with an interpreter that has mpi4py; it starts its own ranks by
+the mpiexec beside it. Compared are
+
+- point-to-point with `mpi4py.bench.pingpong`, which means as many round trips;
+- all-reduce with the plain loop that a user of mpi4py writes (its benchmark module has none).
+
+A round times both ways equally often, and who begins changes from round to round. mpi4py's
+module tells means alone, and one stall of a shared machine decides a mean: so rounds are
+short and many, and compared are the lower quartiles over the rounds of each way's mean,
+theirs / ours, with the bootstrap's 95 % interval. Exit code 1 where a size is not within 5 %.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+LIMIT = 0.05
+LEAST = 3  # messages of a round
+BOTH = ("point-to-point", "all-reduce")
+
+
+def main() -> int:
+    """Start the ranks, or be one."""
+    options = arguments()
+    if "OMPI_COMM_WORLD_RANK" in os.environ or "PMI_RANK" in os.environ:
+        return compared(options)
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    tokens = [str(mpiexec), "-n", str(options.ranks), sys.executable, __file__, *sys.argv[1:]]
+    environ = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environ.update(OMPI_MCA_hwloc_base_binding_policy="none", PRTE_MCA_hwloc_default_binding_policy="none")
+    environ.update(OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")  # as the controller sets them
+    return subprocess.run(tokens, env={**os.environ, **environ}, check=False).returncode
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[4, 1024, 65536, 1 << 20, 1 << 24], help="bytes")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=0.002, help="of each way in a round")
+    parser.add_argument("--ranks", type=int, default=2)
+    return parser.parse_args()
+
+
+def compared(options: argparse.Namespace) -> int:
+    """One rank; rank 0 tells."""
+    from adapters.caffempi.comm import MPICommunicator
+    from suite.worker.ranks import own_rank
+    from suite.worker.trainer import SGD, Setup
+
+    own = own_rank()
+    rule = SGD(0.0, 0.0, 0.0)
+    setup = Setup(own.rank, own.world, 0, "", "cpu", 1, 1, "float32", "default", {}, rule, 1, 0)
+    communicator = MPICommunicator(setup)
+    library = communicator.start().transport
+    if own.rank == 0:
+        print(f"{library}, {own.world} ranks, {options.rounds} rounds of {options.seconds:g} s")
+    far = 0
+    for operation in BOTH:
+        for size in options.sizes:
+            far += told(own.rank, operation, size, measured(communicator, operation, size, options))
+    communicator.close()
+    return int(far > 0)
+
+
+def measured(communicator, operation, size, options):
+    """(theirs, ours) of every round: seconds of a message, each the mean."""
+    from suite.worker.samples import Sampler
+
+    exchange, apart = communicator.exchange(operation, size // 4), operation != "point-to-point"
+    first = Sampler(communicator, 0.05, lambda **_: None).times(operation, exchange.run, apart).seconds
+    count = int(communicator.maximum(max(LEAST, options.seconds / min(first))))
+    endless = Sampler(communicator, 1e9, lambda **_: None)  # as often as it may, whatever stalls
+
+    def ours():
+        found = endless.times(operation, exchange.run, apart, most=2 * count).seconds
+        return communicator.maximum(statistics.mean(found)) / (1 if apart else 2)
+
+    def theirs():
+        return communicator.maximum((plain_allreduce if apart else pingpong)(communicator.comm, size, count))
+
+    found = []
+    for number in range(options.rounds):
+        values = [way() for way in ((ours, theirs) if number % 2 else (theirs, ours))]
+        found.append(tuple(reversed(values) if number % 2 else values))
+    return found
+
+
+def pingpong(comm, size, count):
+    """mpi4py.bench's own, for one size; rank 0's mean."""
+    from mpi4py import bench
+
+    words = ["--min-size", size, "--max-size", size, "--skip", count, "--loop", count]
+    for name in ("large", "huge"):
+        words += [f"--skip-{name}", count, f"--loop-{name}", count]
+    ((_, mean, _),) = bench.pingpong(comm, args=[str(word) for word in words], verbose=False)
+    return mean if comm.rank == 0 else 0.0
+
+
+def plain_allreduce(comm, size, count):
+    """As OSU's micro-benchmarks and mpi4py's demos time it: a barrier, then the clock around one call."""
+    import numpy as np
+
+    given, taken = np.zeros(size // 4, np.float32), np.zeros(size // 4, np.float32)
+    total = 0.0
+    for turn in range(-count, count):
+        comm.Barrier()
+        begin = time.perf_counter()
+        comm.Allreduce(given, taken)
+        total += (time.perf_counter() - begin) * (turn >= 0)
+    return total / count
+
+
+def told(rank, operation, size, rounds):
+    """Print a line; whether the ratio is too far from 1."""
+    ratio, (low, high) = of_quartiles(rounds), interval(rounds)
+    far = abs(ratio - 1) > LIMIT
+    if rank == 0:
+        micros = [statistics.quantiles(values, n=4)[0] * 1e6 for values in zip(*rounds, strict=True)]
+        print(
+            f"{operation:15} {size:>9} B  theirs {micros[0]:10.2f} us  ours {micros[1]:10.2f} us  "
+            f"ratio {ratio:.3f} [{low:.3f}, {high:.3f}]{'  FAIL: beyond 5 %' if far else ''}",
+            flush=True,
+        )
+    return far
+
+
+def of_quartiles(rounds):
+    """The lower quartile of theirs over that of ours."""
+    theirs, ours = (statistics.quantiles(values, n=4)[0] for values in zip(*rounds, strict=True))
+    return theirs / ours
+
+
+def interval(rounds, draws=1000):
+    """Bootstrap 95 % interval over rounds."""
+    stream = random.Random(1)
+    found = sorted(of_quartiles(stream.choices(rounds, k=len(rounds))) for _ in range(draws))
+    return found[int(0.025 * draws)], found[int(0.975 * draws)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""What an adapter's backends do: every operation that they declare, on several ranks, its results verified."""
+
+from pathlib import Path
+
+import pytest
+
+from stagebench_conformance.base import DEVICES, Conformance
+from suite.analysis.links import Link, links
+from suite.backend import OPERATIONS, Backend
+from suite.comm.cases import Asked, CommCase, cases
+from suite.comm.offers import Offer
+from suite.comm.session import CommSession, Listener
+from suite.errors import Unavailable
+from suite.plugins import adapters, workloads
+from suite.store import RunFolder
+
+SIZES = (4, 256, 65536)  # bytes; the last one is measured beside computation, too
+TENSORS = "mnist_small"
+
+
+class Communicating(Conformance):
+    """`stagebench comm`, tiny."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """A test that takes `backend` runs for every one."""
+        super().pytest_generate_tests(metafunc)
+        if "backend" in metafunc.fixturenames:
+            found = adapters()[self.adapter].backends if self.adapter in adapters() else ()
+            metafunc.parametrize("backend", found, ids=lambda backend: str(backend.name))
+
+    def test_every_backend_declares_operations_and_a_strategy_that_there_are(self) -> None:
+        """Names of `suite.backend.OPERATIONS`; a distributed strategy of this adapter."""
+        for backend in self.it().backends:
+            assert backend.operations, f"{backend.name} declares no operation"
+            assert set(backend.operations) <= set(OPERATIONS), f"{backend.name}: {', '.join(backend.operations)}"
+            strategy = self.it().capabilities.strategy(backend.strategy)
+            assert strategy is not None, f"{backend.name} is started as {backend.strategy!r}, which is no strategy"
+            assert strategy.distributed, f"{backend.name} is started as {backend.strategy!r}, which has one rank"
+
+    def test_a_backend_exchanges_what_it_declares(self, backend: Backend, tmp_path: Path) -> None:
+        """On two ranks: each operation over sizes, and a network's gradient tensors; a wrong result is a crash."""
+        offer = Offer(self.it(), backend)
+        asked = Asked(backend.operations, SIZES, (TENSORS,) * ("all-reduce" in backend.operations), 0.0, DEVICES)
+        for case in cases(asked, offer, workloads()):
+            link = self._measured(case, offer, tmp_path / case.id)
+            assert link.outcome == "ok", link.reason
+            if case.workload:
+                assert {"single", "row"} <= {point.kind for point in link.points}
+            else:
+                assert [point.bytes for point in link.points][1:] == list(SIZES[1:])  # the least: a number a rank
+
+    def _measured(self, case: CommCase, offer: Offer, path: Path) -> Link:
+        folder = RunFolder(path)
+        folder.create({"kind": "comm"})
+        try:
+            CommSession(folder, [(case, offer)], {}, Listener()).run()
+        except Unavailable as error:
+            self._absent(str(error), offer.backend)
+        (link,) = links(folder)
+        if link.outcome == "unavailable":
+            self._absent(link.reason, offer.backend)
+        return link
+
+    def _absent(self, reason: str, backend: Backend) -> None:
+        """Another device, or an environment that is not the adapter's own, need not be here; the rest as usual."""
+        if backend.environment or backend.device != "cpu" or self.where_missing == "skip":
+            pytest.skip(reason)
+        raise pytest.fail.Exception(reason, pytrace=False)

@@ -1,0 +1,152 @@
+"""The page of a run of `stagebench comm`."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import reports.command
+from reports.comm import context, gradients, write
+from reports.comm_charts import bandwidths, times
+from suite.analysis.links import links
+from suite.case import Placement
+from suite.comm.cases import CommCase, gradient_tensors
+from suite.plugins import workloads
+from suite.store import RunFolder
+
+ALPHA, BETA = 10e-6, 1e-9
+SIZES = [4**power for power in range(1, 9)]
+TWO = Placement(ranks_per_node=2)
+
+
+def seconds(size):
+    return [ALPHA + BETA * size] * 5
+
+
+def row(size, kind="single", operation="all-reduce", messages=1):
+    waits = [] if operation == "point-to-point" else [0.0] * 5
+    found = {"kind": kind, "operation": operation, "bytes": size, "messages": messages, "waits": waits}
+    return {**found, "seconds": seconds(size)}
+
+
+def overlap(size):
+    samples = {"comm_s": [1e-3] * 5, "comp_s": [1e-3] * 5, "both_s": [1.5e-3] * 5, "progressed_s": [1.1e-3] * 5}
+    return {"kind": "overlap", "operation": "all-reduce", "bytes": size, "slices": 3, **samples}
+
+
+def tensor_rows(name):
+    counts = [count for _, count in gradient_tensors(workloads()[name])]
+    whole = 4 * sum(counts)
+    ways = [row(whole, "row", messages=len(counts)), row(whole, "together", messages=len(counts)), row(whole)]
+    return [row(4 * count) for count in sorted(set(counts))] + ways
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two operations and a network's tensors over one backend; another one crashed; a third is not here."""
+    found = RunFolder(tmp_path / "run")
+    found.create({"kind": "comm", "created": "2026-11-20T12:00:00+00:00", "command": ["stagebench", "comm"]})
+    found.write("hosts/a.json", {"host": "a", "cpu": "A <fast> one", "cores": 2})
+    digest = workloads()["mnist_small"].graph().digest
+    measured = [
+        (CommCase("wire", "all-reduce", TWO, 0.1, (1,)), [row(size) for size in SIZES] + [overlap(65536)], "ok", ""),
+        (
+            CommCase("wire", "point-to-point", TWO, 0.1, (1,)),
+            [row(size, operation="point-to-point") for size in SIZES],
+            "ok",
+            "",
+        ),
+        (
+            CommCase("wire", "all-reduce", TWO, 0.1, workload="mnist_small", graph_digest=digest),
+            tensor_rows("mnist_small"),
+            "ok",
+            "",
+        ),
+        (CommCase("cut", "broadcast", TWO, 0.1, (1,)), [], "crash", "rank 1: the <wire> was cut"),
+    ]
+    cases = []
+    for case, rows, outcome, reason in measured:
+        said = {"hello": {"host": "a"}, "joined": {"transport": "copper"}, "rows": rows}
+        record = {"outcome": outcome, "reason": reason, "ranks": [{"rank": rank, **said} for rank in range(2)]}
+        found.write(f"records/{case.id}-r0.json", record)
+        cases.append({"id": case.id, "case": asdict(case), "outcome": None, "reason": ""})
+    absent = CommCase("absent", "broadcast", TWO, 0.1, (1,))
+    cases.append({"id": absent.id, "case": asdict(absent), "outcome": "unavailable", "reason": "tox run -e absent"})
+    found.write("cases.json", {"cases": cases})
+    return found
+
+
+def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path):
+    page = write(folder, tmp_path / "out").read_text()
+    for part in ("links", "fits", "gradients", "overlap", "outcomes", "method"):
+        assert f'<section id="{part}">' in page
+    assert "the &lt;wire&gt; was cut" in page
+    assert "A &lt;fast&gt; one" in page
+    assert "tox run -e absent" in page
+    assert "each by itself, added up" in page
+    assert gradient_tensors(workloads()["mnist_small"])[0][0] in page
+    assert "50.0 %" in page
+    assert "90.0 %" in page
+
+
+def test_a_chart_a_link_with_the_fit_beside_what_was_measured(folder):
+    (panel,) = context(folder)["panels"]
+    assert panel.title == "wire, 2 ranks"
+    assert [len(figure["data"]) for figure in panel.charts] == [4, 4]
+    measured, fit = panel.charts[0]["data"][:2]
+    assert measured["x"] == SIZES
+    assert measured["y"] == pytest.approx([1e6 * (ALPHA + BETA * size) for size in SIZES])
+    assert fit["y"][-1] == pytest.approx(measured["y"][-1])
+    assert {axis: panel.charts[0]["layout"][axis]["type"] for axis in ("xaxis", "yaxis")} == dict.fromkeys(
+        ("xaxis", "yaxis"), "log"
+    )
+
+
+def test_bandwidth_is_the_bus_s_in_points_and_fit(folder):
+    found = [link for link in links(folder) if link.case.operation == "all-reduce" and not link.case.workload]
+    points, fit = bandwidths(found)["data"]
+    expected = [size / (ALPHA + BETA * size) / 1e6 for size in SIZES]
+    assert points["y"] == pytest.approx(expected)
+    assert fit["y"][0] == pytest.approx(expected[0])
+    assert "error_y" in times(found)["data"][0]
+    assert "error_y" not in points
+
+
+def test_tensors_are_named_and_added_up(folder):
+    (link,) = [link for link in links(folder) if link.case.workload]
+    found = gradients(link)
+    names = [name for name, _ in gradient_tensors(workloads()["mnist_small"])]
+    assert [name for name, _ in found.tensors] == names
+    assert [way for way, _ in found.ways] == ["all in a row", "all begun, then waited for", "one flat buffer"]
+    whole = found.ways[0][1].bytes
+    assert found.alone == pytest.approx(len(names) * ALPHA + BETA * whole)
+
+
+def test_a_network_that_has_changed_keeps_its_times_and_loses_its_names(folder):
+    (link,) = [link for link in links(folder) if link.case.workload]
+    other = type(link)(**{**link.__dict__, "case": CommCase(**{**link.case.__dict__, "graph_digest": "other"})})
+    found = gradients(other)
+    assert found.tensors == []
+    assert [way for way, _ in found.ways][:2] == ["all in a row", "all begun, then waited for"]
+
+
+def test_report_knows_such_a_run(folder, tmp_path):
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    reports.command.stagebench_commands(app)
+    run = CliRunner()
+    told = run.invoke(app, ["report", str(folder.path), "-o", str(tmp_path / "out")])
+    assert told.exit_code == 0, told.output
+    assert told.output == f"Report: {tmp_path / 'out' / 'index.html'}\n"
+    told = run.invoke(app, ["report", str(folder.path), "--json"])
+    assert [link["outcome"] for link in json.loads(told.stdout)] == ["ok", "ok", "ok", "crash", "unavailable"]
+    assert not (folder.path / "report").exists()
+
+
+def test_a_run_without_anything_measured_has_a_page(tmp_path):
+    found = RunFolder(tmp_path / "run")
+    found.create({"kind": "comm"})
+    found.write("cases.json", {"cases": []})
+    assert "No operation has been measured." in write(found, tmp_path / "out").read_text()

@@ -1,0 +1,245 @@
+"""`stagebench comm` from the command line to records, over communicators that need no framework."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from suite.backend import OPERATIONS, Backend
+from suite.case import Placement
+from suite.cli.comm import asked_for
+from suite.cli.comm_display import LiveTables
+from suite.comm import session
+from suite.comm.cases import CommCase, gradient_tensors
+from suite.comm.sizes import sizes_from, written
+from suite.errors import Interrupted, RequestError, Unavailable
+from workloads.catalogue import by_name
+
+Run = Callable[..., SimpleNamespace]
+EVERY = tuple(word for operation in OPERATIONS for word in ("--op", operation))
+FAST = ("--sizes", "4:64", "--seconds", "0")
+
+
+@pytest.fixture
+def wired(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Alpha offers communicators of the worker's tests, in this interpreter."""
+    monkeypatch.setenv("STAGEBENCH_PYTHON_ALPHA", sys.executable)
+    startable.adapters["alpha"].trainer = "wires:Wire"
+    kinds = {"wire": "Wire", "wrong": "FlippedWire", "beginning": "BeginningWire"}
+    startable.adapters["alpha"].backends = (
+        *(Backend(name, "text over TCP", f"wires:{kind}", "ddp") for name, kind in kinds.items()),
+        Backend("narrow", "one operation", "wires:Wire", "ddp", ("broadcast",)),
+        Backend("elsewhere", "not here", "wires:Wire", "ddp", environment="nowhere", remedy="tox run -e nowhere"),
+    )
+    return startable
+
+
+@pytest.mark.parametrize(
+    ("option", "sizes"),
+    [
+        ("4:256", (4, 16, 64, 256)),
+        ("4:252", (4, 16, 64)),
+        ("1K:1M", (1024, 4096, 16384, 65536, 262144, 1048576)),
+        ("16M", (1 << 24,)),
+        ("4b:16B", (4, 16)),
+        ("12:60", (12, 48)),
+        ("1KiB", (1024,)),
+    ],
+)
+def test_sizes(option: str, sizes: tuple[int, ...]) -> None:
+    assert sizes_from(option) == sizes
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("", "'' is no message size"),
+        ("3", "multiples of 4"),
+        ("0:4", "'0' is no message size"),
+        ("4:", "'' is no message size"),
+        ("1M:4", "ends below its beginning"),
+        ("4:16:64", "'16:64' is no message size"),
+        ("16G", "at most 8G"),
+        ("-4", "'-4' is no message size"),
+    ],
+)
+def test_what_is_no_size_is_named(option: str, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        sizes_from(option)
+
+
+def test_sizes_are_written_as_people_read_them() -> None:
+    assert [written(size) for size in (4, 1024, 1536, 1 << 26, 1 << 30)] == [
+        "4 B",
+        "1 KiB",
+        "1.5 KiB",
+        "64 MiB",
+        "1 GiB",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(by_name()))
+def test_gradient_tensors_are_the_network_s_in_backward_order(name: str) -> None:
+    graph, found = by_name()[name].graph(), gradient_tensors(by_name()[name])
+    assert sum(count for _, count in found) == graph.parameter_count
+    assert [name for name, _ in found] == [parameter.name for parameter in reversed(graph.parameters)]
+
+
+def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(toys: SimpleNamespace) -> None:
+    def asked(**options: object) -> tuple[int, tuple[str, ...]]:
+        found = asked_for(**{**dict.fromkeys(("op", "workload", "ranks", "hosts", "launcher")), **options}, **FIXED)
+        return len(found.operations), found.workloads
+
+    assert asked() == (5, ("resnet50",))
+    assert asked(op=["broadcast"]) == (1, ())
+    assert asked(workload=["alexnet"]) == (0, ("alexnet",))
+    assert asked(workload=["all"]) == (0, tuple(by_name()))
+    assert asked(op=["broadcast"], workload=["alexnet"]) == (1, ("alexnet",))
+
+
+FIXED = {"sizes": "4", "seconds": 0.0}
+
+
+def test_ranks_are_two_on_a_host_and_one_on_each_of_several(toys: SimpleNamespace) -> None:
+    nothing = dict.fromkeys(("op", "workload", "ranks", "launcher"))
+    assert asked_for(**nothing, hosts=None, **FIXED).ranks == 2
+    assert asked_for(**nothing, hosts="a,b", **FIXED).ranks == 1
+    assert asked_for(**{**nothing, "ranks": 4}, hosts="a,b", **FIXED).ranks == 4
+    assert asked_for(**nothing, hosts="localhost", **FIXED).hosts == ()
+
+
+def test_every_operation_on_two_ranks_with_records_and_json(stagebench: Run, wired: object, tmp_path: Path) -> None:
+    told = stagebench("comm", "--backend", "wire", *EVERY, *FAST, "-o", str(tmp_path / "run"), "--json")
+    assert told.code == 0, told.out
+    found = json.loads(told.out)
+    assert found["outcomes"] == {"ok": 5}
+    operations = [link["case"]["operation"] for link in found["links"]]
+    assert operations == list(OPERATIONS)
+    for link in found["links"]:
+        assert [point["bytes"] for point in link["points"]] in ([4, 16, 64], [8, 16, 64])
+        assert link["fit"]["alpha"] > 0
+        assert link["transport"] == "text"
+
+
+def test_a_table_a_fit_and_what_comes_next(stagebench: Run, wired: object, tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    told = stagebench(
+        "comm", "--backend", "beginning", "--op", "all-reduce", "--sizes", "64K", "--seconds", "0", "-o", run
+    )
+    assert told.code == 0, told.out
+    assert "beginning all-reduce, 2 ranks, local" in told.out
+    assert "64 KiB" in told.out
+    assert "all-reduce beside computation" in told.out
+    assert f"{run}: 1 ok. Next: stagebench report {run}" in told.out
+
+
+def test_a_wrong_result_is_a_crash_that_names_the_place(stagebench: Run, wired: object, tmp_path: Path) -> None:
+    told = stagebench("comm", "--backend", "wrong", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run"))
+    assert told.code == 1
+    assert "rank 1: WrongResult: broadcast of 1 numbers: rank 1 of 2 has" in told.out
+
+
+def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object, tmp_path: Path) -> None:
+    command = ("comm", "--backend", "wire", "--op", "broadcast", "--op", "all-gather", *FAST, "-o", str(tmp_path))
+    assert stagebench(*command).code == 0
+    first, second = sorted((tmp_path / "records").iterdir())
+    before = first.stat().st_mtime_ns
+    second.unlink()
+    told = stagebench(*command)
+    assert "2 cases, 1 of them measured before" in told.out
+    assert first.stat().st_mtime_ns == before
+    assert second.exists()
+    other = stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path))
+    assert isinstance(other.error, RequestError)
+    assert "was begun with another plan" in str(other.error)
+
+
+def test_an_interrupted_run_says_how_far_it_came(
+    stagebench: Run, wired: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: object, case: CommCase, record: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session.Listener, "finished", interrupt)
+    told = stagebench("comm", "--backend", "wire", *EVERY, *FAST, "-o", str(tmp_path), "--json")
+    assert isinstance(told.error, Interrupted)
+    assert "stopped; 1 of 5 records" in str(told.error)
+
+
+def test_what_a_backend_lacks_is_left_out_and_named_when_asked_for(
+    stagebench: Run, wired: object, tmp_path: Path
+) -> None:
+    everything = stagebench("comm", "--backend", "narrow", *FAST, "-o", str(tmp_path / "a"), "--json")
+    assert everything.code == 0
+    assert json.loads(everything.out)["outcomes"] == {"ok": 1}
+    command = ("comm", "--backend", "narrow", *FAST, "--op", "broadcast", "--op", "all-reduce")
+    asked = stagebench(*command, "-o", str(tmp_path / "b"))
+    assert asked.code == 0
+    assert "unsupported: narrow all-reduce, 2 ranks: narrow has no all-reduce; it has broadcast" in asked.out
+    nothing = stagebench("comm", "--backend", "narrow", "--workload", "mnist_small", "-o", str(tmp_path / "c"))
+    assert isinstance(nothing.error, RequestError)
+
+
+def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench: Run, wired: object, tmp_path: Path) -> None:
+    told = stagebench("comm", "--backend", "elsewhere", *FAST, "-o", str(tmp_path))
+    assert isinstance(told.error, Unavailable)
+    assert "tox run -e nowhere" in str(told.error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--backend", "wirre"), "there is no backend 'wirre'; did you mean 'wire'?"),
+        (("--op", "allreduce"), "there is no operation 'allreduce'; did you mean 'all-reduce'?"),
+        (("--workload", "alexnett"), "there is no workload 'alexnett'; did you mean 'alexnet'?"),
+        (("--launcher", "locla"), "there is no launcher 'locla'; did you mean 'local'?"),
+        (("--sizes", "4:x"), "'x' is no message size"),
+        (("--hosts", "a,a"), "every host once"),
+    ],
+)
+def test_slips_are_answered_before_anything_starts(
+    stagebench: Run, wired: object, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    told = stagebench("comm", *arguments, "-o", str(tmp_path / "run"))
+    assert isinstance(told.error, RequestError)
+    assert words in str(told.error)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_launcher_that_is_not_here_is_unavailable_with_the_remedy(
+    stagebench: Run, wired: object, tmp_path: Path
+) -> None:
+    told = stagebench("comm", "--backend", "wire", "--launcher", "many", *EVERY, *FAST, "-o", str(tmp_path))
+    assert isinstance(told.error, Unavailable)
+    assert "no manyexec" in str(told.error)
+
+
+def test_list_backends(stagebench: Run, wired: object) -> None:
+    rows = {row["backend"]: row for row in json.loads(stagebench("list", "backends", "--json").out)}
+    assert rows["wire"]["here"]
+    assert rows["narrow"]["operations"] == ["broadcast"]
+    assert not rows["elsewhere"]["here"]
+    assert "tox run -e nowhere" in rows["elsewhere"]["problem"]
+
+
+def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=110)
+    shown, case = LiveTables(screen), CommCase("wire", "broadcast", Placement(ranks_per_node=2), 0.0, (1,))
+    shown.refused(case, "unavailable", "there is no [wire]")
+    shown.begin([case], 0)
+    shown.started(case)
+    row = {"kind": "single", "operation": "broadcast", "bytes": 4096, "messages": 1, "seconds": [2e-3], "waits": [0.0]}
+    for rank in (0, 1):
+        shown.message(case, rank, {"type": "comm", "row": row})
+    shown.end()
+    shown.end()
+    told = screen.file.getvalue()
+    assert "there is no [wire]" in told
+    assert "wire broadcast, 2 ranks, local" in told
+    assert "4 KiB" in told
+    assert "2,000" in told

@@ -1,0 +1,128 @@
+"""From samples to latency, bandwidth and what was hidden."""
+
+import math
+
+import numpy as np
+import pytest
+
+from suite.analysis.alpha_beta import fitted
+from suite.analysis.bus import factor
+from suite.analysis.links import link, overlap, point
+from suite.backend import OPERATIONS
+from suite.case import Placement
+from suite.comm.cases import CommCase
+from suite.worker import communicator
+
+SIZES = [4**power for power in range(1, 14)]
+ALPHA, BETA = 12e-6, 1 / 119e6  # a wire of 1 Gbit/s
+
+
+def test_the_worker_s_operations_are_the_controller_s():
+    assert OPERATIONS == communicator.OPERATIONS
+
+
+@pytest.mark.parametrize(
+    ("operation", "two", "eight"),
+    [
+        ("all-reduce", 1.0, 1.75),
+        ("reduce-scatter", 0.5, 0.875),
+        ("all-gather", 0.5, 0.875),
+        ("broadcast", 1.0, 1.0),
+        ("point-to-point", 1.0, 1.0),
+    ],
+)
+def test_bus_factors_are_those_of_nccl_tests(operation, two, eight):
+    assert (factor(operation, 2), factor(operation, 8)) == (two, eight)
+
+
+def test_an_operation_without_a_bus_factor_is_named():
+    with pytest.raises(ValueError, match="'all-to-all'"):
+        factor("all-to-all", 2)
+
+
+def test_without_noise_the_fit_is_exact():
+    found = fitted(SIZES, [ALPHA + BETA * size for size in SIZES])
+    assert found.alpha == pytest.approx(ALPHA, rel=1e-9)
+    assert found.beta == pytest.approx(BETA, rel=1e-9)
+    assert found.error < 1e-9
+    assert found.seconds(1e6) == pytest.approx(ALPHA + BETA * 1e6)
+
+
+def test_with_noise_the_truth_lies_within_the_errors_as_often_as_they_say():
+    noise, inside, draws = np.random.RandomState(1), 0, 400
+    true = np.array([ALPHA + BETA * size for size in SIZES])
+    for _ in range(draws):
+        found = fitted(SIZES, true * np.exp(noise.normal(0, 0.05, len(SIZES))))
+        assert found.error == pytest.approx(0.05, abs=0.045)
+        inside += abs(found.alpha - ALPHA) < 2.2 * found.alpha_error and abs(found.beta - BETA) < 2.2 * found.beta_error
+    assert 0.85 < inside / draws < 0.97  # two of them, at 95 % each
+
+
+def test_small_messages_count_as_much_as_large_ones():
+    """Large ones that are off by a fifth must not move alpha; unweighted they would make it negative."""
+    seconds = [(ALPHA + BETA * size) * (0.8 if size > 1e6 else 1.0) for size in SIZES]
+    assert fitted(SIZES, seconds).alpha == pytest.approx(ALPHA, rel=0.1)
+
+
+def test_neither_parameter_is_negative():
+    falling = fitted([4, 64, 1024], [3e-6, 2e-6, 1e-6])
+    assert falling.beta == 0.0
+    assert falling.alpha > 0
+    assert falling.beta_error == 0.0
+    steep = fitted([4, 64, 1024], [1e-9, 64e-9, 1024e-9])
+    assert steep.alpha == 0.0
+    assert steep.beta > 0
+
+
+@pytest.mark.parametrize("sizes", [[], [4], [4, 16], [4, 16, 16]])
+def test_two_sizes_tell_nothing(sizes):
+    assert fitted(sizes, [1e-6 * (1 + index) for index in range(len(sizes))]) is None
+
+
+def row(seconds, waits=(), kind="single", operation="all-reduce", size=1000):
+    return {
+        "kind": kind,
+        "operation": operation,
+        "bytes": size,
+        "messages": 1,
+        "seconds": seconds,
+        "waits": list(waits),
+    }
+
+
+def test_the_slowest_rank_counts_and_skew_is_the_spread_of_arrivals():
+    found = point([row([1e-3, 3e-3, 2e-3], [0.0, 5e-3, 1e-3]), row([2e-3, 1e-3, 2e-3], [4e-3, 0.0, 1e-3])])
+    assert found.seconds == 2e-3  # the median of 2, 3, 2
+    assert found.skew == 4e-3  # the median of 4, 5, 0
+    assert found.algorithm_bandwidth == pytest.approx(500e3)
+    assert found.bus_bandwidth == found.algorithm_bandwidth
+    assert found.samples == 3
+
+
+def test_there_and_back_is_the_first_rank_s_time():
+    found = point([row([1e-3] * 3, operation="point-to-point"), row([5e-3] * 3, operation="point-to-point")])
+    assert (found.seconds, found.skew) == (1e-3, None)
+
+
+def test_hidden_is_what_the_shorter_one_does_not_cost():
+    samples = {"comm_s": [2.0] * 3, "comp_s": [1.0] * 3, "both_s": [2.5] * 3, "progressed_s": [2.0] * 3}
+    found = overlap([{"bytes": 8, **samples}] * 2)
+    assert found.plain == pytest.approx(0.5)
+    assert found.with_progress == pytest.approx(1.0)
+    assert found.hidden(3.0) == 0.0
+    assert found.hidden(4.0) == -1.0
+
+
+def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
+    rows = [row([1e-6 * size] * 3, [0.0] * 3, size=size) for size in (4, 16, 64, 256)]
+    said = [
+        {"rank": 0, "hello": {"host": "a"}, "joined": {"transport": "wire"}, "rows": rows},
+        {"rank": 1, "hello": {"host": "b"}, "joined": None, "rows": rows[:3]},
+    ]
+    case = CommCase("wire", "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 4, 16, 64))
+    found = link(case, {"ranks": said, "outcome": "crash", "reason": "rank 1 died"})
+    assert [each.bytes for each in found.singles] == [4, 16, 64]
+    assert found.fit.beta == pytest.approx(1e-6)
+    assert found.bus_limit == pytest.approx(1e6)
+    assert (found.transport, found.hosts, found.outcome) == ("wire", ("a", "b"), "crash")
+    assert math.isfinite(found.to_dict()["fit"]["bus_bandwidth"])

@@ -1,0 +1,169 @@
+"""The task `comm` on ranks that are threads, and its parts."""
+
+import threading
+
+import numpy as np
+import pytest
+import toy
+import wires
+
+from suite.worker import samples
+from suite.worker.comm import Task
+from suite.worker.communicator import OPERATIONS
+from suite.worker.patterns import WrongResult, check, expected, given
+from suite.worker.samples import LEAST, MOST, Sampler
+from suite.worker.trainer import Unsupported
+
+SECONDS = 0.002
+
+
+class Box:
+    """An outbox that keeps what is sent."""
+
+    def __init__(self):
+        self.rows = []
+
+    def send(self, kind, row):
+        assert kind == "comm"
+        self.rows.append(row)
+
+    def progress(self, **content):
+        assert {"name", "phase", "step", "of"} == set(content)
+
+
+def ranks(world, work, kind=wires.Wire):
+    """What `work(task, outbox)` leaves in each rank's outbox; what it raises is returned instead."""
+    shared, found = wires.Threads(world), [None] * world
+
+    def live(rank):
+        box = Box()
+        communicator = kind(toy.setup(rank=rank, world=world), shared)
+        communicator.start()
+        try:
+            work(communicator, box)
+            found[rank] = box.rows
+        except Exception as error:
+            shared._barrier.abort()
+            found[rank] = error
+
+    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return found
+
+
+def single(operation, count, overlap=False):
+    return lambda communicator, box: Task(communicator, operation, SECONDS, box).single(count, overlap)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("count", [1, 16, 3000])
+def test_every_operation_is_verified_and_sampled_alike_on_all_ranks(operation, count):
+    rows = ranks(3, single(operation, count))
+    divisible = count if operation not in ("reduce-scatter", "all-gather") else -(-count // 3) * 3
+    for ((row,),) in zip(rows):
+        assert (row["kind"], row["operation"], row["bytes"], row["messages"]) == ("single", operation, 4 * divisible, 1)
+        assert len(row["seconds"]) == len(rows[0][0]["seconds"]) >= LEAST
+        assert len(row["waits"]) == (0 if operation == "point-to-point" else len(row["seconds"]))
+
+
+@pytest.mark.parametrize(("kind", "rank"), [(wires.FlippedWire, 1), (wires.StaleWire, None)])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_wrong_result_is_refused(kind, rank, operation):
+    found = ranks(2, single(operation, 8), kind)
+    wrong = [error for error in found if isinstance(error, WrongResult)]
+    assert wrong, found
+    if rank is not None:
+        assert "rank 1 of 2 has" in str(wrong[0])
+        assert "1 wrong numbers in all" in str(wrong[0])
+
+
+def test_a_result_of_another_size_is_refused():
+    with pytest.raises(WrongResult, match=r"rank 0 has \(3,\) numbers instead of \(4,\)"):
+        check(np.zeros(3, np.float32), "all-reduce", 4, 0, 2, 1)
+
+
+def test_what_is_expected_is_what_the_operations_mean():
+    every = [given("all-reduce", 2500, rank, 4, 7) for rank in range(4)]
+    assert (expected("all-reduce", 2500, 2, 4, 7) == np.sum(every, axis=0)).all()
+    parts = [given("all-gather", 2400, rank, 4, 7) for rank in range(4)]
+    assert (expected("all-gather", 2400, 1, 4, 7) == np.concatenate(parts)).all()
+    whole = np.sum([given("reduce-scatter", 2400, rank, 4, 7) for rank in range(4)], axis=0)
+    assert (expected("reduce-scatter", 2400, 3, 4, 7) == whole[1800:]).all()
+    assert expected("point-to-point", 8, 1, 3, 7) is None
+    assert (expected("broadcast", 9, 2, 3, 7) == given("broadcast", 9, 0, 3, 7)).all()
+
+
+def test_turns_and_ranks_send_other_numbers():
+    sent = {tuple(given("all-reduce", 4, rank, 4, turn)) for rank in range(4) for turn in (1, 2)}
+    assert len(sent) == 8
+
+
+def test_gradient_tensors_each_in_a_row_together_and_flat():
+    found = ranks(
+        2, lambda communicator, box: Task(communicator, "all-reduce", 0.0, box).tensors([5, 70, 5]), wires.BeginningWire
+    )
+    for rows in found:
+        assert [(row["kind"], row["bytes"], row["messages"]) for row in rows] == [
+            ("single", 20, 1),
+            ("single", 280, 1),
+            ("row", 320, 3),
+            ("together", 320, 3),
+            ("single", 320, 1),
+        ]
+
+
+def test_without_a_non_blocking_form_nothing_is_said_of_it():
+    (rows, _) = ranks(2, lambda communicator, box: Task(communicator, "all-reduce", 0.0, box).tensors([5]))
+    assert [row["kind"] for row in rows] == ["single", "row", "single"]
+    (rows, _) = ranks(2, single("all-reduce", 8, overlap=True))
+    assert [row["kind"] for row in rows] == ["single"]
+
+
+def test_overlap_has_samples_of_each_and_of_both():
+    found = ranks(2, single("all-reduce", 8, overlap=True), wires.BeginningWire)
+    for rows in found:
+        row = rows[1]
+        assert (row["kind"], row["bytes"]) == ("overlap", 32)
+        assert row["slices"] == found[0][1]["slices"] >= 1
+        lengths = {len(row[key]) for key in ("comm_s", "comp_s", "both_s", "progressed_s")}
+        assert len(lengths) == 1
+        assert min(lengths) >= LEAST
+
+
+def test_a_bound_on_runs_is_kept():
+    done = []
+
+    def work(communicator, box):
+        runs = []
+        found = Sampler(communicator, 10.0, box.progress).times("x", lambda: runs.append(1), most=9)
+        done.append((len(runs), len(found.seconds)))
+
+    ranks(2, work)
+    assert done == [(9, 5)] * 2
+
+
+def test_samples_have_an_end_however_long_the_time(monkeypatch):
+    monkeypatch.setattr(samples, "MOST", 20)
+    found = []
+    ranks(2, lambda c, box: found.append(Sampler(c, 1e9, box.progress).times("x", lambda: None)))
+    assert [len(each.seconds) for each in found] == [20, 20]
+    assert MOST > 20
+
+
+def test_an_operation_without_a_non_blocking_form_says_so():
+    with pytest.raises(Unsupported, match="Text has no non-blocking form"):
+        wires.Text(None, "all-reduce").begin()
+
+
+def test_a_worker_process_exchanges_alone(make_job, work, monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "0")
+    comm = {"operation": "all-gather", "counts": [1, 4], "overlap": [], "tensors": None, "seconds": 0.0}
+    job = make_job(task="comm", communicator="wires:Wire", comm=comm)
+    code, messages = work(job)
+    assert code == 0, messages[-1]
+    assert [message["row"]["bytes"] for message in messages if message["type"] == "comm"] == [4, 16]
+    assert messages[-1]["type"] == "done"
