@@ -15,7 +15,7 @@ from cluster.lab.people import processes
 from cluster.slurm.private import Node, missing
 from suite.store import RunFolder
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PLAN = """
 name = "jobs"
 

@@ -13,7 +13,7 @@ from cluster.lab.people import processes
 from suite.store import RunFolder
 from workloads.networks.mnist import mnist_small
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PLAN = """
 name = "hosts"
 

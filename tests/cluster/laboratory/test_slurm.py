@@ -200,7 +200,7 @@ from suite.attempt import Limits, run
 from suite.launcher import Process
 run([Process({process.tokens!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
 """
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     controller = subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=subprocess.DEVNULL)
     with in_its_midst(request.folder, lambda number: controller.kill()):
         controller.wait()

@@ -19,7 +19,7 @@ from cluster.lab.people import processes
 from suite.case import Placement
 
 HERE = Path(sys.executable)
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 DEBIAN = "127.0.0.1 localhost\n127.0.1.1 {own}\n{address} {other}\n"  # a host's own name, as its installer writes it
 
 
