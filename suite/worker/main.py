@@ -90,16 +90,16 @@ def bind(placement: Dict[str, Any], rank: Rank) -> List[int]:
 def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
     """The trainer class that the job names, with its setup."""
     module, _, name = job["trainer"].partition(":")
-    case = job["case"]
+    case, devices, parts = job["case"], job["case"]["placement"]["devices"], job.get("parts", 1)
     setup = Setup(
         rank=rank.rank,
         world=rank.world,
         local_rank=rank.local_rank,
         strategy=case["strategy"],
         device=case["placement"]["device"],
-        devices=case["placement"]["devices"],
+        devices=devices,
         threads=case["placement"]["threads"],
-        batch=case["batch"] * case["placement"]["devices"],
+        batch=case["batch"] * devices * parts,
         precision=case["precision"],
         tuning=case["tuning"],
         knobs=case["knobs"],
@@ -108,6 +108,7 @@ def make_trainer(job: Dict[str, Any], rank: Rank) -> Trainer:
         # What lies in memory is not sent to processes: the trainer takes it itself.
         readers=0 if case["input"]["mode"] == "memory" else case["readers"],
         prefetch=case["input"]["prefetch"],
+        parts=parts,
     )
     trainer: Trainer = getattr(importlib.import_module(module), name)(setup)
     return trainer
