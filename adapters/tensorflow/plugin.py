@@ -13,14 +13,14 @@ STRATEGIES = (
     Strategy("single", "One device, no exchange.", LAUNCHERS, distributed=False),
     Strategy(
         "mirrored",
-        "MirroredStrategy: one process drives several devices (CPU: logical ones; GPUs: NCCL).",
+        "MirroredStrategy: one process drives several devices (CPU: logical ones) and sums by the knob cross_device.",
         LAUNCHERS,
         distributed=False,
         several_devices=True,
     ),
     Strategy(
         "multiworker_mirrored",
-        "MultiWorkerMirroredStrategy: one device a rank, collective all-reduce (CPU: ring over gRPC; GPUs: NCCL).",
+        "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
         LAUNCHERS,
     ),
 )
@@ -41,7 +41,20 @@ KNOBS = {
         "auto",
         "MiB of gradients joined to one all-reduce (multiworker_mirrored), at least 1; auto: TensorFlow's own choice.",
     ),
+    "cross_device": Knob(
+        ("auto", "nccl", "hierarchical", "reduction_to_one"),
+        "auto",
+        "How mirrored sums: NCCL (GPUs), copies within two halves and then between them, or all on one device; auto: "
+        "NCCL on GPUs, reduction_to_one on CPUs.",
+    ),
+    "collective": Knob(
+        ("auto", "ring", "nccl"),
+        "auto",
+        "How multiworker_mirrored sums: a ring over gRPC, or NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
+    ),
 }
+
+OWNERS = {"pack_mb": "multiworker_mirrored", "collective": "multiworker_mirrored", "cross_device": "mirrored"}
 
 
 class TensorFlow(Adapter):
@@ -68,14 +81,31 @@ class TensorFlow(Adapter):
 
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or that TensorFlow has no kernels for."""
+        for name, strategy in OWNERS.items():
+            if case.knobs.get(name, "auto") != "auto" and case.strategy != strategy:
+                changes_nothing = f"and changes nothing under {case.strategy!r}"
+                return f"the knob {name!r} belongs to the strategy {strategy!r} {changes_nothing}"
         pack = case.knobs.get("pack_mb", "auto")
-        if pack != "auto" and case.strategy != "multiworker_mirrored":
-            return (
-                "the knob 'pack_mb' belongs to the strategy 'multiworker_mirrored' and changes nothing under "
-                f"{case.strategy!r}"
-            )
         if pack != "auto" and pack < 1:
             return f"pack_mb is {pack}; a pack holds at least 1 MiB"
+        return self._by_exchange(case) or self._by_layout(case)
+
+    def _by_exchange(self, case: Case) -> str | None:
+        """What an exchange cannot do, or would do wrongly."""
+        ways = {name: case.knobs.get(name, "auto") for name in ("cross_device", "collective")}
+        wants = [name for name, way in ways.items() if way == "nccl"]
+        if wants and case.placement.device == "cpu":
+            return f"NCCL exchanges between GPUs only; leave the knob {wants[0]} at 'auto', or ask for device = 'cuda'"
+        devices = case.placement.devices
+        if ways["cross_device"] == "hierarchical" and devices % 2:
+            return (
+                f"hierarchical copies sum two equal halves of the devices and forget the last of {devices}; ask for an "
+                "even number, or for reduction_to_one"
+            )
+        return None
+
+    def _by_layout(self, case: Case) -> str | None:
+        """Kernels that a CPU lacks."""
         knobs = {name: case.knobs.get(name, "auto") for name in ("layout", "xla")}
         if knobs["layout"] == "NCHW" and case.placement.device == "cpu" and knobs["xla"] != "step":
             return "TensorFlow's CPU kernels pool and convolve NHWC only; NCHW on a CPU needs xla = 'step'"

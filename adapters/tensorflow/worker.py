@@ -30,6 +30,7 @@ class TensorFlowTrainer(Trainer):
         tuned = setup.tuning == "tuned"
         self._tuned = tuned
         self._knobs: Dict[str, Any] = {"xla": "auto", "layout": "auto", "pack_mb": "auto"}
+        self._knobs.update(cross_device="auto", collective="auto")
         self._knobs.update(setup.knobs)
         automatic = {
             "xla": "update" if tuned else "off",
@@ -237,6 +238,8 @@ class TensorFlowTrainer(Trainer):
         notes["reader"] = self._reads
         if self.setup.device == "cuda":
             notes["steps"] = "TensorFlow has no device events: native steps are marked when they are asked for"
+        if self._spread.strategy is not None:
+            notes["exchange"] = self._spread.transport
         if self.setup.strategy == "multiworker_mirrored":
             notes["pack_mb"] = self._knobs["pack_mb"]
         return notes

@@ -65,6 +65,26 @@ def test_a_knob_that_would_change_nothing_is_refused():
     assert "at least 1 MiB" in ADAPTER.unsupported(RANKS.on(knobs={"pack_mb": 0}))
 
 
+@pytest.mark.parametrize(
+    ("strategy", "knobs", "devices", "device", "words"),
+    [
+        ("mirrored", {"cross_device": "nccl"}, 2, "cpu", "leave the knob cross_device at 'auto'"),
+        ("mirrored", {"cross_device": "nccl"}, 2, "cuda", None),
+        ("mirrored", {"cross_device": "hierarchical"}, 3, "cpu", "forget the last of 3"),
+        ("mirrored", {"cross_device": "hierarchical"}, 4, "cpu", None),
+        ("mirrored", {"cross_device": "reduction_to_one"}, 3, "cuda", None),
+        ("mirrored", {"collective": "ring"}, 2, "cpu", "belongs to the strategy 'multiworker_mirrored'"),
+        ("multiworker_mirrored", {"collective": "ring"}, 1, "cuda", None),
+        ("multiworker_mirrored", {"collective": "nccl"}, 1, "cpu", "leave the knob collective at 'auto'"),
+        ("multiworker_mirrored", {"cross_device": "hierarchical"}, 1, "cpu", "belongs to the strategy 'mirrored'"),
+    ],
+)
+def test_ways_to_exchange_are_refused_where_they_are_not(strategy, knobs, devices, device, words):
+    case = Case("tensorflow", strategy, "mnist_small", Placement(devices=devices, device=device), knobs=knobs)
+    found = ADAPTER.unsupported(case)
+    assert found is None if words is None else words in found
+
+
 def test_a_layout_without_kernels_is_refused():
     nchw = ALONE.on(knobs={"layout": "NCHW"})
     assert "NCHW on a CPU needs xla = 'step'" in ADAPTER.unsupported(nchw)
