@@ -23,6 +23,15 @@ STRATEGIES = (
         "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
         LAUNCHERS,
     ),
+    Strategy(
+        "model_parallel",
+        "One process, one network: its layers over several devices, alike in multiply-accumulates; they take turns, or "
+        "work side by side on the knob microbatches' pieces.",
+        LAUNCHERS,
+        distributed=False,
+        several_devices=True,
+        separable=("io", "h2d", "forward", "backward", "update"),
+    ),
 )
 
 KNOBS = {
@@ -52,13 +61,23 @@ KNOBS = {
         "auto",
         "How multiworker_mirrored sums: a ring over gRPC, or NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
     ),
+    "microbatches": Knob(
+        int,
+        1,
+        "Pieces in which model_parallel takes its batch, one behind the other, each normalised by itself; at least 1.",
+    ),
 }
 
-OWNERS = {"pack_mb": "multiworker_mirrored", "collective": "multiworker_mirrored", "cross_device": "mirrored"}
+OWNERS = {
+    "pack_mb": "multiworker_mirrored",
+    "collective": "multiworker_mirrored",
+    "cross_device": "mirrored",
+    "microbatches": "model_parallel",
+}
 
 
 class TensorFlow(Adapter):
-    """TensorFlow 2 on CPUs and CUDA devices, alone or under its mirrored strategies."""
+    """TensorFlow 2 on CPUs and CUDA devices, alone, under its mirrored strategies, or with a network in parts."""
 
     name = "tensorflow"
     title = "TensorFlow"
@@ -79,16 +98,36 @@ class TensorFlow(Adapter):
             formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
         )
 
+    def parts(self, case: Case) -> int:
+        """All devices of a model_parallel rank."""
+        return case.placement.devices if case.strategy == "model_parallel" else 1
+
+    def microbatches(self, case: Case) -> int:
+        """As the knob says."""
+        return int(case.knobs.get("microbatches", 1))
+
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or that TensorFlow has no kernels for."""
         for name, strategy in OWNERS.items():
-            if case.knobs.get(name, "auto") != "auto" and case.strategy != strategy:
+            default = KNOBS[name].default
+            if case.knobs.get(name, default) != default and case.strategy != strategy:
                 changes_nothing = f"and changes nothing under {case.strategy!r}"
                 return f"the knob {name!r} belongs to the strategy {strategy!r} {changes_nothing}"
         pack = case.knobs.get("pack_mb", "auto")
         if pack != "auto" and pack < 1:
             return f"pack_mb is {pack}; a pack holds at least 1 MiB"
-        return self._by_exchange(case) or self._by_layout(case)
+        return self._by_exchange(case) or self._by_parts(case) or self._by_layout(case)
+
+    def _by_parts(self, case: Case) -> str | None:
+        """What a network in parts cannot be."""
+        pieces, batch = self.microbatches(case), case.batch * case.placement.devices
+        if pieces < 1:
+            return f"microbatches is {pieces}; a batch has at least 1 piece"
+        if batch % pieces:
+            return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
+        if case.strategy == "model_parallel" and case.knobs.get("xla") == "step":
+            return "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
+        return None
 
     def _by_exchange(self, case: Case) -> str | None:
         """What an exchange cannot do, or would do wrongly."""

@@ -10,11 +10,13 @@ import tensorflow as tf
 
 from adapters.tensorflow import machine, reading, records
 from adapters.tensorflow.lower import described
+from adapters.tensorflow.model_parallel import ModelParallel
 from adapters.tensorflow.replicas import Replicas
 from suite.worker.trainer import Adam, Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
-AUTOMATIC = {"pack_mb": "auto", "cross_device": "auto", "collective": "auto"}  # resolved where they are used
+WAYS: Dict[str, Any] = {"model_parallel": ModelParallel}  # all others are replicas
+DEFAULTS: Dict[str, Any] = {"pack_mb": "auto", "cross_device": "auto", "collective": "auto", "microbatches": 1}
 
 
 class TensorFlowTrainer(Trainer):
@@ -25,7 +27,7 @@ class TensorFlowTrainer(Trainer):
         super().__init__(setup)
         tuned = setup.tuning == "tuned"
         self._tuned = tuned
-        self._knobs: Dict[str, Any] = dict(AUTOMATIC, xla="auto", layout="auto")
+        self._knobs: Dict[str, Any] = dict(DEFAULTS, xla="auto", layout="auto")
         self._knobs.update(setup.knobs)
         automatic = {
             "xla": "update" if tuned else "off",
@@ -43,7 +45,8 @@ class TensorFlowTrainer(Trainer):
     def start(self) -> Joined:
         """Threads, devices, group."""
         setup = self.setup
-        self._way = way = Replicas(setup, machine.prepare(setup), self._knobs)
+        devices = machine.prepare(setup, self._knobs["microbatches"])
+        self._way = way = WAYS.get(setup.strategy, Replicas)(setup, devices, self._knobs)
         return Joined(way.rank, way.world, way.transport, machine.versions(setup.device), len(way.devices))
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:

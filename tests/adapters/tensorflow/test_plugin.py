@@ -48,7 +48,12 @@ def test_every_default_is_allowed():
 
 def test_each_strategy_spreads_in_its_own_way():
     found = {each.name: (each.distributed, each.several_devices) for each in ADAPTER.capabilities.strategies}
-    assert found == {"single": (False, False), "mirrored": (False, True), "multiworker_mirrored": (True, False)}
+    assert found == {
+        "single": (False, False),
+        "mirrored": (False, True),
+        "multiworker_mirrored": (True, False),
+        "model_parallel": (False, True),
+    }
 
 
 def test_it_trains_with_adam_and_packs_photographs_whole():
@@ -83,6 +88,21 @@ def test_ways_to_exchange_are_refused_where_they_are_not(strategy, knobs, device
     case = Case("tensorflow", strategy, "mnist_small", Placement(devices=devices, device=device), knobs=knobs)
     found = ADAPTER.unsupported(case)
     assert found is None if words is None else words in found
+
+
+def test_a_network_in_parts_is_one_on_all_devices():
+    case = Case("tensorflow", "model_parallel", "mnist_small", Placement(devices=4), batch=6)
+    assert ADAPTER.parts(case) == 4
+    assert ADAPTER.exact(case)
+    assert (ADAPTER.microbatches(case), ADAPTER.microbatches(case.on(knobs={"microbatches": 3}))) == (1, 3)
+    assert ADAPTER.unsupported(case.on(knobs={"microbatches": 8})) is None
+    assert "batch of 24 does not divide into microbatches = 5" in ADAPTER.unsupported(
+        case.on(knobs={"microbatches": 5})
+    )
+    assert "at least 1 piece" in ADAPTER.unsupported(case.on(knobs={"microbatches": 0}))
+    assert "for one device" in ADAPTER.unsupported(case.on(knobs={"xla": "step"}))
+    assert (ADAPTER.parts(RANKS), ADAPTER.parts(case.on(strategy="mirrored"))) == (1, 1)
+    assert "belongs to the strategy 'model_parallel'" in ADAPTER.unsupported(RANKS.on(knobs={"microbatches": 2}))
 
 
 def test_a_layout_without_kernels_is_refused():
