@@ -24,6 +24,13 @@ STRATEGIES = (
         LAUNCHERS,
     ),
     Strategy(
+        "parameter_server",
+        "Parameter servers update as each worker's gradients come, and send weights back (between-graph replication).",
+        LAUNCHERS,
+        synchronous=False,
+        separable=("io", "h2d", "forward", "backward", "communication"),
+    ),
+    Strategy(
         "model_parallel",
         "One process, one network: its layers over several devices, alike in multiply-accumulates; they take turns, or "
         "work side by side on the knob microbatches' pieces.",
@@ -61,6 +68,7 @@ KNOBS = {
         "auto",
         "How multiworker_mirrored sums: a ring over gRPC, or NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
     ),
+    "servers": Knob(int, 1, "Parameter servers of parameter_server, at least 1, all on the first host."),
     "microbatches": Knob(
         int,
         1,
@@ -69,6 +77,7 @@ KNOBS = {
 }
 
 OWNERS = {
+    "servers": "parameter_server",
     "pack_mb": "multiworker_mirrored",
     "collective": "multiworker_mirrored",
     "cross_device": "mirrored",
@@ -116,7 +125,17 @@ class TensorFlow(Adapter):
         pack = case.knobs.get("pack_mb", "auto")
         if pack != "auto" and pack < 1:
             return f"pack_mb is {pack}; a pack holds at least 1 MiB"
-        return self._by_exchange(case) or self._by_parts(case) or self._by_layout(case)
+        return self._by_exchange(case) or self._by_servers(case) or self._by_parts(case) or self._by_layout(case)
+
+    def _by_servers(self, case: Case) -> str | None:
+        """What servers do not do."""
+        if case.knobs.get("servers", 1) < 1:
+            return f"servers is {case.knobs['servers']}; there is at least 1"
+        if case.strategy == "parameter_server" and case.knobs.get("xla", "auto") not in ("auto", "off"):
+            return (
+                "under parameter_server the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
+            )
+        return None
 
     def _by_parts(self, case: Case) -> str | None:
         """What a network in parts cannot be."""
@@ -155,6 +174,14 @@ class TensorFlow(Adapter):
         # 1 leaves out INFO (which CPU features were compiled in), not warnings. oneDNN is the default on most x86
         # processors: written down, it is the same on all.
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
+
+    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+        """The parameter servers; each is told its number, how many workers and servers there are, and its threads."""
+        if case.strategy != "parameter_server":
+            return ()
+        servers, placement = case.knobs.get("servers", 1), case.placement
+        counts = (placement.ranks, servers, placement.threads)
+        return tuple(("adapters/tensorflow/server.py", *map(str, (number, *counts))) for number in range(servers))
 
 
 @hookimpl

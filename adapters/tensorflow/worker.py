@@ -12,11 +12,18 @@ from adapters.tensorflow import machine, reading, records
 from adapters.tensorflow.lower import described
 from adapters.tensorflow.model_parallel import ModelParallel
 from adapters.tensorflow.replicas import Replicas
+from adapters.tensorflow.served import Served
 from suite.worker.trainer import Adam, Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
-WAYS: Dict[str, Any] = {"model_parallel": ModelParallel}  # all others are replicas
-DEFAULTS: Dict[str, Any] = {"pack_mb": "auto", "cross_device": "auto", "collective": "auto", "microbatches": 1}
+WAYS: Dict[str, Any] = {"model_parallel": ModelParallel, "parameter_server": Served}  # all others are replicas
+DEFAULTS: Dict[str, Any] = {
+    "pack_mb": "auto",
+    "cross_device": "auto",
+    "collective": "auto",
+    "microbatches": 1,
+    "servers": 1,
+}
 
 
 class TensorFlowTrainer(Trainer):
@@ -30,7 +37,7 @@ class TensorFlowTrainer(Trainer):
         self._knobs: Dict[str, Any] = dict(DEFAULTS, xla="auto", layout="auto")
         self._knobs.update(setup.knobs)
         automatic = {
-            "xla": "update" if tuned else "off",
+            "xla": "update" if tuned and setup.strategy != "parameter_server" else "off",
             "layout": "NCHW" if tuned and setup.device == "cuda" else "NHWC",
         }
         for name, value in automatic.items():

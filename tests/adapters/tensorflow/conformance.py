@@ -6,5 +6,6 @@ refusals = [
     ({"strategy": "multiworker_mirrored", "knobs": {"collective": "nccl"}}, "NCCL exchanges between GPUs only"),
     ({"strategy": "mirrored", "knobs": {"cross_device": "hierarchical"}}, "forget the last of 1"),
     ({"strategy": "model_parallel", "knobs": {"microbatches": 0}}, "a batch has at least 1 piece"),
+    ({"strategy": "parameter_server", "knobs": {"servers": 0}}, "there is at least 1"),
     ({"knobs": {"layout": "NCHW"}}, "NCHW on a CPU needs xla = 'step'"),
 ]

@@ -52,6 +52,7 @@ def test_each_strategy_spreads_in_its_own_way():
         "single": (False, False),
         "mirrored": (False, True),
         "multiworker_mirrored": (True, False),
+        "parameter_server": (True, False),
         "model_parallel": (False, True),
     }
 
@@ -103,6 +104,20 @@ def test_a_network_in_parts_is_one_on_all_devices():
     assert "for one device" in ADAPTER.unsupported(case.on(knobs={"xla": "step"}))
     assert (ADAPTER.parts(RANKS), ADAPTER.parts(case.on(strategy="mirrored"))) == (1, 1)
     assert "belongs to the strategy 'model_parallel'" in ADAPTER.unsupported(RANKS.on(knobs={"microbatches": 2}))
+
+
+def test_parameter_servers_run_beside_the_workers():
+    case = RANKS.on(strategy="parameter_server", knobs={"servers": 2})
+    script = "adapters/tensorflow/server.py"
+    threads = str(case.placement.threads)
+    assert ADAPTER.companions(case) == tuple((script, number, "2", "2", threads) for number in ("0", "1"))
+    assert (Path(plugin.__file__).parents[2] / script).is_file()
+    assert ADAPTER.companions(RANKS) == ()
+    assert not ADAPTER.exact(case)
+    assert ADAPTER.unsupported(case) is None
+    assert "at least 1" in ADAPTER.unsupported(case.on(knobs={"servers": 0}))
+    assert "leave the knob xla" in ADAPTER.unsupported(case.on(knobs={"xla": "update"}))
+    assert "belongs to the strategy 'parameter_server'" in ADAPTER.unsupported(RANKS.on(knobs={"servers": 2}))
 
 
 def test_a_layout_without_kernels_is_refused():
