@@ -28,6 +28,7 @@ class Served(Replicas):
         self.rank, self.world = setup.rank, len(self._member.spec["worker"])
         self.transport = "grpc"
         self._last = self._most = self._sum = self._steps = 0
+        self._counting = False
 
     def _make(self, weights: Tensors) -> None:
         super()._make(weights)
@@ -37,7 +38,7 @@ class Served(Replicas):
         if self.setup.rank == 0:
             self._store.write(own)
         self.maximum(0.0)
-        self._last = self._most = self._sum = self._steps = 0
+        self._last, self._counting = 0, False
 
     def release(self) -> None:
         """The session too."""
@@ -78,15 +79,16 @@ class Served(Replicas):
         self._losses = self._programs.step_alone(*batch.images, *batch.labels)
 
     def begin_training(self) -> None:
-        """Count from now on."""
+        """Count from now on: other passes exchange without training, or stop in between."""
         self._most = self._sum = self._steps = 0
+        self._counting = True
 
     def notes(self) -> Dict[str, Any]:
         """Where the weights are, and how stale they were."""
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE)
         kind = "Adam" if isinstance(self.setup.optimiser, Adam) else "Momentum"
         notes["optimiser"] = "ResourceApply%s on the servers, with locks" % kind
-        if self._steps:
+        if self._counting and self._steps:
             mean = self._sum / float(self._steps)
             notes["staleness"] = {"mean": mean, "max": self._most, "steps": self._steps}
         return notes

@@ -63,7 +63,7 @@ def test_one_worker_is_proven_with_two_servers_that_do_adam(tmp_path):
         np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=2e-6)
     assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
     assert proof["notes"]["optimiser"] == "ResourceApplyAdam on the servers, with locks"
-    assert proof["notes"]["staleness"]["max"] == 0, "nobody else updates"
+    assert "staleness" not in proof["notes"], "it is a training's"
 
 
 def test_two_workers_train_the_same_weights_and_know_how_stale_they_were(tmp_path):
