@@ -12,7 +12,7 @@ from suite.analysis.stats import Values, outliers
 
 # Okabe & Ito (2008) again. The same stage, the same colour, everywhere.
 STAGE_COLOURS = dict(
-    zip(STAGES, ("#56B4E9", "#CC79A7", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#9AA0A6"), strict=True)
+    zip(STAGES, ("#56B4E9", "#CC79A7", "#0072B2", "#E69F00", "#F0E442", "#D55E00", "#009E73", "#9AA0A6"), strict=True)
 )
 STAGE_TITLES = {"communication": "exposed communication"}
 
@@ -34,6 +34,8 @@ def stages(panel: Panel) -> Figure | None:
     traces = []
     for stage in STAGES:
         values = [(getattr(budget, stage) or 0.0) * 1000 for budget in budgets]
+        if stage == "bubble" and not any(values):
+            continue  # nobody holds a network in parts
         title = STAGE_TITLES.get(stage, stage)
         traces.append(
             {

@@ -106,6 +106,23 @@ class Adapter(ABC):
     def capabilities(self) -> Capabilities:
         """What it can do, whatever the machine."""
 
+    def exact(self, case: Case) -> bool:
+        """Whether its devices together do what one does with the joined batch; a knob may take it from a strategy."""
+        strategy = self.capabilities.strategy(case.strategy)
+        return strategy is None or strategy.synchronous
+
+    def parts(self, case: Case) -> int:
+        """Devices that hold one network together, each a part of it: 1, or a divisor of all that the case has.
+
+        A rank's devices count as one network's when there are parts. `case.batch` is per device all the same:
+        a network held by n devices takes n batches at once.
+        """
+        return 1
+
+    def microbatches(self, case: Case) -> int:
+        """Equal pieces in which a network takes its batch, one after the other, each normalised by itself."""
+        return 1
+
     def unsupported(self, case: Case) -> str | None:
         """Why this case cannot be done by this adapter, beyond what capabilities say; None when it can."""
         return None

@@ -45,6 +45,7 @@ class Ready:
             "data": locate(self.case.data, self.workload, self.adapter.capabilities.format(self.case.input.format)),
             "preprocessing": self.workload.preprocessing._asdict(),
             "output": str(folder),
+            "parts": max(1, self.adapter.parts(self.case) // self.case.placement.devices),
             **extra,
         }
         job_file = folder / "job.json"

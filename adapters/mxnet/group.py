@@ -4,11 +4,12 @@ Oldest Python: 3.6.
 """
 
 import socket
-from typing import Any, List
+from typing import Any, Dict, List, Optional
 
 import mxnet as mx
 import numpy as np
 
+from adapters.mxnet.compression import Compressed
 from adapters.mxnet.rendezvous import take_part
 from suite.worker.meeting import Meeting
 from suite.worker.sockets import listening
@@ -17,12 +18,14 @@ from suite.worker.sockets import listening
 class Group:
     """Workers joined by one store: there can be one a process, so it outlives a rebuilt network."""
 
-    def __init__(self, kind: str) -> None:
-        """Join as a worker of a "dist_sync" or "dist_async" store; waits for scheduler, servers and workers."""
+    def __init__(self, kind: str, compression: Optional[Dict[str, Any]]) -> None:
+        """Join as a worker of a "dist_" store of that kind; waits for scheduler, servers and workers."""
         own = take_part("worker")
-        self.store = mx.kv.create(kind)
+        self.store: Any = mx.kv.create(kind)
         self.world, self._next = self.store.num_workers, 0
         self._meeting = met(self.store, self.keys(1)[0], own)
+        if compression is not None:
+            self.store = Compressed(self.store, compression)
 
     def keys(self, count: int) -> List[int]:
         """Keys that nobody has used: a key of a distributed store can be initialised once."""

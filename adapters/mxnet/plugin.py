@@ -31,6 +31,12 @@ STRATEGIES = (
     ),
     Strategy("dist_sync", "Parameter servers sum the workers' gradients; every worker updates.", LAUNCHERS),
     Strategy(
+        "dist_device_sync",
+        "As dist_sync, with several devices a worker: it sums their gradients on its devices, the servers the sums.",
+        LAUNCHERS,
+        several_devices=True,
+    ),
+    Strategy(
         "dist_async",
         "Parameter servers update as each worker's gradients come, and send the weights back: one stage.",
         LAUNCHERS,
@@ -44,6 +50,18 @@ KNOBS = {
         ("composed", "native"),
         "composed",
         "Local response normalisation from elementary operators, or MXNet's own, whose gradient is wrong with oneDNN.",
+    ),
+    "compression": Knob(
+        ("none", "2bit"),
+        "none",
+        "Gradients as they are exchanged (dist_ and kvstore_device): whole, or 2 bits a number, the rest kept for the "
+        "next step; servers send whole sums back.",
+    ),
+    "threshold": Knob(
+        (float, int),
+        0.5,
+        "What 2bit sends of a number: the threshold, 0 or minus the threshold; of gradients summed over a device's "
+        "samples, above 0.",
     ),
     "servers": Knob(("auto", int), "auto", "Parameter servers of the dist_ strategies, at least 1; auto: one a node."),
 }
@@ -100,10 +118,18 @@ class MXNet(Adapter):
             formats=FORMATS,
         )
 
+    def exact(self, case: Case) -> bool:
+        """Not where workers do not wait, nor where gradients are compressed."""
+        return super().exact(case) and case.knobs.get("compression", "none") == "none"
+
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or cannot be."""
         if case.knobs.get("lrn") == "native" and case.precision != "float32":
             return f"MXNet's own LRN computes in float32, not in {case.precision}; leave the knob lrn at 'composed'"
+        return uncompressible(case) or self._unserved(case)
+
+    def _unserved(self, case: Case) -> str | None:
+        """Servers where there are none, or none where there must be some."""
         asked = case.knobs.get("servers", "auto")
         if asked == "auto":
             return None
@@ -135,6 +161,21 @@ class MXNet(Adapter):
             return ()
         roles = ("scheduler", *("server",) * servers(case))
         return tuple(("adapters/mxnet/server.py", role) for role in roles)
+
+
+def uncompressible(case: Case) -> str | None:
+    """Why gradients cannot be compressed as the case asks, or None."""
+    threshold = case.knobs.get("threshold", KNOBS["threshold"].default)
+    if case.knobs.get("compression", "none") == "none":
+        asked = threshold != KNOBS["threshold"].default
+        return "the knob 'threshold' belongs to compression = '2bit' and changes nothing without" if asked else None
+    if case.strategy == "kvstore_local":
+        return "MXNet's store 'local' does not compress gradients; kvstore_device and the dist_ strategies do"
+    if case.strategy == "single":
+        return "the strategy 'single' exchanges nothing to compress; kvstore_device and the dist_ strategies do"
+    if case.precision != "float32":
+        return f"MXNet compresses gradients in float32, not in {case.precision}; ask for compression = 'none'"
+    return None if threshold > 0 else f"threshold is {threshold}; 2bit sends it as a number's size: above 0"
 
 
 def servers(case: Case) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from mxnet import autograd, gluon
 
 from adapters.mxnet import machine
+from adapters.mxnet.compression import compression, described
 from adapters.mxnet.counting import macs
 from adapters.mxnet.exchange import Renumbered, Served, Sums
 from adapters.mxnet.group import Group
@@ -40,6 +41,7 @@ class MXNetTrainer(Trainer):
         self._dtype = setup.precision
         self._normalises = False  # has the graph an LRN?
         self._asynchronous = setup.strategy == "dist_async"
+        self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
         self._contexts: List[Any] = []
@@ -64,7 +66,7 @@ class MXNetTrainer(Trainer):
         setup = self.setup
         self._contexts = machine.contexts(setup)
         if setup.strategy.startswith("dist_"):
-            self._group = Group(setup.strategy)
+            self._group = Group(setup.strategy, self._compression)
             return Joined(setup.rank, self._group.world, "ps-lite", machine.versions(), len(self._contexts))
         return Joined(0, 1, "none", machine.versions(), len(self._contexts))
 
@@ -240,6 +242,7 @@ class MXNetTrainer(Trainer):
             "optimiser": "%s, one a parameter" % OPERATORS[rule] if direct else "gluon.Trainer, %s" % rule,
             "pace": "a step waits for its loss",
             "reader": self._reader.words if self._reader else "none",
+            "compression": described(self._compression, self.setup),
         }
         if self._normalises:
             notes["lrn"] = LRN_NOTES[self._choices.lrn]
@@ -276,16 +279,23 @@ class MXNetTrainer(Trainer):
             self._sums = Sums(self._group.store, self._group.keys(count), self._parameters)
             native = None if self._tuned else Renumbered(self._group.store, self._group.keys(count))
         elif native is not None and setup.devices > 1:
-            self._sums = Sums(mx.kv.create(native), range(count), self._parameters)
+            self._sums = Sums(self._own_store(native), range(count), self._parameters)
         if not self._tuned:
             self._trainer = gluon.Trainer(
                 self._parameters,
                 name_of(setup.optimiser),
                 settings(setup.optimiser),
                 kvstore=native,
-                compression_params=None,
+                compression_params=None if self._group else self._compression,  # a distributed store has it already
                 update_on_kvstore=None,
             )
+
+    def _own_store(self, kind: str) -> Any:
+        """This process's, of a kind."""
+        store = mx.kv.create(kind)
+        if self._compression is not None:
+            store.set_gradient_compression(self._compression)
+        return store
 
     def _evaluate(self, images: Any, labels: Any) -> Any:
         if self._tuned:

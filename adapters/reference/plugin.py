@@ -24,7 +24,10 @@ class Reference(Adapter):
             tunings=("default",),
             optimisers=("sgd", "adam"),
             real_data=False,
-            knobs={"shards": Knob(int, 1, "equal parts of the batch, each computed as a data-parallel rank would")},
+            knobs={
+                "shards": Knob(int, 1, "equal parts of the batch, each computed as a data-parallel rank would"),
+                "observed": Knob(int, 1, "of them, how many the running statistics see, one after the other"),
+            },
         )
 
     def unsupported(self, case: Case) -> str | None:
@@ -32,6 +35,9 @@ class Reference(Adapter):
         shards = case.knobs.get("shards", 1)
         if shards < 1 or case.batch % shards:
             return f"a batch of {case.batch} does not divide into shards = {shards} equal parts; choose a divisor"
+        observed = case.knobs.get("observed", 1)
+        if not 1 <= observed <= shards:
+            return f"observed = {observed}, but there are {shards} shards to see"
         return None
 
 

@@ -17,13 +17,13 @@ class ReferenceTrainer(Trainer):
     """Trains with the batch cut into `shards` contiguous parts, averaged as ranks would.
 
     Each part is normalised by its own statistics; running statistics are part 0's, as
-    a data-parallel run keeps rank 0's.
+    a data-parallel run keeps rank 0's, or those of the first `observed` parts in a row.
     """
 
     def __init__(self, setup: Setup) -> None:
         """Nothing is built yet."""
         super().__init__(setup)
-        self._shards = int(setup.knobs.get("shards", 1))
+        self._shards, self._observed = int(setup.knobs.get("shards", 1)), int(setup.knobs.get("observed", 1))
         self._runs: List[Run] = []
         self._network: Network
         self._velocity: Dict[str, np.ndarray]
@@ -63,7 +63,9 @@ class ReferenceTrainer(Trainer):
         self._runs = []
         for shard in range(self._shards):
             part = slice(shard * count, (shard + 1) * count)
-            self._runs.append(self._network.forward(batch.images[part], batch.labels[part], observe=shard == 0))
+            self._runs.append(
+                self._network.forward(batch.images[part], batch.labels[part], observe=shard < self._observed)
+            )
 
     def backward(self) -> None:
         """The mean over the parts of their gradients; what a run kept is dropped as soon as it is used."""

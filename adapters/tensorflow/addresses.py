@@ -13,7 +13,7 @@ def meeting_place() -> Tuple[str, int]:
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise ValueError(
-            "%s is not set, and 'multiworker_mirrored' meets there; a launcher sets it, by hand: "
+            "%s is not set, and TensorFlow's ranks meet there; a launcher sets it, by hand: "
             "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500" % missing[0]
         )
     return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

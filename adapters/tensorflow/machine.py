@@ -12,9 +12,13 @@ from suite.worker.trainer import Setup, Unavailable
 INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
 
 
-def prepare(setup: Setup) -> List[str]:
-    """Set threads; the devices of this rank, by TensorFlow's names. Unavailable says what this machine lacks."""
-    threads("intra_op", setup.threads * (setup.devices if setup.device == "cpu" else 1))
+def prepare(setup: Setup, microbatches: int = 1) -> List[str]:
+    """Set threads; the devices of this rank, by TensorFlow's names. Unavailable says what this machine lacks.
+
+    Logical devices share one pool: where they take turns, one's threads are all that each may have.
+    """
+    turns = setup.strategy == "model_parallel" and microbatches == 1
+    threads("intra_op", setup.threads * (setup.devices if setup.device == "cpu" and not turns else 1))
     # Logical devices, and collectives beside the computation, want to run at the same time.
     threads("inter_op", INTER_OP * setup.devices + (setup.world > 1))
     return cuda(setup) if setup.device == "cuda" else cpus(setup.devices)

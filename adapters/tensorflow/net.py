@@ -1,57 +1,77 @@
-"""A graph as operations over one device's variables, in order.
+"""A graph, or a part of one, as operations over one device's variables, in order.
 
 Oldest Python: 3.6.
 """
 
 import zlib
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from adapters.tensorflow.lower import Style, lower
-from workloads.graph import Graph
+from workloads.graph import Graph, Layer
 
 
 class Net:
     """Runs a graph on one device; call it inside a tf.function."""
 
-    def __init__(self, graph: Graph, variables: Dict[str, Any], style: Style, seed: Tuple[int, int]) -> None:
-        """`variables` by canonical name, on this device; `seed`: of the masks of dropout, and the device's number."""
+    def __init__(
+        self,
+        graph: Graph,
+        variables: Dict[str, Any],
+        style: Style,
+        seed: Tuple[int, int],
+        layers: Optional[Sequence[Layer]] = None,
+    ) -> None:
+        """`variables` by canonical name, on this device; `seed`: of the masks of dropout, and the device's number.
+
+        `layers`, where not all of them are run here.
+        """
+        layers = graph.layers if layers is None else layers
         self._graph, self._seed = graph, seed
-        self._drops = style.training and any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
+        self._drops = style.training and any(layer.kind == "dropout" and layer.attrs["rate"] for layer in layers)
         self._count = variables[COUNT]
-        self.trainable = [variables[parameter.name] for parameter in graph.parameters]
+        self.trainable = [variables[parameter.name] for layer in layers for parameter in layer.parameters]
         self._program = []
-        for layer in graph.layers:
+        for layer in layers:
             own: Dict[str, Any] = {"masks": self._masks}
             for name in [parameter.name for parameter in layer.parameters] + [name for name, _ in layer.buffers]:
                 own[name.rsplit(".", 1)[1]] = variables[name]
             self._program.append((lower(layer, own, style), layer.inputs, layer.name))
 
-    def heads(self, images: Any) -> List[Any]:
-        """Logits (samples, classes) of every head, the network's answer last."""
+    def run(self, values: Dict[str, Any]) -> None:
+        """Add every layer's output by its name; what the layers read must be there."""
         if self._drops:
             self._count.assign_add(1)
-        values = {"input": images}
         for operation, inputs, name in self._program:
             values[name] = operation(*[values[each] for each in inputs])
+
+    def heads(self, images: Any) -> List[Any]:
+        """Logits (samples, classes) of every head, the network's answer last."""
+        values = {"input": images}
+        self.run(values)
         return [values[head.layer] for head in self._graph.heads]
 
     def loss(self, images: Any, labels: Any) -> Tuple[Any, List[Any]]:
         """(sum over heads of weight x mean cross-entropy, logits of the heads)."""
         heads = self.heads(images)
-        total = None
-        for logits, head in zip(heads, self._graph.heads):
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
-            loss = loss if head.weight == 1.0 else loss * head.weight
-            total = loss if total is None else total + loss
-        return total, heads
+        return joint_loss(self._graph, heads, labels), heads
 
     def _masks(self, layer: str) -> Any:
         """The seed of one layer's mask in this iteration: two numbers."""
         first, second = self._seed
         mixed = (first * 1000003 + second * 7919 + zlib.crc32(layer.encode())) % 2**31
         return tf.stack([tf.constant(mixed, tf.int64), self._count.read_value()])
+
+
+def joint_loss(graph: Graph, heads: Sequence[Any], labels: Any) -> Any:
+    """The sum over heads of weight x mean cross-entropy, from the logits of all of them."""
+    total = None
+    for logits, head in zip(heads, graph.heads):
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        loss = loss if head.weight == 1.0 else loss * head.weight
+        total = loss if total is None else total + loss
+    return total
 
 
 COUNT = "iterations"  # the name of the variable that counts them, for the masks

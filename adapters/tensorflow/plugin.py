@@ -14,15 +14,31 @@ STRATEGIES = (
     Strategy("single", "One device, no exchange.", LAUNCHERS, distributed=False),
     Strategy(
         "mirrored",
-        "MirroredStrategy: one process drives several devices (CPU: logical ones; GPUs: NCCL).",
+        "MirroredStrategy: one process drives several devices (CPU: logical ones) and sums by the knob cross_device.",
         LAUNCHERS,
         distributed=False,
         several_devices=True,
     ),
     Strategy(
         "multiworker_mirrored",
-        "MultiWorkerMirroredStrategy: one device a rank, collective all-reduce (CPU: ring over gRPC; GPUs: NCCL).",
+        "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
         LAUNCHERS,
+    ),
+    Strategy(
+        "parameter_server",
+        "Parameter servers update as each worker's gradients come, and send weights back (between-graph replication).",
+        LAUNCHERS,
+        synchronous=False,
+        separable=("io", "h2d", "forward", "backward", "communication"),
+    ),
+    Strategy(
+        "model_parallel",
+        "One process, one network: its layers over several devices, alike in multiply-accumulates; they take turns, or "
+        "work side by side on the knob microbatches' pieces.",
+        LAUNCHERS,
+        distributed=False,
+        several_devices=True,
+        separable=("io", "h2d", "forward", "backward", "update"),
     ),
 )
 
@@ -42,6 +58,31 @@ KNOBS = {
         "auto",
         "MiB of gradients joined to one all-reduce (multiworker_mirrored), at least 1; auto: TensorFlow's own choice.",
     ),
+    "cross_device": Knob(
+        ("auto", "nccl", "hierarchical", "reduction_to_one"),
+        "auto",
+        "How mirrored sums: NCCL (GPUs), copies within two halves and then between them, or all on one device; auto: "
+        "NCCL on GPUs, reduction_to_one on CPUs.",
+    ),
+    "collective": Knob(
+        ("auto", "ring", "nccl"),
+        "auto",
+        "How multiworker_mirrored sums: a ring over gRPC, or NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
+    ),
+    "servers": Knob(int, 1, "Parameter servers of parameter_server, at least 1, all on the first host."),
+    "microbatches": Knob(
+        int,
+        1,
+        "Pieces in which model_parallel takes its batch, one behind the other, each normalised by itself; at least 1.",
+    ),
+}
+
+OWNERS = {
+    "servers": "parameter_server",
+    "pack_mb": "multiworker_mirrored",
+    "collective": "multiworker_mirrored",
+    "cross_device": "mirrored",
+    "microbatches": "model_parallel",
 }
 
 
@@ -57,7 +98,7 @@ BACKENDS = (
 
 
 class TensorFlow(Adapter):
-    """TensorFlow 2 on CPUs and CUDA devices, alone or under its mirrored strategies."""
+    """TensorFlow 2 on CPUs and CUDA devices, alone, under its mirrored strategies, or with a network in parts."""
 
     name = "tensorflow"
     title = "TensorFlow"
@@ -79,16 +120,63 @@ class TensorFlow(Adapter):
             formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
         )
 
+    def parts(self, case: Case) -> int:
+        """All devices of a model_parallel rank."""
+        return case.placement.devices if case.strategy == "model_parallel" else 1
+
+    def microbatches(self, case: Case) -> int:
+        """As the knob says."""
+        return int(case.knobs.get("microbatches", 1))
+
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or that TensorFlow has no kernels for."""
+        for name, strategy in OWNERS.items():
+            default = KNOBS[name].default
+            if case.knobs.get(name, default) != default and case.strategy != strategy:
+                changes_nothing = f"and changes nothing under {case.strategy!r}"
+                return f"the knob {name!r} belongs to the strategy {strategy!r} {changes_nothing}"
         pack = case.knobs.get("pack_mb", "auto")
-        if pack != "auto" and case.strategy != "multiworker_mirrored":
-            return (
-                "the knob 'pack_mb' belongs to the strategy 'multiworker_mirrored' and changes nothing under "
-                f"{case.strategy!r}"
-            )
         if pack != "auto" and pack < 1:
             return f"pack_mb is {pack}; a pack holds at least 1 MiB"
+        return self._by_exchange(case) or self._by_servers(case) or self._by_parts(case) or self._by_layout(case)
+
+    def _by_servers(self, case: Case) -> str | None:
+        """What servers do not do."""
+        if case.knobs.get("servers", 1) < 1:
+            return f"servers is {case.knobs['servers']}; there is at least 1"
+        if case.strategy == "parameter_server" and case.knobs.get("xla", "auto") not in ("auto", "off"):
+            return (
+                "under parameter_server the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
+            )
+        return None
+
+    def _by_parts(self, case: Case) -> str | None:
+        """What a network in parts cannot be."""
+        pieces, batch = self.microbatches(case), case.batch * case.placement.devices
+        if pieces < 1:
+            return f"microbatches is {pieces}; a batch has at least 1 piece"
+        if batch % pieces:
+            return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
+        if case.strategy == "model_parallel" and case.knobs.get("xla") == "step":
+            return "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
+        return None
+
+    def _by_exchange(self, case: Case) -> str | None:
+        """What an exchange cannot do, or would do wrongly."""
+        ways = {name: case.knobs.get(name, "auto") for name in ("cross_device", "collective")}
+        wants = [name for name, way in ways.items() if way == "nccl"]
+        if wants and case.placement.device == "cpu":
+            return f"NCCL exchanges between GPUs only; leave the knob {wants[0]} at 'auto', or ask for device = 'cuda'"
+        devices = case.placement.devices
+        if ways["cross_device"] == "hierarchical" and devices % 2:
+            return (
+                f"hierarchical copies sum two equal halves of the devices and forget the last of {devices}; ask for an "
+                "even number, or for reduction_to_one"
+            )
+        return None
+
+    def _by_layout(self, case: Case) -> str | None:
+        """Kernels that a CPU lacks."""
         knobs = {name: case.knobs.get(name, "auto") for name in ("layout", "xla")}
         if knobs["layout"] == "NCHW" and case.placement.device == "cpu" and knobs["xla"] != "step":
             return "TensorFlow's CPU kernels pool and convolve NHWC only; NCHW on a CPU needs xla = 'step'"
@@ -99,6 +187,14 @@ class TensorFlow(Adapter):
         # 1 leaves out INFO (which CPU features were compiled in), not warnings. oneDNN is the default on most x86
         # processors: written down, it is the same on all.
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
+
+    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+        """The parameter servers; each is told its number, how many workers and servers there are, and its threads."""
+        if case.strategy != "parameter_server":
+            return ()
+        servers, placement = case.knobs.get("servers", 1), case.placement
+        counts = (placement.ranks, servers, placement.threads)
+        return tuple(("adapters/tensorflow/server.py", *map(str, (number, *counts))) for number in range(servers))
 
 
 @hookimpl

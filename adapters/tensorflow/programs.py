@@ -51,6 +51,8 @@ class Programs:
         self.step = compiled(lambda *tensors: self._step(tensors, True), whole and alone)
         self.step_alone = compiled(lambda *tensors: self._step(tensors, False))
         # A function a device: TensorFlow puts the backward of one function over several devices on the first.
+        # For who exchanges outside: the first device's loss and gradients.
+        self.differentiate = compiled(self._differentiate[0])
         self.forward = [compiled(net.loss, whole) for net in nets]
         self.communicate = compiled(self._communicate)
         self.update = compiled(self._update, whole and alone)

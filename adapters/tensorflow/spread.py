@@ -49,16 +49,23 @@ class Spread:
         """Leave together."""
 
 
+# By the knob `cross_device`: what exchanges, and its transport by kind of device.
+CROSS_DEVICE: Dict[str, Any] = {
+    "nccl": (tf.distribute.NcclAllReduce, "nccl"),
+    "hierarchical": (tf.distribute.HierarchicalCopyAllReduce, "memory: hierarchical copies"),
+    "reduction_to_one": (tf.distribute.ReductionToOneDevice, "memory: reduction to one device"),
+}
+
+
 class Mirrored(Spread):
     """tf.distribute.MirroredStrategy: several devices of one process."""
 
-    def __init__(self, devices: List[str], device: str) -> None:
-        """What exchanges is what the strategy would take by itself, written down."""
-        if device == "cuda":
-            exchange, self.transport = tf.distribute.NcclAllReduce(), "nccl"
-        else:
-            exchange, self.transport = tf.distribute.ReductionToOneDevice(), "memory: reduction to one device"
-        self._take(tf.distribute.MirroredStrategy(devices, exchange))
+    def __init__(self, devices: List[str], device: str, exchange: str) -> None:
+        """`exchange` is of CROSS_DEVICE, or "auto": what the strategy would take by itself, written down."""
+        if exchange == "auto":
+            exchange = "nccl" if device == "cuda" else "reduction_to_one"
+        kind, self.transport = CROSS_DEVICE[exchange]
+        self._take(tf.distribute.MirroredStrategy(devices, kind()))
 
     def variables(self, make: Callable[[], Any]) -> List[Any]:
         """The components of a mirrored variable."""
@@ -97,12 +104,14 @@ class Mirrored(Spread):
 class MultiWorker(Mirrored):
     """tf.distribute.MultiWorkerMirroredStrategy: one device a rank; ring over gRPC, or NCCL between GPUs."""
 
-    def __init__(self, setup: Setup, pack_mb: Any) -> None:
-        """Exchange addresses, then join TensorFlow's cluster."""
+    def __init__(self, setup: Setup, pack_mb: Any, collective: str) -> None:
+        """Exchange addresses, then join TensorFlow's cluster; `collective` is "ring", "nccl" or "auto"."""
         self._meeting = Meeting(setup.rank, setup.world, meeting_place())
         workers = self._meeting.exchange("%s:%d" % (self._meeting.host, free_port()))
         kinds = tf.distribute.experimental.CommunicationImplementation
-        kind = kinds.NCCL if setup.device == "cuda" else kinds.RING
+        if collective == "auto":
+            collective = "nccl" if setup.device == "cuda" else "ring"
+        kind = kinds.NCCL if collective == "nccl" else kinds.RING
         # 0: TensorFlow's own choice
         pack = 0 if pack_mb == "auto" else pack_mb << 20
         self.options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack, implementation=kind)
@@ -148,5 +157,5 @@ class MultiWorker(Mirrored):
 def make(setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> Spread:
     """What the setup's strategy is called here."""
     if setup.strategy == "multiworker_mirrored":
-        return MultiWorker(setup, knobs["pack_mb"])
-    return Mirrored(devices, setup.device) if setup.strategy == "mirrored" else Spread(devices)
+        return MultiWorker(setup, knobs["pack_mb"], knobs["collective"])
+    return Mirrored(devices, setup.device, knobs["cross_device"]) if setup.strategy == "mirrored" else Spread(devices)

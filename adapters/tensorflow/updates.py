@@ -22,16 +22,19 @@ def states(optimiser: Optimiser) -> int:
     return 2 if isinstance(optimiser, Adam) else 1
 
 
-def updating(optimiser: Optimiser, kernels: bool, weights: Tensors, state: List[Tensors], count: Any) -> Rule:
+def updating(
+    optimiser: Optimiser, kernels: bool, weights: Tensors, state: List[Tensors], count: Any, locking: bool = False
+) -> Rule:
     """A function of the gradients that updates every weight.
 
     `state`: a list of variables in the weights' order for each of `states`; `count`: the variable that
-    counts updates; with `kernels` by TensorFlow's own, else spelled out.
+    counts updates; with `kernels` by TensorFlow's own, else spelled out; with `locking` (kernels only)
+    a weight is updated by one at a time.
     """
     if isinstance(optimiser, Adam):
-        rule = adam_kernel(optimiser) if kernels else adam(optimiser)
+        rule = adam_kernel(optimiser, locking) if kernels else adam(optimiser)
     else:
-        rule = sgd_kernel(optimiser) if kernels else sgd(optimiser)
+        rule = sgd_kernel(optimiser, locking) if kernels else sgd(optimiser)
     decay = optimiser.weight_decay
 
     def update(gradients: Tensors) -> None:
@@ -53,7 +56,7 @@ def sgd(optimiser: SGD) -> Rule:
     return rule
 
 
-def sgd_kernel(optimiser: SGD) -> Rule:
+def sgd_kernel(optimiser: SGD, locking: bool = False) -> Rule:
     """ResourceApplyMomentum."""
     lr, momentum, _ = optimiser
 
@@ -65,7 +68,7 @@ def sgd_kernel(optimiser: SGD) -> Rule:
             lr=tf.constant(lr, gradient.dtype),
             grad=gradient,
             momentum=tf.constant(momentum, gradient.dtype),
-            use_locking=False,
+            use_locking=locking,
             use_nesterov=False,
         )
 
@@ -91,7 +94,7 @@ def adam(optimiser: Adam) -> Rule:
     return rule
 
 
-def adam_kernel(optimiser: Adam) -> Rule:
+def adam_kernel(optimiser: Adam, locking: bool = False) -> Rule:
     """ResourceApplyAdam; it makes the factor of the two powers itself: they are zero here, and the rate is whole."""
 
     def rule(weight: Any, own: Any, gradient: Any, rate: Any) -> None:
@@ -108,7 +111,7 @@ def adam_kernel(optimiser: Adam) -> Rule:
             beta2=tf.constant(optimiser.beta2, gradient.dtype),
             epsilon=tf.constant(optimiser.epsilon, gradient.dtype),
             grad=gradient,
-            use_locking=False,
+            use_locking=locking,
             use_nesterov=False,
         )
 

@@ -7,7 +7,7 @@ step is that of its slowest rank.
 
     exposed communication = native - compute_only
     hidden communication  = comm_only - exposed communication
-    other = native - (io + h2d + forward + backward + exposed communication + update)
+    other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
 io is what the native pass waited for input, the mean over its steps, since prefetching
 makes single waits uneven; h2d, forward, backward and update are medians over the staged
@@ -22,7 +22,8 @@ from statistics import fmean, median
 from typing import Any
 
 COMPUTE = ("h2d", "forward", "backward", "update")
-STAGES = ("io", "h2d", "forward", "backward", "communication", "update", "other")  # in the order of the closed sum
+# In the order of the closed sum.
+STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update", "other")
 
 Rank = dict[str, Any]  # a rank's entry of a record
 
@@ -37,6 +38,7 @@ class Budget:
     forward: float
     backward: float
     update: float
+    bubble: float  # waiting for other parts of the same network; 0.0 where it is not held in parts
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds the exposed communication where that is None
     hidden: float | None  # part of comm_only that computing hides
@@ -66,7 +68,7 @@ def of_process(ranks: Sequence[Rank], devices: int | None = None) -> Budget | No
     if not ranks or any(not {"native", "staged"} <= set(rank["passes"]) for rank in ranks):
         return None
     critical = max(ranks, key=_own_work)
-    stages = {name: _stage(critical, name) for name in COMPUTE}
+    stages = {name: _stage(critical, name) for name in (*COMPUTE, "bubble")}
     native = wall_per_step(ranks, "native")
     assert native is not None
     compute_only, comm_only = wall_per_step(ranks, "compute_only"), wall_per_step(ranks, "comm_only")
@@ -98,7 +100,7 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
         for name in Budget.__dataclass_fields__
         if name not in ("other", "hidden", "critical_rank")
     }
-    rest = [columns[name] for name in ("io", *COMPUTE, "communication") if columns[name] is not None]
+    rest = [columns[name] for name in ("io", *COMPUTE, "bubble", "communication") if columns[name] is not None]
     exposed, alone = columns["communication"], columns["comm_only"]
     critical = {budget.critical_rank for budget in budgets}
     return Budget(

@@ -25,6 +25,12 @@ def _by_strategy(adapter: Adapter, able: Capabilities, case: Case) -> str | None
             f"{adapter.name}'s strategy {case.strategy!r} drives one device per rank, "
             f"not {case.placement.devices}{instead}"
         )
+    held, all_devices = adapter.parts(case), case.placement.device_count
+    if all_devices % held:
+        return (
+            f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "
+            f"by that; ask for {held} or {2 * held} of them"
+        )
     if case.placement.launcher not in strategy.launchers:
         starts = ", ".join(strategy.launchers)
         return f"{adapter.name}/{case.strategy} is started by {starts}, not by {case.placement.launcher}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from suite import bundle
+from suite.adapter import Adapter
 from suite.cache import cache_folder
 from suite.case import Case, Placement
 from suite.environments import find
@@ -27,7 +28,6 @@ from suite.plugins import adapters, launchers
 from suite.proof.judgement import joined, judge
 from suite.proof.tolerances import tolerance
 from suite.store import write_whole
-from workloads.catalogue import Workload
 
 Proof = dict[str, Any]
 
@@ -58,7 +58,7 @@ class Proofs:
         found = _remembered(path)
         if found is not None:
             return found
-        oracle, precision = self._oracle(ready.workload, proof_case), proof_case.precision
+        oracle, precision = self._oracle(ready, proof_case), proof_case.precision
         measured = self._verdict(ready, proof_case, oracle, scratch)
         identity = None
         if precision != "float64" and "float64" in ready.adapter.capabilities.precisions:
@@ -75,7 +75,7 @@ class Proofs:
             "prove",
             lambda rank, message: None,
             oracle=str(oracle),
-            batch=case.batch * case.placement.devices,
+            batch=case.global_batch // networks(ready.adapter, case),
         )
         return judge(attempt, ready.workload, case.precision, case.optimiser)
 
@@ -92,12 +92,11 @@ class Proofs:
         }
         return _digest(parts)
 
-    def _oracle(self, workload: Workload, case: Case) -> Path:
+    def _oracle(self, proven: Ready, case: Case) -> Path:
         """The folder of the float64 results for a proof, made when needed and kept in the cache."""
-        adapter, graph = adapters()["reference"], workload.graph().without_dropout()
+        adapter, workload = adapters()["reference"], proven.workload
+        graph = workload.graph().without_dropout()
         normalises = any(layer.kind == "batch_norm" for layer in graph.layers)
-        devices = case.placement.device_count
-        # Batch statistics are every device's own; without them the devices' batches simply join.
         oracle_case = case.on(
             adapter="reference",
             strategy="single",
@@ -105,7 +104,7 @@ class Proofs:
             batch=case.global_batch,
             precision="float64",
             tuning="default",
-            knobs={"shards": devices if normalises else 1},
+            knobs=pieces(proven.adapter, case) if normalises else {},
         )
         samples = case.global_batch
         key = _digest({"bundle": bundle.digest(adapter), "graph": graph.digest, "case": oracle_case.to_dict()})
@@ -149,11 +148,13 @@ def _remembered(path: Path) -> Proof | None:
 def case_of_proof(ready: Ready) -> Case:
     """The case that proves another one: the same way of training, a small batch, a learning rate of the proof's own."""
     case, workload = ready.case, ready.workload
-    strategy, placement = ready.adapter.capabilities.strategy(case.strategy), case.placement
-    if strategy is not None and not strategy.synchronous:
+    placement = case.placement
+    if not ready.adapter.exact(case):
         # What it does between devices is another thing by design; what one of them computes is not.
         placement = replace(placement, nodes=1, ranks_per_node=1, devices=1, hosts=placement.hosts[:1])
+    microbatches = ready.adapter.microbatches(case)
     samples = max(workload.proof_batch, 2 * workload.proof_batch // placement.device_count)
+    samples += -samples % microbatches
     cores = len(os.sched_getaffinity(0))
     plain = Case(case.adapter, case.strategy, case.workload)
     # Back to the defaults goes what cannot change the verdict, so that plans share their proofs.
@@ -173,10 +174,22 @@ def case_of_proof(ready: Ready) -> Case:
     )
 
 
+def networks(adapter: Adapter, case: Case) -> int:
+    """How many networks are trained side by side, each with a batch of its own."""
+    held = max(adapter.parts(case), case.placement.devices)
+    return case.placement.device_count // held
+
+
+def pieces(adapter: Adapter, case: Case) -> dict[str, int]:
+    """The oracle's knobs: batch statistics are every device's own, or every microbatch's of a network in parts."""
+    microbatches = adapter.microbatches(case)
+    alone = case.placement.device_count // adapter.parts(case)
+    return {"shards": alone * microbatches, "observed": microbatches}
+
+
 def _scope(ready: Ready) -> dict[str, Any]:
     """What the proof leaves open."""
-    strategy = ready.adapter.capabilities.strategy(ready.case.strategy)
-    if strategy is None or strategy.synchronous or ready.case.placement.device_count == 1:
+    if ready.adapter.exact(ready.case) or ready.case.placement.device_count == 1:
         return {}
     open_question = (
         "what its devices exchange (asynchronous, quantised or by blocks) is not the joined batch's by design"

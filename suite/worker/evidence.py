@@ -58,7 +58,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
 def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Dict[str, Any]:
     """Run the staged and the native way from the same start and compare both with the oracle.
 
-    `samples` are this rank's; the oracle's batch is the ranks' batches joined.
+    `samples` are this rank's network's; the oracle's batch is the networks' batches joined.
     Returns relative errors by tensor; the judgement is the controller's.
     """
     graph = graph.without_dropout()
@@ -66,13 +66,13 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Dict[str
     with open(os.path.join(folder, "meta.json")) as stream:
         meta = json.load(stream)
     initial = weights.for_proof(graph)
-    found = {"weights": weights.digest(initial), "graph": graph.digest, "samples": samples * setup.world}
+    found = {"weights": weights.digest(initial), "graph": graph.digest, "samples": samples * setup.replicas}
     for key, value in found.items():
         if meta[key] != value:
             raise ValueError("the oracle in %s was made for %s %r, this is %r" % (folder, key, meta[key], value))
-    host = share(synthetic(graph, samples * setup.world, SEED), setup.rank, samples)
+    host = share(synthetic(graph, samples * setup.replicas, SEED), setup.replica, samples)
     rounding = 0.0 if setup.precision == "float64" else UPDATES * HALF_ULP
-    oracle = Oracle(folder, setup.rank, samples, initial, rounding)
+    oracle = Oracle(folder, setup.replica, samples, initial, rounding)
 
     trainer.build(graph, initial)
     batch = trainer.to_device(host)
@@ -112,7 +112,7 @@ class Oracle:
     """The stored float64 results, and distances from them."""
 
     def __init__(
-        self, folder: str, rank: int, samples: int, initial: Dict[str, np.ndarray], rounding: float = 0.0
+        self, folder: str, replica: int, samples: int, initial: Dict[str, np.ndarray], rounding: float = 0.0
     ) -> None:
         """Results in `folder`; `initial` are the weights both sides started from.
 
@@ -120,11 +120,11 @@ class Oracle:
         its size: that much of a movement's error is nobody's fault.
         """
         self._rounding = rounding
-        self._folder, self._rank, self._samples, self._initial = folder, rank, samples, initial
+        self._folder, self._replica, self._samples, self._initial = folder, replica, samples, initial
 
     def logits_error(self, logits: np.ndarray) -> float:
-        """Distance of this rank's logits from its rows of the oracle's."""
-        begin = self._rank * self._samples
+        """Distance of this network's logits from its rows of the oracle's."""
+        begin = self._replica * self._samples
         return distance(logits, load(self._folder, "logits")[begin : begin + self._samples])
 
     def errors(self, kind: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
@@ -134,7 +134,7 @@ class Oracle:
     def parameter_errors(self, way: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
         """Distances of the parameters and of what the updates added to them.
 
-        Running statistics are every rank's own, and the oracle keeps rank 0's.
+        Running statistics are every network's own, and the oracle keeps the first one's.
         """
         parameters, moved = {}, {}
         for name, start in self._initial.items():
@@ -145,7 +145,7 @@ class Oracle:
             if off < float("inf"):
                 off = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2
             moved[name] = relative(off, added)
-        if self._rank == 0:
+        if self._replica == 0:
             parameters.update(self.errors("running", tensors))
         return {way + " parameter": parameters, way + " movement": moved}
 

@@ -55,7 +55,7 @@ def synthetic(graph: Graph, samples: int, seed: int) -> Batch:
     return Batch(images, stream.randint(0, graph.classes, samples).astype(np.int64))
 
 
-def share(batch: Batch, rank: int, samples: int) -> Batch:
-    """A rank's contiguous part of a global batch."""
-    part = slice(rank * samples, (rank + 1) * samples)
+def share(batch: Batch, replica: int, samples: int) -> Batch:
+    """One network's contiguous part of a global batch."""
+    part = slice(replica * samples, (replica + 1) * samples)
     return Batch(batch.images[part], batch.labels[part])

@@ -22,7 +22,8 @@ FORMAT = 1
 #   preprocessing  workloads.preprocessing.Preprocessing as a dictionary
 #   output   the attempt's folder: rank-N.jsonl and rank-N.log go there
 #   oracle   folder of the float64 results, for "prove" and "oracle"
-#   batch    samples per rank of the proof
+#   parts    ranks that hold one network together; left out: 1
+#   batch    samples of a network in the proof
 #   pack     what suite.worker.packing.pack wants, for "pack"
 #   samples  how many to read, for "read"
 #   communicator, comm   "module:class" inside the bundle, and what suite.worker.comm wants, for "comm"

@@ -110,16 +110,16 @@ def named(place: str) -> Any:
 
 def setup_of(job: Dict[str, Any], rank: Rank) -> Setup:
     """What this rank is to do."""
-    case = job["case"]
+    case, devices, parts = job["case"], job["case"]["placement"]["devices"], job.get("parts", 1)
     return Setup(
         rank=rank.rank,
         world=rank.world,
         local_rank=rank.local_rank,
         strategy=case["strategy"],
         device=case["placement"]["device"],
-        devices=case["placement"]["devices"],
+        devices=devices,
         threads=case["placement"]["threads"],
-        batch=case["batch"] * case["placement"]["devices"],
+        batch=case["batch"] * devices * parts,
         precision=case["precision"],
         tuning=case["tuning"],
         knobs=case["knobs"],
@@ -128,6 +128,7 @@ def setup_of(job: Dict[str, Any], rank: Rank) -> Setup:
         # What lies in memory is not sent to processes: the trainer takes it itself.
         readers=0 if case["input"]["mode"] == "memory" else case["readers"],
         prefetch=case["input"]["prefetch"],
+        parts=parts,
     )
 
 

@@ -14,7 +14,7 @@ Oldest Python: 3.6.
 """
 
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from suite.worker.clock import StageClock
 from suite.worker.loop import Loop, Timed
@@ -65,6 +65,7 @@ class Passes:
     def _staged(self) -> Dict[str, Any]:
         trainer, feed, clock = self._trainer, self._feed, StageClock(self._trainer)
         distributed = trainer.setup.world > 1
+        bubbles: List[Optional[Dict[str, float]]] = []
 
         def body() -> None:
             clock.begin()
@@ -83,13 +84,15 @@ class Passes:
             clock.lap()
             trainer.update()
             clock.lap()
+            bubbles.append(trainer.bubble())
 
         def measured() -> None:
             clock.forget()
+            bubbles.clear()
             trainer.forget_layer_times()
 
         timed = self._loop.run("staged", body, measured)
-        return dict(self._record(timed), stage_s=clock.seconds(), loss=trainer.loss())
+        return dict(self._record(timed), stage_s=told_apart(clock.seconds(), bubbles), loss=trainer.loss())
 
     def _comm_only(self) -> Dict[str, Any]:
         self._trainer.forward(self._feed.place(self._feed.read()))
@@ -114,5 +117,17 @@ class Passes:
             "steady": timed.steady,
             "step_s": timed.step_s,
             "wall_s": timed.wall_s,
-            "samples": len(timed.step_s) * self._trainer.setup.batch,
+            "samples": len(timed.step_s) * self._trainer.setup.batch // self._trainer.setup.parts,  # its share of them
         }
+
+
+def told_apart(stages: Dict[str, List[float]], bubbles: List[Optional[Dict[str, float]]]) -> Dict[str, List[float]]:
+    """The stages' seconds with the waiting for other parts of the network taken out, as a stage `bubble`."""
+    if not all(bubbles):
+        return stages
+    found = dict(stages, bubble=[0.0] * len(bubbles))
+    for name in ("forward", "backward"):
+        waited = [bubble[name] for bubble in bubbles if bubble]
+        found[name] = [whole - idle for whole, idle in zip(stages[name], waited)]
+        found["bubble"] = [so_far + idle for so_far, idle in zip(found["bubble"], waited)]
+    return found

@@ -64,8 +64,8 @@ def fed(trainer: Trainer, graph: Graph, job: Dict[str, Any]) -> Any:
     """A ResidentFeed of synthetic data, or a StreamFeed of real ones."""
     setup = trainer.setup
     if job["data"] is None:
-        whole = synthetic(graph, setup.batch * setup.world, setup.seed)
-        return ResidentFeed(trainer, share(whole, setup.rank, setup.batch))
+        whole = synthetic(graph, setup.batch * setup.replicas, setup.seed)
+        return ResidentFeed(trainer, share(whole, setup.replica, setup.batch))
     reading = Reading(opened(trainer, graph, job), job, setup.rank)
     trainer.open_input(reading.view)
     return StreamFeed(trainer, reading)

@@ -71,13 +71,13 @@ class GatheringReader:
 
 
 def batches_of_indices(source: Source, setup: Setup) -> Iterator[List[int]]:
-    """Endless batches of this rank's indices, epoch after epoch; a short last batch runs into the next epoch."""
-    if len(source) < setup.world:
-        raise ValueError("%s has fewer samples than there are ranks (%d)" % (source.name, setup.world))
+    """Endless batches of indices for this rank's network, epoch after epoch; a short last one runs into the next."""
+    if len(source) < setup.replicas:
+        raise ValueError("%s has fewer samples than there are ranks (%d)" % (source.name, setup.replicas))
     pending: List[int] = []
     epoch = 0
     while True:
-        for index in source.order(epoch, setup.seed, setup.rank, setup.world):
+        for index in source.order(epoch, setup.seed, setup.replica, setup.replicas):
             pending.append(index)
             if len(pending) == setup.batch:
                 yield pending

@@ -61,7 +61,7 @@ class Setup(NamedTuple):
     strategy: str
     device: str  # "cpu" or "cuda"
     threads: int  # per device
-    batch: int  # samples of this rank, all its devices together
+    batch: int  # samples of the network that this rank trains, all its devices together
     precision: str  # "float32", ...
     tuning: str  # "default": what an ordinary user writes; "tuned": all that an expert knows
     knobs: Dict[str, Any]  # the adapter's own, already checked by its plugin
@@ -70,6 +70,17 @@ class Setup(NamedTuple):
     readers: int  # processes or threads that decode; 0: in the training process
     prefetch: int = 2  # batches read ahead, per reader
     devices: int = 1  # that this rank drives; the batch is split evenly, in the devices' order
+    parts: int = 1  # ranks that hold one network together, ranks in a row; all are given the same batch
+
+    @property
+    def replica(self) -> int:
+        """Which of the networks this rank has a part of."""
+        return self.rank // self.parts
+
+    @property
+    def replicas(self) -> int:
+        """Networks that are trained side by side; each has a batch of its own."""
+        return self.world // self.parts
 
 
 class Joined(NamedTuple):
@@ -92,6 +103,9 @@ class Unavailable(Exception):
 
 class Trainer(ABC):
     """Trains one graph in one framework, as one rank of a group.
+
+    Where several ranks hold one network (`setup.parts`), each is called alike and answers for the whole
+    network: loss, logits, gradients, parameters and counts are then collective calls.
 
     The optimiser, `setup.optimiser`, is SGD with momentum or Adam, for every parameter alike
     (Adam only where the plugin declares it); the loss is the sum over heads of weight x mean
@@ -186,6 +200,13 @@ class Trainer(ABC):
     @abstractmethod
     def update(self) -> None:
         """Apply the optimiser and forget the gradients (stage `update`)."""
+
+    def bubble(self) -> Optional[Dict[str, float]]:
+        """Seconds that this rank's `forward` and `backward` of the last staged iteration waited for other parts.
+
+        By the two stages' names; None where no network is held in parts.
+        """
+        return None
 
     # --- the native iteration -----------------------------------------------
 

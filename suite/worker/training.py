@@ -44,7 +44,7 @@ class Training:
         trainer.begin_training()
         trainer.open_input(learning)
         batches = list(test_batches(trainer, testing))
-        ends = epoch_ends(len(learning), setup.batch, setup.world, epochs)
+        ends = epoch_ends(len(learning), setup.batch, setup.replicas, epochs)
         losses: List[Tuple[int, float, float]] = []
         earlier = 0.0
         rows: List[Dict[str, Any]] = []
@@ -67,7 +67,7 @@ class Training:
             begin = time.perf_counter()
             accuracy = self._accuracy(batches)
             tested = time.perf_counter() - begin
-            rows.append({"seconds": seconds, "samples": (end - done) * setup.batch, "steps": end - done})
+            rows.append({"seconds": seconds, "samples": (end - done) * setup.batch // setup.parts, "steps": end - done})
             rows[-1].update(accuracy=accuracy, test_seconds=tested, loss=losses[-1][1])
             done = end
         steps, values, times = zip(*losses)
@@ -101,7 +101,7 @@ def test_batches(trainer: Trainer, testing: Source) -> Any:
         yield trainer.to_device(Batch(filled.images, filled.labels)), filled.labels[: len(samples)]
 
 
-def epoch_ends(samples: int, batch: int, world: int, epochs: int) -> List[int]:
+def epoch_ends(samples: int, batch: int, replicas: int, epochs: int) -> List[int]:
     """The step after which each epoch has been seen; batches run across the borders, as the readers' do."""
-    seen = samples // world
+    seen = samples // replicas
     return [max(1, int(round(seen * epoch / float(batch)))) for epoch in range(1, epochs + 1)]

@@ -30,6 +30,7 @@ class Alpha(Adapter):
                 Strategy("ddp", "all-reduce", ("local", "many")),
                 Strategy("mirror", "one process", ("local",), distributed=False, several_devices=True),
                 Strategy("free", "asynchronous", ("local",), synchronous=False),
+                Strategy("pipe", "a network in two parts", ("local",)),
             ),
             devices=("cpu", "cuda"),
             precisions=("float32", "bfloat16"),
@@ -38,6 +39,15 @@ class Alpha(Adapter):
                 "bucket": Knob(int, 25, "MB of a bucket"),
             },
         )
+
+    def exact(self, case: Case) -> bool:
+        return super().exact(case) and case.knobs.get("bucket") != 1  # one bit
+
+    def parts(self, case: Case) -> int:
+        return 2 if case.strategy == "pipe" else 1
+
+    def microbatches(self, case: Case) -> int:
+        return 3 if case.strategy == "pipe" else 1
 
     def unsupported(self, case: Case) -> str | None:
         if case.strategy == "ddp" and case.batch == 13:

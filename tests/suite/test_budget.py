@@ -92,3 +92,14 @@ def test_several_devices_of_one_rank_do_exchange():
     assert exchanging.communication == pytest.approx(0.25)
     assert exchanging.hidden == pytest.approx(0.25)
     assert of_process([rank(0)], devices=2).communication is None
+
+
+def test_waiting_for_other_parts_of_the_network_is_in_the_closed_sum():
+    waiting, busy = rank(0), rank(1, forward=0.5)
+    for one, bubble in ((waiting, 0.25), (busy, 0.1)):
+        one["passes"]["staged"]["stage_s"]["bubble"] = [bubble] * 3
+    budget = of_process([waiting, busy])
+    assert (budget.critical_rank, budget.bubble) == (1, 0.1)
+    assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+    assert closed_sum(over_processes([budget, budget])) == pytest.approx(budget.native, rel=1e-12)
+    assert of_process([rank(0)]).bubble == 0.0

@@ -29,7 +29,7 @@ def test_list_adapters(stagebench: Run) -> None:
     assert [line.split()[0] for line in told.out.splitlines()] == ["name", "alpha", "beta"]
     (alpha, _) = json.loads(stagebench("list", "adapters", "--json").out)
     assert alpha["knobs"]["bucket"] == {"values": "int", "default": 25, "help": "MB of a bucket"}
-    assert alpha["strategies"] == ["single", "ddp", "mirror", "free"]
+    assert alpha["strategies"] == ["single", "ddp", "mirror", "free", "pipe"]
 
 
 def test_list_workloads_with_their_arithmetic(stagebench: Run) -> None:
@@ -46,6 +46,7 @@ def test_list_strategies_launchers_and_plans(stagebench: Run) -> None:
         ("alpha", "ddp"),
         ("alpha", "mirror"),
         ("alpha", "free"),
+        ("alpha", "pipe"),
         ("beta", "single"),
         ("beta", "ring"),
     ]

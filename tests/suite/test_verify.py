@@ -10,7 +10,7 @@ from suite.case import Case, Placement
 from suite.environments import Interpreter
 from suite.errors import RequestError
 from suite.launch import Ready
-from suite.proof.proofs import case_of_proof
+from suite.proof.proofs import case_of_proof, networks, pieces
 from suite.proof.tolerances import BY_PRECISION, tolerance
 from suite.proof.verify import Wanted, cases_to_verify
 
@@ -47,16 +47,44 @@ def test_every_strategy_is_proven_as_it_can_be(toys: SimpleNamespace) -> None:
     """Ranks where it is distributed, devices where one process drives them, one where nothing is to be joined."""
     found = cases_to_verify(Wanted(["alpha"], ["mnist_small"], tunings=["default"]))
     places = {case.strategy: (case.placement.ranks, case.placement.devices) for case, _ in found}
-    assert places == {"single": (1, 1), "ddp": (2, 1), "mirror": (1, 2), "free": (1, 1)}
+    assert places == {"single": (1, 1), "ddp": (2, 1), "mirror": (1, 2), "free": (1, 1), "pipe": (2, 1)}
 
 
 def test_an_asynchronous_case_is_proven_on_one_device(toys: SimpleNamespace, tmp_path: Path) -> None:
     case = Case("alpha", "free", "mnist_small", Placement(nodes=2, ranks_per_node=3, hosts=("a", "b")))
-    adapter, workload = toys.adapters["alpha"], toys.workloads["mnist_small"]
-    python = Interpreter(Path(sys.executable), "here", "3")
-    proof = case_of_proof(Ready(case, adapter, workload, toys.launchers["local"], python, tmp_path))
+    workload = toys.workloads["mnist_small"]
+    proof = proof_of(toys, case, tmp_path)
     assert (proof.placement.device_count, proof.placement.hosts) == (1, ("a",))
     assert proof.batch == 2 * workload.proof_batch
+
+
+def proof_of(toys: SimpleNamespace, case: Case, folder: Path) -> Case:
+    python = Interpreter(Path(sys.executable), "here", "3")
+    workload = toys.workloads[case.workload]
+    return case_of_proof(Ready(case, toys.adapters["alpha"], workload, toys.launchers["local"], python, folder))
+
+
+def test_a_knob_may_make_an_exchange_inexact(toys: SimpleNamespace, tmp_path: Path) -> None:
+    case = Case("alpha", "ddp", "mnist_small", Placement(ranks_per_node=2))
+    assert proof_of(toys, case, tmp_path).placement.ranks == 2
+    assert proof_of(toys, case.on(knobs={"bucket": 1}), tmp_path).placement.ranks == 1
+
+
+def test_a_network_in_parts_is_proven_with_its_joined_batch(toys: SimpleNamespace, tmp_path: Path) -> None:
+    alpha = toys.adapters["alpha"]
+    case = proof_of(toys, Case("alpha", "pipe", "mnist_small", Placement(ranks_per_node=4)), tmp_path)
+    assert case.batch % 3 == 0, "it divides into microbatches"
+    assert networks(alpha, case) == 2
+    assert pieces(alpha, case) == {"shards": 6, "observed": 3}
+    ranks = case.on(strategy="ddp")
+    assert (networks(alpha, ranks), pieces(alpha, ranks)) == (4, {"shards": 4, "observed": 1})
+    mirror = case.on(strategy="mirror", placement=Placement(devices=2))
+    assert (networks(alpha, mirror), pieces(alpha, mirror)) == (1, {"shards": 2, "observed": 1})
+
+
+def test_devices_that_do_not_divide_by_the_parts_are_refused(toys: SimpleNamespace) -> None:
+    ((_, refused), _) = cases_to_verify(Wanted(["alpha"], ["mnist_small"], ["pipe"], devices=3))
+    assert refused == ("alpha/pipe holds one network on 2 devices, and 3 do not divide by that; ask for 2 or 4 of them")
 
 
 def test_what_an_adapter_refuses_is_not_proven_and_says_why(toys: SimpleNamespace) -> None:

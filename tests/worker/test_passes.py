@@ -130,3 +130,35 @@ def test_ranks_share_one_synthetic_batch():
     again = synthetic(by_name()["mnist_small"].graph(), 8, 5)
     assert (again.images == whole.images).all()
     assert (synthetic(by_name()["mnist_small"].graph(), 8, 6).images != whole.images).any()
+
+
+class PartToy(toy.ToyTrainer):
+    """Holds a part of a network: half of its forward and a quarter of its backward is waiting."""
+
+    def bubble(self):
+        return {"forward": 0.002, "backward": 0.001}
+
+
+def test_waiting_for_other_parts_is_a_stage_of_its_own(sampling):
+    sleeping = {"sleep": {"forward": 0.004, "backward": 0.004}}
+    trainer = PartToy(toy.setup(world=4, parts=2, batch=8, knobs=sleeping))
+    made = Passes(trainer, streamed(trainer), Loop(trainer, dict(sampling, steady=1e9), lambda **_: None))
+    record = made.run("staged")
+    stages = record["stage_s"]
+    assert stages["bubble"] == pytest.approx([0.003] * 3)
+    assert min(stages["forward"]) >= 0.002
+    assert sum(map(sum, stages.values())) == pytest.approx(record["wall_s"], rel=0.05)
+    assert record["samples"] == 3 * 8 / 2, "a network's batch counts once over its ranks"
+
+
+def test_without_parts_there_is_no_such_stage(sampling):
+    _, made = passes(sampling, world=2)
+    assert "bubble" not in made.run("staged")["stage_s"]
+
+
+@pytest.mark.parametrize(("rank", "replica"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_ranks_in_a_row_hold_one_network(rank, replica):
+    setup = toy.setup(rank=rank, world=4, parts=2)
+    assert (setup.replica, setup.replicas) == (replica, 2)
+    alone = toy.setup(rank=rank, world=4)
+    assert (alone.replica, alone.replicas) == (rank, 4)

@@ -61,17 +61,16 @@ def train(trainer, graph, folder):
 
 def main():
     task, folder, options = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    strategy, tuning = options.pop("strategy"), options.pop("tuning", "tuned")
+    strategy, tuning, devices = options.pop("strategy"), options.pop("tuning", "tuned"), options.pop("devices", 1)
     workload, numbers = by_name()["mnist_small"], options.pop("optimiser")
     optimiser = (Adam if len(numbers) == len(Adam._fields) else SGD)(*numbers)
-    setup = Setup(
-        *own_rank(), strategy, "cpu", 1, workload.proof_batch, "float32", tuning, options, optimiser, seed=1, readers=0
-    )
+    batch = workload.proof_batch * devices
+    setup = Setup(*own_rank(), strategy, "cpu", 1, batch, "float32", tuning, options, optimiser, 1, 0, devices=devices)
     trainer = MXNetTrainer(setup)
     joined = trainer.start()
     found = {"prove": prove, "exchange": exchange, "train": train}[task](trainer, workload.graph(), folder)
     trainer.close()
-    found["joined"] = [joined.rank, joined.world, joined.transport]
+    found["joined"] = [joined.rank, joined.world, joined.devices, joined.transport]
     (folder / f"found-{setup.rank}.json").write_text(json.dumps(found))
 
 

@@ -1,11 +1,4 @@
-"""The distributed stores with real servers: two workers of dist_sync, one and two of dist_async."""
-
-import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
+"""The distributed stores with real servers: two workers of the synchronous ones, one and two of dist_async."""
 
 import numpy as np
 import pytest
@@ -16,34 +9,8 @@ from suite.worker import evidence
 from suite.worker.trainer import SGD, Adam, Setup
 from workloads.catalogue import by_name
 
-ROOT = Path(__file__).parents[3]
-SERVER = ROOT / "adapters" / "mxnet" / "server.py"
-RANK = Path(__file__).with_name("rank.py")
 RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)}
 STEPS = 20  # of rank.py's first worker in training
-
-
-def run_group(task, folder, workers=2, servers=1, optimiser="sgd", **options):
-    """What each worker found; also asserts that every process ends by itself, and well."""
-    options["optimiser"] = RULES[optimiser]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = dict(os.environ, PYTHONPATH=str(ROOT), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    common.update(DMLC_NUM_WORKER=str(workers), DMLC_NUM_SERVER=str(servers), STAGEBENCH_WORLD=str(workers))
-    common.update(OMP_NUM_THREADS="1")
-    tokens = [[str(SERVER), role] for role in ("scheduler", *("server",) * servers)]
-    environs = [common] * len(tokens)
-    for rank in range(workers):
-        tokens.append([str(RANK), task, str(folder), json.dumps(options)])
-        environs.append(dict(common, STAGEBENCH_RANK=str(rank)))
-    group = [subprocess.Popen([sys.executable, *each], env=env) for each, env in zip(tokens, environs, strict=True)]
-    try:
-        assert [process.wait(timeout=60) for process in group] == [0] * len(group)
-    finally:
-        for process in group:
-            process.kill()
-    return [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(workers)]
 
 
 def oracle(workload, samples, folder, optimiser):
@@ -55,23 +22,27 @@ def oracle(workload, samples, folder, optimiser):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "workers", "tuning", "servers", "optimiser"),
+    ("strategy", "workers", "devices", "tuning", "servers", "optimiser"),
     [
-        ("dist_sync", 2, "default", 1, "sgd"),
-        ("dist_sync", 2, "tuned", 2, "sgd"),
-        ("dist_async", 1, "tuned", 1, "sgd"),
-        ("dist_sync", 2, "default", 1, "adam"),
-        ("dist_sync", 2, "tuned", 1, "adam"),
-        ("dist_async", 1, "default", 2, "adam"),
+        ("dist_sync", 2, 1, "default", 1, "sgd"),
+        ("dist_sync", 2, 1, "tuned", 2, "sgd"),
+        ("dist_async", 1, 1, "tuned", 1, "sgd"),
+        ("dist_sync", 2, 1, "default", 1, "adam"),
+        ("dist_sync", 2, 1, "tuned", 1, "adam"),
+        ("dist_async", 1, 1, "default", 2, "adam"),
+        ("dist_device_sync", 2, 2, "default", 2, "sgd"),
+        ("dist_device_sync", 2, 2, "tuned", 1, "adam"),
+        ("dist_device_sync", 2, 1, "tuned", 1, "sgd"),
     ],
 )
-def test_a_store_is_proven(tmp_path, strategy, workers, tuning, servers, optimiser):
+def test_a_store_is_proven(run_group, tmp_path, strategy, workers, devices, tuning, servers, optimiser):
     workload = by_name()["mnist_small"]
     graph = workload.graph()
-    oracle(workload, workers * workload.proof_batch, tmp_path, optimiser)
-    proofs = run_group("prove", tmp_path, workers, servers, strategy=strategy, tuning=tuning, optimiser=optimiser)
+    oracle(workload, workers * devices * workload.proof_batch, tmp_path, optimiser)
+    spread = {"strategy": strategy, "devices": devices, "tuning": tuning, "optimiser": RULES[optimiser]}
+    proofs = run_group("prove", tmp_path, workers, servers, **spread)
     for rank, proof in enumerate(proofs):
-        assert proof["joined"] == [rank, workers, "ps-lite"]
+        assert proof["joined"] == [rank, workers, devices, "ps-lite"]
         for kind in ("logits", "gradient", "staged parameter", "native parameter"):
             assert max(proof["errors"][kind].values()) < 1e-5, kind
     for way in ("staged", "native"):
@@ -81,7 +52,7 @@ def test_a_store_is_proven(tmp_path, strategy, workers, tuning, servers, optimis
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
-def test_dist_sync_averages_and_a_lone_step_does_not(tmp_path, tuning):
+def test_dist_sync_averages_and_a_lone_step_does_not(run_group, tmp_path, tuning):
     found = run_group("exchange", tmp_path, strategy="dist_sync", tuning=tuning)
     assert [each["maximum"] for each in found] == [1.0, 1.0]
     assert "in place" in found[0]["notes"]["exchange"]
@@ -99,7 +70,7 @@ def test_dist_sync_averages_and_a_lone_step_does_not(tmp_path, tuning):
         assert all(np.abs(second[rank][name] - alone[rank][name]).max() > 0 for rank in range(2))
 
 
-def test_dist_async_updates_on_the_servers(tmp_path):
+def test_dist_async_updates_on_the_servers(run_group, tmp_path):
     found = run_group("exchange", tmp_path, strategy="dist_async")
     assert "on the servers" in found[0]["notes"]["optimiser"]
     megabytes = 4e-6 * by_name()["mnist_small"].graph().parameter_count
@@ -112,9 +83,9 @@ def test_dist_async_updates_on_the_servers(tmp_path):
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_a_training_tells_how_stale_its_weights_were(tmp_path, optimiser):
+def test_a_training_tells_how_stale_its_weights_were(run_group, tmp_path, optimiser):
     """The number on the servers counts both workers' updates: nobody's account misses one of the other's."""
-    found = run_group("train", tmp_path, strategy="dist_async", optimiser=optimiser)
+    found = run_group("train", tmp_path, strategy="dist_async", optimiser=RULES[optimiser])
     counts = [each["notes"]["staleness"] for each in found]
     assert [count["steps"] for count in counts] == [STEPS, 2 * STEPS]
     assert not any("staleness" in each["before"] for each in found)
@@ -125,7 +96,7 @@ def test_a_training_tells_how_stale_its_weights_were(tmp_path, optimiser):
     assert all(np.isfinite(each["loss"]) for each in found)
 
 
-def test_a_lone_worker_has_no_stale_weights(tmp_path):
+def test_a_lone_worker_has_no_stale_weights(run_group, tmp_path):
     (found,) = run_group("train", tmp_path, workers=1, strategy="dist_async")
     assert found["notes"]["staleness"] == {"mean": 0.0, "max": 0, "steps": STEPS}
 

@@ -46,11 +46,29 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
         ({"knobs": {"servers": 0}}, "there is at least 1"),
         ({"knobs": {"lrn": "native"}, "precision": "float64"}, "computes in float32"),
         ({"knobs": {"lrn": "native", "servers": 2}}, None),
+        ({"strategy": "kvstore_local", "knobs": {"compression": "2bit"}}, "'local' does not compress gradients"),
+        ({"strategy": "single", "knobs": {"compression": "2bit"}}, "exchanges nothing to compress"),
+        ({"knobs": {"compression": "2bit"}, "precision": "float64"}, "compresses gradients in float32"),
+        ({"knobs": {"compression": "2bit", "threshold": 0}}, "above 0"),
+        ({"knobs": {"threshold": 0.1}}, "belongs to compression = '2bit'"),
+        ({"strategy": "kvstore_device", "knobs": {"compression": "2bit", "threshold": 0.1}}, None),
+        ({"strategy": "dist_async", "knobs": {"compression": "2bit", "servers": 2}}, None),
     ],
 )
 def test_knobs_that_mean_nothing_are_refused(changes, words):
     found = ADAPTER.unsupported(DIST.on(**changes))
     assert found is None if words is None else words in found
+
+
+def test_compressed_gradients_are_not_exact():
+    assert ADAPTER.exact(DIST)
+    assert not ADAPTER.exact(DIST.on(knobs={"compression": "2bit"}))
+    assert not ADAPTER.exact(DIST.on(strategy="dist_async"))
+
+
+def test_only_dist_device_sync_spreads_over_ranks_and_devices():
+    found = {each.name for each in ADAPTER.capabilities.strategies if each.distributed and each.several_devices}
+    assert found == {"dist_device_sync"}
 
 
 def test_every_default_is_allowed():

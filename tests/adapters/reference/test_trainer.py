@@ -96,6 +96,19 @@ def test_shards_are_the_mean_of_ranks_with_their_own_statistics():
         assert (both.parameters()[name] != ranks[1].parameters()[name]).any()
 
 
+def test_running_statistics_may_see_several_shards_in_a_row():
+    """As microbatches pass through one network, or ranks keep their own and the first is asked."""
+    graph = normalised()
+    batch = synthetic(graph, 8, 3)
+    alone = built(graph)
+    for piece in range(2):
+        alone.forward(alone.to_device(share(batch, piece, 4)))
+    both = built(graph, batch=8, knobs={"shards": 2, "observed": 2})
+    both.forward(both.to_device(batch))
+    for role in ("running_mean", "running_var"):
+        np.testing.assert_array_equal(both.parameters()["bn." + role], alone.parameters()["bn." + role])
+
+
 def test_shards_differ_from_the_whole_batch():
     graph = normalised()
     batch = synthetic(graph, 8, 3)

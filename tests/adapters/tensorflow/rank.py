@@ -25,19 +25,19 @@ def exchange(trainer, graph, folder):
     placed = trainer.to_device(share(synthetic(graph, batch * world, 1), rank, batch))
     trainer.forward(placed)
     trainer.backward()
-    for index, own in enumerate(trainer._local):
+    for index, own in enumerate(trainer._way.local):
         np.savez(folder / f"local-{rank + index}.npz", *[each.numpy() for each in own])
     # `device` would say where a function was called, `backing_device` says where its result stands.
-    devices = [sorted({each.backing_device[-5:] for each in own}) for own in trainer._local]
+    devices = [sorted({each.backing_device[-5:] for each in own}) for own in trainer._way.local]
     trainer.communicate()
     trainer.communicate()
-    for index, own in enumerate(trainer._averaged):
+    for index, own in enumerate(trainer._way.averaged):
         np.savez(folder / f"shared-{rank + index}.npz", *[each.numpy() for each in own])
     trainer.update()
     for number, step in enumerate((trainer.step, trainer.step_alone, trainer.step)):
         step(placed)
         for index in range(trainer.setup.devices):
-            own = [trainer._variables[parameter.name][index] for parameter in graph.parameters]
+            own = [trainer._way.variables[parameter.name][index] for parameter in graph.parameters]
             np.savez(folder / f"step{number}-{rank + index}.npz", *[each.numpy() for each in own])
     return {"maximum": trainer.maximum(float(rank)), "devices": devices}
 

@@ -48,7 +48,13 @@ def test_every_default_is_allowed():
 
 def test_each_strategy_spreads_in_its_own_way():
     found = {each.name: (each.distributed, each.several_devices) for each in ADAPTER.capabilities.strategies}
-    assert found == {"single": (False, False), "mirrored": (False, True), "multiworker_mirrored": (True, False)}
+    assert found == {
+        "single": (False, False),
+        "mirrored": (False, True),
+        "multiworker_mirrored": (True, False),
+        "parameter_server": (True, False),
+        "model_parallel": (False, True),
+    }
 
 
 def test_it_trains_with_adam_and_packs_photographs_whole():
@@ -63,6 +69,55 @@ def test_a_knob_that_would_change_nothing_is_refused():
     assert "belongs to the strategy 'multiworker_mirrored'" in ADAPTER.unsupported(ALONE.on(knobs={"pack_mb": 4}))
     assert ADAPTER.unsupported(RANKS.on(knobs={"pack_mb": 4})) is None
     assert "at least 1 MiB" in ADAPTER.unsupported(RANKS.on(knobs={"pack_mb": 0}))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "knobs", "devices", "device", "words"),
+    [
+        ("mirrored", {"cross_device": "nccl"}, 2, "cpu", "leave the knob cross_device at 'auto'"),
+        ("mirrored", {"cross_device": "nccl"}, 2, "cuda", None),
+        ("mirrored", {"cross_device": "hierarchical"}, 3, "cpu", "forget the last of 3"),
+        ("mirrored", {"cross_device": "hierarchical"}, 4, "cpu", None),
+        ("mirrored", {"cross_device": "reduction_to_one"}, 3, "cuda", None),
+        ("mirrored", {"collective": "ring"}, 2, "cpu", "belongs to the strategy 'multiworker_mirrored'"),
+        ("multiworker_mirrored", {"collective": "ring"}, 1, "cuda", None),
+        ("multiworker_mirrored", {"collective": "nccl"}, 1, "cpu", "leave the knob collective at 'auto'"),
+        ("multiworker_mirrored", {"cross_device": "hierarchical"}, 1, "cpu", "belongs to the strategy 'mirrored'"),
+    ],
+)
+def test_ways_to_exchange_are_refused_where_they_are_not(strategy, knobs, devices, device, words):
+    case = Case("tensorflow", strategy, "mnist_small", Placement(devices=devices, device=device), knobs=knobs)
+    found = ADAPTER.unsupported(case)
+    assert found is None if words is None else words in found
+
+
+def test_a_network_in_parts_is_one_on_all_devices():
+    case = Case("tensorflow", "model_parallel", "mnist_small", Placement(devices=4), batch=6)
+    assert ADAPTER.parts(case) == 4
+    assert ADAPTER.exact(case)
+    assert (ADAPTER.microbatches(case), ADAPTER.microbatches(case.on(knobs={"microbatches": 3}))) == (1, 3)
+    assert ADAPTER.unsupported(case.on(knobs={"microbatches": 8})) is None
+    assert "batch of 24 does not divide into microbatches = 5" in ADAPTER.unsupported(
+        case.on(knobs={"microbatches": 5})
+    )
+    assert "at least 1 piece" in ADAPTER.unsupported(case.on(knobs={"microbatches": 0}))
+    assert "for one device" in ADAPTER.unsupported(case.on(knobs={"xla": "step"}))
+    assert (ADAPTER.parts(RANKS), ADAPTER.parts(case.on(strategy="mirrored"))) == (1, 1)
+    assert "belongs to the strategy 'model_parallel'" in ADAPTER.unsupported(RANKS.on(knobs={"microbatches": 2}))
+
+
+def test_parameter_servers_run_beside_the_workers():
+    case = RANKS.on(strategy="parameter_server", knobs={"servers": 2})
+    script = "adapters/tensorflow/server.py"
+    threads = str(case.placement.threads)
+    assert ADAPTER.companions(case) == tuple((script, number, "2", "2", threads) for number in ("0", "1"))
+    assert (Path(plugin.__file__).parents[2] / script).is_file()
+    assert ADAPTER.companions(RANKS) == ()
+    assert not ADAPTER.exact(case)
+    assert ADAPTER.unsupported(case) is None
+    assert "at least 1" in ADAPTER.unsupported(case.on(knobs={"servers": 0}))
+    assert "leave the knob xla" in ADAPTER.unsupported(case.on(knobs={"xla": "update"}))
+    assert "belongs to the strategy 'parameter_server'" in ADAPTER.unsupported(RANKS.on(knobs={"servers": 2}))
 
 
 def test_a_layout_without_kernels_is_refused():

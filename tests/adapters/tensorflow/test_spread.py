@@ -18,7 +18,7 @@ from workloads.catalogue import by_name
 WORKLOAD = by_name()["mnist_small"]
 ROOT = Path(__file__).parents[3]
 RING = "ring over grpc"
-MEMORY = "memory: reduction to one device"
+MEMORY = {"auto": "memory: reduction to one device", "hierarchical": "memory: hierarchical copies"}
 
 
 def run_ranks(folder, world, **options):
@@ -47,16 +47,23 @@ def run_ranks(folder, world, **options):
     params=[
         {"strategy": "mirrored", "tuning": "default", "optimiser": ["SGD", 0.001, 0.9, 0.0]},
         {
+            "strategy": "mirrored",
+            "tuning": "tuned",
+            "optimiser": ["SGD", 0.001, 0.9, 0.0],
+            "cross_device": "hierarchical",
+        },
+        {
             "strategy": "multiworker_mirrored",
             "tuning": "tuned",
             "optimiser": ["Adam", 1e-3, 0.9, 0.999, 1e-7, 1e-4],
             "pack_mb": 1,
+            "collective": "ring",
         },
     ],
-    ids=lambda options: options["strategy"],
+    ids=lambda options: "-".join([options["strategy"], options.get("cross_device", "auto")]),
 )
 def spread(request, tmp_path_factory):
-    """(folder, what each rank found) of one group of each kind."""
+    """(folder, what each rank found, the transport that is expected) of one group of each kind."""
     folder = tmp_path_factory.mktemp("spread")
     samples = 2 * WORKLOAD.proof_batch
     kind, *values = request.param["optimiser"]
@@ -66,14 +73,16 @@ def spread(request, tmp_path_factory):
     (folder / "oracle").mkdir()
     evidence.write_oracle(oracle, WORKLOAD.graph(), samples, str(folder / "oracle"))
     world = 1 if request.param["strategy"] == "mirrored" else 2
-    return folder, run_ranks(folder, world, **request.param)
+    transport = MEMORY[request.param.get("cross_device", "auto")] if world == 1 else RING
+    return folder, run_ranks(folder, world, **request.param), transport
 
 
 def test_it_is_proven(spread):
-    proofs, graph = spread[1], WORKLOAD.graph()
+    _, proofs, transport = spread
+    graph = WORKLOAD.graph()
     world = len(proofs)
     for rank, proof in enumerate(proofs):
-        assert proof["joined"] == [rank, world, 2 // world, MEMORY if world == 1 else RING]
+        assert proof["joined"] == [rank, world, 2 // world, transport]
         assert proof["maximum"] == world - 1
         assert proof["devices"] == [[f"CPU:{index}"] for index in range(2 // world)]
         for kind in ("logits", "gradient", "staged parameter", "native parameter"):

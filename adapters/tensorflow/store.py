@@ -1,0 +1,114 @@
+"""The weights on TensorFlow's parameter servers, as one worker sees them.
+
+Between-graph replication, as TensorFlow has it since its first version: every worker has a
+session on a graph of its own, whose variables lie on the servers under names that are the
+same in all graphs. Eager contexts do not share variables on a server, so it is a session.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from adapters.tensorflow.updates import states, updating
+from suite.worker.trainer import Optimiser
+
+
+class Store:
+    """Takes gradients, gives weights back; the servers update as each worker's gradients come."""
+
+    def __init__(
+        self, target: str, worker: int, servers: int, optimiser: Optimiser, weights: Sequence[np.ndarray]
+    ) -> None:
+        """`weights` give shapes and types; nobody has written any yet."""
+        self._device = "/job:worker/task:%d/device:CPU:0" % worker
+        self._homes = spread([each.nbytes for each in weights], servers)
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            self._make(weights, servers, optimiser)
+        filters = ["/job:ps", "/job:worker/task:%d" % worker]  # or else it would wait for the other workers
+        config = tf.compat.v1.ConfigProto(device_filters=filters)
+        self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
+
+    def write(self, weights: Sequence[np.ndarray]) -> None:
+        """The first weights, moments and counts of zero; one worker does it for all."""
+        self._session.run(self._first, dict(zip(self._fed, weights)))
+
+    def read(self) -> List[np.ndarray]:
+        """All weights as they are now."""
+        found: List[np.ndarray] = self._session.run(self._weights)
+        return found
+
+    def exchange(self, gradients: Sequence[np.ndarray]) -> Any:
+        """(weights after the update with these gradients, how many updates all workers have made)."""
+        return self._session.run((self._pulled, self._counted), dict(zip(self._fed, gradients)))
+
+    def close(self) -> None:
+        """What the servers hold stays."""
+        self._session.close()
+
+    def _make(self, weights: Sequence[np.ndarray], servers: int, optimiser: Optimiser) -> None:
+        def variable(home: int, name: str, like: np.ndarray) -> Any:
+            with tf.device("/job:ps/task:%d/device:CPU:0" % home):
+                value = tf.zeros(like.shape, like.dtype)
+                return tf.compat.v1.Variable(value, name=name, use_resource=True, trainable=False)
+
+        with tf.device(self._device):
+            self._fed = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in weights]
+        places = list(enumerate(zip(self._homes, weights)))
+        shared = [variable(home, "weight%d" % place, each) for place, (home, each) in places]
+        moments = [
+            [variable(home, "moment%d_%d" % (kind, place), each) for place, (home, each) in places]
+            for kind in range(states(optimiser))
+        ]
+        count = np.zeros((), np.int64)
+        total, counts = (
+            variable(0, "updates", count),
+            [variable(home, "count%d" % home, count) for home in range(servers)],
+        )
+        zeros = [each for kind in moments for each in kind] + counts + [total]
+        self._first = [own.assign(fed) for own, fed in zip(shared, self._fed)]
+        self._first += [each.assign(tf.zeros_like(each)) for each in zeros]
+        updated: Dict[int, Any] = {}
+        for home in sorted(set(self._homes)):
+            own = [place for place, at in enumerate(self._homes) if at == home]
+            state = [[kind[place] for place in own] for kind in moments]
+            rule = updating(optimiser, True, [shared[place] for place in own], state, counts[home], locking=True)
+            with tf.device("/job:ps/task:%d/device:CPU:0" % home):
+                gradients = [tf.identity(self._fed[place]) for place in own]
+                updated[home] = tf.function(with_end(rule), autograph=False)(gradients)
+        with tf.control_dependencies(list(updated.values())):
+            self._counted = total.assign_add(1, read_value=True)
+        self._pulled = []
+        for own, home in zip(shared, self._homes):
+            with tf.control_dependencies([updated[home]]):
+                self._pulled.append(self._here(own))
+        self._weights = [self._here(own) for own in shared]
+
+    def _here(self, own: Any) -> Any:
+        """A variable's value on the worker."""
+        with tf.device(own.device):
+            value = own.read_value()
+        with tf.device(self._device):
+            return tf.identity(value)
+
+
+def with_end(rule: Any) -> Any:
+    """A function that also gives a number, which is there when all updates are done."""
+
+    def run(gradients: List[Any]) -> Any:
+        rule(gradients)
+        return tf.constant(0)
+
+    return run
+
+
+def spread(sizes: Sequence[int], servers: int) -> List[int]:
+    """A server for every size: the largest first, each to the one that has least."""
+    homes, loads = [0] * len(sizes), [0] * servers
+    for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
+        homes[place] = loads.index(min(loads))
+        loads[homes[place]] += sizes[place]
+    return homes
