@@ -1,10 +1,10 @@
-"""The process group, and the staged exchange of gradients.
+"""The process group.
 
 Oldest Python: 3.6.
 """
 
 import os
-from typing import Any, List, Sequence, Tuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,8 +24,8 @@ class Group:
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
         if missing:
             raise ValueError(
-                "%s is not set, and 'ddp' meets there; a launcher sets it, by hand: MASTER_ADDR=127.0.0.1 "
-                "MASTER_PORT=29500" % missing[0]
+                "%s is not set, and %r meets there; a launcher sets it, by hand: MASTER_ADDR=127.0.0.1 "
+                "MASTER_PORT=29500" % (missing[0], setup.strategy)
             )
         backend = "nccl" if setup.device == "cuda" else "gloo"
         dist.init_process_group(backend, init_method="env://", rank=setup.rank, world_size=setup.world)
@@ -44,67 +44,3 @@ class Group:
         dist.barrier(group=self._host)
         self._host = None
         dist.destroy_process_group()
-
-
-class Exchange:
-    """Averages gradients as DDP does - scaled, copied into flat buckets, all-reduced - but all at once.
-
-    Buckets follow DDP's order (last layers first) and sizes, so that `comm_only` measures
-    what the native step has to hide.
-    """
-
-    def __init__(self, parameters: Sequence[torch.Tensor], world: int, limits: Tuple[int, ...]) -> None:
-        """`limits`: see `buckets`. The buckets are allocated when they are first needed: a native run has DDP's own."""
-        self._parameters, self._scale = list(reversed(parameters)), 1.0 / world
-        self._flats: List[torch.Tensor] = []
-        self._views: List[torch.Tensor] = []
-        self._local: List[torch.Tensor] = []
-        self._limits = limits
-
-    def average(self) -> None:
-        """Replace every `.grad` by the ranks' average; asked again, it averages the same gradients again."""
-        if not self._flats:
-            for bucket in buckets(self._parameters, self._limits):
-                self._allocate(bucket)
-        if not self._local:
-            self._local = [parameter.grad for parameter in self._parameters]  # type: ignore[misc]
-        for view, gradient in zip(self._views, self._local):
-            torch.mul(gradient, self._scale, out=view)
-        for work in [dist.all_reduce(flat, async_op=True) for flat in self._flats]:
-            work.wait()
-        for parameter, view in zip(self._parameters, self._views):
-            parameter.grad = view
-
-    def forget(self) -> None:
-        """Drop the local gradients: the next `average` takes new ones."""
-        self._local = []
-
-    def _allocate(self, bucket: List[torch.Tensor]) -> None:
-        flat = torch.zeros(sum(x.numel() for x in bucket), dtype=bucket[0].dtype, device=bucket[0].device)
-        begin = 0
-        for parameter in bucket:
-            # With the parameter's own strides: a gradient in channels_last is copied straight.
-            self._views.append(flat.as_strided(parameter.size(), parameter.stride(), begin))
-            begin += parameter.numel()
-        self._flats.append(flat)
-
-
-def limits_of(ddp: Any) -> Tuple[int, ...]:
-    """The bytes after which a DistributedDataParallel closes its buckets: the first one, the others."""
-    # A first bucket that is small lets the exchange begin early. Older releases of torch always make one,
-    # newer ones where nobody set bucket_cap_mb, and their DDP remembers which.
-    small_first = getattr(ddp, "bucket_bytes_cap_default", True)
-    return (dist._DEFAULT_FIRST_BUCKET_BYTES,) * small_first + (ddp.bucket_bytes_cap,)
-
-
-def buckets(tensors: Sequence[torch.Tensor], limits: Sequence[int]) -> List[List[torch.Tensor]]:
-    """Neighbours joined until a bucket has reached its limit in bytes, DDP's rule; the last limit is the rest's too."""
-    result: List[List[torch.Tensor]] = []
-    room = 0
-    for tensor in tensors:
-        if room <= 0:
-            room = limits[min(len(result), len(limits) - 1)]
-            result.append([])
-        result[-1].append(tensor)
-        room -= tensor.numel() * tensor.element_size()
-    return result

@@ -1,6 +1,7 @@
 """PyTorch as the controller sees it: what it can do and what its processes need."""
 
 from pathlib import Path
+from typing import Any
 
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
 from suite.allocator import keep_memory
@@ -21,6 +22,12 @@ STRATEGIES = (
         # The weights are sent in the forward, the gradients summed up in the backward.
         separable=("io", "h2d", "forward", "backward", "update"),
     ),
+    Strategy(
+        "accumulate",
+        "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
+        "staged pass runs all forwards before the first backward.",
+        LAUNCHERS,
+    ),
 )
 
 DDP_KNOBS = {
@@ -30,7 +37,6 @@ DDP_KNOBS = {
         "Size of DDP's gradient buckets in MiB, at least 1, and of the staged exchange's; auto: DDP's own (a first "
         "bucket of 1, then 25).",
     ),
-    "static_graph": Knob((True, False), False, "Tell DDP that every iteration uses the same parameters."),
     "gradient_as_bucket_view": Knob(
         ("auto", True, False), "auto", "Gradients live in DDP's buckets, one copy less; auto: when tuned."
     ),
@@ -47,6 +53,22 @@ KNOBS = {
     ),
     "compile": Knob(bool, False, "Run the network through torch.compile (on a CPU it needs a C++ compiler)."),
     **DDP_KNOBS,
+    "static_graph": Knob((True, False), False, "Tell DDP that every iteration uses the same parameters."),
+    "compression": Knob(
+        ("none", "fp16", "bf16", "powersgd"),
+        "none",
+        "What DDP and the staged exchange send instead of gradients: halves of their bits, or matrices of rank 1.",
+    ),
+    "microbatches": Knob(int, 4, "Equal pieces that a batch is taken in, each normalised by itself."),
+}
+
+# Of the knobs that not every strategy has, those whom they belong to.
+OWNERS = {
+    "compile": ("single", "ddp"),
+    **dict.fromkeys(DDP_KNOBS, ("ddp", "accumulate")),
+    "static_graph": ("ddp",),
+    "compression": ("ddp",),
+    "microbatches": ("accumulate",),
 }
 
 
@@ -71,6 +93,14 @@ class PyTorch(Adapter):
             knobs=dict(KNOBS),
         )
 
+    def exact(self, case: Case) -> bool:
+        """Not where gradients are rounded on their way."""
+        return super().exact(case) and _value(case, "compression") == "none"
+
+    def microbatches(self, case: Case) -> int:
+        """As the knob says, for those that take the batch in pieces."""
+        return int(_value(case, "microbatches")) if case.strategy in OWNERS["microbatches"] else 1
+
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or cannot be; DDP on one rank is allowed, it shows what DDP itself costs."""
         if case.strategy == "dp" and case.placement.device == "cpu":
@@ -80,18 +110,43 @@ class PyTorch(Adapter):
             )
         if case.strategy == "dp" and case.knobs.get("compile"):
             return "torch.nn.DataParallel copies the network to every device anew, which a compiled one does not allow"
-        if case.strategy != "ddp":
-            idle = [name for name, knob in DDP_KNOBS.items() if case.knobs.get(name, knob.default) != knob.default]
-            if idle:
-                return f"the knob {idle[0]!r} belongs to the strategy 'ddp' and changes nothing under {case.strategy!r}"
-        size = case.knobs.get("bucket_cap_mb", "auto")
-        if size != "auto" and size < 1:
-            return f"bucket_cap_mb is {size}; a bucket holds at least 1 MiB"
+        return _idle(case) or _wrong_value(case) or self._uneven(case)
+
+    def _uneven(self, case: Case) -> str | None:
+        pieces, batch = self.microbatches(case), case.batch * self.parts(case)
+        if pieces < 1:
+            return f"microbatches is {pieces}; a batch is taken in at least 1 piece"
+        if batch % pieces:
+            return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
         return None
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return keep_memory(case)
+
+
+def _value(case: Case, name: str) -> Any:
+    return case.knobs.get(name, KNOBS[name].default)
+
+
+def _idle(case: Case) -> str | None:
+    for name, owners in OWNERS.items():
+        if case.strategy not in owners and _value(case, name) != KNOBS[name].default:
+            whose = " and ".join(repr(owner) for owner in owners)
+            kind = "strategy" if len(owners) == 1 else "strategies"
+            return f"the knob {name!r} belongs to the {kind} {whose} and changes nothing under {case.strategy!r}"
+    return None
+
+
+def _wrong_value(case: Case) -> str | None:
+    size = _value(case, "bucket_cap_mb")
+    if size != "auto" and size < 1:
+        return f"bucket_cap_mb is {size}; a bucket holds at least 1 MiB"
+    if _value(case, "compression") == "bf16" and case.placement.device == "cpu":
+        return "torch sends gradients as bf16 over NCCL alone; use compression = 'fp16', or device = 'cuda'"
+    if _value(case, "compression") == "powersgd" and _value(case, "memory_format") == "channels_last":
+        return "powersgd takes gradients as matrices, which they are not in channels_last; leave memory_format to auto"
+    return None
 
 
 @hookimpl

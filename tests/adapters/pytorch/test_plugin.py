@@ -55,11 +55,28 @@ def test_a_knob_that_would_change_nothing_is_refused():
     alone = DDP.on(strategy="single", placement=Placement(), knobs={"static_graph": True})
     assert "belongs to the strategy 'ddp'" in ADAPTER.unsupported(alone)
     assert ADAPTER.unsupported(alone.on(knobs={"static_graph": False, "bucket_cap_mb": "auto"})) is None
-    assert "belongs to the strategy 'ddp'" in ADAPTER.unsupported(alone.on(knobs={"bucket_cap_mb": 25}))
+    assert "belongs to the strategies 'ddp' and" in ADAPTER.unsupported(alone.on(knobs={"bucket_cap_mb": 25}))
 
 
 def test_an_empty_bucket_is_refused():
     assert "at least 1 MiB" in ADAPTER.unsupported(DDP.on(knobs={"bucket_cap_mb": 0}))
+
+
+def test_rounded_gradients_are_not_exact():
+    assert ADAPTER.exact(DDP)
+    assert not ADAPTER.exact(DDP.on(knobs={"compression": "fp16"}))
+    assert "over NCCL alone" in ADAPTER.unsupported(DDP.on(knobs={"compression": "bf16"}))
+    layout = DDP.on(knobs={"compression": "powersgd", "memory_format": "channels_last"})
+    assert "leave memory_format to auto" in ADAPTER.unsupported(layout)
+
+
+def test_a_batch_is_taken_in_equal_pieces():
+    case = DDP.on(strategy="accumulate", batch=8)
+    assert ADAPTER.microbatches(case) == 4
+    assert ADAPTER.microbatches(DDP) == 1
+    assert ADAPTER.unsupported(case) is None
+    assert "does not divide into microbatches = 3" in ADAPTER.unsupported(case.on(knobs={"microbatches": 3}))
+    assert "at least 1 piece" in ADAPTER.unsupported(case.on(knobs={"microbatches": 0}))
 
 
 def test_only_tuned_cpu_processes_get_allocator_settings():
