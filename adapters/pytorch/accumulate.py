@@ -45,8 +45,7 @@ class AccumulatingTrainer(DDPTrainer):
             with self._no_sync():
                 total = self._accumulate(earlier)
         total = total + self._accumulate([last])
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
+        self._improve()
         self._loss = total
 
     def notes(self) -> Dict[str, Any]:

@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import os
-from typing import Any
+from typing import Any, Dict
 
 import torch
 import torch.distributed as dist
@@ -32,6 +32,28 @@ class Group:
         self.rank, self.world, self.transport = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
         # The loop's questions are about host numbers: they must not touch the device's queue.
         self._host: Any = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
+        self._groups: Dict[str, Any] = {}
+
+    def pipe(self, parts: int) -> Any:
+        """The group of the ranks that hold one network with this one; all ranks must ask."""
+        return self._lines("pipe", parts, None)
+
+    def line(self, parts: int) -> Any:
+        """The same ranks over gloo."""
+        return self._lines("line", parts, "gloo")
+
+    def column(self, parts: int) -> Any:
+        """The group of the ranks that hold the same part of other networks; all ranks must ask."""
+        if "column" not in self._groups:
+            columns = [list(range(part, self.world, parts)) for part in range(parts)]
+            self._groups["column"] = dist.new_subgroups_by_enumeration(columns)[0]
+        return self._groups["column"]
+
+    def _lines(self, name: str, parts: int, backend: Any) -> Any:
+        if name not in self._groups:
+            lines = [list(range(first, first + parts)) for first in range(0, self.world, parts)]
+            self._groups[name] = dist.new_subgroups_by_enumeration(lines, backend=backend)[0]
+        return self._groups[name]
 
     def maximum(self, value: float) -> float:
         """The largest value over all ranks."""
@@ -42,5 +64,5 @@ class Group:
     def close(self) -> None:
         """Leave together: the first to go may host the store that the others still ask."""
         dist.barrier(group=self._host)
-        self._host = None
+        self._host, self._groups = None, {}
         dist.destroy_process_group()

@@ -10,23 +10,60 @@ from suite.hooks import hookimpl
 
 LAUNCHERS = ("local", "mpiexec")
 
+TOGETHER = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
+
+
+def _way(name: str, words: str, **more: Any) -> Strategy:
+    return Strategy(name, words, LAUNCHERS, **more)
+
+
 STRATEGIES = (
-    Strategy("single", "One process, no exchange.", LAUNCHERS, distributed=False),
-    Strategy("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward.", LAUNCHERS),
-    Strategy(
+    _way("single", "One process, no exchange.", distributed=False),
+    _way("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward."),
+    _way(
         "dp",
         "DataParallel: one process scatters the batch and the weights over its GPUs in every step.",
-        LAUNCHERS,
         distributed=False,
         several_devices=True,
-        # The weights are sent in the forward, the gradients summed up in the backward.
-        separable=("io", "h2d", "forward", "backward", "update"),
+        separable=TOGETHER,  # the weights are sent in the forward, the gradients summed up in the backward
     ),
-    Strategy(
+    _way(
         "accumulate",
         "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
         "staged pass runs all forwards before the first backward.",
-        LAUNCHERS,
+    ),
+    _way(
+        "zero1",
+        "DistributedDataParallel with ZeroRedundancyOptimizer: each rank keeps a share of the optimiser's state, "
+        "updates those parameters and sends them to the others; the sending counts as update, in every pass.",
+    ),
+    _way(
+        "fsdp",
+        "FSDP2 (fully_shard): parameters, gradients and state in shares; groups of layers are gathered in the forward "
+        "and the backward, which also sums up their gradients.",
+        separable=TOGETHER,
+    ),
+    _way(
+        "pipeline",
+        "All ranks hold one network, each some of its layers (torch.distributed.pipelining); what they wait for each "
+        "other is the stage bubble.",
+        separable=TOGETHER,
+    ),
+    _way(
+        "hybrid",
+        "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each part.",
+    ),
+    _way(
+        "parameter_server",
+        "Every rank serves a share of the parameters (torch.distributed.rpc): gradients go there, weights come back, "
+        "all within the update.",
+        separable=TOGETHER,
+    ),
+    _way(
+        "local_sgd",
+        "Every rank trains alone; now and then, within the update, the models are averaged (PeriodicModelAverager).",
+        synchronous=False,
+        separable=TOGETHER,
     ),
 )
 
@@ -60,20 +97,36 @@ KNOBS = {
         "What DDP and the staged exchange send instead of gradients: halves of their bits, or matrices of rank 1.",
     ),
     "microbatches": Knob(int, 4, "Equal pieces that a batch is taken in, each normalised by itself."),
+    "schedule": Knob(
+        ("gpipe", "1f1b"),
+        "gpipe",
+        "Order of a pipeline's pieces: all forwards first, or forwards and backwards in turn, which keeps less; the "
+        "staged pass takes the first.",
+    ),
+    "stages": Knob(int, 2, "Ranks, in a row, that hold one network of 'hybrid', at least 2."),
+    "mode": Knob(
+        ("sync", "async"), "sync", "Whether servers wait for all ranks' gradients or take each one's as it comes."
+    ),
+    "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2."),
 }
 
 # Of the knobs that not every strategy has, those whom they belong to.
 OWNERS = {
     "compile": ("single", "ddp"),
-    **dict.fromkeys(DDP_KNOBS, ("ddp", "accumulate")),
+    **dict.fromkeys(DDP_KNOBS, ("ddp", "accumulate", "zero1")),
     "static_graph": ("ddp",),
     "compression": ("ddp",),
-    "microbatches": ("accumulate",),
+    "microbatches": ("accumulate", "pipeline", "hybrid"),
+    "schedule": ("pipeline", "hybrid"),
+    "stages": ("hybrid",),
+    "mode": ("parameter_server",),
+    "period": ("local_sgd",),
 }
+LEAST = {"bucket_cap_mb": 1, "microbatches": 1, "stages": 2, "period": 2}
 
 
 class PyTorch(Adapter):
-    """PyTorch on CPUs and CUDA devices, alone, under DDP or under DataParallel."""
+    """PyTorch on CPUs and CUDA devices, alone or in one of many ways together."""
 
     name = "pytorch"
     title = "PyTorch"
@@ -94,8 +147,14 @@ class PyTorch(Adapter):
         )
 
     def exact(self, case: Case) -> bool:
-        """Not where gradients are rounded on their way."""
-        return super().exact(case) and _value(case, "compression") == "none"
+        """Not where gradients are rounded on their way, or servers wait for nobody."""
+        return super().exact(case) and _value(case, "compression") == "none" and _value(case, "mode") == "sync"
+
+    def parts(self, case: Case) -> int:
+        """All ranks are one pipeline, or several in a row are."""
+        if case.strategy == "pipeline":
+            return case.placement.device_count
+        return max(1, _value(case, "stages")) if case.strategy == "hybrid" else 1
 
     def microbatches(self, case: Case) -> int:
         """As the knob says, for those that take the batch in pieces."""
@@ -113,11 +172,14 @@ class PyTorch(Adapter):
         return _idle(case) or _wrong_value(case) or self._uneven(case)
 
     def _uneven(self, case: Case) -> str | None:
-        pieces, batch = self.microbatches(case), case.batch * self.parts(case)
-        if pieces < 1:
-            return f"microbatches is {pieces}; a batch is taken in at least 1 piece"
+        pieces, parts = self.microbatches(case), self.parts(case)
+        batch = case.batch * parts
         if batch % pieces:
             return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
+        if case.strategy == "pipeline" and parts == 1:
+            return "a pipeline of one rank has nobody to hand on to; ask for two ranks, or use 'accumulate'"
+        if _value(case, "schedule") == "1f1b" and pieces < parts:
+            return f"1f1b wants as many pieces as there are parts, {parts}, and microbatches is {pieces}; or use gpipe"
         return None
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
@@ -139,9 +201,10 @@ def _idle(case: Case) -> str | None:
 
 
 def _wrong_value(case: Case) -> str | None:
-    size = _value(case, "bucket_cap_mb")
-    if size != "auto" and size < 1:
-        return f"bucket_cap_mb is {size}; a bucket holds at least 1 MiB"
+    for name, least in LEAST.items():
+        value = _value(case, name)
+        if value != "auto" and value < least:
+            return f"{name} is {value}, and the least is {least}: {KNOBS[name].help}"
     if _value(case, "compression") == "bf16" and case.placement.device == "cpu":
         return "torch sends gradients as bf16 over NCCL alone; use compression = 'fp16', or device = 'cuda'"
     if _value(case, "compression") == "powersgd" and _value(case, "memory_format") == "channels_last":

@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import math
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -38,12 +38,22 @@ class KerasAdam(torch.optim.Adam):
         return super().step(closure)
 
 
-def solver(parameters: List[torch.Tensor], rule: Optimiser, tuned: bool) -> Any:
-    """The optimiser of a rule; tuned, it is fused: one pass over a parameter and its state instead of several."""
+def arguments(rule: Optimiser, tuned: bool) -> Tuple[Any, Dict[str, Any]]:
+    """The optimiser's class and what it takes beside the parameters; tuned, it is fused.
+
+    That is one pass over a parameter and its state instead of several.
+    """
     fused = tuned or None
     if isinstance(rule, Adam):
-        return KerasAdam(parameters, rule, fused)
-    return torch.optim.SGD(parameters, rule.lr, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=fused)
+        return KerasAdam, {"rule": rule, "fused": fused}
+    options = {"lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay, "fused": fused}
+    return torch.optim.SGD, options
+
+
+def solver(parameters: List[torch.Tensor], rule: Optimiser, tuned: bool) -> Any:
+    """The optimiser of a rule over these parameters."""
+    kind, options = arguments(rule, tuned)
+    return kind(parameters, **options)
 
 
 def described(rule: Optimiser, tuned: bool) -> str:

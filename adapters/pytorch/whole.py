@@ -58,8 +58,7 @@ class Whole(Base):
 
     def update(self) -> None:
         """The optimiser; the gradients are let go."""
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
+        self._improve()
 
     # --- the native iteration -----------------------------------------------
 
@@ -67,8 +66,7 @@ class Whole(Base):
         """As torch's documentation teaches."""
         _, loss = self._evaluate(self._parallel, batch)
         loss.backward()
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
+        self._improve()
         self._loss = loss.detach()
 
     # --- evidence -----------------------------------------------------------
@@ -110,6 +108,10 @@ class Whole(Base):
 
     def _wrap(self) -> None:
         """Between the network and its optimiser."""
+
+    def _improve(self) -> None:
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
 
     def _solver(self, parameters: List[torch.Tensor]) -> Any:
         return solver(parameters, self.setup.optimiser, self._tuned)

@@ -14,6 +14,12 @@ WAYS: Dict[str, Tuple[str, str]] = {
     "dp": ("data_parallel", "DataParallelTrainer"),
     "ddp": ("ddp", "DDPTrainer"),
     "accumulate": ("accumulate", "AccumulatingTrainer"),
+    "zero1": ("zero", "ZeroTrainer"),
+    "fsdp": ("sharded", "ShardedTrainer"),
+    "local_sgd": ("local_sgd", "LocalSGDTrainer"),
+    "pipeline": ("pipeline", "PipelineTrainer"),
+    "hybrid": ("hybrid", "HybridTrainer"),
+    "parameter_server": ("parameter_server", "ServedTrainer"),
 }
 
 

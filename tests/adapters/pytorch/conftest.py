@@ -62,7 +62,7 @@ def ranks(tmp_path):
         tokens += [task, tmp_path, json.dumps(options)]
         running = [subprocess.Popen(tokens, env=dict(common, STAGEBENCH_RANK=str(rank))) for rank in range(world)]
         try:
-            assert [rank.wait(timeout=120) for rank in running] == [0] * world
+            assert [rank.wait(timeout=300) for rank in running] == [0] * world
         finally:
             for rank in running:
                 rank.kill()
