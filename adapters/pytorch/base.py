@@ -70,7 +70,7 @@ class Base(Trainer):
         """Read files with DataLoader, take what lies in memory."""
         if source.records is not None:
             raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
-        self._reader = reader_of(source, self.setup)
+        self._reader = reader_of(source, self.setup, self.places_images)
         about = source.source.photographs
         self._normalise = Normalise(about.how, about.crop, self._device) if about else None
 

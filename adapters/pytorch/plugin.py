@@ -30,7 +30,7 @@ STRATEGIES = (
     _way(
         "accumulate",
         "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
-        "staged pass runs all forwards before the first backward.",
+        "staged pass runs all forwards first.",
     ),
     _way(
         "zero1",
@@ -67,19 +67,15 @@ STRATEGIES = (
     ),
 )
 
+AUTO = ("auto", True, False)
 DDP_KNOBS = {
     "bucket_cap_mb": Knob(
         ("auto", int),
         "auto",
-        "Size of DDP's gradient buckets in MiB, at least 1, and of the staged exchange's; auto: DDP's own (a first "
-        "bucket of 1, then 25).",
+        "MiB of a gradient bucket, also of the staged exchange; auto: DDP's own (first 1, then 25).",
     ),
-    "gradient_as_bucket_view": Knob(
-        ("auto", True, False), "auto", "Gradients live in DDP's buckets, one copy less; auto: when tuned."
-    ),
-    "forward_sync_buffers": Knob(
-        ("auto", True, False), "auto", "Send rank 0's running statistics before every forward; auto: unless tuned."
-    ),
+    "gradient_as_bucket_view": Knob(AUTO, "auto", "Gradients live in DDP's buckets, a copy less; auto: when tuned."),
+    "forward_sync_buffers": Knob(AUTO, "auto", "Send rank 0's running statistics in forwards; auto: unless tuned."),
 }
 
 KNOBS = {
@@ -97,16 +93,9 @@ KNOBS = {
         "What DDP and the staged exchange send instead of gradients: halves of their bits, or matrices of rank 1.",
     ),
     "microbatches": Knob(int, 4, "Equal pieces that a batch is taken in, each normalised by itself."),
-    "schedule": Knob(
-        ("gpipe", "1f1b"),
-        "gpipe",
-        "Order of a pipeline's pieces: all forwards first, or forwards and backwards in turn, which keeps less; the "
-        "staged pass takes the first.",
-    ),
+    "schedule": Knob(("gpipe", "1f1b"), "gpipe", "Order of the pieces; the staged pass takes gpipe's, forwards first."),
     "stages": Knob(int, 2, "Ranks, in a row, that hold one network of 'hybrid', at least 2."),
-    "mode": Knob(
-        ("sync", "async"), "sync", "Whether servers wait for all ranks' gradients or take each one's as it comes."
-    ),
+    "mode": Knob(("sync", "async"), "sync", "Whether servers wait for all gradients or take them as they come."),
     "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2."),
 }
 
@@ -154,7 +143,8 @@ class PyTorch(Adapter):
         """All ranks are one pipeline, or several in a row are."""
         if case.strategy == "pipeline":
             return case.placement.device_count
-        return max(1, _value(case, "stages")) if case.strategy == "hybrid" else 1
+        stages = _value(case, "stages")  # of what type, is asked later
+        return max(1, stages) if case.strategy == "hybrid" and isinstance(stages, int) else 1
 
     def microbatches(self, case: Case) -> int:
         """As the knob says, for those that take the batch in pieces."""
@@ -167,8 +157,6 @@ class PyTorch(Adapter):
                 "torch.nn.DataParallel knows no CPU devices: it would run the whole batch on one, unsplit and without "
                 "a word; use 'ddp' with several ranks, or device = 'cuda'"
             )
-        if case.strategy == "dp" and case.knobs.get("compile"):
-            return "torch.nn.DataParallel copies the network to every device anew, which a compiled one does not allow"
         return _idle(case) or _wrong_value(case) or self._uneven(case)
 
     def _uneven(self, case: Case) -> str | None:
@@ -192,11 +180,12 @@ def _value(case: Case, name: str) -> Any:
 
 
 def _idle(case: Case) -> str | None:
+    if case.strategy == "dp" and _value(case, "compile"):
+        return "torch.nn.DataParallel copies the network to every device anew, which a compiled one does not allow"
     for name, owners in OWNERS.items():
         if case.strategy not in owners and _value(case, name) != KNOBS[name].default:
-            whose = " and ".join(repr(owner) for owner in owners)
-            kind = "strategy" if len(owners) == 1 else "strategies"
-            return f"the knob {name!r} belongs to the {kind} {whose} and changes nothing under {case.strategy!r}"
+            whose = " and ".join(f"the strategy {owner!r}" for owner in owners)
+            return f"the knob {name!r} belongs to {whose} and changes nothing under {case.strategy!r}"
     return None
 
 

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from adapters.pytorch.cuts import balanced, parts_of
-from suite.worker.trainer import Unsupported
+from adapters.pytorch.reading import reader_of
+from suite.worker.sources import FolderSource
+from suite.worker.trainer import SGD, Setup, Unsupported
+from suite.worker.view import View
 from workloads.build import Builder
 from workloads.catalogue import by_name
 
@@ -74,5 +77,21 @@ def test_a_network_without_enough_cuts_is_refused():
 
 def test_the_dearest_run_is_as_cheap_as_can_be():
     assert balanced([1, 1, 1, 3], 2) == [0, 3]
-    assert balanced([4, 1, 1, 1, 1], 3) == [0, 1, 3]
+    assert balanced([4, 1, 1, 2, 3], 3) == [0, 1, 4]
     assert balanced([5, 1, 1], 3) == [0, 1, 2]
+
+
+def test_a_part_that_sees_no_images_opens_none(tmp_path):
+    for label in ("ants", "bees"):
+        (tmp_path / label).mkdir()
+        for number in range(4):
+            (tmp_path / label / f"{number}.jpg").write_text("no image")
+    source = FolderSource(str(tmp_path), (3, 8, 8))
+    asked = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+    view = View(source, asked, 1, str(tmp_path / "skipped.txt"))
+    for tuning in ("default", "tuned"):
+        setup = Setup(1, 2, 1, "pipeline", "cpu", 1, 8, "float32", tuning, {}, SGD(0.1, 0.9, 0.0), 1, 0, parts=2)
+        batch = reader_of(view, setup, images=False).next_batch()
+        assert sorted(batch.labels.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
+        with pytest.raises(OSError, match="jpg"):
+            reader_of(view, setup).next_batch()

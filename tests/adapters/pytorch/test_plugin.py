@@ -55,7 +55,7 @@ def test_a_knob_that_would_change_nothing_is_refused():
     alone = DDP.on(strategy="single", placement=Placement(), knobs={"static_graph": True})
     assert "belongs to the strategy 'ddp'" in ADAPTER.unsupported(alone)
     assert ADAPTER.unsupported(alone.on(knobs={"static_graph": False, "bucket_cap_mb": "auto"})) is None
-    assert "belongs to the strategies 'ddp' and" in ADAPTER.unsupported(alone.on(knobs={"bucket_cap_mb": 25}))
+    assert "belongs to the strategy 'ddp' and" in ADAPTER.unsupported(alone.on(knobs={"bucket_cap_mb": 25}))
 
 
 def test_an_empty_bucket_is_refused():
