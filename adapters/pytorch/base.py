@@ -28,7 +28,7 @@ class Base(Trainer):
     def __init__(self, setup: Setup) -> None:
         """Resolve what "auto" means for this tuning."""
         super().__init__(setup)
-        self._tuned = setup.tuning == "tuned"
+        self._tuned = self._fused = setup.tuning == "tuned"
         self._knobs: Dict[str, Any] = {"memory_format": "auto", "compile": False}
         self._knobs.update(setup.knobs)
         self._group: Optional[Group] = None
@@ -115,7 +115,7 @@ class Base(Trainer):
             "memory_format": str(self._layout).replace("torch.", ""),
             "compile": self._knobs["compile"],
             "lrn": "shifted additions, own backward" if self._tuned else "torch.nn.LocalResponseNorm",
-            "optimiser": described(self.setup.optimiser, self._tuned),
+            "optimiser": described(self.setup.optimiser, self._fused),
             "reader": self._reader.words if self._reader else "none",
         }
 

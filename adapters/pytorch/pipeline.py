@@ -56,7 +56,7 @@ class PipelineTrainer(Base):
         self._neighbours = Neighbours(part, self._line, self._index, self._device)
         self._loss_of = functools.partial(loss_of, self._shares)
         self._staged = Staged(self._part, self._neighbours, self._count, self._loss_of)
-        self._optimiser = solver(list(part.parameters()), self.setup.optimiser, self._tuned)
+        self._optimiser = solver(list(part.parameters()), self.setup.optimiser, self._fused)
         self._gather = Gather(graph, pieces, self._line, self._group.line(self.setup.parts), self._dtype)
 
     # --- the staged iteration -----------------------------------------------

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.whole import Whole
-from suite.worker.trainer import Unsupported
+from suite.worker.trainer import Adam, Setup, Unsupported
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 
@@ -22,6 +22,11 @@ class ShardedTrainer(Whole):
     """Groups of layers are gathered when they are needed; their gradients are summed up in shares."""
 
     meets = True
+
+    def __init__(self, setup: Setup) -> None:
+        """What is fused must be so for shares."""
+        super().__init__(setup)
+        self._fused = self._tuned and isinstance(setup.optimiser, Adam)  # torch 2.13's fused SGD takes no DTensor
 
     def step_alone(self, batch: Any) -> None:
         """A rank does not have the network that it would train."""

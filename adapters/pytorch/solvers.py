@@ -38,25 +38,24 @@ class KerasAdam(torch.optim.Adam):
         return super().step(closure)
 
 
-def arguments(rule: Optimiser, tuned: bool) -> Tuple[Any, Dict[str, Any]]:
-    """The optimiser's class and what it takes beside the parameters; tuned, it is fused.
+def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Dict[str, Any]]:
+    """The optimiser's class and what it takes beside the parameters.
 
-    That is one pass over a parameter and its state instead of several.
+    Fused is one pass over a parameter and its state instead of several.
     """
-    fused = tuned or None
     if isinstance(rule, Adam):
-        return KerasAdam, {"rule": rule, "fused": fused}
-    options = {"lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay, "fused": fused}
-    return torch.optim.SGD, options
+        return KerasAdam, {"rule": rule, "fused": fused or None}
+    options = {"lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay}
+    return torch.optim.SGD, dict(options, fused=fused or None)
 
 
-def solver(parameters: List[torch.Tensor], rule: Optimiser, tuned: bool) -> Any:
+def solver(parameters: List[torch.Tensor], rule: Optimiser, fused: bool) -> Any:
     """The optimiser of a rule over these parameters."""
-    kind, options = arguments(rule, tuned)
+    kind, options = arguments(rule, fused)
     return kind(parameters, **options)
 
 
-def described(rule: Optimiser, tuned: bool) -> str:
+def described(rule: Optimiser, fused: bool) -> str:
     """In words, for the record."""
     name = "torch.optim.Adam, eps scaled to the contract's rule" if isinstance(rule, Adam) else "torch.optim.SGD"
-    return name + ", fused" * tuned
+    return name + ", fused" * fused

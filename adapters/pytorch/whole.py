@@ -114,7 +114,7 @@ class Whole(Base):
         self._optimiser.zero_grad(set_to_none=True)
 
     def _solver(self, parameters: List[torch.Tensor]) -> Any:
-        return solver(parameters, self.setup.optimiser, self._tuned)
+        return solver(parameters, self.setup.optimiser, self._fused)
 
     def _weights_format(self) -> Any:
         return self._layout

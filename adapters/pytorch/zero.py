@@ -22,5 +22,5 @@ class ZeroTrainer(DDPTrainer):
         return found
 
     def _solver(self, parameters: List[torch.Tensor]) -> Any:
-        kind, options = arguments(self.setup.optimiser, self._tuned)
+        kind, options = arguments(self.setup.optimiser, self._fused)
         return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, **options)

@@ -16,7 +16,7 @@ def network():
 
 @pytest.mark.parametrize(
     ("strategy", "optimiser", "tuning"),
-    [("zero1", "sgd", "tuned"), ("zero1", "adam", "default"), ("fsdp", "sgd", "default"), ("fsdp", "adam", "tuned")],
+    [("zero1", "sgd", "tuned"), ("zero1", "adam", "default"), ("fsdp", "sgd", "tuned"), ("fsdp", "adam", "default")],
 )
 def test_it_is_proven(proven, strategy, optimiser, tuning):
     proven(network(), strategy=strategy, optimiser=optimiser, tuning=tuning)
