@@ -141,8 +141,7 @@ class Adapter(ABC):
         Ranks on several hosts that send less have met elsewhere than on the wire: a crash. A ring's hosts send
         all of them, so this is generous; whoever quantises or waits some steps says 0, or what holds there.
         """
-        strategy = self.capabilities.strategy(case.strategy)
-        return 1 / 64 if strategy is not None and strategy.synchronous else 0.0
+        return 1 / 64 if self.exact(case) and self.parts(case) == 1 else 0.0
 
     def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
         """Programs that run beside the ranks (parameter servers, schedulers): a file of the bundle, its arguments.

@@ -1,10 +1,10 @@
-"""The process group, and the staged exchange of gradients.
+"""The process group.
 
 Oldest Python: 3.6.
 """
 
 import os
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Dict
 
 import torch
 import torch.distributed as dist
@@ -24,14 +24,36 @@ class Group:
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
         if missing:
             raise ValueError(
-                "%s is not set, and 'ddp' meets there; a launcher sets it, by hand: MASTER_ADDR=127.0.0.1 "
-                "MASTER_PORT=29500" % missing[0]
+                "%s is not set, and %r meets there; a launcher sets it, by hand: MASTER_ADDR=127.0.0.1 "
+                "MASTER_PORT=29500" % (missing[0], setup.strategy)
             )
         backend = "nccl" if setup.device == "cuda" else "gloo"
         dist.init_process_group(backend, init_method="env://", rank=setup.rank, world_size=setup.world)
         self.rank, self.world, self.transport = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
         # The loop's questions are about host numbers: they must not touch the device's queue.
         self._host: Any = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
+        self._groups: Dict[str, Any] = {}
+
+    def pipe(self, parts: int) -> Any:
+        """The group of the ranks that hold one network with this one; all ranks must ask."""
+        return self._lines("pipe", parts, None)
+
+    def line(self, parts: int) -> Any:
+        """The same ranks over gloo."""
+        return self._lines("line", parts, "gloo")
+
+    def column(self, parts: int) -> Any:
+        """The group of the ranks that hold the same part of other networks; all ranks must ask."""
+        if "column" not in self._groups:
+            columns = [list(range(part, self.world, parts)) for part in range(parts)]
+            self._groups["column"] = dist.new_subgroups_by_enumeration(columns)[0]
+        return self._groups["column"]
+
+    def _lines(self, name: str, parts: int, backend: Any) -> Any:
+        if name not in self._groups:
+            lines = [list(range(first, first + parts)) for first in range(0, self.world, parts)]
+            self._groups[name] = dist.new_subgroups_by_enumeration(lines, backend=backend)[0]
+        return self._groups[name]
 
     def maximum(self, value: float) -> float:
         """The largest value over all ranks."""
@@ -46,69 +68,5 @@ class Group:
     def close(self) -> None:
         """Leave together: the first to go may host the store that the others still ask."""
         dist.barrier(group=self._host)
-        self._host = None
+        self._host, self._groups = None, {}
         dist.destroy_process_group()
-
-
-class Exchange:
-    """Averages gradients as DDP does - scaled, copied into flat buckets, all-reduced - but all at once.
-
-    Buckets follow DDP's order (last layers first) and sizes, so that `comm_only` measures
-    what the native step has to hide.
-    """
-
-    def __init__(self, parameters: Sequence[torch.Tensor], world: int, limits: Tuple[int, ...]) -> None:
-        """`limits`: see `buckets`. The buckets are allocated when they are first needed: a native run has DDP's own."""
-        self._parameters, self._scale = list(reversed(parameters)), 1.0 / world
-        self._flats: List[torch.Tensor] = []
-        self._views: List[torch.Tensor] = []
-        self._local: List[torch.Tensor] = []
-        self._limits = limits
-
-    def average(self) -> None:
-        """Replace every `.grad` by the ranks' average; asked again, it averages the same gradients again."""
-        if not self._flats:
-            for bucket in buckets(self._parameters, self._limits):
-                self._allocate(bucket)
-        if not self._local:
-            self._local = [parameter.grad for parameter in self._parameters]  # type: ignore[misc]
-        for view, gradient in zip(self._views, self._local):
-            torch.mul(gradient, self._scale, out=view)
-        for work in [dist.all_reduce(flat, async_op=True) for flat in self._flats]:
-            work.wait()
-        for parameter, view in zip(self._parameters, self._views):
-            parameter.grad = view
-
-    def forget(self) -> None:
-        """Drop the local gradients: the next `average` takes new ones."""
-        self._local = []
-
-    def _allocate(self, bucket: List[torch.Tensor]) -> None:
-        flat = torch.zeros(sum(x.numel() for x in bucket), dtype=bucket[0].dtype, device=bucket[0].device)
-        begin = 0
-        for parameter in bucket:
-            # With the parameter's own strides: a gradient in channels_last is copied straight.
-            self._views.append(flat.as_strided(parameter.size(), parameter.stride(), begin))
-            begin += parameter.numel()
-        self._flats.append(flat)
-
-
-def limits_of(ddp: Any) -> Tuple[int, ...]:
-    """The bytes after which a DistributedDataParallel closes its buckets: the first one, the others."""
-    # A first bucket that is small lets the exchange begin early. Older releases of torch always make one,
-    # newer ones where nobody set bucket_cap_mb, and their DDP remembers which.
-    small_first = getattr(ddp, "bucket_bytes_cap_default", True)
-    return (dist._DEFAULT_FIRST_BUCKET_BYTES,) * small_first + (ddp.bucket_bytes_cap,)
-
-
-def buckets(tensors: Sequence[torch.Tensor], limits: Sequence[int]) -> List[List[torch.Tensor]]:
-    """Neighbours joined until a bucket has reached its limit in bytes, DDP's rule; the last limit is the rest's too."""
-    result: List[List[torch.Tensor]] = []
-    room = 0
-    for tensor in tensors:
-        if room <= 0:
-            room = limits[min(len(result), len(limits) - 1)]
-            result.append([])
-        result[-1].append(tensor)
-        room -= tensor.numel() * tensor.element_size()
-    return result

@@ -1,9 +1,9 @@
-"""A graph as one nn.Module: a flat program of native layers, run in order.
+"""A graph, or a piece of one, as one nn.Module: a flat program of native layers, run in order.
 
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import torch
@@ -17,6 +17,20 @@ from workloads.graph import Graph
 Instruction = Tuple[Operation, int, int, Tuple[int, ...]]
 
 
+class Piece(NamedTuple):
+    """Layers in a row, and the values that cross its borders, by the names of the layers that made them."""
+
+    begin: int
+    end: int
+    entering: Tuple[str, ...]
+    leaving: Tuple[str, ...]
+
+
+def whole(graph: Graph) -> Piece:
+    """All layers: images enter, the heads' logits leave."""
+    return Piece(0, len(graph.layers), ("input",), tuple(head.layer for head in graph.heads))
+
+
 class Net(nn.Module):
     """Runs a graph; `forward` gives the logits of every head, the network's answer last.
 
@@ -24,34 +38,35 @@ class Net(nn.Module):
     a tuple and an index a layer beyond the layers themselves.
     """
 
-    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], fast: bool) -> None:
-        """Lower every layer and set its weights (canonical names); KeyError names a missing one."""
+    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], fast: bool, piece: Optional[Piece] = None) -> None:
+        """Lower every layer (of a piece) and set its weights (canonical names); KeyError names a missing one."""
         super().__init__()
         self.layers = nn.ModuleList()
         self._states: List[Tuple[str, Any, str]] = []
-        readers = read_counts(graph)
-        mine = overwritable(graph, readers)
-        places = Places(graph)
+        piece = piece or whole(graph)
+        # What another piece made may be read there again.
+        mine = overwritable(graph, read_counts(graph)) - set(piece.entering)
+        places = Places(graph, piece)
         self._program: List[Instruction] = []
-        for index, layer in enumerate(graph.layers):
+        for index in range(piece.begin, piece.end):
+            layer = graph.layers[index]
             operation = lower(layer, fast, exclusive=layer.inputs[0] in mine)
             if isinstance(operation, nn.Module):
                 self._keep(operation, layer.name)
             inputs, output = places.of(index)
             self._program.append((operation, output, inputs[0], inputs[1:]))
-        self._size, self._heads = places.size, [places.now[head.layer] for head in graph.heads]
+        self._size, self._leaving = places.size, [places.now[name] for name in piece.leaving]
         self._load(weights)
 
-    def forward(self, images: torch.Tensor) -> List[torch.Tensor]:
-        """Logits (samples, classes) of every head, for images (samples, channels, height, width)."""
-        values: List[Any] = [None] * self._size
-        values[0] = images
+    def forward(self, *entering: torch.Tensor) -> List[torch.Tensor]:
+        """Logits (samples, classes) of every head, for images (samples, channels, height, width); or a piece's."""
+        values: List[Any] = [*entering] + [None] * (self._size - len(entering))
         for operation, output, first, rest in self._program:
             if rest:
                 values[output] = operation(values[first], *[values[place] for place in rest])
             else:
                 values[output] = operation(values[first])
-        return [values[place] for place in self._heads]
+        return [values[place] for place in self._leaving]
 
     def trainable(self) -> Iterator[Tuple[str, nn.Parameter]]:
         """(canonical name, parameter), in the graph's order."""
@@ -79,12 +94,15 @@ class Places:
     So an activation lives exactly as long as in a hand-written forward that overwrites `x`.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        """Walk the layers once with `of`, in order."""
+    def __init__(self, graph: Graph, piece: Piece) -> None:
+        """Walk the piece's layers once with `of`, in order."""
         self._graph = graph
-        self._last = {name: index for index, layer in enumerate(graph.layers) for name in layer.inputs}
-        self._last.update((head.layer, len(graph.layers)) for head in graph.heads)
-        self.now, self._free, self.size = {"input": 0}, [], 1  # type: Dict[str, int], List[int], int
+        indices = range(piece.begin, piece.end)
+        self._last = {name: index for index in indices for name in graph.layers[index].inputs}
+        self._last.update((name, piece.end) for name in piece.leaving)
+        self.now: Dict[str, int] = {name: place for place, name in enumerate(piece.entering)}
+        self._free: List[int] = []
+        self.size = len(piece.entering)
 
     def of(self, index: int) -> Tuple[Tuple[int, ...], int]:
         """Places of a layer's inputs and of its output."""

@@ -1,6 +1,7 @@
 """PyTorch as the controller sees it: what it can do and what its processes need."""
 
 from pathlib import Path
+from typing import Any
 
 from suite.adapter import Adapter, Capabilities, Knob, Strategy
 from suite.allocator import keep_memory
@@ -10,34 +11,72 @@ from suite.hooks import hookimpl
 
 LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 
+TOGETHER = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
+
+
+def _way(name: str, words: str, **more: Any) -> Strategy:
+    return Strategy(name, words, LAUNCHERS, **more)
+
+
 STRATEGIES = (
-    Strategy("single", "One process, no exchange.", LAUNCHERS, distributed=False),
-    Strategy("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward.", LAUNCHERS),
-    Strategy(
+    _way("single", "One process, no exchange.", distributed=False),
+    _way("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward."),
+    _way(
         "dp",
         "DataParallel: one process scatters the batch and the weights over its GPUs in every step.",
-        LAUNCHERS,
         distributed=False,
         several_devices=True,
-        # The weights are sent in the forward, the gradients summed up in the backward.
-        separable=("io", "h2d", "forward", "backward", "update"),
+        separable=TOGETHER,  # the weights are sent in the forward, the gradients summed up in the backward
+    ),
+    _way(
+        "accumulate",
+        "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
+        "staged pass runs all forwards first.",
+    ),
+    _way(
+        "zero1",
+        "DistributedDataParallel with ZeroRedundancyOptimizer: each rank keeps a share of the optimiser's state, "
+        "updates those parameters and sends them to the others; the sending counts as update, in every pass.",
+    ),
+    _way(
+        "fsdp",
+        "FSDP2 (fully_shard): parameters, gradients and state in shares; groups of layers are gathered in the forward "
+        "and the backward, which also sums up their gradients.",
+        separable=TOGETHER,
+    ),
+    _way(
+        "pipeline",
+        "All ranks hold one network, each some of its layers (torch.distributed.pipelining); what they wait for each "
+        "other is the stage bubble.",
+        separable=TOGETHER,
+    ),
+    _way(
+        "hybrid",
+        "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each part.",
+    ),
+    _way(
+        "parameter_server",
+        "Every rank serves a share of the parameters (torch.distributed.rpc): gradients go there, weights come back, "
+        "all within the update.",
+        separable=TOGETHER,
+    ),
+    _way(
+        "local_sgd",
+        "Every rank trains alone; now and then, within the update, the models are averaged (PeriodicModelAverager).",
+        synchronous=False,
+        separable=TOGETHER,
     ),
 )
 
+AUTO = ("auto", True, False)
 DDP_KNOBS = {
     "bucket_cap_mb": Knob(
         ("auto", int),
         "auto",
-        "Size of DDP's gradient buckets in MiB, at least 1, and of the staged exchange's; auto: DDP's own (a first "
-        "bucket of 1, then 25).",
+        "MiB of a gradient bucket, also of the staged exchange; auto: DDP's own (first 1, then 25).",
     ),
-    "static_graph": Knob((True, False), False, "Tell DDP that every iteration uses the same parameters."),
-    "gradient_as_bucket_view": Knob(
-        ("auto", True, False), "auto", "Gradients live in DDP's buckets, one copy less; auto: when tuned."
-    ),
-    "forward_sync_buffers": Knob(
-        ("auto", True, False), "auto", "Send rank 0's running statistics before every forward; auto: unless tuned."
-    ),
+    "gradient_as_bucket_view": Knob(AUTO, "auto", "Gradients live in DDP's buckets, a copy less; auto: when tuned."),
+    "forward_sync_buffers": Knob(AUTO, "auto", "Send rank 0's running statistics in forwards; auto: unless tuned."),
 }
 
 KNOBS = {
@@ -48,6 +87,17 @@ KNOBS = {
     ),
     "compile": Knob(bool, False, "Run the network through torch.compile (on a CPU it needs a C++ compiler)."),
     **DDP_KNOBS,
+    "static_graph": Knob((True, False), False, "Tell DDP that every iteration uses the same parameters."),
+    "compression": Knob(
+        ("none", "fp16", "bf16", "powersgd"),
+        "none",
+        "What DDP and the staged exchange send instead of gradients: halves of their bits, or matrices of rank 1.",
+    ),
+    "microbatches": Knob(int, 4, "Equal pieces that a batch is taken in, each normalised by itself."),
+    "schedule": Knob(("gpipe", "1f1b"), "gpipe", "Order of the pieces; the staged pass takes gpipe's, forwards first."),
+    "stages": Knob(int, 2, "Ranks, in a row, that hold one network of 'hybrid', at least 2."),
+    "mode": Knob(("sync", "async"), "sync", "Whether servers wait for all gradients or take them as they come."),
+    "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2."),
 }
 
 COMMUNICATOR = "adapters.pytorch.comm:TorchCommunicator"
@@ -56,9 +106,23 @@ BACKENDS = (
     Backend("nccl", "torch.distributed's NCCL, between GPUs.", COMMUNICATOR, "ddp", device="cuda"),
 )
 
+# Of the knobs that not every strategy has, those whom they belong to.
+OWNERS = {
+    "compile": ("single", "ddp"),
+    **dict.fromkeys(DDP_KNOBS, ("ddp", "accumulate", "zero1")),
+    "static_graph": ("ddp",),
+    "compression": ("ddp",),
+    "microbatches": ("accumulate", "pipeline", "hybrid"),
+    "schedule": ("pipeline", "hybrid"),
+    "stages": ("hybrid",),
+    "mode": ("parameter_server",),
+    "period": ("local_sgd",),
+}
+LEAST = {"bucket_cap_mb": 1, "microbatches": 1, "stages": 2, "period": 2}
+
 
 class PyTorch(Adapter):
-    """PyTorch on CPUs and CUDA devices, alone, under DDP or under DataParallel."""
+    """PyTorch on CPUs and CUDA devices, alone or in one of many ways together."""
 
     name = "pytorch"
     title = "PyTorch"
@@ -79,6 +143,21 @@ class PyTorch(Adapter):
             knobs=dict(KNOBS),
         )
 
+    def exact(self, case: Case) -> bool:
+        """Not where gradients are rounded on their way, or servers wait for nobody."""
+        return super().exact(case) and _value(case, "compression") == "none" and _value(case, "mode") == "sync"
+
+    def parts(self, case: Case) -> int:
+        """All ranks are one pipeline, or several in a row are."""
+        if case.strategy == "pipeline":
+            return case.placement.device_count
+        stages = _value(case, "stages")  # of what type, is asked later
+        return max(1, stages) if case.strategy == "hybrid" and isinstance(stages, int) else 1
+
+    def microbatches(self, case: Case) -> int:
+        """As the knob says, for those that take the batch in pieces."""
+        return int(_value(case, "microbatches")) if case.strategy in OWNERS["microbatches"] else 1
+
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or cannot be; DDP on one rank is allowed, it shows what DDP itself costs."""
         if case.strategy == "dp" and case.placement.device == "cpu":
@@ -86,20 +165,48 @@ class PyTorch(Adapter):
                 "torch.nn.DataParallel knows no CPU devices: it would run the whole batch on one, unsplit and without "
                 "a word; use 'ddp' with several ranks, or device = 'cuda'"
             )
-        if case.strategy == "dp" and case.knobs.get("compile"):
-            return "torch.nn.DataParallel copies the network to every device anew, which a compiled one does not allow"
-        if case.strategy != "ddp":
-            idle = [name for name, knob in DDP_KNOBS.items() if case.knobs.get(name, knob.default) != knob.default]
-            if idle:
-                return f"the knob {idle[0]!r} belongs to the strategy 'ddp' and changes nothing under {case.strategy!r}"
-        size = case.knobs.get("bucket_cap_mb", "auto")
-        if size != "auto" and size < 1:
-            return f"bucket_cap_mb is {size}; a bucket holds at least 1 MiB"
+        return _idle(case) or _wrong_value(case) or self._uneven(case)
+
+    def _uneven(self, case: Case) -> str | None:
+        pieces, parts = self.microbatches(case), self.parts(case)
+        batch = case.batch * parts
+        if batch % pieces:
+            return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
+        if case.strategy == "pipeline" and parts == 1:
+            return "a pipeline of one rank has nobody to hand on to; ask for two ranks, or use 'accumulate'"
+        if _value(case, "schedule") == "1f1b" and pieces < parts:
+            return f"1f1b wants as many pieces as there are parts, {parts}, and microbatches is {pieces}; or use gpipe"
         return None
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return keep_memory(case)
+
+
+def _value(case: Case, name: str) -> Any:
+    return case.knobs.get(name, KNOBS[name].default)
+
+
+def _idle(case: Case) -> str | None:
+    if case.strategy == "dp" and _value(case, "compile"):
+        return "torch.nn.DataParallel copies the network to every device anew, which a compiled one does not allow"
+    for name, owners in OWNERS.items():
+        if case.strategy not in owners and _value(case, name) != KNOBS[name].default:
+            whose = " and ".join(f"the strategy {owner!r}" for owner in owners)
+            return f"the knob {name!r} belongs to {whose} and changes nothing under {case.strategy!r}"
+    return None
+
+
+def _wrong_value(case: Case) -> str | None:
+    for name, least in LEAST.items():
+        value = _value(case, name)
+        if value != "auto" and value < least:
+            return f"{name} is {value}, and the least is {least}: {KNOBS[name].help}"
+    if _value(case, "compression") == "bf16" and case.placement.device == "cpu":
+        return "torch sends gradients as bf16 over NCCL alone; use compression = 'fp16', or device = 'cuda'"
+    if _value(case, "compression") == "powersgd" and _value(case, "memory_format") == "channels_last":
+        return "powersgd takes gradients as matrices, which they are not in channels_last; leave memory_format to auto"
+    return None
 
 
 @hookimpl

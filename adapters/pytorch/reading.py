@@ -14,8 +14,9 @@ import multiprocessing
 import os
 import threading
 from functools import partial
-from typing import Any, Iterator, List, NamedTuple, Union
+from typing import Any, Iterator, List, NamedTuple, Tuple, Union
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
@@ -146,14 +147,46 @@ def pinned(setup: Setup) -> bool:
     return setup.device == "cuda" and torch.cuda.is_available()
 
 
-def reader_of(view: View, setup: Setup) -> Any:
-    """The fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy."""
+class Labels(Source):
+    """Image files of which nobody here needs the images: labels beside an empty image."""
+
+    def __init__(self, source: Source) -> None:
+        """`source.files` are there."""
+        assert source.files is not None
+        self._files = source.files
+        self.name, self.classes = source.name + ", labels alone", source.classes
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._files)
+
+    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+        """The file is not opened."""
+        return np.empty((0,), np.float32), self._files[index][1]
+
+    def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
+        """The same."""
+        return self.sample(index)
+
+
+def reader_of(view: View, setup: Setup, images: bool = True) -> Any:
+    """The fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy.
+
+    `images`: whether they are needed; files are opened all the same where unreadable ones are to be replaced.
+    """
     if view.arrays is not None:
         return GatheringReader(view, setup)
+    if view.source.files is not None and not images and not view.skip:
+        return LoaderReader(with_source(view, Labels(view.source)), setup)
     if setup.tuning == "default" or view.source.files is None:
         return LoaderReader(view, setup)
-    bytewise = copy.copy(view)
-    bytewise.source = Pixels(view.source)
-    reader = LoaderReader(bytewise, setup)
+    reader = LoaderReader(with_source(view, Pixels(view.source)), setup)
     reader.words += ", scaled by torch, normalised on the device"
     return reader
+
+
+def with_source(view: View, source: Source) -> View:
+    """The view of another source of the same samples."""
+    changed = copy.copy(view)
+    changed.source = source
+    return changed

@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import math
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -38,15 +38,24 @@ class KerasAdam(torch.optim.Adam):
         return super().step(closure)
 
 
-def solver(parameters: List[torch.Tensor], rule: Optimiser, tuned: bool) -> Any:
-    """The optimiser of a rule; tuned, it is fused: one pass over a parameter and its state instead of several."""
-    fused = tuned or None
+def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Dict[str, Any]]:
+    """The optimiser's class and what it takes beside the parameters.
+
+    Fused is one pass over a parameter and its state instead of several.
+    """
     if isinstance(rule, Adam):
-        return KerasAdam(parameters, rule, fused)
-    return torch.optim.SGD(parameters, rule.lr, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=fused)
+        return KerasAdam, {"rule": rule, "fused": fused or None}
+    options = {"lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay}
+    return torch.optim.SGD, dict(options, fused=fused or None)
 
 
-def described(rule: Optimiser, tuned: bool) -> str:
+def solver(parameters: List[torch.Tensor], rule: Optimiser, fused: bool) -> Any:
+    """The optimiser of a rule over these parameters."""
+    kind, options = arguments(rule, fused)
+    return kind(parameters, **options)
+
+
+def described(rule: Optimiser, fused: bool) -> str:
     """In words, for the record."""
     name = "torch.optim.Adam, eps scaled to the contract's rule" if isinstance(rule, Adam) else "torch.optim.SGD"
-    return name + ", fused" * tuned
+    return name + ", fused" * fused

@@ -11,5 +11,8 @@ refusals = [
         {"strategy": "dp", "placement": TWO_GPUS, "knobs": {"compile": True}},
         "which a compiled one does not allow",
     ),
-    ({"strategy": "ddp", "knobs": {"bucket_cap_mb": 0}}, "a bucket holds at least 1 MiB"),
+    ({"strategy": "ddp", "knobs": {"bucket_cap_mb": 0}}, "bucket_cap_mb is 0, and the least is 1"),
+    ({"strategy": "ddp", "knobs": {"compression": "bf16"}}, "over NCCL alone"),
+    ({"strategy": "pipeline"}, "a pipeline of one rank has nobody to hand on to"),
+    ({"strategy": "accumulate", "batch": 3, "knobs": {"microbatches": 2}}, "does not divide into microbatches = 2"),
 ]

@@ -1,6 +1,8 @@
-"""One rank of a real group, for test_ddp: what it found goes to a file of its own.
+"""One rank of a real group: what it found goes to a file of its own.
 
-python rank.py TASK FOLDER KNOBS        (STAGEBENCH_RANK, MASTER_ADDR and MASTER_PORT set)
+python rank.py TASK FOLDER OPTIONS        (STAGEBENCH_RANK, MASTER_ADDR and MASTER_PORT set)
+
+FOLDER holds the network, graph.json.
 """
 
 import json
@@ -13,9 +15,17 @@ from adapters.pytorch.worker import PyTorchTrainer
 from suite.worker import evidence
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import SGD, Setup
+from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.graph import Graph
+
+RULES = {"sgd": SGD(0.001, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 1e-3)}
+
+
+def placed(trainer, graph):
+    setup = trainer.setup
+    whole = synthetic(graph, setup.batch * setup.replicas, 1)
+    return trainer.to_device(share(whole, setup.replica, setup.batch))
 
 
 def prove(trainer, graph, folder):
@@ -24,10 +34,10 @@ def prove(trainer, graph, folder):
 
 def exchange(trainer, graph, folder):
     """Gradients before and after communicate, asked twice; losses of a whole and of a lone step."""
-    rank, world, batch = trainer.setup.rank, trainer.setup.world, trainer.setup.batch
+    rank = trainer.setup.rank
     trainer.build(graph, dict(weights.initial(graph)))
-    placed = trainer.to_device(share(synthetic(graph, batch * world, 1), rank, batch))
-    trainer.forward(placed)
+    batch = placed(trainer, graph)
+    trainer.forward(batch)
     trainer.backward()
     np.savez(folder / f"local-{rank}.npz", **trainer.gradients())
     trainer.communicate()
@@ -35,7 +45,7 @@ def exchange(trainer, graph, folder):
     np.savez(folder / f"shared-{rank}.npz", **trainer.gradients())
     trainer.update()
     for number, step in enumerate((trainer.step, trainer.step_alone, trainer.step)):
-        step(placed)
+        step(batch)
         np.savez(folder / f"step{number}-{rank}.npz", **trainer.parameters())
     ddp = trainer._parallel._get_ddp_logging_data()["rebuilt_bucket_sizes"]
     ours = [flat.numel() * flat.element_size() for flat in trainer._exchange._flats]
@@ -43,16 +53,46 @@ def exchange(trainer, graph, folder):
     return {"maximum": trainer.maximum(float(rank)), "notes": trainer.notes(), "buckets": sizes}
 
 
+def train(trainer, graph, folder):
+    """Losses of a few native steps on one batch, then of staged ones, and the parameters after both."""
+    trainer.build(graph, dict(weights.initial(graph)))
+    batch, losses, bubbles = placed(trainer, graph), [], []
+    for _ in range(6):
+        trainer.step(batch)
+        losses.append(trainer.loss())
+    for _ in range(2):
+        trainer.forward(batch)
+        trainer.backward()
+        trainer.communicate()
+        trainer.update()
+        losses.append(trainer.loss())
+        bubbles.append(trainer.bubble())
+    trainer.maximum(0.0)
+    np.savez(folder / f"trained-{trainer.setup.rank}.npz", **trainer.parameters())
+    answers = trainer.predict(batch)
+    return {"losses": losses, "bubbles": bubbles, "notes": trainer.notes(), "answers": answers.tolist()}
+
+
 def main():
     task, folder, options = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    tuning = options.pop("tuning", "tuned")
-    workload, optimiser = by_name()["mnist_small"], SGD(0.001, 0.9, 0.0)
+    graph = Graph.from_dict(json.loads((folder / "graph.json").read_text()))
     setup = Setup(
-        *own_rank(), "ddp", "cpu", 1, workload.proof_batch, "float32", tuning, options, optimiser, seed=1, readers=0
+        *own_rank(),
+        strategy=options.pop("strategy", "ddp"),
+        device="cpu",
+        threads=1,
+        batch=options.pop("batch"),
+        precision=options.pop("precision", "float32"),
+        tuning=options.pop("tuning", "tuned"),
+        parts=options.pop("parts", 1),
+        optimiser=RULES[options.pop("optimiser", "sgd")],
+        knobs=options,
+        seed=1,
+        readers=0,
     )
     trainer = PyTorchTrainer(setup)
     joined = trainer.start()
-    found = {"prove": prove, "exchange": exchange}[task](trainer, workload.graph(), folder)
+    found = {"prove": prove, "exchange": exchange, "train": train}[task](trainer, graph, folder)
     trainer.close()
     found["threads_left"] = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     found["joined"] = [joined.rank, joined.world, joined.transport]

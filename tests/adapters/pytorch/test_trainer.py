@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.pytorch.group import buckets
+from adapters.pytorch.exchange import buckets
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic

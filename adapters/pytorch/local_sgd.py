@@ -1,0 +1,50 @@
+"""`local_sgd`: every rank trains alone and the models are averaged now and then (Stich 2018).
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict
+
+import torch
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+from adapters.pytorch.whole import Whole
+from suite.worker.trainer import Setup
+
+
+class LocalSGDTrainer(Whole):
+    """torch's PeriodicModelAverager after every update; momentum stays each rank's own."""
+
+    def __init__(self, setup: Setup) -> None:
+        """One rank meets nobody."""
+        super().__init__(setup)
+        self.meets = setup.world > 1
+        self._period = int(setup.knobs.get("period", 8))
+        self._averager: Any = None
+
+    def step_alone(self, batch: Any) -> None:
+        """Without the average."""
+        averager, self._averager = self._averager, None
+        self.step(batch)
+        self._averager = averager
+
+    def notes(self) -> Dict[str, Any]:
+        """How often models are averaged."""
+        return dict(super().notes(), local_sgd="models averaged after the first and every %d. step" % self._period)
+
+    def _improve(self) -> None:
+        self._optimiser.step()
+        if self._averager is not None:
+            self._averager.average_parameters(self._net.parameters())  # it leaves out what has no gradient
+        self._optimiser.zero_grad(set_to_none=True)
+
+    def _wrap(self) -> None:
+        if self.meets:
+            self._averager = PeriodicModelAverager(period=self._period, warmup_steps=0)
+
+    def _weights_format(self) -> Any:
+        return torch.contiguous_format  # as the averager leaves them
+
+    def _release(self) -> None:
+        self._averager = None
+        super()._release()

@@ -1,0 +1,134 @@
+"""Parameter servers over torch.distributed.rpc: every rank serves a share of the parameters.
+
+Oldest Python: 3.6.
+"""
+
+import os
+import socket
+import threading
+import warnings
+from typing import Any, Dict, List, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed import rpc
+
+from adapters.pytorch.solvers import solver
+from suite.worker.trainer import Setup
+
+PATIENCE = 1e6  # seconds: a call waits for the slowest rank, and who waits too long is the launcher's affair
+
+_served: Dict[str, "Share"] = {}  # what this process serves; calls come in threads of torch's
+
+
+class Share:
+    """Some of the parameters, with their optimiser, in host memory."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], setup: Setup) -> None:
+        """Copies of a worker's parameters."""
+        self._tensors = [torch.nn.Parameter(tensor.detach().to("cpu", copy=True)) for tensor in tensors]
+        self._optimiser = solver(self._tensors, setup.optimiser, setup.tuning == "tuned") if tensors else None
+        self._world, self._lock, self._updates = setup.world, threading.Lock(), 0
+        self._given: Dict[int, Sequence[torch.Tensor]] = {}
+        self._answer: Any = torch.futures.Future()
+
+    def join(self, rank: int, gradients: Sequence[torch.Tensor], apply: bool) -> Any:
+        """A rank's gradients; the future answer, when all ranks' are there: the new weights, or the mean gradients."""
+        with self._lock:
+            self._given[rank], answer = gradients, self._answer
+            if len(self._given) < self._world:
+                return answer
+            given, self._given, self._answer = self._given, {}, torch.futures.Future()
+        # In the ranks' order: the same sum in every run.
+        self._average([given[each] for each in range(self._world)])
+        gradients = [tensor.grad for tensor in self._tensors]  # type: ignore[misc]
+        answer.set_result(self._updated() if apply else gradients)
+        return answer
+
+    def add(self, gradients: Sequence[torch.Tensor], seen: int) -> Tuple[List[torch.Tensor], int, int]:
+        """One rank's gradients, applied at once: new weights, updates so far, how many others came between.
+
+        `seen` is how many there were when the rank got its weights.
+        """
+        with self._lock:
+            self._average([gradients])
+            others, weights = self._updates - seen, self._updated()
+            self._updates += 1
+            # Copies: while these travel the next gradients may come.
+            return [tensor.clone() for tensor in weights], self._updates, others
+
+    def _average(self, given: Sequence[Sequence[torch.Tensor]]) -> None:
+        for tensor, row in zip(self._tensors, zip(*given)):
+            # In the parameter's own layout: fused optimisers take it for the gradient's without a look.
+            tensor.grad = torch.empty_like(tensor).copy_(row[0])
+            for more in row[1:]:
+                tensor.grad.add_(more)
+            tensor.grad.div_(len(given))
+
+    def _updated(self) -> List[torch.Tensor]:
+        if self._optimiser is not None:
+            self._optimiser.step()
+        return [tensor.detach() for tensor in self._tensors]
+
+
+def serve(share: Share) -> None:
+    """Answer with this share from now on; callers must be kept away until all ranks do."""
+    _served["share"] = share
+
+
+def forget() -> None:
+    """Serve nothing."""
+    _served.clear()
+
+
+@rpc.functions.async_execution
+def joined(rank: int, gradients: List[torch.Tensor], apply: bool) -> Any:
+    """`Share.join` of the rank that is called."""
+    return _served["share"].join(rank, gradients, apply)
+
+
+def added(gradients: List[torch.Tensor], seen: int) -> Tuple[List[torch.Tensor], int, int]:
+    """`Share.add` of the rank that is called."""
+    return _served["share"].add(gradients, seen)
+
+
+def name_of(rank: int) -> str:
+    """What a rank is called by."""
+    return "rank%d" % rank
+
+
+def open_calls(setup: Setup) -> None:
+    """Begin to answer calls; all ranks of the process group together, which finds a port for it."""
+    cell = [free_port() if setup.rank == 0 else 0]
+    dist.broadcast_object_list(cell, 0)
+    place = "tcp://%s:%d" % (os.environ["MASTER_ADDR"], cell[0])
+    options = rpc.TensorPipeRpcBackendOptions(
+        num_worker_threads=setup.world + 1, rpc_timeout=PATIENCE, init_method=place
+    )
+    with warnings.catch_warnings():
+        # torch makes the calls' own group in a way that torch itself warns of (2.13).
+        warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)
+        rpc.init_rpc(name_of(setup.rank), rank=setup.rank, world_size=setup.world, rpc_backend_options=options)
+
+
+def close_calls() -> None:
+    """When all ranks have come here."""
+    rpc.shutdown()
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def shares_of(tensors: Sequence[torch.Tensor], count: int) -> List[List[int]]:
+    """Indices of the tensors by share, of sizes as even as whole tensors allow."""
+    shares: List[List[int]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for index in sorted(range(len(tensors)), key=lambda each: -tensors[each].numel()):
+        lightest = loads.index(min(loads))
+        shares[lightest].append(index)
+        loads[lightest] += tensors[index].numel()
+    return [sorted(share) for share in shares]

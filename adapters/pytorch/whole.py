@@ -1,0 +1,141 @@
+"""A trainer that holds the whole network: `single`, and what the data-parallel ways build on.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from adapters.pytorch.base import Base, to_numpy
+from adapters.pytorch.net import Net
+from adapters.pytorch.solvers import solver
+from suite.worker.trainer import Setup
+from workloads.graph import Graph
+
+
+class Whole(Base):
+    """Trains a lowered graph with torch.optim, exchanging nothing."""
+
+    meets = False
+
+    def __init__(self, setup: Setup) -> None:
+        """Nothing is built yet."""
+        super().__init__(setup)
+        self._net: Any = None
+        self._alone: Any = None  # what a staged forward runs
+        self._parallel: Any = None  # what a native step runs
+        self._optimiser: Any = None
+        self._heads: List[torch.Tensor] = []
+
+    # --- life ---------------------------------------------------------------
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """Lower, place, wrap; a second call starts afresh."""
+        self._prepare(graph)
+        self._net = Net(graph, weights, fast=self._tuned)
+        self._net.to(self._device, self._dtype, memory_format=self._weights_format()).train()
+        self._alone = torch.compile(self._net) if self._knobs["compile"] else self._net
+        self._parallel = self._alone
+        self._wrap()
+        self._optimiser = self._solver(list(self._net.parameters()))
+
+    # --- the staged iteration -----------------------------------------------
+
+    def forward(self, batch: Any) -> None:
+        """The network by itself: nothing is exchanged."""
+        self._heads, self._loss = self._evaluate(self._alone, batch)
+
+    def backward(self) -> None:
+        """Autograd."""
+        self._loss.backward()
+        self._loss = self._loss.detach()
+
+    def communicate(self) -> None:
+        """Nothing, or what a subclass exchanges."""
+
+    def update(self) -> None:
+        """The optimiser; the gradients are let go."""
+        self._improve()
+
+    # --- the native iteration -----------------------------------------------
+
+    def step(self, batch: Any) -> None:
+        """As torch's documentation teaches."""
+        _, loss = self._evaluate(self._parallel, batch)
+        loss.backward()
+        self._improve()
+        self._loss = loss.detach()
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        """This rank's own loss."""
+        return float(self._loss.detach())
+
+    def logits(self) -> np.ndarray:
+        """The last head's, of the last staged forward."""
+        return to_numpy(self._heads[-1])
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """With dropout off and running statistics."""
+        self._net.eval()
+        with torch.no_grad():
+            heads = self._net(batch.images)
+        self._net.train()
+        return to_numpy(heads[-1])
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Between backward and update."""
+        return {name: to_numpy(parameter.grad) for name, parameter in self._net.trainable()}
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """With running statistics."""
+        return {name: to_numpy(tensor) for name, tensor in self._net.tensors()}
+
+    def parameter_count(self) -> int:
+        """Of the module's own parameters."""
+        return sum(parameter.numel() for parameter in self._net.parameters() if parameter.requires_grad)
+
+    def macs(self) -> int:
+        """Counted by torch's own FlopCounterMode."""
+        sample = torch.zeros((1,) + tuple(self._shape), dtype=self._dtype, device=self._device)
+        return counted_macs(self._net, sample)
+
+    # --- for the subclasses ---------------------------------------------------
+
+    def _wrap(self) -> None:
+        """Between the network and its optimiser."""
+
+    def _improve(self) -> None:
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+
+    def _solver(self, parameters: List[torch.Tensor]) -> Any:
+        return solver(parameters, self.setup.optimiser, self._fused)
+
+    def _weights_format(self) -> Any:
+        return self._layout
+
+    def _release(self) -> None:
+        self._net = self._alone = self._parallel = self._optimiser = None
+        self._heads = []
+        super()._release()
+
+
+def counted_macs(network: Any, *samples: torch.Tensor) -> int:
+    """Multiply-accumulates of a forward pass, one being two of FlopCounterMode's operations."""
+    counter = FlopCounterMode(display=False)
+    network.eval()  # the running statistics stay as they are
+    with torch.no_grad(), counter:
+        network(*samples)
+    network.train()
+    return int(counter.get_total_flops()) // 2
+
+
+def pieces_of(values: Any, count: int) -> Iterator[Tuple[Any, ...]]:
+    """Equal pieces of batches' tensors (or None), side by side: what a network takes one after the other."""
+    cut = [[None] * count if value is None else value.chunk(count) for value in values]
+    return zip(*cut)

@@ -1,0 +1,97 @@
+"""A network held by several ranks."""
+
+import numpy as np
+import pytest
+
+from adapters.pytorch.cuts import balanced, parts_of
+from adapters.pytorch.reading import reader_of
+from suite.worker.sources import FolderSource
+from suite.worker.trainer import SGD, Setup, Unsupported
+from suite.worker.view import View
+from workloads.build import Builder
+from workloads.catalogue import by_name
+
+
+def network():
+    """Four parts at least, a head before the end, a value that is read twice, batch norm, dropout."""
+    b = Builder("small", (2, 8, 8), 5)
+    x = b.relu("r1", b.conv_bn("c1", "input", 4, 3, pad=1))
+    b.head(b.dense("fc1", b.flatten("f1", x), 5), 0.3)
+    x = b.relu("r2", b.add("sum", b.conv_bn("c2", x, 4, 3, pad=1), x))
+    x = b.lrn("n3", b.relu("r3", b.conv("c3", x, 6, 3, pad=1)), alpha=0.1)
+    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 2, 2), 0.5)), 5))
+    return b.graph
+
+
+@pytest.mark.parametrize(
+    ("schedule", "world", "tuning"), [("gpipe", 2, "default"), ("1f1b", 2, "tuned"), ("1f1b", 3, "default")]
+)
+def test_a_pipeline_is_proven(proven, schedule, world, tuning):
+    knobs = {"schedule": schedule, "microbatches": 4}
+    proven(network(), world, pieces=4, strategy="pipeline", parts=world, tuning=tuning, **knobs)
+
+
+def test_pipelines_side_by_side_are_proven(proven):
+    proven(network(), 4, pieces=2, strategy="hybrid", parts=2, microbatches=2, optimiser="adam", schedule="1f1b")
+
+
+def test_it_tells_what_it_waited(ranks, tmp_path):
+    found = ranks("train", network(), batch=8, strategy="pipeline", parts=2, microbatches=2)
+    first, last = found
+    assert first["losses"] == last["losses"]
+    assert first["losses"][-1] < first["losses"][0]
+    assert first["answers"] == last["answers"]
+    for each in found:
+        for bubble in each["bubbles"]:
+            assert bubble["forward"] >= 0
+            assert bubble["backward"] >= 0
+    assert all(bubble["backward"] > 0 for bubble in first["bubbles"])
+    assert first["notes"]["pipeline"]["schedule"] == "ScheduleGPipe"
+    ours, theirs = (np.load(tmp_path / f"trained-{rank}.npz") for rank in range(2))
+    for name in ours.files:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+@pytest.mark.parametrize("name", ["mnist_small", "alexnet", "googlenet", "resnet50"])
+def test_parts_follow_each_other_and_are_even(name):
+    graph = by_name()[name].graph()
+    first, last = parts_of(graph, 2)
+    assert (first.begin, first.end, last.end) == (0, last.begin, len(graph.layers))
+    assert first.leaving == last.entering
+    assert len(last.entering) == 1
+    assert last.leaving == tuple(head.layer for head in graph.heads)
+    macs = [sum(layer.macs for layer in graph.layers[part.begin : part.end]) for part in (first, last)]
+    assert sum(macs) == graph.macs
+    assert max(macs) < 0.65 * graph.macs
+
+
+def test_logits_that_are_done_travel_along():
+    parts = parts_of(by_name()["googlenet"].graph(), 4)
+    assert parts[-1].entering == ("loss1_classifier", "inception_4c_output")
+
+
+def test_a_network_without_enough_cuts_is_refused():
+    with pytest.raises(Unsupported, match="mnist_small can be cut into 3 parts at most"):
+        parts_of(by_name()["mnist_small"].graph(), 4)
+
+
+def test_the_dearest_run_is_as_cheap_as_can_be():
+    assert balanced([1, 1, 1, 3], 2) == [0, 3]
+    assert balanced([4, 1, 1, 2, 3], 3) == [0, 1, 4]
+    assert balanced([5, 1, 1], 3) == [0, 1, 2]
+
+
+def test_a_part_that_sees_no_images_opens_none(tmp_path):
+    for label in ("ants", "bees"):
+        (tmp_path / label).mkdir()
+        for number in range(4):
+            (tmp_path / label / f"{number}.jpg").write_text("no image")
+    source = FolderSource(str(tmp_path), (3, 8, 8))
+    asked = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+    view = View(source, asked, 1, str(tmp_path / "skipped.txt"))
+    for tuning in ("default", "tuned"):
+        setup = Setup(1, 2, 1, "pipeline", "cpu", 1, 8, "float32", tuning, {}, SGD(0.1, 0.9, 0.0), 1, 0, parts=2)
+        batch = reader_of(view, setup, images=False).next_batch()
+        assert sorted(batch.labels.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
+        with pytest.raises(OSError, match="jpg"):
+            reader_of(view, setup).next_batch()
