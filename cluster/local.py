@@ -37,15 +37,16 @@ class Local(Launcher):
         return [*ranks, *companions(request, variables)]
 
 
-def numbers(rank: int, world: int) -> dict[str, str]:
+def numbers(rank: int, world: int, local: int | None = None) -> dict[str, str]:
     """Who a rank is; on one machine its local number is its number."""
+    local = rank if local is None else local
     return {
         "STAGEBENCH_RANK": str(rank),
         "STAGEBENCH_WORLD": str(world),
-        "STAGEBENCH_LOCAL_RANK": str(rank),
+        "STAGEBENCH_LOCAL_RANK": str(local),
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(local),
     }
 
 

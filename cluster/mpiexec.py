@@ -1,18 +1,19 @@
 """`mpiexec`: ranks started by an MPI's own launcher (Open MPI 5 and 4, MPICH)."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
+from cluster import agent, daemon_login
 from cluster.dialects import Dialect, filled
 from cluster.engine import find
 from cluster.local import companions, rendezvous
+from cluster.nodes import unnamed
 from suite.case import Placement
 from suite.errors import RequestError, Unavailable
 from suite.hooks import hookimpl
-from suite.hosts import LOOPBACK
+from suite.hosts import LOOPBACK, here
 from suite.launcher import Launcher, Process, Request
-
-AGENT = "STAGEBENCH_LAUNCH_AGENT"  # a program to use like ssh: PROGRAM HOST COMMAND...
 
 
 class Mpiexec(Launcher):
@@ -23,11 +24,10 @@ class Mpiexec(Launcher):
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """An mpiexec that fits the interpreter, and a host for every node."""
-        if placement.nodes > 1 and len(placement.hosts) != placement.nodes:
-            return (
-                f"the placement asks for {placement.nodes} nodes and names {len(placement.hosts)} hosts "
-                f"({', '.join(placement.hosts) or 'none'}); name one per node with `hosts` in the plan or --hosts"
-            )
+        far = not all(map(here, placement.hosts))
+        problem = unnamed(placement) or (agent.unusable() if far else None)
+        if problem:
+            return problem
         try:
             find(interpreter)
         except Unavailable as error:
@@ -42,19 +42,28 @@ class Mpiexec(Launcher):
         engine = find(request.interpreter)
         first = request.placement.hosts[0] if request.placement.hosts else LOOPBACK
         variables = {**request.environ, **rendezvous(first, request.port)}
-        tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables), *request.command]
-        return [Process(tuple(tokens), {**variables, **engine.dialect.environ}), *companions(request, variables)]
+        if request.placement.nodes > 1:
+            variables = {**engine.dialect.wire, **set_by_a_person(engine.dialect.wire), **variables}
+        tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables)]
+        if not all(map(here, request.placement.hosts)):
+            tokens += filled(engine.dialect.agent, agent=daemon_login.written(request))
+        return [
+            Process((*tokens, *request.command), {**variables, **engine.dialect.environ}),
+            *companions(request, variables),
+        ]
+
+
+def set_by_a_person(knobs: Iterable[str]) -> dict[str, str]:
+    """Those of the variables that were set for us: a person's choice goes before ours."""
+    return {name: os.environ[name] for name in knobs if name in os.environ}
 
 
 def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str]) -> list[str]:
-    """All between mpiexec and the command."""
+    """How many ranks, where, and with which variables."""
     tokens = filled(dialect.group, ranks=placement.ranks, per_node=placement.ranks_per_node)
     if placement.hosts:
         hosts = ",".join(f"{host}:{placement.ranks_per_node}" for host in placement.hosts)
         tokens += filled(dialect.on_hosts, hosts=hosts)
-    agent = os.environ.get(AGENT)
-    if agent:
-        tokens += filled(dialect.agent, agent=agent)
     for name, value in sorted(variables.items()):
         tokens += filled(dialect.variable, name=name, value=value)
     return tokens

@@ -136,8 +136,8 @@ class Adapter(ABC):
     def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
         """Programs that run beside the ranks (parameter servers, schedulers): a file of the bundle, its arguments.
 
-        The launcher starts each with the framework's interpreter on this machine, which must be
-        the placement's first host: the ranks meet there. Each has the ranks' variables (MASTER_ADDR
+        The launcher starts each with the framework's interpreter on the placement's first host,
+        where the ranks meet; some launchers want this machine to be that. Each has the ranks' variables (MASTER_ADDR
         and MASTER_PORT among them). They are ended when the ranks are done; one that fails before
         that ends the case as a crash.
         """

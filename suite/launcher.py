@@ -15,6 +15,7 @@ class Process:
     environ: dict[str, str] = field(default_factory=dict)
     rank: int | None = None  # None: an engine that starts the ranks, or a companion
     companion: bool = False  # runs beside the ranks and is ended when they are done
+    known_by: tuple[str, ...] = ()  # tokens to call a companion by, where others start it
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Launcher(ABC):
 
     name: str
     title: str
+    companions_on_first_host = False  # True: wherever that is; False: they run on this machine
 
     @abstractmethod
     def missing(self, placement: Placement, interpreter: Path) -> str | None:

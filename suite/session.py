@@ -203,7 +203,7 @@ def ready(case: Case, interpreters: dict[str, str], bundle_folder: Path) -> Read
     if missing:
         raise Unavailable(missing)
     first = case.placement.hosts[0] if case.placement.hosts else "localhost"
-    if adapter.companions(case) and not here(first):
+    if adapter.companions(case) and not (launcher.companions_on_first_host or here(first)):
         raise Unavailable(
             f"{case.adapter}/{case.strategy} meets its servers on the first host, {first}, and they are started "
             f"on this machine, {socket.gethostname()}; name this machine first in `hosts`, or run stagebench on {first}"

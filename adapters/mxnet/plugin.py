@@ -8,7 +8,7 @@ from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
 
-LAUNCHERS = ("local", "mpiexec")
+LAUNCHERS = ("local", "mpiexec", "ssh")
 
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
 

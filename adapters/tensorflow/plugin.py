@@ -7,7 +7,7 @@ from suite.allocator import keep_memory
 from suite.case import Case
 from suite.hooks import hookimpl
 
-LAUNCHERS = ("local", "mpiexec")
+LAUNCHERS = ("local", "mpiexec", "ssh")
 
 STRATEGIES = (
     Strategy("single", "One device, no exchange.", LAUNCHERS, distributed=False),

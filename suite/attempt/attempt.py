@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.attempt.facts import Facts
+from suite.attempt.logins import LOGINS, lost
 from suite.attempt.mailbox import Mailbox
 from suite.attempt.oom import oom_kills
 from suite.attempt.outcome import judge
@@ -61,7 +62,7 @@ def run(
             for rank, message in mailbox.new():
                 watchdog.heard(rank, message)
                 heard(rank, message)
-            if watchdog.verdict(group.deaths()) is not None:
+            if watchdog.verdict(group.deaths(), lost(folder)) is not None:
                 break
         group.end()
         for rank, message in mailbox.new():
@@ -71,6 +72,7 @@ def run(
         mailbox.close()
     facts = Facts(
         ranks=ranks,
+        lost=lost(folder),
         messages=mailbox.messages,
         last_words=mailbox.last,
         processes=processes,
@@ -88,7 +90,7 @@ def prepare(folder: Path) -> None:
     """Make the folder and remove what an earlier, unfinished attempt left in it; StoreError when that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log"):
+        for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", LOGINS):
             for stale in folder.glob(pattern):
                 stale.unlink()
         with tempfile.TemporaryFile(dir=folder) as probe:  # a full disk is better met here than in a rank

@@ -4,10 +4,13 @@ Seen with Open MPI 4.1.8 and 5.0.11 and MPICH 4.3.2. MPICH names the process, no
 """
 
 import re
+import signal
 from pathlib import Path
 
 from suite.attempt.logs import last_lines
 
+# Signals that end a rank of themselves; SIGABRT and SIGTERM are also how a library answers another rank's end.
+NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 SAYS = (
     re.compile(
         r"process\s+rank\s+(?P<rank>\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+\S+\s+exited\s+on\s+signal\s+(?P<signal>\d+)"
@@ -18,6 +21,17 @@ SAYS = (
         re.DOTALL,
     ),
 )
+
+# Where another host's part of it ended badly too, MPICH forgets to say whether its code was a signal's number.
+UNSURE = "process manager error"
+# Open MPI's ranks may notice that another one has gone before its own daemon tells of it, and end the job themselves.
+PEER = re.compile(r"peer process has unexpectedly disconnected.*?Peer host:\s+(?P<host>\S+)", re.DOTALL)
+
+
+def lost_peer(log: Path) -> str | None:
+    """The host of a rank that the others missed first, where the engine's log tells of one."""
+    found = PEER.search("\n".join(last_lines(log, 100)))
+    return found["host"] if found else None
 
 
 def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:
@@ -33,5 +47,10 @@ def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:
         groups = found.groupdict()
         rank = groups["rank"] if "rank" in groups else pids.get(int(groups["pid"]))
         if rank is not None:
-            return int(rank), -int(groups["signal"]) if groups.get("signal") else int(groups["code"])
+            return int(rank), _code(groups, unsure=UNSURE in text)
     return None
+
+
+def _code(groups: dict[str, str | None], unsure: bool) -> int:
+    number = int(groups.get("signal") or groups.get("code") or 0)
+    return -number if groups.get("signal") or (unsure and number in NO_ANSWER) else number

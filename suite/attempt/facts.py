@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.attempt.logins import Login
 from suite.attempt.logs import last_lines
 from suite.attempt.processes import Death
 from suite.attempt.watchdog import Stopped
@@ -19,6 +20,7 @@ class Facts:
     last_words: dict[int, dict[str, Any]]  # each rank's last message, progress too
     processes: list[Process]
     deaths: list[Death]
+    lost: list[Login]  # the engine's on other hosts that ended badly
     stopped: Stopped | None
     oom_kills: int  # of the kernel, meanwhile
     folder: Path
@@ -29,6 +31,7 @@ class Facts:
         return {
             "exit_codes": {self.called(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
             "stopped": asdict(self.stopped) if self.stopped else None,
+            "lost_logins": [asdict(login) for login in self.lost],
             "oom_kills": self.oom_kills,
             "logs": {path.name: last_lines(path, 20) for path in logs},
         }
@@ -43,6 +46,10 @@ class Facts:
         """Whether a rank sent a message of this type."""
         return any(message["type"] == type for message in self.messages[rank])
 
+    def host(self, rank: int) -> str | None:
+        """The host that a rank said it runs on."""
+        return next((message.get("host") for message in self.messages[rank] if message["type"] == "hello"), None)
+
     @property
     def engine(self) -> str:
         """What the engine that starts the ranks is called."""
@@ -52,5 +59,6 @@ class Facts:
 
 def companion(process: Process) -> str:
     """What a companion is called: its file and arguments, without the interpreter and its switches."""
-    begin = next((i for i, token in enumerate(process.tokens) if token.endswith(".py")), 0)
-    return " ".join((Path(process.tokens[begin]).name, *process.tokens[begin + 1 :]))
+    tokens = process.known_by or process.tokens
+    begin = next((i for i, token in enumerate(tokens) if token.endswith(".py")), 0)
+    return " ".join((Path(tokens[begin]).name, *tokens[begin + 1 :]))

@@ -8,13 +8,11 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from suite.attempt.engines import first_death
+from suite.attempt.engines import NO_ANSWER, first_death, lost_peer
 from suite.attempt.facts import Facts, companion
 from suite.attempt.processes import Death
 from suite.attempt.wording import doing, ended, full_disk, lines, named, timeout
 
-# Signals that end a rank of themselves; SIGABRT and SIGTERM are also how a library answers another rank's end.
-NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 AHEAD = 1.0  # seconds by which the others may tell of a closed connection before the death itself is noticed
 
 
@@ -27,18 +25,19 @@ class Failure:
     outcome: str
     what: str
     companion: int | None = None  # its place among the processes
+    host: str | None = None  # that was lost
 
     @property
     def by_engine(self) -> bool:
         """Whether only the engine tells of it."""
-        return self.rank is None and self.companion is None
+        return self.rank is None and self.companion is None and self.host is None
 
 
 def judge(facts: Facts) -> tuple[str, str]:
     """(outcome, reason)."""
     if facts.stopped and facts.stopped.why != "grace":
         return "timeout", timeout(facts, facts.stopped)
-    failures = [*words(facts), *deaths(facts)]
+    failures = [*words(facts), *deaths(facts), *losses(facts)]
     if failures:
         proven = [failure for failure in failures if failure.outcome == "oom"]
         # Another host's clock may differ from ours: a rank's own words go before what became of the engine.
@@ -67,26 +66,44 @@ def deaths(facts: Facts) -> Iterator[Failure]:
             continue
         rank, code, at = death.rank, death.code, death.time
         beside = death.index if facts.processes[death.index].companion else None
+        what = ended(code)
         if rank is None and beside is None:
-            rank, code = engine_says(facts, death)
+            rank, code, what = engine_says(facts, death)
             # The engine saw it die first, whatever the others said before the engine itself ended.
             at = at if rank is None or facts.said(rank, "failed") else 0.0
         elif rank is not None and -code in NO_ANSWER and not facts.said(rank, "failed"):
             at -= AHEAD
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
         proven = killed and facts.oom_kills > 0
-        yield Failure(at, rank, "oom" if proven else "crash", ended(code), beside)
+        yield Failure(at, rank, "oom" if proven else "crash", what, beside)
 
 
-def engine_says(facts: Facts, death: Death) -> tuple[int | None, int]:
-    """(rank, its code) where the engine's output names one that died without a word, else (None, the engine's)."""
+def losses(facts: Facts) -> Iterator[Failure]:
+    """Hosts whose login ended while somebody was not done: dead ones, or those nobody can log in to."""
+    if all(facts.said(rank, "done") for rank in range(facts.ranks)):
+        return
+    for login in facts.lost:
+        there = next((rank for rank in range(facts.ranks) if facts.host(rank) == login.host), None)
+        yield Failure(login.time, there, "crash", f"was lost: its login {ended(login.code)}", host=login.host)
+
+
+def engine_says(facts: Facts, death: Death) -> tuple[int | None, int, str]:
+    """(rank, code, words) of one that died without a word, where the engine tells of it; else the engine's own."""
     pids = {
         message["pid"]: rank
         for rank, messages in facts.messages.items()
         for message in messages
         if message["type"] == "hello" and "pid" in message
     }
-    return first_death(facts.folder / f"launcher-{death.index}.log", pids) or (None, death.code)
+    log = facts.folder / f"launcher-{death.index}.log"
+    named = first_death(log, pids)
+    if named:
+        return *named, ended(named[1])
+    missed = lost_peer(log)
+    there = [rank for rank in range(facts.ranks) if facts.host(rank) == missed] if missed else []
+    if len(there) == 1:
+        return there[0], death.code, f"closed its connections without a word, on {missed},"
+    return None, death.code, ended(death.code)
 
 
 def sentence(facts: Facts, failure: Failure) -> str:
@@ -94,7 +111,9 @@ def sentence(facts: Facts, failure: Failure) -> str:
     who = f"rank {failure.rank}" if failure.rank is not None else facts.engine
     if failure.companion is not None:
         who = companion(facts.processes[failure.companion])
-    told = failure.rank is not None and facts.said(failure.rank, "failed")
+    if failure.host is not None:
+        who = f"the host {failure.host}"
+    told = failure.host is None and failure.rank is not None and facts.said(failure.rank, "failed")
     text = f"{who}: {failure.what}" if told else f"{who} {failure.what}{doing(facts, failure.rank)}"
     if facts.oom_kills > 0:
         text += f" (the kernel ended {facts.oom_kills} process(es) for want of memory meanwhile)"

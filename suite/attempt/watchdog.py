@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from suite.attempt.logins import Login
 from suite.attempt.processes import Death
 
 GRACE = 5.0  # seconds that the others get after one rank's death, to say what they saw
@@ -47,9 +48,9 @@ class Watchdog:
         if message["type"] == "failed":
             self._fail()
 
-    def verdict(self, deaths: list[Death]) -> Stopped | None:
-        """Why the group must be ended now, or None."""
-        if any(death.code != 0 for death in deaths):
+    def verdict(self, deaths: list[Death], lost: list[Login] | None = None) -> Stopped | None:
+        """Why the group must be ended now, or None; a host that is lost does not come back."""
+        if lost or any(death.code != 0 for death in deaths):
             self._fail()
         now = time.monotonic()
         if self._failed_at is not None:

@@ -1,18 +1,25 @@
 """What the launchers' tests share: a real worker of a tiny adapter, and the whole way to start it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from cluster.lab import build
+from cluster.lab.layout import NETWORK, checked_layout
+from cluster.lab.rights import missing
+from cluster.lab.state import SETTING
 from suite import bundle
 from suite.attempt import Limits, run
 from suite.case import Case, Sampling
+from suite.environments import tox_folders
 from suite.launcher import Request
 from suite.ports import free_port
 from workloads.networks.mnist import mnist_small
 
+ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}
 QUICK = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)
 
 
@@ -23,6 +30,26 @@ def tiny(monkeypatch):
     yield __import__("tinyadapter.plugin", fromlist=["Tiny"]).Tiny()
     for name in [name for name in sys.modules if name.startswith("tinyadapter")]:
         del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def real():
+    """The interpreter of the tox environment for a dialect; skips when it has not been made."""
+
+    def found(name):
+        environment = ENVIRONMENTS[name]
+        for folder in tox_folders():
+            if (folder / environment / "bin" / "mpiexec").exists():
+                return folder / environment / "bin" / "python"
+        pytest.skip(f"no environment {environment} (tox run -e {environment} makes it; STAGEBENCH_TOX_DIR says where)")
+
+    return found
+
+
+@pytest.fixture(params=list(ENVIRONMENTS))
+def interpreter(request, real):
+    """The interpreter of every MPI, one after the other."""
+    return real(request.param)
 
 
 @pytest.fixture
@@ -49,9 +76,22 @@ def job(tiny, tmp_path):
 def launched():
     """Starts a request with a launcher, to its end."""
 
-    def go(launcher, request, processes=None, silence=15):
+    def go(launcher, request, processes=None, silence=15, heard=lambda rank, message: None):
         limits = Limits(seconds=30, silence=silence)
         processes = launcher.processes(request) if processes is None else processes
-        return run(processes, request.placement.ranks, request.folder, limits, lambda rank, message: None)
+        return run(processes, request.placement.ranks, request.folder, limits, heard)
 
     return go
+
+
+@pytest.fixture(scope="session")
+def laboratory(tmp_path_factory):
+    """Two hosts at 1 Gbit/s, of this test run alone."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SETTING, str(tmp_path_factory.mktemp("laboratories")))
+        state = build.up(checked_layout(f"test-{os.getpid()}-lab", 2, NETWORK), "1gbit")
+        yield state
+        build.down(state)

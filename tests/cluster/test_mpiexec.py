@@ -13,15 +13,14 @@ import psutil
 import pytest
 
 from cluster import engine
+from cluster.agent import AGENT
 from cluster.dialects import DIALECTS, recognised
-from cluster.mpiexec import AGENT, Mpiexec, arguments, stagebench_launchers
+from cluster.mpiexec import Mpiexec, arguments, stagebench_launchers
 from suite.case import Placement
-from suite.environments import tox_folders
 from suite.errors import RequestError
 from suite.launcher import Process, Request
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
-ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}
 TWO = Placement(ranks_per_node=2)
 HOSTS = Placement(nodes=2, ranks_per_node=4, hosts=("a", "b"))
 VARIABLES = {"OMP_NUM_THREADS": "1", "A": "x y"}
@@ -137,20 +136,6 @@ def test_every_node_wants_a_host(bare):
 # --- the real ones -------------------------------------------------------------
 
 
-def real(name):
-    """The interpreter of the tox environment for a dialect; skips when it has not been made."""
-    environment = ENVIRONMENTS[name]
-    for folder in tox_folders():
-        if (folder / environment / "bin" / "mpiexec").exists():
-            return folder / environment / "bin" / "python"
-    pytest.skip(f"no environment {environment} (tox run -e {environment} makes it; STAGEBENCH_TOX_DIR says where)")
-
-
-@pytest.fixture(params=list(ENVIRONMENTS))
-def interpreter(request):
-    return real(request.param)
-
-
 def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched):
     request = job(Placement(ranks_per_node=3, threads=2), interpreter, environ={"TINY_WORDS": "a b 'c' $d"})
     result = launched(Mpiexec(), request)
@@ -229,7 +214,7 @@ PAIRS = [("openmpi5", "openmpi5"), ("openmpi4", "openmpi5")]
 
 
 @pytest.fixture
-def pair(request, tmp_path):
+def pair(request, real, tmp_path):
     """(another environment's mpiexec, the interpreter of an environment that has none)."""
     mpiexec, library = request.param
     source = real(library).parent.parent

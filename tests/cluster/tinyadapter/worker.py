@@ -1,4 +1,4 @@
-"""A trainer that trains nothing: it joins, exchanges a number, and dies when told to.
+"""A trainer that trains nothing: it joins, exchanges as many bytes as gradients have, and dies when told to.
 
 Oldest Python: 3.6.
 """
@@ -29,6 +29,8 @@ class TinyTrainer(Trainer):
 
     def build(self, graph: Graph, weights: dict[str, np.ndarray]) -> None:
         self.steps = 0
+        self.gradients_ = np.ones(0 if self.setup.knobs.get("quiet") else graph.gradient_bytes() // 4, np.float32)
+        self.sums = np.empty_like(self.gradients_)
 
     def synchronize(self) -> None:
         pass
@@ -38,11 +40,13 @@ class TinyTrainer(Trainer):
 
     def step(self, batch: Any) -> None:
         self.steps += 1
-        time.sleep(0.001)
+        time.sleep(self.setup.knobs.get("pace", 0.001))
         if self.steps == 3 and self.setup.rank == self.setup.knobs.get("dies"):
             os.kill(os.getpid(), getattr(signal, self.setup.knobs["signal"]))
         if self.steps == 3 and self.setup.rank == self.setup.knobs.get("raises"):
             raise ValueError("the layer is upside down")
+        if self.comm is not None:
+            self.comm.Allreduce(self.gradients_, self.sums)
         self.maximum(0.0)
 
     def loss(self) -> float:

@@ -1,0 +1,96 @@
+"""`stagebench lab`: hosts on one machine. Heavy imports wait until the command runs, so that --help is quick."""
+
+from typing import Annotated
+
+import typer
+
+from cluster.lab.layout import NAME, NETWORK, SETTING
+from cluster.lab.rate import UNSHAPED
+from suite.hooks import hookimpl
+
+group = typer.Typer(
+    no_args_is_help=True,
+    help="Hosts on one Linux machine: names, addresses and links of their own; needs root.",
+)
+Name = Annotated[str, typer.Option("--name", envvar=SETTING, help="The laboratory; its hosts are NAME1, NAME2, ...")]
+RATE = "Of every link, each way: 1gbit, 100mbit, ... or none."
+
+
+@hookimpl
+def stagebench_commands(app: typer.Typer) -> None:
+    """Add `lab` to the command line."""
+    app.add_typer(group, name="lab")
+
+
+@group.command()
+def up(
+    count: Annotated[int, typer.Argument(min=1, metavar="N", help="Hosts.")],
+    rate: Annotated[str, typer.Option(help=RATE)] = UNSHAPED,
+    name: Name = NAME,
+    network: Annotated[str, typer.Option(help="The hosts' addresses; no other network is touched.")] = NETWORK,
+) -> None:
+    """Make N hosts, joined by a switch."""
+    from cluster.lab import build
+    from cluster.lab.layout import checked_layout
+
+    layout = build.up(checked_layout(name, count, network), rate).layout
+    typer.echo(
+        f"{', '.join(layout.hosts)} are up. Next: stagebench lab exec {layout.hosts[0]} -- "
+        f"stagebench run PLAN --hosts {','.join(layout.hosts)}"
+    )
+
+
+@group.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def execute(
+    host: Annotated[str, typer.Argument(help="Where.")],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What.")],
+    name: Name = NAME,
+) -> None:
+    """Run a command in a host, in this folder and with these variables; its exit code is the command's.
+
+    Launchers reach the other hosts from there: STAGEBENCH_LAUNCH_AGENT is set.
+    """
+    import os
+
+    from cluster.lab.agent import entering, environment
+    from cluster.lab.state import load
+
+    state = load(name)
+    tokens = entering(state, state.layout.known(host), command[1:] if command[0] == "--" else command)
+    os.execvpe(tokens[0], tokens, environment(state))  # it becomes the command: signals reach it
+
+
+@group.command()
+def shape(rate: Annotated[str, typer.Argument(help=RATE)], name: Name = NAME) -> None:
+    """Give every link another rate."""
+    from cluster.lab import links
+    from cluster.lab.state import load
+
+    state = load(name)
+    links.shape(state.layout, rate)
+    state.at(rate).save()
+
+
+@group.command()
+def status(name: Name = NAME, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Hosts, addresses, the links' rate, the bytes that crossed them, and who runs there."""
+    from cluster.lab.look import look
+    from cluster.lab.state import load
+    from suite.cli.tables import show, show_json
+
+    rows = look(load(name))
+    if as_json:
+        show_json(rows)
+    else:
+        show(rows, ("host", "address", "link", "rate", "received", "sent", "processes"))
+
+
+@group.command()
+def down(name: Name = NAME) -> None:
+    """End what runs in the hosts, then remove them and all that belongs to them."""
+    from cluster.lab import build
+    from cluster.lab.state import load
+
+    state = load(name)
+    build.down(state)
+    typer.echo(f"{', '.join(state.layout.hosts)} are gone.")

@@ -1,0 +1,57 @@
+"""The wires: a pair of Ethernet ends for each host, one in it, one on the switch."""
+
+import json
+from dataclasses import dataclass
+
+from cluster.lab.layout import Layout
+from cluster.lab.rate import bits, discipline
+from cluster.lab.tools import run, works
+
+WIRE = "eth0"
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What a host's end of the wire tells."""
+
+    up: bool
+    received: int  # bytes since the laboratory was made
+    sent: int
+
+
+def connect(layout: Layout, host: str) -> None:
+    """Make a host's namespace and its link to the switch."""
+    port = _port(layout, host)
+    run("ip", "netns", "add", host)
+    run("ip", "-n", host, "link", "set", "lo", "up")
+    run("ip", "-n", host, "link", "add", WIRE, "type", "veth", "peer", "name", port, "netns", layout.switch)
+    run("ip", "-n", layout.switch, "link", "set", port, "master", "bridge", "up")
+    run("ip", "-n", host, "address", "add", f"{layout.address(host)}/{layout.length}", "dev", WIRE)
+    run("ip", "-n", host, "link", "set", WIRE, "up")
+
+
+def shape(layout: Layout, rate: str) -> None:
+    """Give every link this rate, in each direction by itself; what a host sends and what the switch sends it."""
+    speed = bits(rate)
+    for host in layout.hosts:
+        for namespace, device in ((host, WIRE), (layout.switch, _port(layout, host))):
+            if speed is None:
+                works("tc", "-n", namespace, "qdisc", "del", "dev", device, "root")  # fails where none was set
+            else:
+                run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *discipline(speed))
+
+
+def wire(host: str) -> Wire:
+    """The state and the counters of a host's end."""
+    (told,) = json.loads(run("ip", "-n", host, "-json", "-stats", "link", "show", WIRE))
+    counted = told["stats64"]
+    return Wire(told["operstate"] == "UP", counted["rx"]["bytes"], counted["tx"]["bytes"])
+
+
+def switch_link(host: str, on: bool) -> None:
+    """Cut a host's link, or mend it."""
+    run("ip", "-n", host, "link", "set", WIRE, "up" if on else "down")
+
+
+def _port(layout: Layout, host: str) -> str:
+    return f"port{1 + layout.hosts.index(host)}"

@@ -1,0 +1,82 @@
+"""Where a laboratory writes down that it exists.
+
+FOLDER/NAME/
+  lab.json     its layout and rate
+  agent        the program that enters another host, used like ssh
+  HOST.uts     mounts that keep the host's namespaces; the network's own lies in /run/netns
+  HOST.ipc
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cluster.lab.layout import Layout, checked_name
+from cluster.lab.rate import UNSHAPED
+from suite.errors import RequestError
+from suite.store import write_whole
+
+FORMAT = 1
+SETTING = "STAGEBENCH_LAB_FOLDER"
+DEFAULT = "/run/stagebench"  # gone after a restart, as the namespaces are
+
+
+@dataclass(frozen=True)
+class State:
+    """A laboratory that exists, whole or half built."""
+
+    layout: Layout
+    rate: str = UNSHAPED
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return folder(self.layout.name)
+
+    @property
+    def agent(self) -> Path:
+        """The program that enters a host."""
+        return self.folder / "agent"
+
+    def kept(self, host: str) -> dict[str, Path]:
+        """The mounts that keep a host's other namespaces, by kind."""
+        return {kind: self.folder / f"{host}.{kind}" for kind in ("uts", "ipc")}
+
+    def save(self) -> None:
+        """Write it down."""
+        layout = {"name": self.layout.name, "count": self.layout.count, "network": self.layout.network}
+        content = {"format": FORMAT, **layout, "rate": self.rate}
+        write_whole(self.folder / "lab.json", json.dumps(content, indent=1) + "\n")
+
+    def at(self, rate: str) -> "State":
+        """The same with other links."""
+        return replace(self, rate=rate)
+
+
+def folder(name: str) -> Path:
+    """A laboratory's folder, there or not."""
+    return Path(os.environ.get(SETTING) or DEFAULT).absolute() / checked_name(name)
+
+
+def load(name: str) -> State:
+    """The laboratory of this name; RequestError when there is none."""
+    path = folder(name) / "lab.json"
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        there = ", ".join(existing()) or "none"
+        raise RequestError(
+            f"there is no laboratory {name!r} (in {path.parent.parent}: {there}); make it with "
+            f"`stagebench lab up 2 --name {name}`"
+        ) from None
+    if content.get("format") != FORMAT:
+        raise RequestError(f"{path} has format {content.get('format')!r}, this stagebench reads format {FORMAT}")
+    return State(Layout(content["name"], content["count"], content["network"]), content["rate"])
+
+
+def existing() -> Iterator[str]:
+    """The names of all laboratories here."""
+    for path in sorted(Path(os.environ.get(SETTING) or DEFAULT).glob("*/lab.json")):
+        yield path.parent.name

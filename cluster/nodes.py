@@ -1,0 +1,64 @@
+"""What a placement's hosts mean for those who must find each other there."""
+
+import ipaddress
+import socket
+
+from suite.case import Placement
+from suite.errors import Unavailable
+from suite.hosts import LOOPBACK, here
+
+
+def unnamed(placement: Placement) -> str | None:
+    """That nodes have no host, with the remedy; None when every node has one, or there is but one node."""
+    if placement.nodes == 1 or len(placement.hosts) == placement.nodes:
+        return None
+    return (
+        f"the placement asks for {placement.nodes} nodes and names {len(placement.hosts)} hosts "
+        f"({', '.join(placement.hosts) or 'none'}); name one per node with `hosts` in the plan or --hosts"
+    )
+
+
+def meeting_address(placement: Placement) -> str:
+    """The first host's address as the other hosts see it, in numbers; Unavailable names a host that has none.
+
+    Names are looked up here and not on the hosts: a host knows its own often as 127.0.1.1.
+    """
+    hosts = placement.hosts
+    if len(set(hosts)) < 2:
+        return LOOPBACK
+    first, *others = [address(host) for host in hosts]
+    if here(hosts[0]):
+        return own_address(others[0])
+    if loopback(first) and not all(map(loopback, others)):
+        raise Unavailable(
+            f"the first host, {hosts[0]!r}, is {first} to this machine, where the other hosts cannot reach it; "
+            "name it by its address in the network"
+        )
+    return first
+
+
+def address(host: str) -> str:
+    """A host's IPv4 address in numbers; Unavailable when this machine knows none."""
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise Unavailable(
+            f"the host {host!r} has no IPv4 address that this machine knows ({error}); correct the name in `hosts` or "
+            "--hosts, or write the address in its place"
+        ) from error
+
+
+def own_address(peer: str) -> str:
+    """The address by which `peer` can reach this machine; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((peer, 9))
+        except OSError as error:
+            raise Unavailable(f"there is no way from this machine to {peer} ({error}); check `hosts`") from error
+        found: str = probe.getsockname()[0]
+        return found
+
+
+def loopback(numbers: str) -> bool:
+    """Whether an address never leaves its machine."""
+    return ipaddress.ip_address(numbers).is_loopback

@@ -1,0 +1,103 @@
+"""On another host: run a program, and end it with all that it started when the login falls silent.
+
+    python remote.py SECONDS PROGRAM ARGUMENT ...
+
+Standard input is the lifeline: `cluster/lifeline.py` writes to it every few seconds as long
+as the case lives. When it is closed, or nothing comes for SECONDS (a link was cut), the
+program ends. Ends with the program's exit code, or 128 + N for signal N, as a shell says it.
+
+Launched by the framework's own interpreter. Oldest Python: 3.6; standard library only.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Dict, List, Set
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+POLITE = 1.5  # seconds between SIGTERM and SIGKILL; the near side waits for 3
+CANNOT_START = 127
+LIBC = ctypes.CDLL(None)
+
+
+def main(argv: List[str]) -> int:
+    """The exit code."""
+    seconds, tokens = float(argv[1]), argv[2:]
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)  # what the program leaves behind becomes ours
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    try:
+        child = subprocess.Popen(tokens, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent)
+    except OSError as error:
+        sys.stderr.write("cannot start %s: %s\n" % (tokens[0], error.strerror))
+        return CANNOT_START
+    watch(child, woken, seconds)
+    end(signal.SIGTERM, POLITE)
+    end(signal.SIGKILL, POLITE)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def die_with_parent() -> None:
+    """Between fork and exec: nothing keeps the program should this one be killed."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def watch(child: "subprocess.Popen[bytes]", woken: int, seconds: float) -> None:
+    """Return when the program has ended, or must."""
+    deadline = time.monotonic() + seconds
+    while child.poll() is None:
+        ready, _, _ = select.select([0, woken], [], [], max(deadline - time.monotonic(), 0.0))
+        if woken in ready and set(os.read(woken, 512)) - {int(signal.SIGCHLD)}:
+            return
+        if 0 in ready:
+            if not os.read(0, 4096):
+                return
+            deadline = time.monotonic() + seconds
+        elif not ready:
+            sys.stderr.write("ended: nothing was heard of the controller for %g s\n" % seconds)
+            return
+
+
+def end(number: int, patience: float) -> None:
+    """Send a signal to all that descends from us, and wait until it has gone."""
+    deadline = time.monotonic() + patience
+    told: Set[int] = set()
+    while time.monotonic() < deadline:
+        alive = descendants()
+        if not alive:
+            return
+        for pid in alive - told:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        told |= alive
+        time.sleep(0.02)
+
+
+def descendants() -> Set[int]:
+    """The numbers of all processes below this one that still run."""
+    children: Dict[int, List[int]] = {}
+    found: Set[int] = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open("/proc/%s/stat" % name) as stream:
+            state, parent = stream.read().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                children.setdefault(int(parent), []).append(int(name))
+    waiting = [os.getpid()]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.update(below)
+        waiting += below
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,101 @@
+"""`ssh`: one process per rank, started on its host through a login; for frameworks that meet by themselves.
+
+The folder of the run and the environments must lie at the same paths on every host, as
+for mpiexec. Ranks on this machine need no login.
+"""
+
+import shlex
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from cluster import agent, lifeline, remote
+from cluster.local import numbers, rendezvous
+from cluster.nodes import meeting_address, unnamed
+from suite.case import Placement
+from suite.errors import RequestError, Unavailable
+from suite.hooks import hookimpl
+from suite.hosts import here
+from suite.launcher import Launcher, Process, Request
+
+BEAT, PATIENCE = 5.0, 20.0  # seconds between two signs of life, and without any before a rank's host gives up
+REMOTE = "remote.py"  # in the attempt's folder
+UNSHARED = 66  # exit code
+# $1: the folder, $2: what proves that it is the same; the rest: variables and the command. New files may take some
+# seconds to be seen on a network file system.
+ENTER = f"""n=0
+until cd "$1" 2>/dev/null && grep -qs "$2" {REMOTE}; do
+  n=$((n + 1))
+  if test $n -gt 5; then
+    echo "$(uname -n) does not see $1 of this run: name a folder that all hosts share, at the same path, with -o" >&2
+    exit {UNSHARED}
+  fi
+  sleep 1
+done
+shift 2
+exec env "$@\""""
+
+
+class Ssh(Launcher):
+    """A login for every rank on another host, which ends with the rank and the rank with it."""
+
+    name = "ssh"
+    title = "logins on other hosts"
+    companions_on_first_host = True
+
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        """A host for every node, a login there, and the interpreter."""
+        far = [host for host in dict.fromkeys(placement.hosts) if not here(host)]
+        problem = unnamed(placement) or (agent.unusable() if far else None)
+        if problem:
+            return problem
+        try:
+            meeting_address(placement)
+        except Unavailable as error:
+            return str(error)
+        found = (agent.lacking(agent.login(host), shlex.quote(str(interpreter))) for host in far)
+        return next(filter(None, found), None)
+
+    def processes(self, request: Request) -> list[Process]:
+        """One process per rank, node by node, then the companions, on the first host."""
+        problem = self.missing(request.placement, request.interpreter)
+        if problem is not None:
+            raise RequestError(problem)
+        placement, proof = request.placement, uuid.uuid4().hex
+        variables = {**request.environ, **rendezvous(meeting_address(placement), request.port)}
+        if not all(map(here, placement.hosts)):
+            code = Path(remote.__file__).read_text()
+            (request.folder / REMOTE).write_text(f"# {proof}\n{code}")
+        ranks = []
+        for rank, (host, local) in enumerate(places(placement)):
+            who = {**variables, **numbers(rank, placement.ranks, local)}
+            ranks.append(Process(*on(host, request.command, who, request, proof), rank))
+        first = next(host for host, _ in places(placement))
+        beside = ((tokens, on(first, tokens, variables, request, proof)) for tokens in request.companions)
+        return [*ranks, *(Process(*there, companion=True, known_by=tokens) for tokens, there in beside)]
+
+
+def places(placement: Placement) -> Iterator[tuple[str, int]]:
+    """(host, local rank) of every rank."""
+    for host in placement.hosts or ("localhost",):
+        for local in range(placement.ranks_per_node):
+            yield host, local
+
+
+def on(
+    host: str, command: tuple[str, ...], variables: dict[str, str], request: Request, proof: str
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """(tokens, variables) of the process that runs a command on a host."""
+    if here(host):
+        return command, variables
+    guarded = (str(request.interpreter), "-I", "-S", "-B", str(request.folder / REMOTE), f"{PATIENCE:g}", *command)
+    assigned = [f"{name}={value}" for name, value in sorted(variables.items())]
+    there = shlex.join(["sh", "-c", ENTER, "stagebench", str(request.folder), proof, *assigned, *guarded])
+    return (sys.executable, "-I", "-S", lifeline.__file__, f"{BEAT:g}", *agent.login(host), there), {}
+
+
+@hookimpl
+def stagebench_launchers() -> list[Launcher]:
+    """The launcher of this file."""
+    return [Ssh()]

@@ -1,0 +1,248 @@
+"""The laboratory itself: what it refuses, what it builds, what it leaves. Engines run in it in test_hosts.py."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.lab import build, rights
+from cluster.lab.agent import entering, environment
+from cluster.lab.layout import NETWORK, Layout, checked_layout
+from cluster.lab.links import shape, switch_link, wire
+from cluster.lab.people import processes
+from cluster.lab.rate import bits, discipline
+from cluster.lab.state import State, folder, load
+from suite.errors import RequestError, Unavailable
+
+# --- values --------------------------------------------------------------------
+
+
+def test_hosts_have_names_and_addresses():
+    layout = Layout("lab", 2)
+    assert layout.hosts == ("lab1", "lab2")
+    assert [layout.address(host) for host in layout.hosts] == ["10.77.0.1", "10.77.0.2"]
+    assert Layout("other", 1, "192.168.7.0/28").address("other1") == "192.168.7.1"
+
+
+@pytest.mark.parametrize("name", ["lab1", "Lab", "", "a/b", "-x", "x" * 33])
+def test_names_that_could_be_another_host_or_a_path_are_refused(name):
+    with pytest.raises(RequestError, match="no laboratory's name; take up to 32 lower-case letters"):
+        checked_layout(name, 2, NETWORK)
+
+
+@pytest.mark.parametrize(
+    ("count", "network", "words"),
+    [
+        (7, "10.1.0.0/29", "7 hosts do not fit into 10.1.0.0/29, which has room for 1 to 6"),
+        (0, NETWORK, "0 hosts do not fit"),
+        (1, "10.1.0.0/31", "room for 1 to 0"),
+        (1, "10.1.0.9/24", "has host bits set; write it such as"),
+        (1, "somewhere", "'somewhere': "),
+    ],
+)
+def test_networks_without_room_are_refused(count, network, words):
+    with pytest.raises(RequestError, match=words):
+        checked_layout("lab", count, network)
+
+
+def test_rates():
+    assert [bits(rate) for rate in ("1gbit", "2.5Gbit", "100kbit", "none")] == [1e9, 2.5e9, 1e5, None]
+    assert discipline(1e9) == ["tbf", "rate", "1000000000bit", "burst", "250000", "latency", "50ms"]
+
+
+@pytest.mark.parametrize("rate", ["1", "fast", "125mbps", "1 gbit", "99kbit", "101gbit", "-1gbit", "nan", ""])
+def test_what_is_no_rate_is_refused(rate):
+    with pytest.raises(RequestError, match="is no rate; write 100kbit to 100gbit"):
+        bits(rate)
+
+
+# --- rights --------------------------------------------------------------------
+
+
+def test_without_the_rights_it_says_which_are_missing(monkeypatch):
+    monkeypatch.setattr(rights, "CAPABILITIES", {63: "CAP_OF_NOBODY"})
+    assert rights.missing() == "a laboratory needs CAP_OF_NOBODY; run it as root, in a container with --privileged"
+
+
+def test_without_the_programs_it_names_the_package(laboratory, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Unavailable, match=r"program ip, .*`apt-get install hostname iproute2 mount util-linux` brings"):
+        build.up(Layout("other-lab", 1))
+    assert not folder("other-lab").exists()
+
+
+# --- the real one --------------------------------------------------------------
+
+
+def inside(state, host, *command, **options):
+    tokens = entering(state, host, list(command))
+    return subprocess.run(tokens, env=environment(state), capture_output=True, text=True, timeout=20, **options)
+
+
+def test_a_host_has_its_own_name_address_and_devices(laboratory):
+    first, second = laboratory.layout.hosts
+    program = "import socket; print(socket.gethostname(), socket.gethostbyname(%r), sorted(socket.if_nameindex()))"
+    said = inside(laboratory, first, sys.executable, "-c", program % second).stdout
+    assert said.startswith(f"{first} 10.77.0.2 ")
+    assert "'eth0'" in said
+    assert said.count("(") == 2  # and lo: nothing of the machine's
+
+
+def test_a_command_has_this_folder_these_variables_and_its_own_exit_code(laboratory, tmp_path, monkeypatch):
+    monkeypatch.setenv("OF_MINE", "a  b")
+    done = inside(laboratory, laboratory.layout.hosts[0], "sh", "-c", 'echo "$PWD $OF_MINE"; exit 7', cwd=tmp_path)
+    assert (done.stdout, done.returncode) == (f"{tmp_path} a  b\n", 7)
+
+
+def test_the_agent_is_used_like_ssh_and_takes_nothing_along(laboratory, monkeypatch):
+    monkeypatch.setenv("OF_MINE", "x")
+    first, second = laboratory.layout.hosts
+    line = f'"$STAGEBENCH_LAUNCH_AGENT" -x -o A=b {second} \'echo $(hostname) "${{OF_MINE-none}}" $PWD; exit 3\''
+    done = inside(laboratory, first, "sh", "-c", line)
+    assert (done.stdout.split(), done.returncode) == ([second, "none", os.path.expanduser("~")], 3)
+    done = subprocess.run([laboratory.agent, "nobody", "true"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.split(":")[1]) == (
+        255,
+        " nobody is no host of the laboratory " + laboratory.layout.name + "\n",
+    )
+
+
+@contextmanager
+def started(tokens, word, **options):
+    """A program that has said its word."""
+    with subprocess.Popen(tokens, stdout=subprocess.PIPE, **options) as process:
+        assert process.stdout.readline().decode().strip() == word
+        yield process
+
+
+SERVER = "import socket; s = socket.create_server(('', 5000)); print('ready', flush=True); c, _ = s.accept()\n" + (
+    "n = 0\nwhile d := c.recv(65536): n += len(d)\nprint(n)"
+)
+CLIENT = "import socket; c = socket.create_connection((%r, 5000)); c.sendall(bytes(3_000_000))"
+
+
+def test_bytes_cross_the_wire_and_are_counted(laboratory):
+    first, second = laboratory.layout.hosts
+    before = wire(first), wire(second)
+    with started(entering(laboratory, second, [sys.executable, "-c", SERVER]), "ready") as server:
+        assert [process.pid for process in processes(second)] == [server.pid]
+        assert inside(laboratory, first, sys.executable, "-c", CLIENT % second).returncode == 0
+        assert server.communicate(timeout=20)[0] == b"3000000\n"
+    after = wire(first), wire(second)
+    assert after[0].sent - before[0].sent > 3_000_000
+    assert after[1].received - before[1].received > 3_000_000
+
+
+def test_a_link_can_be_cut_and_mended_and_given_another_rate(laboratory):
+    host = laboratory.layout.hosts[0]
+    switch_link(host, on=False)
+    assert not wire(host).up
+    switch_link(host, on=True)
+    assert wire(host).up
+    queue = ["tc", "-n", host, "-json", "qdisc", "show", "dev", "eth0"]
+    for rate, kind in (("none", "noqueue"), ("10mbit", "tbf"), ("1gbit", "tbf")):
+        shape(laboratory.layout, rate)
+        (told,) = json.loads(subprocess.run(queue, capture_output=True, text=True, check=True).stdout)
+        assert told["kind"] == kind
+
+
+def test_a_second_one_of_the_name_is_refused_and_the_first_stays(laboratory):
+    name = laboratory.layout.name
+    with pytest.raises(RequestError, match=f"end it with `stagebench lab down --name {name}`"):
+        build.up(laboratory.layout)
+    assert load(name) == laboratory
+    assert wire(laboratory.layout.hosts[0]).up
+
+
+def test_two_of_other_names_stand_side_by_side_and_one_s_end_leaves_nothing(laboratory):
+    state = build.up(Layout(f"test-{os.getpid()}-other", 3))
+    stubborn = entering(state, state.layout.hosts[2], ["sh", "-c", "trap '' TERM; echo on; exec sleep 99"])
+    with started(stubborn, "on"):
+        build.down(state)
+    assert left_of(state) == []
+    assert wire(laboratory.layout.hosts[0]).up
+
+
+def test_one_that_fails_in_between_leaves_nothing(laboratory, monkeypatch):
+    real = build.connect
+
+    def breaks(layout, host):
+        real(layout, host)
+        if host == layout.hosts[1]:
+            raise Unavailable("no more")
+
+    monkeypatch.setattr(build, "connect", breaks)
+    state = State(Layout(f"test-{os.getpid()}-broken", 3))
+    with pytest.raises(Unavailable, match="no more"):
+        build.up(state.layout)
+    assert left_of(state) == []
+
+
+def test_somebody_else_s_namespace_is_left_alone(laboratory):
+    name = f"test-{os.getpid()}-strange"
+    subprocess.run(["ip", "netns", "add", f"{name}1"], check=True)
+    try:
+        with pytest.raises(RequestError, match=f"the namespace {name}1 exists and belongs to no laboratory"):
+            build.up(Layout(name, 1))
+        assert (build.NAMESPACES / f"{name}1").exists()
+    finally:
+        subprocess.run(["ip", "netns", "del", f"{name}1"], check=True)
+
+
+def left_of(state):
+    """Traces of a laboratory: its folder, namespaces, their files, mounts, processes."""
+    mounts = Path("/proc/self/mountinfo").read_text()
+    found = [state.folder] if state.folder.exists() else []
+    for name in state.layout.namespaces:
+        found += [path for path in (build.NAMESPACES / name, build.FILES / name) if path.exists()]
+        found += processes(name)
+    return found + [line for line in mounts.splitlines() if str(state.folder) in line or state.layout.name in line]
+
+
+# --- the commands --------------------------------------------------------------
+
+
+def stagebench(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "suite.cli", *words], capture_output=True, text=True, timeout=60, **options
+    )
+
+
+def test_the_commands_from_up_to_down(laboratory, tmp_path):
+    name = f"test-{os.getpid()}-cli"
+    variables = {**os.environ, "STAGEBENCH_LAB": name}
+    said = stagebench("lab", "up", "2", "--rate", "100mbit", env=variables)
+    assert said.stdout.startswith(f"{name}1, {name}2 are up."), said.stderr
+    try:
+        done = stagebench("lab", "exec", f"{name}2", "--", "sh", "-c", "hostname; exit 5", env=variables)
+        assert (done.stdout, done.returncode) == (f"{name}2\n", 5)
+        assert stagebench("lab", "exec", f"{name}3", "true", env=variables).returncode == 2
+        assert stagebench("lab", "shape", "10mbit", env=variables).returncode == 0
+        rows = json.loads(stagebench("lab", "status", "--json", env=variables).stdout)
+        assert [(row["host"], row["rate"], row["link"]) for row in rows] == [
+            (f"{name}{i}", "10mbit", "up") for i in (1, 2)
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "suite.cli",
+            "lab",
+            "exec",
+            f"{name}1",
+            "--",
+            "sh",
+            "-c",
+            "echo on; exec sleep 99",
+        ]
+        with started(command, "on", env=variables) as sleeper:
+            sleeper.send_signal(signal.SIGINT)
+            assert sleeper.wait(10) == -signal.SIGINT
+    finally:
+        assert stagebench("lab", "down", env=variables).returncode == 0
+    again = stagebench("lab", "down", env=variables)
+    assert (again.returncode, "there is no laboratory" in again.stderr) == (2, True)
