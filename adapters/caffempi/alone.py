@@ -5,8 +5,7 @@ Oldest Python: 3.6.
 
 from typing import Any, Callable, Dict, Optional
 
-from adapters.caffempi.arena import Span
-from adapters.caffempi.exchange import Group
+from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.net import Net
 from adapters.caffempi.solver import solver_of
 from suite.worker.trainer import Optimiser

@@ -15,12 +15,9 @@ from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, T
 
 import numpy as np
 
-from adapters.caffempi.arena import Span
+from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.progress import Driver
 from adapters.caffempi.transfer import Moving, Way
-
-# `trigger` is the layer whose backward completes the group: the first of `layers`, in the graph's order.
-Group = NamedTuple("Group", [("trigger", int), ("layers", List[int]), ("span", Span)])
 
 # Elements of a piece, pieces on their way at once, and how often a thread of its own looks after them
 # (None: the training thread does, after each layer).

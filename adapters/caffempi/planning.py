@@ -8,8 +8,8 @@ from typing import Any, Callable, List, NamedTuple, Optional
 
 import numpy as np
 
-from adapters.caffempi.arena import Span
-from adapters.caffempi.exchange import Exchange, Group, Pace
+from adapters.caffempi.arena import Group, Span
+from adapters.caffempi.exchange import Exchange, Pace
 from adapters.caffempi.merge import Cost, fitted, group_of, merged
 from adapters.caffempi.transfer import Way
 

@@ -13,7 +13,8 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 
 from adapters.caffempi.alone import Alone, Timed
-from adapters.caffempi.exchange import Exchange, Group, Pace
+from adapters.caffempi.arena import Group
+from adapters.caffempi.exchange import Exchange, Pace
 from adapters.caffempi.net import Net
 from adapters.caffempi.ranks import Ranks
 from adapters.caffempi.server import COUNT, POLL_S, WEIGHTS, Server

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from adapters.caffempi import transfer
-from adapters.caffempi.arena import Span
-from adapters.caffempi.exchange import NEAR, Exchange, Group, Pace
+from adapters.caffempi.arena import Group, Span
+from adapters.caffempi.exchange import NEAR, Exchange, Pace
 from adapters.caffempi.planning import plan_for
 from adapters.caffempi.ranks import Ranks
 
