@@ -23,7 +23,7 @@ from adapters.caffempi.transfer import Moving, Way
 # (None: the training thread does, after each layer).
 Pace = NamedTuple("Pace", [("piece", int), ("window", int), ("poll_s", Optional[float])])
 NEAR = Pace(131072, 2, None)  # 512 kB in float32
-FAR = Pace(262144, 8, 3e-4)
+FAR = Pace(262144, 8, 1e-3)
 
 
 class Exchange:

@@ -17,7 +17,7 @@ def test_every_way_trains_the_same(ranks: int, rule: str, mpirun: Callable[..., 
         # Two numbers have one sum. More are added in the order of the way, and powers of 3 are rounded.
         assert found["same"] or ranks > 2, name
     assert output["transport"].startswith("mpi: ")
-    assert output["notes"]["progress"] == "a thread, every 0.3 ms"
+    assert output["notes"]["progress"] == "a thread, every 1 ms"
     assert output["notes"]["overlap"] == "merged"
     assert sorted(name for group in output["notes"]["groups"] for name in group) == ["conv1", "fc1", "fc2"]
     assert output["notes"]["startup_s"] >= 0
