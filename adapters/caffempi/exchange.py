@@ -25,6 +25,10 @@ Pace = NamedTuple("Pace", [("piece", int), ("window", int), ("poll_s", Optional[
 NEAR = Pace(131072, 2, None)  # 512 kB in float32
 FAR = Pace(262144, 8, 1e-3)
 
+# Whoever gives way to others for longer than this shares a core with them, and had better sleep for moments than
+# give away one time slice after the other.
+CROWDED_S, PAUSE_S = 1e-4, 5e-5
+
 
 class Exchange:
     """Sends the flat gradient buffer its way, group by group, in the order of backward."""
@@ -82,14 +86,26 @@ class Exchange:
             self._driver.wake()
 
     def _next_arrived(self) -> int:
-        while self._driver is None and self._arrived.empty():
-            if not self._advance():
-                break
-            os.sched_yield()  # ranks may share their core
+        if self._driver is None:
+            self._push_on()
+            return int(self._arrived.get())
+        self._driver.awaited = True
         found = self._arrived.get()
+        self._driver.awaited = False
         if isinstance(found, BaseException):
             raise found
         return int(found)
+
+    def _push_on(self) -> None:
+        """Until a group has arrived."""
+        crowded = False
+        while self._arrived.empty() and self._advance():
+            if crowded:
+                time.sleep(PAUSE_S)
+                continue
+            begin = time.perf_counter()
+            os.sched_yield()
+            crowded = time.perf_counter() - begin > CROWDED_S
 
     def _advance(self) -> bool:
         """Start what waits, in the order of all ranks, and test what is on its way; False when all has arrived."""

@@ -12,6 +12,8 @@ import threading
 import time
 from typing import Any, Callable
 
+HURRY = 0.1  # of the usual pause, while the training thread has nothing to do but wait
+
 
 class Driver:
     """Calls `advance` while it returns True, from the time somebody wakes it."""
@@ -19,6 +21,7 @@ class Driver:
     def __init__(self, advance: Callable[[], bool], poll_s: float, failed: Callable[[BaseException], Any]) -> None:
         """Start asleep; `failed` gets what `advance` raised, and nothing is brought forward any more."""
         self._advance, self._poll_s, self._failed = advance, poll_s, failed
+        self.awaited = False  # somebody waits
         self._work = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="progress")
@@ -41,7 +44,7 @@ class Driver:
                 self._work.wait()
                 self._work.clear()  # before looking: what is posted from now on wakes again
                 while not self._ended and self._advance():
-                    time.sleep(self._poll_s)
+                    time.sleep(self._poll_s * HURRY if self.awaited else self._poll_s)
                 if self._ended:
                     return
         except BaseException as error:

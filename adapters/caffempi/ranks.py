@@ -16,7 +16,7 @@ mpi4py.rc.thread_level = "serialized"
 
 from mpi4py import MPI  # noqa: E402 - see above
 
-from adapters.caffempi.transfer import Way, all_reduce, push, star, two_level  # noqa: E402
+from adapters.caffempi.transfer import Way, all_reduce, library, push, star, two_level  # noqa: E402
 
 POLL_S = 1e-4
 
@@ -34,14 +34,22 @@ class Ranks:
             self.node = self.comm.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
         self.leaders = self.comm.Split(0 if self.node.rank == 0 else 1, self.rank)
         self.nodes = int(self.comm.bcast(self.leaders.size))
-        self.way: Way = partial(all_reduce, self.comm)
-        if strategy.startswith("parameter_server"):
-            self.way = partial(star, self.comm)
-        elif strategy == "two_level":
-            self.way = partial(two_level, self.node, self.leaders)
-        self.push: Way = partial(push, self.comm)
         self.lock = threading.Lock()  # to be held around calls of MPI while a server makes some
+        self._strategy = strategy
         self._beside = strategy == "parameter_server_async"  # rank 0's server must not be kept waiting
+
+    def way(self, far: bool) -> Way:
+        """How the strategy sums a piece; `far`: over a wire."""
+        if self._strategy == "two_level":
+            return partial(two_level, self.node, self.leaders)
+        if self._strategy.startswith("parameter_server"):
+            return partial(star, self.comm)
+        return partial(all_reduce if far else library, self.comm)
+
+    @property
+    def push(self) -> Way:
+        """How a piece leaves for rank 0."""
+        return partial(push, self.comm)
 
     def maximum(self, value: float) -> float:
         """The largest value over all ranks."""

@@ -18,12 +18,12 @@ from suite.worker.trainer import Setup
 def together(setup: Setup, ranks: Ranks, net: Net, ready_s: Callable[[], List[float]]) -> Alone:
     """The way of a strategy; all ranks come here. `ready_s` measures when each layer's gradient is ready."""
     overlap, pace = overlap_of(setup), pace_of(setup, ranks)
-    arena = net.arena
-    plan = plan_for(overlap, arena.spans, ranks.comm, ranks.way, pace, ready_s, arena.gradients.element_size())
+    arena, way = net.arena, ranks.way(pace is FAR)
+    plan = plan_for(overlap, arena.spans, ranks.comm, way, pace, ready_s, arena.gradients.element_size())
     told = told_of(overlap, net, plan, pace, ranks)
     if setup.strategy == "parameter_server_async":
         return Served(net, setup.optimiser, ranks, plan.groups, pace, told)
-    exchange = Exchange(arena.gradients.numpy(), plan.groups, ranks.way, pace)
+    exchange = Exchange(arena.gradients.numpy(), plan.groups, way, pace)
     return Summed(net, setup.optimiser, exchange, setup.world, told)
 
 

@@ -36,7 +36,7 @@ def one(ranks: Ranks, pace: Pace) -> dict[str, Any]:
         [np.random.RandomState(r).randint(-1000, 1000, 7000).astype(np.float32) for r in range(ranks.size)], axis=0
     )
     buffer = np.zeros_like(own)
-    exchange = Exchange(buffer, GROUPS, ranks.way, pace)
+    exchange = Exchange(buffer, GROUPS, ranks.way(pace.poll_s is not None), pace)
     right, timed = [], []
     for _ in range(5):
         arrived = []
@@ -50,15 +50,31 @@ def one(ranks: Ranks, pace: Pace) -> dict[str, Any]:
     return {"right": right, "order": arrived, "timed": timed}
 
 
+def failing() -> str:
+    """What the training thread hears of a way that cannot be gone."""
+
+    def way(piece: np.ndarray, number: int) -> Any:
+        yield []
+        raise ValueError(f"piece {number} is lost")
+
+    exchange = Exchange(np.zeros(7000, np.float32), GROUPS, way, PACES["thread"])
+    try:
+        exchange.whole()
+    except ValueError as error:
+        return str(error)
+    return "nothing"
+
+
 def main() -> None:
     groups = {name: Ranks(name, node_ranks) for name, node_ranks in WAYS.items()}
     ranks = groups["data_parallel"]
     # Every rank measures other times; all must end with rank 0's plan.
     times = [float(ranks.rank * 1000 + 5 - index) for index in range(5)]
-    plan = plan_for("merged", SPANS, ranks.comm, ranks.way, NEAR, lambda: times)
+    plan = plan_for("merged", SPANS, ranks.comm, ranks.way(False), NEAR, lambda: times)
     transfer.SMALL = 2000  # else these few numbers would all go the library's way
     found = {f"{name} {how}": one(group, pace) for name, group in groups.items() for how, pace in PACES.items()}
     result = {
+        "failure": failing(),
         "world": ranks.size,
         "nodes": {name: group.nodes for name, group in groups.items()},
         "found": ranks.comm.gather(found),

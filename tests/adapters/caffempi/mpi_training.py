@@ -81,7 +81,7 @@ def main() -> None:
         trainer = CaffeMPITrainer(setup(strategy=strategy, knobs=knobs))
         joined = trainer.start()
         assert (joined.rank, joined.world) == (comm.rank, comm.size)
-        for way in ("native", "staged", "repeated"):
+        for way in ("native", "staged", "repeated")[: 3 if overlap == "merged" else 2]:
             losses, parameters = train(trainer, share(whole, comm.rank, SAMPLES), way)
             kept.append((f"{number} {strategy} {overlap} {progress} {way}", losses, parameters))
         result["notes"], result["rows"] = trainer.notes(), trainer.layer_times()

@@ -17,6 +17,7 @@ def test_sums_arrive_whole_and_every_group_once(ranks: int, mpirun: Callable[...
             assert sorted(result["order"]) == [[0, 2500], [2500, 6016], [6016, 7000]]
             assert sorted(trigger for trigger, _ in result["timed"]) == [0] * 5 + [2] * 5 + [4] * 5
             assert all(seconds > 0 for _, seconds in result["timed"])
+    assert output["failure"] == "piece 0 is lost"
     assert output["maximum"] == ranks - 1
     groups, (startup, slope) = output["plans"][0]
     assert all(plan == output["plans"][0] for plan in output["plans"]), "ranks follow different plans"
