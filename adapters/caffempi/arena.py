@@ -16,6 +16,9 @@ from workloads.graph import Graph, size
 ALIGNMENT = 16  # elements: 64 bytes in float32, a cache line and the widest vector
 
 Span = NamedTuple("Span", [("begin", int), ("end", int)])  # elements of the flat buffers
+# Neighbouring layers whose gradients leave together. `trigger` is the one whose backward completes the group: the
+# first of `layers`, in the graph's order.
+Group = NamedTuple("Group", [("trigger", int), ("layers", List[int]), ("span", Span)])
 
 
 class Arena:

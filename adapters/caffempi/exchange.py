@@ -1,107 +1,132 @@
-"""Gradients handed to MPI as each layer's backward ends, and brought forward between layers.
+"""Gradients handed over as each layer's backward ends, and brought forward while others compute.
 
-A group of neighbouring layers is one message in the plan. Below it goes in pieces small
-enough for a cache: Open MPI's all-reduce of 168 MB took 62 ms whole and 14 ms in pieces
-of 1 MB (two ranks on one machine), because it works in temporary memory of the
-message's size. MPI makes progress on a non-blocking collective only while one of its
-functions runs, so `lap` tests after every layer.
+A group of neighbouring layers is one message in the plan. Below it goes in pieces, some of
+them on their way at once: on one machine small enough for a cache, over a wire large and
+many enough to fill it while a step of each waits to be noticed.
 
 Oldest Python: 3.6.
 """
 
+import os
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional
+from queue import Queue
+from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from adapters.caffempi.arena import Span
+from adapters.caffempi.arena import Group, Span
+from adapters.caffempi.progress import Driver
+from adapters.caffempi.transfer import Moving, Way
 
-PIECE = 131072  # elements: 512 kB in float32
-WINDOW = 2  # pieces on their way at once: enough to keep the wire busy, few enough to stay in cache
+# Elements of a piece, pieces on their way at once, and how often a thread of its own looks after them
+# (None: the training thread does, after each layer).
+Pace = NamedTuple("Pace", [("piece", int), ("window", int), ("poll_s", Optional[float])])
+NEAR = Pace(131072, 2, None)  # 512 kB in float32
+FAR = Pace(262144, 8, 1e-3)
 
-# `trigger` is the layer whose backward completes the group: the first of `layers`, in the graph's order.
-Group = NamedTuple("Group", [("trigger", int), ("layers", List[int]), ("span", Span)])
+# Whoever gives way to others for longer than this shares a core with them, and had better sleep for moments than
+# give away one time slice after the other.
+CROWDED_S, PAUSE_S = 1e-4, 5e-5
 
 
 class Exchange:
-    """Sums the flat gradient buffer over all ranks, group by group, in the order of backward."""
+    """Sends the flat gradient buffer its way, group by group, in the order of backward."""
 
-    def __init__(self, comm: Any, gradients: np.ndarray, groups: List[Group], transfer: Any) -> None:
-        """`comm` carries nothing else; `groups` are the same on every rank, in the order of backward."""
-        self._comm, self._transfer, self.groups = comm, transfer, groups
-        self._pieces = [pieces(gradients, group.span) for group in groups]
+    def __init__(self, gradients: np.ndarray, groups: List[Group], way: Way, pace: Pace = NEAR) -> None:
+        """`groups` are the same on every rank, in the order of backward."""
+        self.groups, self.pace, self._way = groups, pace, way
+        self._pieces = [pieces(gradients, group.span, pace.piece) for group in groups]
         self._by_trigger = {group.trigger: number for number, group in enumerate(groups)}
-        self._waiting: Deque[np.ndarray] = deque()
-        self._moving: Deque[Any] = deque()
+        self._missing = [0] * len(groups)  # pieces of a group that have not arrived
+        self._waiting: Deque[Tuple[int, np.ndarray]] = deque()
+        self._moving: List[Tuple[int, Moving]] = []
         self._started = 0  # pieces so far in this iteration
+        self._arrived: "Queue[Any]" = Queue()  # groups' numbers, or what stopped the thread
+        self._driver = None if pace.poll_s is None else Driver(self._advance, pace.poll_s, self._arrived.put)
 
     def lap(self, layer: int) -> None:
-        """Backward of this layer has ended: post what it completes, bring forward what is on its way.
-
-        The last group is left to `finish`: no computation remains to hide it behind.
-        """
+        """Backward of this layer has ended: post what it completes, bring forward what is on its way."""
         number = self._by_trigger.get(layer)
-        if number is not None and number < len(self.groups) - 1:
-            self._waiting.extend(self._pieces[number])
-        self._advance()
+        if number is not None:
+            self._post(number)
+        if self._driver is None:
+            self._advance()
 
     def finish(self) -> Iterator[Span]:
-        """Wait for every group in turn and give its span, to be updated while others are on their way."""
-        self._advance()
-        done = 0
-        for number, group in enumerate(self.groups[:-1]):
-            done += len(self._pieces[number])
-            while self._arrived() < done:
-                self._wait_for_one()
-            yield group.span
-            self._advance()
-        for piece in self._pieces[-1]:
-            self._transfer.now(self._comm, piece, self._next())
+        """Wait for every group and give its span as it arrives, to be updated while others are on their way."""
+        for _ in self.groups:
+            yield self.groups[self._next_arrived()].span
+            if self._driver is None:
+                self._advance()
         self._started = 0
-        yield self.groups[-1].span
 
     def whole(self, timed: Optional[Callable[[Group, float], None]] = None) -> None:
-        """Exchange everything, one group after the other; `timed` gets each group's seconds."""
-        for number, group in enumerate(self.groups):
-            begin = time.perf_counter()
-            if number < len(self.groups) - 1:
-                self._waiting.extend(self._pieces[number])
-                self._advance()
-                while self._moving:
-                    self._wait_for_one()
-            else:
-                for piece in self._pieces[number]:
-                    self._transfer.now(self._comm, piece, self._next())
+        """Exchange everything; `timed` gets the seconds that each group arrived after the one before."""
+        last = time.perf_counter()
+        for number in range(len(self.groups)):
+            self._post(number)
+        for _ in self.groups:
+            number = self._next_arrived()
+            now = time.perf_counter()
             if timed:
-                timed(group, time.perf_counter() - begin)
+                timed(self.groups[number], now - last)
+            last = now
         self._started = 0
 
-    def _next(self) -> int:
-        self._started += 1
-        return self._started - 1
+    def close(self) -> None:
+        """End the thread, if there is one; nothing may be on its way."""
+        if self._driver is not None:
+            self._driver.close()
 
-    def _arrived(self) -> int:
-        return self._started - len(self._moving)
+    def _post(self, number: int) -> None:
+        self._missing[number] = len(self._pieces[number])
+        self._waiting.extend((number, piece) for piece in self._pieces[number])
+        if self._driver is not None:
+            self._driver.wake()
 
-    def _advance(self) -> None:
-        """Test what is on its way, oldest first, and start what waits, in the order of all ranks."""
-        while self._moving and self._moving[0].test():
-            self._moving.popleft()
-        for moving in self._moving:
-            moving.test()
-        self._start()
+    def _next_arrived(self) -> int:
+        if self._driver is None:
+            self._push_on()
+            return int(self._arrived.get())
+        self._driver.awaited = True
+        found = self._arrived.get()
+        self._driver.awaited = False
+        if isinstance(found, BaseException):
+            raise found
+        return int(found)
 
-    def _wait_for_one(self) -> None:
+    def _push_on(self) -> None:
+        """Until a group has arrived."""
+        crowded = False
+        while self._arrived.empty() and self._advance():
+            if crowded:
+                time.sleep(PAUSE_S)
+                continue
+            begin = time.perf_counter()
+            os.sched_yield()
+            crowded = time.perf_counter() - begin > CROWDED_S
+
+    def _advance(self) -> bool:
+        """Start what waits, in the order of all ranks, and test what is on its way; False when all has arrived."""
         self._start()
-        self._moving.popleft().wait()
-        self._start()
+        for entry in list(self._moving):
+            number, moving = entry
+            if moving.test():
+                self._moving.remove(entry)
+                self._start()
+                self._missing[number] -= 1
+                if not self._missing[number]:
+                    self._arrived.put(number)
+        return bool(self._moving or self._waiting)
 
     def _start(self) -> None:
-        while self._waiting and len(self._moving) < WINDOW:
-            self._moving.append(self._transfer(self._comm, self._waiting.popleft(), self._next()))
+        while self._waiting and len(self._moving) < self.pace.window:
+            number, piece = self._waiting.popleft()
+            self._moving.append((number, Moving(self._way(piece, self._started))))
+            self._started += 1
 
 
-def pieces(gradients: np.ndarray, span: Span) -> List[np.ndarray]:
-    """A span cut into views of at most PIECE elements."""
-    return [gradients[begin : min(begin + PIECE, span.end)] for begin in range(span.begin, span.end, PIECE)]
+def pieces(gradients: np.ndarray, span: Span, most: int) -> List[np.ndarray]:
+    """A span cut into views of at most so many elements."""
+    return [gradients[begin : min(begin + most, span.end)] for begin in range(span.begin, span.end, most)]

@@ -11,8 +11,7 @@ Oldest Python: 3.6.
 
 from typing import List, NamedTuple, Sequence
 
-from adapters.caffempi.arena import Span
-from adapters.caffempi.exchange import Group
+from adapters.caffempi.arena import Group, Span
 
 Cost = NamedTuple("Cost", [("startup_s", float), ("seconds_per_byte", float)])
 

@@ -8,9 +8,10 @@ from typing import Any, Callable, List, NamedTuple, Optional
 
 import numpy as np
 
-from adapters.caffempi.arena import Span
-from adapters.caffempi.exchange import Exchange, Group
+from adapters.caffempi.arena import Group, Span
+from adapters.caffempi.exchange import Exchange, Pace
 from adapters.caffempi.merge import Cost, fitted, group_of, merged
+from adapters.caffempi.transfer import Way
 
 SMALL, LARGE = 1024, 1048576  # elements of the two test messages: 4 kB and 4 MB
 REPEATS = 5
@@ -19,7 +20,13 @@ Plan = NamedTuple("Plan", [("groups", List[Group]), ("cost", Optional[Cost])])
 
 
 def plan_for(
-    overlap: str, spans: List[Span], comm: Any, transfer: Any, ready_s: Callable[[], List[float]], itemsize: int = 4
+    overlap: str,
+    spans: List[Span],
+    comm: Any,
+    way: Way,
+    pace: Pace,
+    ready_s: Callable[[], List[float]],
+    itemsize: int = 4,
 ) -> Plan:
     """The groups of a way of overlapping, in the order of backward.
 
@@ -33,7 +40,7 @@ def plan_for(
     elif overlap == "layerwise":
         indices = [[index] for index in layers]
     else:
-        cost = measured_cost(comm, transfer)
+        cost = measured_cost(comm, way, pace)
         times = ready_s()
         sizes = [itemsize * (spans[index].end - spans[index].begin) for index in layers]
         grouped = merged([times[index] for index in layers], sizes, cost)
@@ -41,20 +48,19 @@ def plan_for(
     return Plan([group_of(group, spans) for group in indices], cost)
 
 
-def measured_cost(comm: Any, transfer: Any) -> Cost:
-    """Start-up and seconds per byte of a non-blocking exchange here and now."""
-    return fitted(4 * SMALL, seconds(comm, transfer, SMALL), 4 * LARGE, seconds(comm, transfer, LARGE))
+def measured_cost(comm: Any, way: Way, pace: Pace) -> Cost:
+    """Start-up and seconds per byte of an exchange here and now."""
+    return fitted(4 * SMALL, seconds(comm, way, pace, SMALL), 4 * LARGE, seconds(comm, way, pace, LARGE))
 
 
-def seconds(comm: Any, transfer: Any, elements: int) -> float:
+def seconds(comm: Any, way: Way, pace: Pace, elements: int) -> float:
     """The fastest of some exchanges of so many numbers, posted and waited for as in training."""
-    # A second, empty group: the last one would be exchanged by the blocking way.
-    groups = [Group(0, [0], Span(0, elements)), Group(1, [1], Span(elements, elements))]
-    exchange = Exchange(comm, np.zeros(elements, dtype=np.float32), groups, transfer)
+    exchange = Exchange(np.zeros(elements, dtype=np.float32), [Group(0, [0], Span(0, elements))], way, pace)
     found = []
     for _ in range(REPEATS):
         comm.Barrier()
         begin = time.perf_counter()
         exchange.whole()
         found.append(time.perf_counter() - begin)
+    exchange.close()
     return min(found)

@@ -7,12 +7,36 @@ from suite.backend import Backend
 from suite.case import Case
 from suite.hooks import hookimpl
 
+MPI = ("mpiexec", "slurm")
+
 # As suite.allocator, stricter: nothing is mapped, nothing is given back, and the heap grows in steps of 64 MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 
 # Open MPI's waiting ranks spin. Where anything else wants their core, the others wait for their time slice to
 # end: 57 ms a step of mnist_small became 10 ms on a machine shared with other jobs.
 GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+
+STRATEGIES = (
+    Strategy("single", "One rank without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
+    Strategy("data_parallel", "Every rank a replica; a ring over MPI sums the gradients, every rank updates.", MPI),
+    Strategy(
+        "two_level",
+        "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
+        MPI,
+    ),
+    Strategy(
+        "parameter_server",
+        "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
+        MPI,
+    ),
+    Strategy(
+        "parameter_server_async",
+        "Rank 0 updates by each rank's gradients as they come, and sends the weights back: one stage (dist_async).",
+        MPI,
+        synchronous=False,
+        separable=("io", "h2d", "forward", "backward", "communication"),
+    ),
+)
 
 KNOBS = {
     "overlap": Knob(
@@ -21,11 +45,14 @@ KNOBS = {
         "when gradients leave: after backward, as each layer's backward ends, or so in groups chosen from measured "
         "start-up and bandwidth (auto: merged when tuned, else layerwise)",
     ),
-    "aggregation": Knob(
-        ("allreduce", "parameter_server"),
-        "allreduce",
-        "all-reduce, or push to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync with "
-        "update_on_kvstore=False)",
+    "progress": Knob(
+        ("auto", "layers", "thread"),
+        "auto",
+        "who brings messages forward while a rank computes: its training thread after each layer, or a thread of its "
+        "own (auto: the thread when ranks lie on several nodes)",
+    ),
+    "node_ranks": Knob(
+        ("auto", int), "auto", "ranks in a row that two_level takes for a node (auto: those that share memory)"
     ),
     "memory_format": Knob(
         ("auto", "contiguous", "channels_last"), "auto", "layout of images (auto: channels_last when tuned)"
@@ -72,17 +99,23 @@ class CaffeMPI(Adapter):
 
     @property
     def capabilities(self) -> Capabilities:
-        """One rank alone, or data-parallel ranks under mpiexec, on CPUs."""
+        """One rank alone, or data-parallel ranks under an engine of MPI, on CPUs."""
         return Capabilities(
-            strategies=(
-                Strategy("single", "one rank without MPI", ("local", "mpiexec", "slurm"), distributed=False),
-                Strategy("data_parallel", "every rank a replica, gradients summed by MPI", ("mpiexec", "slurm")),
-            ),
+            strategies=STRATEGIES,
             precisions=("float32", "float64"),
             optimisers=("sgd", "adam"),
             knobs=KNOBS,
             formats=(LMDB,),
         )
+
+    def unsupported(self, case: Case) -> str | None:
+        """Nodes of no rank, or where no strategy asks for nodes."""
+        asked = case.knobs.get("node_ranks", "auto")
+        if asked == "auto":
+            return None
+        if case.strategy != "two_level":
+            return f"the knob 'node_ranks' belongs to two_level and changes nothing under {case.strategy!r}"
+        return f"node_ranks is {asked}; a node has at least 1" if asked < 1 else None
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""

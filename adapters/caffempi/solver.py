@@ -85,6 +85,6 @@ class AdamSolver:
         )
 
 
-def solver_of(arena: Arena, rule: Optimiser) -> Any:
-    """The solver of a rule."""
+def solver_of(arena: Any, rule: Optimiser) -> Any:
+    """The solver of a rule, for an Arena or whatever has its three buffers."""
     return AdamSolver(arena, rule) if isinstance(rule, Adam) else Momentum(arena, rule)

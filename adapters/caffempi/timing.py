@@ -6,7 +6,7 @@ Oldest Python: 3.6.
 import time
 from typing import Any, Dict, List
 
-from adapters.caffempi.exchange import Group
+from adapters.caffempi.arena import Group
 from adapters.caffempi.net import Net
 
 

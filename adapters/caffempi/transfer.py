@@ -1,84 +1,109 @@
-"""One piece of the gradient on its way: summed over all ranks, in place, without waiting.
+"""Ways of a piece of the gradient, as steps: each yields the requests that must be done before it goes on.
+
+Whoever drives a piece tests the requests and resumes the steps (`Moving`), so that many pieces
+are on their way at once and nobody waits inside. Messages go from rank to rank, tagged with the
+piece's number, wherever a wire is between them: Open MPI's non-blocking all-reduce on two ranks
+sends everything one way and then the sum the other way, and so at half the wire's rate.
 
 Oldest Python: 3.6.
 """
 
-from typing import Any, List
+from typing import Any, Callable, Iterator, List, Optional
 
 import numpy as np
 from mpi4py import MPI
 
 TAGS = 32768  # the least upper bound of a tag that MPI grants
+SMALL = 65536  # bytes: below it start-ups count, and the library's all-reduce has the fewest
+
+Steps = Iterator[List[Any]]  # requests
+Way = Callable[[np.ndarray, int], Steps]  # piece, number; all ranks begin their pieces in the same order
 
 
-class AllReduce:
-    """A non-blocking all-reduce."""
+class Moving:
+    """A piece on its way."""
 
-    def __init__(self, comm: Any, piece: np.ndarray, number: int) -> None:
-        """Start; all ranks start their pieces in the same order."""
-        self._request = comm.Iallreduce(MPI.IN_PLACE, piece)
+    def __init__(self, steps: Steps) -> None:
+        """Start."""
+        self._steps = steps
+        self._requests = next(steps, [])
 
     def test(self) -> bool:
-        """Make progress; True when the sum has arrived."""
-        return bool(self._request.Test())
+        """Make progress; True when it has arrived."""
+        while MPI.Request.Testall(self._requests):
+            requests = next(self._steps, None)
+            if requests is None:
+                return True
+            self._requests = requests
+        return False
 
-    def wait(self) -> None:
-        """Return when the sum has arrived."""
-        self._request.Wait()
-
-    @staticmethod
-    def now(comm: Any, piece: np.ndarray, number: int) -> None:
-        """The same when nothing is left to hide it behind: blocking collectives are the faster ones."""
-        comm.Allreduce(MPI.IN_PLACE, piece)
+    def cancel(self) -> None:
+        """Take back receives that nobody sends to."""
+        for request in self._requests:
+            request.Cancel()
+            request.Wait()
 
 
-class ParameterServer:
-    """Push to rank 0, which sums in rank order and sends the sum back; every rank then updates.
+def library(comm: Any, piece: np.ndarray, number: int) -> Steps:
+    """Summed in place over all ranks by MPI's own all-reduce."""
+    yield [comm.Iallreduce(MPI.IN_PLACE, piece)]
+
+
+def all_reduce(comm: Any, piece: np.ndarray, number: int) -> Steps:
+    """Summed in place over all ranks, whose memory is not shared."""
+    if piece.nbytes < SMALL:
+        yield from library(comm, piece, number)
+    else:
+        yield from ring(comm, piece, number)
+
+
+def ring(comm: Any, piece: np.ndarray, number: int) -> Steps:
+    """An all-reduce that fills the wire both ways: parts are summed around the ring, then the sums go round.
+
+    P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+    workstations", 2009.
+    """
+    size, rank, tag = comm.size, comm.rank, number % TAGS
+    before, after = (rank - 1) % size, (rank + 1) % size
+    parts = np.array_split(piece, size)
+    inbox = np.empty_like(parts[0])
+    for step in range(size - 1):
+        given, taken = parts[(rank - step) % size], parts[(rank - step - 1) % size]
+        box = inbox[: len(taken)]
+        yield [comm.Irecv(box, before, tag), comm.Isend(given, after, tag)]
+        taken += box
+    for step in range(size - 1):
+        given, taken = parts[(rank + 1 - step) % size], parts[(rank - step) % size]
+        yield [comm.Irecv(taken, before, tag), comm.Isend(given, after, tag)]
+
+
+def star(comm: Any, piece: np.ndarray, number: int, between: Optional[Steps] = None) -> Steps:
+    """Push to rank 0, which sums in rank order, takes the steps `between`, and sends the result back.
 
     Rank 0 holds the server's role beside its worker's, as MXNet's `dist_sync` key-value
     store does with `update_on_kvstore=False`: the server aggregates, workers update.
     """
-
-    def __init__(self, comm: Any, piece: np.ndarray, number: int) -> None:
-        """Start; `number` tells pieces apart that are on their way together."""
-        self._comm, self._piece, self._tag = comm, piece, number % TAGS
-        self._answering = False
-        self._inbox: List[np.ndarray] = []
-        if comm.rank == 0:
-            self._inbox = [np.empty_like(piece) for _ in range(1, comm.size)]
-            self._requests = [comm.Irecv(box, rank, self._tag) for rank, box in enumerate(self._inbox, 1)]
-        else:
-            self._requests = [comm.Isend(piece, 0, self._tag)]
-
-    def test(self) -> bool:
-        """Make progress; True when the sum has arrived (on rank 0: has been taken by everyone)."""
-        if not MPI.Request.Testall(self._requests):
-            return False
-        if self._answering:
-            return True
-        self._answer()
-        return bool(MPI.Request.Testall(self._requests))
-
-    def wait(self) -> None:
-        """Return when the sum has arrived."""
-        MPI.Request.Waitall(self._requests)
-        if not self._answering:
-            self._answer()
-            MPI.Request.Waitall(self._requests)
-
-    def _answer(self) -> None:
-        self._answering = True
-        if self._comm.rank:
-            self._requests = [self._comm.Irecv(self._piece, 0, self._tag)]
-            return
-        for box in self._inbox:
-            self._piece += box
-        self._requests = [self._comm.Isend(self._piece, rank, self._tag) for rank in range(1, self._comm.size)]
-
-    @classmethod
-    def now(cls, comm: Any, piece: np.ndarray, number: int) -> None:
-        """The same, waited for."""
-        cls(comm, piece, number).wait()
+    tag = number % TAGS
+    if comm.rank:
+        yield [comm.Isend(piece, 0, tag)]
+        yield [comm.Irecv(piece, 0, tag)]
+        return
+    inbox = [np.empty_like(piece) for _ in range(1, comm.size)]
+    yield [comm.Irecv(box, rank, tag) for rank, box in enumerate(inbox, 1)]
+    for box in inbox:
+        piece += box
+    yield from between or ()
+    yield [comm.Isend(piece, rank, tag) for rank in range(1, comm.size)]
 
 
-TRANSFERS = {"allreduce": AllReduce, "parameter_server": ParameterServer}
+def two_level(node: Any, leaders: Any, piece: np.ndarray, number: int) -> Steps:
+    """Summed by the first rank of a node, over the nodes among these, and spread in the node again.
+
+    `leaders` is used on the node's first rank only.
+    """
+    return star(node, piece, number, ring(leaders, piece, number))
+
+
+def push(comm: Any, piece: np.ndarray, number: int) -> Steps:
+    """To rank 0, without an answer."""
+    yield [comm.Isend(piece, 0, number % TAGS)]

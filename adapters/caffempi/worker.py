@@ -4,39 +4,34 @@ Oldest Python: 3.6.
 """
 
 import platform
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 import torch
 
-from adapters.caffempi.arena import Span, exported
-from adapters.caffempi.exchange import Exchange
+from adapters.caffempi.alone import Alone
+from adapters.caffempi.arena import exported
 from adapters.caffempi.lower import lower
-from adapters.caffempi.planning import plan_for
-from adapters.caffempi.solver import solver_of
 from adapters.caffempi.timing import LayerClock
 from suite.worker.feed import synthetic
 from suite.worker.trainer import Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
 TRIALS = 3  # iterations that tell the merge rule when each layer's gradient is ready
-LARGEST = 2.0**30  # by how much repeated sums may grow before they are divided again
 
 
 class CaffeMPITrainer(Trainer):
-    """One rank. The gradient that a net computes is divided by the number of ranks already: sums are averages."""
+    """One rank; what happens to its gradients is its way's (`adapters.caffempi.alone`)."""
 
     def __init__(self, setup: Setup) -> None:
         """Resolve what the knobs leave open."""
         super().__init__(setup)
         tuned = setup.tuning == "tuned"
-        overlap, layout = setup.knobs.get("overlap", "auto"), setup.knobs.get("memory_format", "auto")
-        self._overlap = ("merged" if tuned else "layerwise") if overlap == "auto" else overlap
+        layout = setup.knobs.get("memory_format", "auto")
         self._layout = ("channels_last" if tuned else "contiguous") if layout == "auto" else layout
         self._dtype = {"float32": torch.float32, "float64": torch.float64}[setup.precision]
-        self._aggregation = setup.knobs.get("aggregation", "allreduce")
         self._ranks: Any = None
-        self._exchange: Optional[Exchange] = None
+        self._way: Any = None  # an Alone, once there is a net
         self._reader: Any = None
         self._database: Any = None
 
@@ -53,26 +48,25 @@ class CaffeMPITrainer(Trainer):
 
         from adapters.caffempi.ranks import Ranks
 
-        self._ranks = Ranks(self._aggregation)
+        node_ranks = self.setup.knobs.get("node_ranks", "auto")
+        self._ranks = Ranks(self.setup.strategy, 0 if node_ranks == "auto" else node_ranks)
         versions["mpi4py"] = mpi4py.__version__
         versions["mpi"] = self._ranks.library()
         return Joined(self._ranks.rank, self._ranks.size, "mpi: " + self._ranks.library(), versions)
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """The net, its solver and the plan of its exchange."""
+        """The net, and how it is trained."""
+        if self._way is not None:
+            self._way.close()
         self._net = lower(graph, self._layout == "channels_last", self.setup.world, self._dtype)
-        self._solver = solver_of(self._net.arena, self.setup.optimiser)
-        self._clock = LayerClock(self._net)
-        self._graph, self._sums = graph, 0
-        self._all = Span(0, len(self._net.arena.gradients))
-        self._plan: Any = None
-        if self.setup.world > 1:
-            arena, ranks = self._net.arena, self._ranks
-            itemsize = arena.gradients.element_size()
-            arena.load(weights)  # a trial on zeros would time other arithmetic
-            self._plan = plan_for(self._overlap, arena.spans, ranks.comm, ranks.transfer, self._trial, itemsize)
-            self._exchange = Exchange(ranks.comm, arena.gradients.numpy(), self._plan.groups, ranks.transfer)
-        self._net.arena.load(weights)
+        self._clock, self._graph = LayerClock(self._net), graph
+        self._net.arena.load(weights)  # now: a trial on zeros would time other arithmetic
+        if self._ranks is None:
+            self._way = Alone(self._net, self.setup.optimiser)
+            return
+        from adapters.caffempi.together import together
+
+        self._way = together(self.setup, self._ranks, self._net, self._trial)
 
     def _trial(self) -> List[float]:
         """When each layer's gradient is ready, measured; the net is as before, but for its gradients."""
@@ -98,6 +92,8 @@ class CaffeMPITrainer(Trainer):
         """Stop reading and leave MPI."""
         if self._reader is not None:
             self._reader.close()
+        if self._way is not None:
+            self._way.close()
         if self._ranks is not None:
             self._ranks.leave()
 
@@ -143,49 +139,27 @@ class CaffeMPITrainer(Trainer):
         """Layer by layer, timed, without any exchange."""
         self._clock.begin()
         self._net.backward(self._clock.backward)
-        self._sums = 0
+        self._way.begin()
 
     def communicate(self) -> None:
-        """The plan's messages one after the other, timed."""
-        if self._exchange is None:
-            return
-        # Without a new backward (pass `comm_only`) every sum is larger by the number of ranks.
-        if self.setup.world ** float(self._sums) > LARGEST:
-            self._average()
-        self._exchange.whole(self._clock.communication)
-        self._sums += 1
+        """All of the plan's messages, timed."""
+        self._way.communicate(self._clock.communication)
 
     def update(self) -> None:
         """The solver's rule over all parameters."""
-        self._average()
-        self._solver.begin()
-        self._solver.update(self._all)
-
-    def _average(self) -> None:
-        """Divide away what sums after the first one added."""
-        if self._sums > 1:
-            self._net.arena.gradients.mul_(float(self.setup.world) ** (1 - self._sums))
-            self._sums = 1
+        self._way.update()
 
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
-        """Wait-free back-propagation: groups leave as they are complete and are applied as they arrive."""
-        if self._exchange is None:
-            self.step_alone(batch)
-            return
+        """Wait-free back-propagation: groups leave as they are complete."""
         self._net.forward(batch.images, batch.labels)
-        self._net.backward(self._exchange.lap)
-        self._solver.begin()
-        for span in self._exchange.finish():
-            self._solver.update(span)
+        self._way.step()
 
     def step_alone(self, batch: Any) -> None:
         """The same without MPI."""
         self._net.forward(batch.images, batch.labels)
-        self._net.backward()
-        self._solver.begin()
-        self._solver.update(self._all)
+        self._way.step_alone()
 
     # --- evidence -----------------------------------------------------------
 
@@ -199,7 +173,7 @@ class CaffeMPITrainer(Trainer):
 
     def gradients(self) -> Dict[str, np.ndarray]:
         """Averaged after `communicate`; before it, this rank's share of the average."""
-        self._average()
+        self._way.settle()
         return self._net.arena.export(self._net.arena.gradients)
 
     def parameters(self) -> Dict[str, np.ndarray]:
@@ -232,13 +206,14 @@ class CaffeMPITrainer(Trainer):
         """The staged pass's warm-up is over."""
         self._clock.forget()
 
+    def begin_training(self) -> None:
+        """Count what a training counts."""
+        self._way.count()
+
     def notes(self) -> Dict[str, Any]:
         """What was chosen, and from which measurements."""
         found: Dict[str, Any] = {"memory_format": self._layout}
         found["reader"] = self._reader.words if self._reader else "none"
-        if self._plan is not None:
-            found.update(overlap=self._overlap, aggregation=self._aggregation)
-            found["groups"] = [[self._graph.layers[i].name for i in group.layers] for group in self._plan.groups]
-            if self._plan.cost is not None:
-                found.update(self._plan.cost._asdict())
+        if self._way is not None:
+            found.update(self._way.notes())
         return found

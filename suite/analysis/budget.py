@@ -6,7 +6,8 @@ wait for, so its stages and the group's wall time belong together. A pass's wall
 step is that of its slowest rank.
 
     exposed communication = native - compute_only
-    hidden communication  = comm_only - exposed communication
+    hidden communication  = comm_only - exposed communication, of which no more than `hideable` could be
+                            (suite.analysis.hiding, where the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
 io is what the native pass waited for input, the mean over its steps, since prefetching
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
+
+from suite.analysis.hiding import hideable
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.
@@ -42,6 +45,7 @@ class Budget:
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds the exposed communication where that is None
     hidden: float | None  # part of comm_only that computing hides
+    hideable: float | None  # part of comm_only that computing could hide at most; None without layers' times
     comm_only: float | None
     compute_only: float | None
     io_only: float | None
@@ -55,9 +59,14 @@ class Budget:
         """How many times longer the instrumented iteration takes."""
         return self.staged / self.native
 
+    @property
+    def hidden_share(self) -> float | None:
+        """Hidden communication over what could be hidden; None where there is nothing to hide, or no telling."""
+        return None if self.hidden is None or not self.hideable else self.hidden / self.hideable
+
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values, the observer's effect among them."""
-        return {**asdict(self), "observer_effect": self.observer_effect}
+        """JSON-ready values, the observer's effect and the hidden share among them."""
+        return {**asdict(self), "observer_effect": self.observer_effect, "hidden_share": self.hidden_share}
 
 
 def of_process(ranks: Sequence[Rank], devices: int | None = None) -> Budget | None:
@@ -81,6 +90,7 @@ def of_process(ranks: Sequence[Rank], devices: int | None = None) -> Budget | No
         communication=exposed,
         other=native - (io + sum(stages.values()) + (exposed or 0.0)),
         hidden=None if exposed is None or comm_only is None else comm_only - exposed,
+        hideable=None if comm_only is None else hideable(critical.get("layers") or (), comm_only, stages["update"]),
         comm_only=comm_only,
         compute_only=compute_only,
         io_only=wall_per_step(ranks, "io_only"),

@@ -70,7 +70,7 @@ def same_training(case: Case) -> tuple[object, ...]:
 
 
 def _way_of(case: Case) -> tuple[str, str, str]:
-    """A knob may choose between ways too: caffempi's `aggregation` does."""
+    """A knob may choose between ways too: caffempi's `overlap` does."""
     return case.adapter, case.strategy, str(sorted(case.knobs.items(), key=str))
 
 

@@ -61,7 +61,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=("float32", "float64"), default="float32")
     parser.add_argument("--tuning", choices=("default", "tuned"), default="tuned")
     parser.add_argument("--overlap", choices=("auto", "none", "layerwise", "merged"), default="auto")
-    parser.add_argument("--aggregation", choices=("allreduce", "parameter_server"), default="allreduce")
+    parser.add_argument(
+        "--strategy", choices=("data_parallel", "parameter_server", "two_level"), default="data_parallel"
+    )
     return parser.parse_args()
 
 
@@ -106,7 +108,8 @@ def compare(options: argparse.Namespace) -> int:
     graph = workload.graph().without_dropout()
     defaults = workload.optimiser
     lr = options.lr or defaults.lr * options.batch * rank.world / defaults.reference_batch
-    ours, theirs = trainers(options, rank, (lr, defaults.momentum, defaults.weight_decay))
+    optimiser = lr, defaults.momentum, defaults.weight_decay
+    ours, theirs = trainers(options, rank, optimiser, options.strategy, {"overlap": options.overlap})
     host = share(synthetic(graph, options.batch * rank.world, 1), rank.rank, options.batch)
     for trainer in (ours, theirs):
         trainer.start()
@@ -123,7 +126,9 @@ def compare(options: argparse.Namespace) -> int:
     return int(bool(failures))
 
 
-def trainers(options: argparse.Namespace, rank: Any, optimiser: tuple[float, float, float]) -> tuple[Any, Any]:
+def trainers(
+    options: argparse.Namespace, rank: Any, optimiser: tuple[float, float, float], strategy: str, knobs: dict[str, Any]
+) -> tuple[Any, Any]:
     """The two trainers of this rank."""
     from adapters.caffempi.worker import CaffeMPITrainer
     from adapters.pytorch.worker import PyTorchTrainer
@@ -146,8 +151,7 @@ def trainers(options: argparse.Namespace, rank: Any, optimiser: tuple[float, flo
             readers=0,
         )
 
-    ours = {"overlap": options.overlap, "aggregation": options.aggregation}
-    return CaffeMPITrainer(setup("data_parallel", ours)), PyTorchTrainer(setup("ddp", {}))
+    return CaffeMPITrainer(setup(strategy, knobs)), PyTorchTrainer(setup("ddp", {}))
 
 
 def losses(steps: int, ours: Any, theirs: Any, batches: tuple[Any, Any]) -> tuple[list[float], tuple[float, float]]:

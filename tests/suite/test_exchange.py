@@ -91,11 +91,11 @@ def test_one_strategy_or_another_training_is_no_comparison(tmp_path):
 
 def test_a_knob_may_be_the_way(tmp_path):
     run = MadeRun(tmp_path / "run")
-    for knob in ("allreduce", "parameter_server"):
-        case = learner("caffempi", 2, knobs={"aggregation": knob})
+    for knob in ("layerwise", "merged"):
+        case = learner("caffempi", 2, knobs={"overlap": knob})
         run.proven(case, repeats=1, ranks=taught(case))
     (exchange,) = exchanges(summarise(run.folder))
-    assert [way.case.knobs["aggregation"] for way in exchange.ways] == ["allreduce", "parameter_server"]
+    assert [way.case.knobs["overlap"] for way in exchange.ways] == ["layerwise", "merged"]
 
 
 def test_records_without_seconds_are_compared_by_samples_alone(tmp_path):

@@ -83,7 +83,7 @@ def mpirun(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         }
         program_path = str(Path(__file__).with_name(program))
         command = [*engine, "--oversubscribe", sys.executable, program_path, str(output), *arguments]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         found: dict[str, Any] = json.loads(output.read_text())
         assert found["world"] == ranks

@@ -19,6 +19,16 @@ from workloads.networks.mnist import mnist_small
 SAMPLES, STEPS = 2, 3
 RULES = {"sgd": SGD(0.05, 0.9, 0.001), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 0.001)}
 
+WAYS = [
+    ("data_parallel", "none", "layers"),
+    ("data_parallel", "layerwise", "layers"),
+    ("two_level", "layerwise", "thread"),
+    ("parameter_server", "none", "thread"),
+    ("parameter_server", "merged", "layers"),
+    ("two_level", "merged", "layers"),
+    ("data_parallel", "merged", "thread"),
+]
+
 
 def setup(**changes: Any) -> Setup:
     comm = MPI.COMM_WORLD
@@ -64,15 +74,17 @@ def main() -> None:
     whole = synthetic(mnist_small(), SAMPLES * comm.size, 1)
     result: dict[str, Any] = {"world": comm.size, "ways": {}}
     kept = []
-    for aggregation in ("allreduce", "parameter_server"):
-        for overlap in ("none", "layerwise", "merged"):
-            trainer = CaffeMPITrainer(setup(knobs={"overlap": overlap, "aggregation": aggregation}))
-            joined = trainer.start()
-            assert (joined.rank, joined.world) == (comm.rank, comm.size)
-            for way in ("native", "staged", "repeated"):
-                losses, parameters = train(trainer, share(whole, comm.rank, SAMPLES), way)
-                kept.append((f"{aggregation} {overlap} {way}", losses, parameters))
-            result["notes"], result["rows"] = trainer.notes(), trainer.layer_times()
+    for number, (strategy, overlap, progress) in enumerate(WAYS):
+        knobs = {"overlap": overlap, "progress": progress}
+        if strategy == "two_level":
+            knobs["node_ranks"] = 2
+        trainer = CaffeMPITrainer(setup(strategy=strategy, knobs=knobs))
+        joined = trainer.start()
+        assert (joined.rank, joined.world) == (comm.rank, comm.size)
+        for way in ("native", "staged", "repeated")[: 3 if overlap == "merged" else 2]:
+            losses, parameters = train(trainer, share(whole, comm.rank, SAMPLES), way)
+            kept.append((f"{number} {strategy} {overlap} {progress} {way}", losses, parameters))
+        result["notes"], result["rows"] = trainer.notes(), trainer.layer_times()
     result["transport"] = joined.transport
     alone = CaffeMPITrainer(setup(strategy="single", world=1, rank=0, batch=SAMPLES * comm.size))
     alone.start()

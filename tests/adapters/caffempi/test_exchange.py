@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_sums_arrive_whole_in_the_order_of_backward(ranks: int, mpirun: Callable[..., dict[str, Any]]) -> None:
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_sums_arrive_whole_and_every_group_once(ranks: int, mpirun: Callable[..., dict[str, Any]]) -> None:
     output = mpirun("mpi_exchange.py", ranks)
+    assert output["nodes"] == {"data_parallel": 1, "parameter_server": 1, "two_level": (ranks + 1) // 2}
     for found in output["found"]:
-        for aggregation in ("allreduce", "parameter_server"):
-            result = found[aggregation]
-            assert result["right"] == [True] * 20, aggregation
-            assert result["order"] == [[6016, 7000], [2500, 6016], [0, 2500]]
-            assert [trigger for trigger, _ in result["timed"]] == [4, 2, 0] * 5
+        assert len(found) == 9
+        for way, result in found.items():
+            assert result["right"] == [True] * 20, way
+            assert sorted(result["order"]) == [[0, 2500], [2500, 6016], [6016, 7000]]
+            assert sorted(trigger for trigger, _ in result["timed"]) == [0] * 5 + [2] * 5 + [4] * 5
             assert all(seconds > 0 for _, seconds in result["timed"])
+    assert output["failure"] == "piece 0 is lost"
     assert output["maximum"] == ranks - 1
     groups, (startup, slope) = output["plans"][0]
     assert all(plan == output["plans"][0] for plan in output["plans"]), "ranks follow different plans"

@@ -11,6 +11,7 @@ from suite.case import Case
 from suite.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
+DISTRIBUTED = ("data_parallel", "two_level", "parameter_server", "parameter_server_async")
 
 
 def test_it_registers() -> None:
@@ -30,11 +31,11 @@ def test_data_parallel_needs_an_engine_of_mpi_and_single_does_not() -> None:
     capabilities = plugin.CaffeMPI().capabilities
     assert {s.name: (s.launchers, s.distributed) for s in capabilities.strategies} == {
         "single": (("local", "mpiexec", "slurm"), False),
-        "data_parallel": (("mpiexec", "slurm"), True),
+        **dict.fromkeys(DISTRIBUTED, (("mpiexec", "slurm"), True)),
     }
 
 
-@pytest.mark.parametrize("name", ["overlap", "aggregation", "memory_format"])
+@pytest.mark.parametrize("name", ["overlap", "progress", "memory_format"])
 def test_knobs_name_what_they_take(name: str) -> None:
     knob = plugin.CaffeMPI().capabilities.knobs[name]
     assert knob.problem(knob.default) is None
@@ -48,3 +49,26 @@ def test_all_give_way_and_only_tuned_runs_keep_their_memory() -> None:
     tuned = plugin.CaffeMPI().environ(case.on(tuning="tuned"), PYTHON)
     assert tuned["MALLOC_MMAP_MAX_"] == "0"
     assert default.items() <= tuned.items()
+
+
+def test_what_does_not_wait_for_others_is_not_exact_and_has_no_update_of_its_own() -> None:
+    adapter = plugin.CaffeMPI()
+    assert [adapter.exact(Case("caffempi", name, "alexnet")) for name in DISTRIBUTED] == [True, True, True, False]
+    strategy = adapter.capabilities.strategy("parameter_server_async")
+    assert strategy is not None
+    assert "update" not in strategy.separable
+
+
+@pytest.mark.parametrize(
+    ("strategy", "node_ranks", "words"),
+    [
+        ("two_level", 2, None),
+        ("two_level", "auto", None),
+        ("data_parallel", "auto", None),
+        ("two_level", 0, "node_ranks is 0; a node has at least 1"),
+        ("data_parallel", 2, "the knob 'node_ranks' belongs to two_level and changes nothing under 'data_parallel'"),
+    ],
+)
+def test_nodes_are_asked_for_where_they_mean_something(strategy: str, node_ranks: object, words: str | None) -> None:
+    case = Case("caffempi", strategy, "alexnet", knobs={"node_ranks": node_ranks})
+    assert plugin.CaffeMPI().unsupported(case) == words

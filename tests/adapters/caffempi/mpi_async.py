@@ -1,0 +1,113 @@
+"""Run under mpiexec: an asynchronous server, first asked in turns, then all at once.
+
+Arguments: the output file, "sgd" or "adam".
+"""
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from adapters.caffempi.ranks import MPI
+from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.feed import share, synthetic
+from suite.worker.trainer import SGD, Adam, Setup
+from workloads import weights
+from workloads.networks.mnist import mnist_small
+
+SAMPLES, STEPS = 2, 6
+RULES = {"sgd": SGD(0.01, 0.9, 0.001), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 0.001)}
+COMM = MPI.COMM_WORLD
+
+
+def made(strategy: str, world: int, knobs: dict[str, Any]) -> CaffeMPITrainer:
+    rank = COMM.rank if world > 1 else 0
+    rule = RULES[sys.argv[2]]
+    setup = Setup(rank, world, rank, strategy, "cpu", 1, SAMPLES, "float32", "default", knobs, rule, 1, 0)
+    trainer = CaffeMPITrainer(setup)
+    trainer.start()
+    return trainer
+
+
+def in_turns(trainer: CaffeMPITrainer, batch: Any, staged: bool) -> dict[str, np.ndarray]:
+    """Each rank's whole step while the others wait; the weights that the last rank has got."""
+    trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
+    trainer.begin_training()
+    for turn in range(STEPS):
+        trainer.maximum(0.0)
+        if turn % COMM.size != COMM.rank:
+            continue
+        if staged:
+            trainer.forward(batch)
+            trainer.backward()
+            trainer.communicate()
+            trainer.update()
+        else:
+            trainer.step(batch)
+    trainer.maximum(0.0)
+    found: dict[str, np.ndarray] = COMM.bcast(trainer.parameters(), (STEPS - 1) % COMM.size)
+    return found
+
+
+def by_hand(hosts: list[Any]) -> dict[str, np.ndarray]:
+    """The same updates by one rank, whose gradient is divided by the ranks as theirs is; weights lag as theirs do."""
+    trainer = made("single", 1, {})
+    trainer.setup = trainer.setup._replace(world=COMM.size)
+    trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
+    arena = trainer._net.arena
+    seen = [arena.parameters.clone() for _ in hosts]
+    for turn in range(STEPS):
+        rank = turn % COMM.size
+        newest = arena.parameters.clone()
+        arena.parameters.copy_(seen[rank])
+        trainer.forward(trainer.to_device(hosts[rank]))
+        trainer.backward()
+        arena.parameters.copy_(newest)
+        trainer.update()
+        seen[rank] = arena.parameters.clone()
+    return trainer.parameters()
+
+
+def together(trainer: CaffeMPITrainer, batch: Any) -> tuple[list[float], dict[str, Any], int]:
+    """Losses, staleness and updates of a training in which nobody waits."""
+    trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
+    trainer.begin_training()
+    losses = []
+    for _ in range(STEPS * 5):
+        trainer.step(batch)
+        losses.append(trainer.loss())
+    notes = trainer.notes()
+    trainer.maximum(0.0)
+    trainer.communicate()  # as the pass comm_only does, without a backward
+    trainer.maximum(0.0)
+    assert not trainer.gradients()["fc1.weight"].any()
+    return losses, notes, trainer._way._updates
+
+
+def main() -> None:
+    whole = synthetic(mnist_small(), SAMPLES * COMM.size, 1)
+    hosts = [share(whole, rank, SAMPLES) for rank in range(COMM.size)]
+    expected = by_hand(hosts)
+    result: dict[str, Any] = {"world": COMM.size, "equal": {}}
+    for overlap, progress in (("none", "layers"), ("layerwise", "thread"), ("merged", "layers")):
+        trainer = made("parameter_server_async", COMM.size, {"overlap": overlap, "progress": progress})
+        batch = trainer.to_device(hosts[COMM.rank])
+        for staged in (False, True):
+            found = in_turns(trainer, batch, staged)
+            same = [bool((found[name] == expected[name]).all()) for name in expected]
+            result["equal"][f"{overlap} {progress} {staged}"] = all(same)
+        result["turns"] = COMM.gather(trainer.notes()["staleness"])
+        losses, notes, updates = together(trainer, batch)
+        trainer._way.close()
+    result["losses"], result["notes"] = COMM.gather(losses), COMM.gather(notes)
+    result["updates"] = COMM.allreduce(updates, MPI.MAX)
+    if COMM.rank == 0:
+        with open(sys.argv[1], "w") as stream:
+            json.dump(result, stream)
+    MPI.COMM_WORLD.Barrier()
+    trainer._way = None
+    trainer.close()
+
+
+main()

@@ -1,0 +1,43 @@
+"""The asynchronous parameter server on real ranks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from adapters.caffempi.staleness import Staleness
+
+STEPS = 6  # as in mpi_async.py
+
+
+@pytest.mark.parametrize(("ranks", "rule"), [(1, "sgd"), (2, "adam"), (3, "sgd")])
+def test_every_push_is_one_update_of_the_servers_weights(
+    ranks: int, rule: str, mpirun: Callable[..., dict[str, Any]]
+) -> None:
+    output = mpirun("mpi_async.py", ranks, rule)
+    assert len(output["equal"]) == 6
+    for way, equal in output["equal"].items():
+        assert equal, f"{way}: not what the same updates by one rank give"
+    # In turns, each but the first of a rank comes after one update of every other rank.
+    for rank, stale in enumerate(output["turns"]):
+        steps = STEPS // ranks
+        assert stale == {
+            "steps": steps,
+            "max": ranks - 1 if steps > 1 else rank,
+            "mean": (rank + (ranks - 1) * (steps - 1)) / steps,
+        }
+    assert output["updates"] == ranks * (5 * STEPS + 1)
+    for losses, notes in zip(output["losses"], output["notes"], strict=True):
+        assert losses[-1] < losses[0]
+        stale = notes["staleness"]
+        assert stale["steps"] == 5 * STEPS
+        assert 0 <= stale["mean"] <= stale["max"] < ranks * 5 * STEPS
+        assert (stale["max"] > 0) == (ranks > 1)
+    assert "on rank 0" in output["notes"][0]["server"]
+
+
+def test_staleness_is_what_others_did_between_pull_and_push() -> None:
+    staleness = Staleness(7)
+    for updates in (8, 11, 12):
+        staleness.step(updates)
+    assert staleness.notes() == {"mean": 2 / 3, "max": 2, "steps": 3}

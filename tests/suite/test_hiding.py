@@ -1,0 +1,37 @@
+"""What of an exchange can be hidden, on figures that can be done in the head."""
+
+import pytest
+
+from suite.analysis.hiding import hideable
+
+
+def layers(*rows):
+    return [{"backward_s": seconds, "bytes": nbytes} for seconds, nbytes in rows]
+
+
+def test_a_slow_link_hides_what_backward_has_left_after_the_first_gradient():
+    # Ready after 1, 3 and 4 s; each takes 10 s on the link, the first from 1 s on: the last arrives at 31 s.
+    assert hideable(layers((1, 5), (2, 5), (1, 5)), comm_only=30, update=0) == pytest.approx(3)
+
+
+def test_a_quick_link_hides_all_but_the_first_layers_gradient():
+    assert hideable(layers((10, 5), (10, 5), (10, 5)), comm_only=3, update=0) == pytest.approx(2)
+
+
+def test_a_layer_without_parameters_takes_time_and_moves_nothing():
+    assert hideable(layers((1, 5), (4, 0), (1, 5)), comm_only=4, update=0) == pytest.approx(2)
+
+
+def test_updates_hide_too_but_not_the_last_ones():
+    # Backward ends at 2 s; arrivals at 11 and 21 s; the first update hides behind the second arrival.
+    assert hideable(layers((1, 5), (1, 5)), comm_only=20, update=4) == pytest.approx(1 + 2)
+
+
+def test_the_end_of_backward_hides_nothing():
+    assert hideable(layers((5, 0), (1, 0), (0, 7)), comm_only=2, update=1) == pytest.approx(2)
+    assert hideable(layers((0, 7), (6, 0)), comm_only=2, update=1) == pytest.approx(0)
+
+
+def test_nothing_exchanged_is_no_figure():
+    assert hideable(layers((1, 0)), comm_only=1, update=1) is None
+    assert hideable([], comm_only=1, update=1) is None
