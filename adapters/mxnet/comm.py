@@ -22,7 +22,7 @@ class StoreCommunicator(Communicator):
     def start(self) -> Joined:
         """As the trainer's 'dist_sync' joins."""
         machine.contexts(self.setup)
-        self._group = Group("dist_sync")
+        self._group = Group("dist_sync", None)
         return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions())
 
     @property

@@ -27,7 +27,7 @@ class TensorFlowCommunicator(Communicator):
         """As the trainer's 'multiworker_mirrored' joins."""
         setup = self.setup
         machine.prepare(setup)
-        self._spread: Any = MultiWorker(setup, "auto")
+        self._spread: Any = MultiWorker(setup, "auto", "auto")
         self._instances = FIRST_INSTANCE
         versions = machine.versions(setup.device)
         return Joined(self._spread.rank, self._spread.world, self._spread.transport, versions)
