@@ -23,7 +23,7 @@ from adapters.caffempi.transfer import Moving, Way
 # (None: the training thread does, after each layer).
 Pace = NamedTuple("Pace", [("piece", int), ("window", int), ("poll_s", Optional[float])])
 NEAR = Pace(131072, 2, None)  # 512 kB in float32
-FAR = Pace(262144, 8, 1e-3)
+FAR = Pace(262144, 16, 1e-3)
 
 # Whoever gives way to others for longer than this shares a core with them, and had better sleep for moments than
 # give away one time slice after the other.

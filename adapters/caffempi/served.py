@@ -83,12 +83,13 @@ class Served(Alone):
         return found
 
     def close(self) -> None:
-        """Stop serving once every rank has come here."""
+        """Stop serving once every rank has come here; who went before that would push to a server that has ended."""
         self._ranks.maximum(0.0)
         if self._server is not None:
             self._server.close()
         else:
             self._push.close()
+        self._ranks.maximum(0.0)
 
     def _apply(self) -> None:
         self._server.check()

@@ -46,7 +46,8 @@ def in_turns(trainer: CaffeMPITrainer, batch: Any, staged: bool) -> dict[str, np
         else:
             trainer.step(batch)
     trainer.maximum(0.0)
-    found: dict[str, np.ndarray] = COMM.bcast(trainer.parameters(), (STEPS - 1) % COMM.size)
+    with trainer._ranks.lock:  # the server's thread calls MPI too
+        found: dict[str, np.ndarray] = COMM.bcast(trainer.parameters(), (STEPS - 1) % COMM.size)
     return found
 
 
@@ -97,9 +98,10 @@ def main() -> None:
             found = in_turns(trainer, batch, staged)
             same = [bool((found[name] == expected[name]).all()) for name in expected]
             result["equal"][f"{overlap} {progress} {staged}"] = all(same)
-        result["turns"] = COMM.gather(trainer.notes()["staleness"])
+        turns = trainer.notes()["staleness"]
         losses, notes, updates = together(trainer, batch)
         trainer._way.close()
+    result["turns"] = COMM.gather(turns)
     result["losses"], result["notes"] = COMM.gather(losses), COMM.gather(notes)
     result["updates"] = COMM.allreduce(updates, MPI.MAX)
     if COMM.rank == 0:

@@ -32,7 +32,9 @@ def test_every_push_is_one_update_of_the_servers_weights(
         stale = notes["staleness"]
         assert stale["steps"] == 5 * STEPS
         assert 0 <= stale["mean"] <= stale["max"] < ranks * 5 * STEPS
-        assert (stale["max"] > 0) == (ranks > 1)
+    # Whoever came last has seen all updates of the others; one that was alone for a while, perhaps none.
+    most = max(notes["staleness"]["mean"] * 5 * STEPS for notes in output["notes"])
+    assert most == pytest.approx((ranks - 1) * 5 * STEPS)
     assert "on rank 0" in output["notes"][0]["server"]
 
 
