@@ -94,7 +94,8 @@ class Private:
             return None
         return (
             f"a Slurm in {self.folder} needs sockets with paths of {longest} characters, the system takes "
-            f"{SOCKET_PATH}; take a folder or names that are {longest - SOCKET_PATH} shorter (STAGEBENCH_LAB_FOLDER says where)"
+            f"{SOCKET_PATH}; take a folder or names that are {longest - SOCKET_PATH} shorter "
+            "(STAGEBENCH_LAB_FOLDER says where)"
         )
 
     def _folders(self, nodes: Sequence[Node]) -> None:
