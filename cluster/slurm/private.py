@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from cluster.slurm.private_conf import Node, conf
+from cluster.slurm.private_conf import Node, conf, spool
 from suite.errors import StagebenchError, Unavailable
 
 __all__ = ["Node", "Private", "missing"]
@@ -25,6 +25,8 @@ __all__ = ["Node", "Private", "missing"]
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "sinfo")
 READY, LEAVE = 30.0, 10.0  # seconds for all nodes to be idle; for the daemons to end
 STEP = 0.1
+SOCKET_PATH = 107  # characters of a Unix socket's path, see unix(7)
+STEP_NAME = "1000000.4294967291"  # slurmstepd's socket is called NODE_JOB.STEP
 
 
 def missing() -> str | None:
@@ -56,9 +58,10 @@ class Private:
     def start(self, nodes: Sequence[Node], cores: int) -> None:
         """Until every node is idle. `cores` is what each is said to have, whatever the machine has.
 
-        Raises Unavailable for what `missing` tells, StagebenchError with the daemons' last words.
+        Raises Unavailable for what `missing` tells and for a folder whose sockets' paths would be too long,
+        StagebenchError with the daemons' last words.
         """
-        lacking = missing()
+        lacking = missing() or self._cramped(nodes)
         if lacking:
             raise Unavailable(lacking)
         self._folders(nodes)
@@ -84,11 +87,24 @@ class Private:
             if not psutil.wait_procs(ours, LEAVE)[1] and not list(self._processes()):
                 return
 
+    def _cramped(self, nodes: Sequence[Node]) -> str | None:
+        """Slurmd says nothing of it, and every job is cancelled."""
+        longest = max(len(f"{spool(self.folder, node.name)}/{node.name}_{STEP_NAME}") for node in nodes)
+        if longest <= SOCKET_PATH:
+            return None
+        return (
+            f"a Slurm in {self.folder} needs sockets with paths of {longest} characters, the system takes "
+            f"{SOCKET_PATH}; take a folder or names that are {longest - SOCKET_PATH} shorter "
+            "(STAGEBENCH_LAB_FOLDER says where)"
+        )
+
     def _folders(self, nodes: Sequence[Node]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
-        for name in ("state", "sock", *(f"{kind}.{node.name}" for kind in ("spool", "tmp") for node in nodes)):
+        for name in ("state", "sock", *(f"tmp.{node.name}" for node in nodes)):
             (self.folder / name).mkdir(exist_ok=True)
+        for node in nodes:
+            Path(spool(self.folder, node.name)).mkdir(exist_ok=True)
         (self.folder / "munge").mkdir(mode=0o700, exist_ok=True)
 
     def _munged(self) -> None:

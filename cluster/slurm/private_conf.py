@@ -26,6 +26,11 @@ class Node:
         return bool(self.enter)
 
 
+def spool(folder: Path, node: str) -> str:
+    """Where a node's daemon keeps what it needs; short, for its sockets' sake."""
+    return f"{folder}/{node}"
+
+
 def conf(folder: Path, nodes: Sequence[Node], cores: int) -> str:
     """The whole file. Jobs are followed by process group: control groups are the machine's own business."""
     user, first = getpass.getuser(), nodes[0]
@@ -41,7 +46,7 @@ def conf(folder: Path, nodes: Sequence[Node], cores: int) -> str:
         "AuthInfo": f"socket={folder}/sock/munge.socket",
         "CredType": "cred/munge",
         "StateSaveLocation": f"{folder}/state",
-        "SlurmdSpoolDir": f"{folder}/spool.%n",
+        "SlurmdSpoolDir": spool(folder, "%n"),
         "TmpFS": f"{folder}/tmp.%n",  # one folder for several nodes, and srun over them hangs
         "SlurmctldPidFile": f"{folder}/slurmctld.pid",
         "SlurmdPidFile": f"{folder}/slurmd.%n.pid",

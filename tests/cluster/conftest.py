@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,13 +86,14 @@ def launched():
 
 
 @pytest.fixture(scope="session")
-def laboratory(tmp_path_factory):
+def laboratory():
     """Two hosts at 1 Gbit/s, of this test run alone."""
     lacking = missing()
     if lacking:
         pytest.skip(lacking)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SETTING, str(tmp_path_factory.mktemp("laboratories")))
+    # Not in pytest's folder: a Slurm in it has sockets, which want a short path.
+    with tempfile.TemporaryDirectory(prefix="lab-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SETTING, folder)
         state = build.up(checked_layout(f"test-{os.getpid()}-lab", 2, NETWORK), "1gbit")
         yield state
         build.down(state)

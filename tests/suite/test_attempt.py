@@ -267,6 +267,6 @@ def test_a_folder_that_cannot_be_written_is_told_with_its_remedy(tmp_path):
 def test_processes_get_no_input_no_broken_pipes_and_not_our_python_variables(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/somewhere/of/ours")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "7")
-    script = "echo $PYTHONPATH/$OMPI_COMM_WORLD_RANK/$OWN; cat; trap"
+    script = "echo $PYTHONPATH/$OMPI_COMM_WORLD_RANK/$OWN; cat; trap -p PIPE"
     attempt.run([Process(("bash", "-c", script), {"OWN": "1"}, 0)], 1, tmp_path, LIMITS, print)
     assert (tmp_path / "launcher-0.log").read_text() == "//1\n"

@@ -20,6 +20,7 @@ from cluster.slurm.pmi import SETTING as MPI_TYPE
 from cluster.slurm.private import Node, Private, missing
 from cluster.slurm.script import SETTING
 from suite.case import Placement
+from suite.errors import Unavailable
 
 HERE = Path(sys.executable)
 TWO = Placement(nodes=2, launcher="slurm")
@@ -285,3 +286,10 @@ def test_a_companion_that_fails_ends_the_job_and_is_named(accompanied, submitted
     assert result.outcome == "crash"
     said = "server.py fails ended with exit code 1; its last lines: fails 127.0.0.1 True|no free port"
     assert said in result.reason
+
+
+def test_a_folder_whose_sockets_would_have_too_long_a_path_is_refused_before_jobs_are_lost(tmp_path):
+    deep = tmp_path / ("d" * 60)
+    with pytest.raises(Unavailable, match=r"sockets with paths of \d+ characters, the system takes 107; take a folder"):
+        Private(deep).start([Node("n1")], cores=1)
+    assert not deep.exists()
