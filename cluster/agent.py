@@ -16,6 +16,17 @@ AGENT = "STAGEBENCH_LAUNCH_AGENT"
 # Never a question; a host that is not there, or no longer, is noticed within 15 seconds.
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 SSH = ("ssh", *(token for option in OPTIONS for token in ("-o", option)))
+# Of a program that is used like ssh, PROGRAM [OPTIONS] HOST WORD ...: passes over the options, those that take a word
+# with it; then $host is the host and $* are the words.
+LIKE_SSH = """\
+#!/bin/sh
+while [ "${1#-}" != "$1" ]; do
+    case "$1" in -[bceFiIJlLmoOpQRSwW]) shift ;; esac
+    shift
+done
+host="$1"
+shift
+"""
 SECONDS = 30.0  # for a login that only looks
 
 READY, LACKING = "stagebench: ready", "stagebench: lacking"

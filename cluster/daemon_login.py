@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from cluster import lifeline, remote
-from cluster.agent import login
+from cluster.agent import LIKE_SSH, login
 from suite.errors import RequestError
 from suite.launcher import LOGINS, Request
 
@@ -18,14 +18,7 @@ LOGIN, REMOTE = "login", "remote.py"  # in the attempt's folder
 
 # Engines say: login [OPTIONS] HOST WORD ...; like ssh's, the words are one line for the other host's shell.
 SCRIPT = """\
-#!/bin/sh
-while [ "${{1#-}}" != "$1" ]; do
-    case "$1" in -[bceFiIJlLmoOpQRSwW]) shift ;; esac
-    shift
-done
-host="$1"
-shift
-line=$(printf '%s' "$*" | sed "s/'/'\\\\\\\\''/g")
+{like_ssh}line=$(printf '%s' "$*" | sed "s/'/'\\\\\\\\''/g")
 {file} exec {lifeline} {login} "$host" {remote}" sh -c '$line'"
 """
 
@@ -40,6 +33,7 @@ def written(request: Request) -> Path:
     far = (str(request.interpreter), "-I", "-S", "-B", str(code), f"{PATIENCE:g}")
     path.write_text(
         SCRIPT.format(
+            like_ssh=LIKE_SSH,
             file=f"{lifeline.FILE}={shlex.quote(str(request.folder / LOGINS))}",
             lifeline=shlex.join(near),
             login=shlex.join(login("")[:-1]),

@@ -3,7 +3,7 @@
 import os
 import shlex
 
-from cluster.agent import AGENT
+from cluster.agent import AGENT, LIKE_SSH
 from cluster.lab.layout import SETTING as NAME
 from cluster.lab.state import SETTING as FOLDER
 from cluster.lab.state import State
@@ -11,14 +11,7 @@ from cluster.lab.state import State
 # Used as `agent [OPTIONS] HOST COMMAND ...`: the words become one line for a shell, in a home, with the
 # variables of a login and no others. What a launcher forgets to hand on is as absent as on a real cluster.
 SCRIPT = """\
-#!/bin/sh
-while [ "${{1#-}}" != "$1" ]; do
-    case "$1" in -[bceFiIJlLmoOpQRSwW]) shift ;; esac
-    shift
-done
-host="$1"
-shift
-[ -e {folder}/"$host.uts" ] || {{ echo "agent: $host is no host of the laboratory {name}" >&2; exit 255; }}
+{like_ssh}[ -e {folder}/"$host.uts" ] || {{ echo "agent: $host is no host of the laboratory {name}" >&2; exit 255; }}
 cd ~ 2>/dev/null || cd /
 exec ip netns exec "$host" nsenter --uts={folder}/"$host.uts" --ipc={folder}/"$host.ipc" -- \\
     env -i HOME="$HOME" USER=root LOGNAME=root SHELL=/bin/sh PATH={path} /bin/sh -c "$*"
@@ -28,7 +21,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # a login
 
 def write(state: State) -> None:
     """Write the agent's program."""
-    text = SCRIPT.format(folder=shlex.quote(str(state.folder)), name=state.layout.name, path=PATH)
+    text = SCRIPT.format(like_ssh=LIKE_SSH, folder=shlex.quote(str(state.folder)), name=state.layout.name, path=PATH)
     state.agent.write_text(text)
     state.agent.chmod(0o755)
 

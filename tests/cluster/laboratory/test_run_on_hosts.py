@@ -1,19 +1,15 @@
 """The whole of `stagebench run`, given in a host of the laboratory as on a cluster's head node."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from cluster.lab.agent import entering, environment
 from cluster.lab.people import processes
 from suite.store import RunFolder
 from workloads.networks.mnist import mnist_small
 
-HERE = Path(__file__).parents[1]
 PLAN = """
 name = "hosts"
 
@@ -50,17 +46,11 @@ knobs = { quiet = true }
 
 
 @pytest.fixture
-def stagebench(laboratory, tmp_path):
-    """Runs the command line in the first host, with the tiny adapter installed as a third party's."""
-    about = tmp_path / "site" / "tiny-1.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[stagebench]\nadapter-tiny = tinyadapter.plugin\n")
-    path = os.pathsep.join(map(str, (about.parent, HERE, *sys.path[1:])))
+def stagebench(head_node, tmp_path):
+    """Runs the command line in the first host."""
 
     def run(*words):
-        tokens = entering(laboratory, laboratory.layout.hosts[0], [sys.executable, "-m", "suite.cli", *words])
-        variables = {**environment(laboratory), "PYTHONPATH": path}
+        tokens, variables = head_node(sys.executable, "-m", "suite.cli", *words)
         return subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
     return run

@@ -1,21 +1,18 @@
 """The whole of `stagebench run --launcher slurm`, given in a laboratory's host as on a cluster's login node."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
-from cluster.lab.agent import entering, environment
+from cluster.lab.agent import entering
 from cluster.lab.people import processes
 from cluster.slurm.private import Node, missing
 from suite.store import RunFolder
 
-HERE = Path(__file__).parents[1]
 PLAN = """
 name = "jobs"
 
@@ -51,24 +48,15 @@ ranks = 2
 
 
 @pytest.fixture(scope="module")
-def login_node(laboratory, tmp_path_factory):
-    """Gives tokens and variables of a command in the first host, with the tiny adapter installed as a third party's."""
+def login_node(laboratory, head_node):
+    """The first host, with a Slurm over both."""
     lacking = missing()
     if lacking:
         pytest.skip(lacking)
     layout = laboratory.layout
     nodes = [Node(host, layout.address(host), tuple(entering(laboratory, host, []))) for host in layout.hosts]
     laboratory.slurm.start(nodes, cores=2)
-    about = tmp_path_factory.mktemp("site") / "tiny-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[stagebench]\nadapter-tiny = tinyadapter.plugin\n")
-    path = os.pathsep.join(map(str, (about.parent, HERE, *sys.path[1:])))
-
-    def command(*words):
-        return entering(laboratory, layout.hosts[0], list(words)), {**environment(laboratory), "PYTHONPATH": path}
-
-    yield command
+    yield head_node
     laboratory.slurm.stop()
 
 

@@ -1,0 +1,26 @@
+"""What the tests of whole runs in the laboratory share."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.lab.agent import entering, environment
+
+
+@pytest.fixture(scope="session")
+def head_node(laboratory, tmp_path_factory):
+    """Gives tokens and variables of a command in the first host, with the tiny adapter installed as a third party's."""
+    about = tmp_path_factory.mktemp("site") / "tiny-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[stagebench]\nadapter-tiny = tinyadapter.plugin\n")
+    path = os.pathsep.join(map(str, (about.parent, Path(__file__).parents[1], *sys.path[1:])))
+
+    def command(*words):
+        # Asked for anew: a Slurm that was started since is in the environment, too.
+        variables = {**environment(laboratory), "PYTHONPATH": path}
+        return entering(laboratory, laboratory.layout.hosts[0], list(words)), variables
+
+    return command
