@@ -41,7 +41,8 @@ class PackedReader:
     """Records through CNTK's MinibatchSource: every sweep in another order, whole chunks dealt out to the ranks.
 
     All ranks' samples of a sweep are the set's, each once. Shares differ by a chunk at most; a rank with fewer
-    begins the next sweep earlier. What is returned is CNTK's own memory, and good until the next batch but one.
+    begins the next sweep earlier. What is returned is CNTK's own memory, and good until the next batch is asked for:
+    its thread then reads ahead into it.
     """
 
     def __init__(self, records: RecordSource, setup: Setup, device: Any) -> None:
@@ -60,8 +61,8 @@ class PackedReader:
         return Batch(images_of(batch, self._shape).asarray(), labels_of(batch))
 
     def close(self) -> None:
-        """CNTK ends its thread with the source."""
-        self._source = None
+        """CNTK ends its thread with the source, which its streams hold too."""
+        self._source = self._streams = None
 
     def _opened(self, records: RecordSource) -> Any:
         chunk, chunks = CHUNKS[records.form](self._path, len(records), self._setup.world)
