@@ -50,7 +50,7 @@ class PackedReader:
         self._path, self._setup, self._device = packed.name_in(records.joined, records.form), setup, device
         self._shape = records.shape
         self._source = self._told(lambda: self._opened(records))
-        self._streams = self._source.streams.images, self._source.streams.labels
+        self._streams: Tuple[Any, ...] = self._source.streams.images, self._source.streams.labels
 
     def next_batch(self) -> Batch:
         """Two cntk.io.MinibatchData."""
@@ -62,7 +62,7 @@ class PackedReader:
 
     def close(self) -> None:
         """CNTK ends its thread with the source, which its streams hold too."""
-        self._source = self._streams = None
+        self._source, self._streams = None, ()
 
     def _opened(self, records: RecordSource) -> Any:
         chunk, chunks = CHUNKS[records.form](self._path, len(records), self._setup.world)
