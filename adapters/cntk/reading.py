@@ -50,7 +50,8 @@ class PackedReader:
         self._path, self._setup, self._device = packed.name_in(records.joined, records.form), setup, device
         self._shape = records.shape
         self._source = self._told(lambda: self._opened(records))
-        self._streams: Tuple[Any, ...] = self._source.streams.images, self._source.streams.labels
+        streams = self._source.streams
+        self._streams: Tuple[Any, ...] = (streams.images, streams.labels)
 
     def next_batch(self) -> Batch:
         """Two cntk.io.MinibatchData."""
