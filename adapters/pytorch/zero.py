@@ -3,10 +3,15 @@
 Oldest Python: 3.6.
 """
 
+import warnings
 from typing import Any, Dict, List
 
 import torch
-from torch.distributed.optim import ZeroRedundancyOptimizer
+
+with warnings.catch_warnings():
+    # Other optimisers of this package compile themselves with it when they are imported.
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from adapters.pytorch.ddp import DDPTrainer
 from adapters.pytorch.solvers import arguments
