@@ -10,7 +10,7 @@ import torch
 
 with warnings.catch_warnings():
     # Other optimisers of this package compile themselves with it when they are imported.
-    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+    warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from adapters.pytorch.ddp import DDPTrainer

@@ -7,6 +7,7 @@ way, so that a large image holds up nobody though the order stays.
 Oldest Python: 3.6.
 """
 
+import atexit
 import itertools
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
@@ -40,6 +41,8 @@ class TensorReader:
         self.words, self._explain, self._taken = words, explain, 0
         with tf.device("CPU:0"):
             self._batches: Any = iter(pipeline.with_options(options(setup)))
+        # While the interpreter ends, a thread that asks Python for positions never returns; the iterator waits for it.
+        atexit.register(self.close)
 
     def next_batch(self) -> Tensors:
         """The next batch; OSError names the file that cannot be read."""
@@ -53,6 +56,7 @@ class TensorReader:
     def close(self) -> None:
         """Stop the threads: they go with the iterator."""
         self._batches = iter(())
+        atexit.unregister(self.close)
 
 
 def options(setup: Setup) -> Any:
