@@ -131,6 +131,13 @@ class Adapter(ABC):
         """What this machine lacks beyond Python modules (a library, a driver), with the remedy; None: nothing."""
         return None
 
+    def unreadable(self, form: Format) -> str | None:
+        """What this machine lacks for the reader of one of `formats`, with the remedy; None: nothing.
+
+        Cases in that format are unavailable here, and "best" never is that one.
+        """
+        return None
+
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """Environment variables that its processes need, beyond thread counts."""
         return {}

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,11 @@ KNOBS = {"block_steps": Knob(int, 10, "Steps of a block of 'block_momentum', at 
 FORMATS = (
     Format("cbf", "CNTK's binary format: what a network sees, as float32.", ("folder", "arrays"), whole=False),
     Format("ctf", "CNTK's text format: the same, a line a sample.", ("arrays",), whole=False),
+    Format(
+        "imagemap",
+        "A list of the image files, read by CNTK's image reader where its old libraries are.",
+        scaling="CNTK's image reader scales by OpenCV's INTER_LINEAR, four pixels for one however small the result",
+    ),
 )
 
 # Without it CNTK's MKL takes its slowest path on AMD's processors; 5 is its path for AVX2: convolutions of ResNet-50
@@ -49,6 +55,8 @@ AMD_TOO = {"MKL_DEBUG_CPU_TYPE": "5"}
 
 # Open MPI's waiting ranks spin; where anything else wants their core, they should let it.
 GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+
+IMAGE_LIBRARIES = "STAGEBENCH_CNTK_LIBRARIES"  # names the folder of the old libraries that its image reader wants
 
 # name that CNTK looks for -> what Open MPI calls the same library since 3.0
 LINKS = {"libmpi.so.12": "libmpi.so.40", "libmpi_cxx.so.1": "libmpi_cxx.so.40"}
@@ -73,7 +81,7 @@ class CNTK(Adapter):
     name = "cntk"
     title = "CNTK"
     trainer = "adapters.cntk.worker:CNTKTrainer"
-    requires = ("cntk",)
+    requires = ("cntk", "PIL")  # Pillow tells what CNTK's image reader would decode otherwise than everybody else
     environment = "cntk"
     backends = BACKENDS
     # A line for the shell, its comment too. CNTK's wheels stop at CPython 3.6, which no distribution has any more.
@@ -117,10 +125,16 @@ class CNTK(Adapter):
             "mpiexec on PATH or its lib folder on LD_LIBRARY_PATH"
         )
 
+    def unreadable(self, form: Format) -> str | None:
+        """The libraries of CNTK's image reader."""
+        if form.name != "imagemap":
+            return None
+        return told_by_loader(":".join(their_own())) or None
+
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
         """Where CNTK's libraries are; MPI that gives way; what a tuned process wants of MKL."""
-        folders = [str(links()), f"{package(interpreter)}/libs", os.environ.get("LD_LIBRARY_PATH", "")]
-        found = {"LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder), **GIVE_WAY}
+        folders = [str(links()), f"{package(interpreter)}/libs", *their_own()]
+        found = {"LD_LIBRARY_PATH": ":".join(folders), **GIVE_WAY}
         if case.tuning == "tuned" and amd_with_avx2():
             found.update(AMD_TOO)
         if case.placement.launcher == "slurm" and case.strategy != "single":
@@ -163,6 +177,23 @@ def links() -> Path:
                 (Path(scratch) / name).symlink_to(source / target)
                 (Path(scratch) / name).replace(link)
     return folder
+
+
+def their_own() -> list[str]:
+    """Folders that a person names: in the loader's path, and for the libraries of the image reader."""
+    named = os.environ.get(IMAGE_LIBRARIES, "")
+    folders = [os.environ.get("LD_LIBRARY_PATH", ""), str(Path(named).expanduser().absolute()) if named else ""]
+    return [folder for folder in folders if folder]
+
+
+@cache
+def told_by_loader(folders: str) -> str:
+    """What the image reader lacks when these folders are searched, too; "" when it lacks nothing, or nobody answers."""
+    program = str(Path(__file__).with_name("libraries.py"))  # in a process of its own, as theirs will be
+    try:
+        return ask(["env", f"LD_LIBRARY_PATH={folders}", sys.executable, program], 30.0).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""  # the worker asks again
 
 
 @cache

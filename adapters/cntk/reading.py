@@ -1,32 +1,36 @@
-"""CNTK's own reader of records, and what reads all else.
+"""CNTK's own readers of records, and what reads all else.
 
-Its deserializer of image files takes them in an order of its own, so it cannot read what all frameworks are to
-read alike; a deserializer in Python (cntk.io.UserDeserializer) decodes in a single thread, and that thread aborts the
-process at its end.
+Files as they stand are read by the suite's threads, in the order that all frameworks are to read alike: CNTK's
+deserializer of images takes them in an order of its own, and scales by another filter (format `imagemap`); a
+deserializer in Python (cntk.io.UserDeserializer) decodes in a single thread, and that thread aborts the process at its
+end.
 
 Oldest Python: 3.6.
 """
 
-import ctypes
 import os
-from typing import Any, Callable, Tuple
+from typing import Any, Tuple
 
 import numpy as np
 
-from adapters.cntk import binary, packed
+from adapters.cntk import binary, imagemap, packed
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.images import ImageReader
+from adapters.cntk.minibatches import MinibatchReader, enough
 from suite.worker.records import RecordSource
 from suite.worker.threaded import ThreadedReader, batches_of_indices
 from suite.worker.trainer import Batch, Setup
 from suite.worker.view import View
 
 WINDOW_BYTES = 256 << 20  # of chunks that are held and mixed; packing has mixed the whole set already
-IMAGE_LIBRARIES = ("libjpeg.so.8", "libpng12.so.0", "libtiff.so.5", "libjasper.so.1")  # of Ubuntu 16.04
 TEXT_CHUNK_BYTES = 32 << 20  # CNTK's default
 
 
 def opened(view: View, setup: Setup, device: Any) -> Tuple[Any, str]:
     """The reader for a view, reading already, and what to say of it."""
+    if view.records is not None and view.records.form == imagemap.FORM:
+        images = ImageReader(view.records, view.random, setup, device)
+        return images, images.words
     if view.records is not None:
         reader = PackedReader(view.records, setup, device)
         name = DESERIALIZERS[view.records.form].__name__
@@ -34,44 +38,25 @@ def opened(view: View, setup: Setup, device: Any) -> Tuple[Any, str]:
         return reader, words % (name, WINDOW_BYTES >> 20)
     if view.source.arrays is not None and not view.random:
         return GatheringReader(view, setup), "gathered from memory, by position"
-    return ThreadedReader(view, setup), "threads; " + image_reader()
+    return ThreadedReader(view, setup), "threads; CNTK's image reader takes an order of its own (format 'imagemap')"
 
 
-class PackedReader:
-    """Records through CNTK's MinibatchSource: every sweep in another order, whole chunks dealt out to the ranks.
-
-    All ranks' samples of a sweep are the set's, each once. Shares differ by a chunk at most; a rank with fewer
-    begins the next sweep earlier. What is returned is CNTK's own memory, and good until the next batch is asked for:
-    its thread then reads ahead into it.
-    """
+class PackedReader(MinibatchReader):
+    """Records through CNTK's MinibatchSource."""
 
     def __init__(self, records: RecordSource, setup: Setup, device: Any) -> None:
         """Begin to read; OSError names a file that cannot be, ValueError a set of fewer chunks than ranks."""
-        self._path, self._setup, self._device = packed.name_in(records.joined, records.form), setup, device
         self._shape = records.shape
-        self._source = self._told(lambda: self._opened(records))
-        streams = self._source.streams
-        self._streams: Tuple[Any, ...] = (streams.images, streams.labels)
-
-    def next_batch(self) -> Batch:
-        """Two cntk.io.MinibatchData."""
-        return self._told(self._next)  # type: ignore[no-any-return]
+        path = packed.name_in(records.joined, records.form)
+        super().__init__(path, setup, device, lambda: self._opened(records))
 
     def as_numpy(self, batch: Batch) -> Batch:
         """Copies, images in their shape."""
         return Batch(images_of(batch, self._shape).asarray(), labels_of(batch))
 
-    def close(self) -> None:
-        """CNTK ends its thread with the source, which its streams hold too."""
-        self._source, self._streams = None, ()
-
     def _opened(self, records: RecordSource) -> Any:
         chunk, chunks = CHUNKS[records.form](self._path, len(records), self._setup.world)
-        if chunks < self._setup.world:
-            raise TooFew(
-                "%s has %d chunks, which is too few for %d ranks; read it with format = 'files'"
-                % (self._path, chunks, self._setup.world)
-            )
+        enough(self._path, chunks, self._setup.world)
         streams = C.io.StreamDefs(
             images=C.io.StreamDef(field="images", shape=int(np.prod(records.shape))),
             labels=C.io.StreamDef(field="labels", shape=1),
@@ -89,31 +74,6 @@ class PackedReader:
             multithreaded_deserializer=False,
         )
 
-    def _next(self) -> Batch:
-        setup = self._setup
-        found = self._source.next_minibatch(
-            setup.batch * setup.world,
-            device=self._device,
-            num_data_partitions=setup.world,
-            partition_index=setup.rank,
-        )
-        if not found:
-            raise ValueError("no samples came instead of %d" % setup.batch)
-        images, labels = (found[stream] for stream in self._streams)  # once: a look-up costs a twentieth of a batch
-        if images.num_samples != setup.batch:
-            raise ValueError("a batch of %d samples came instead of %d" % (images.num_samples, setup.batch))
-        return Batch(images, labels)
-
-    def _told(self, act: Callable[[], Any]) -> Any:
-        """What `act` returns; its error names the file."""
-        try:
-            return act()
-        except (MemoryError, TooFew):
-            raise
-        except Exception as error:  # CNTK's are of many kinds, with the stack of its C++ below the first line
-            told = str(error).strip().split("\n")[0]
-            raise OSError("cannot read the records %s: %s; pack them again" % (self._path, told))
-
 
 def images_of(batch: Batch, shape: Tuple[int, ...]) -> Any:
     """What PackedReader returned as an NDArrayView (samples, channels, height, width), where CNTK has it."""
@@ -124,10 +84,6 @@ def images_of(batch: Batch, shape: Tuple[int, ...]) -> Any:
 def labels_of(batch: Batch) -> np.ndarray:
     """Its class numbers, copied."""
     return batch.labels.data.data.asarray().reshape(-1).astype(np.int64)
-
-
-class TooFew(ValueError):
-    """Some rank would get nothing."""
 
 
 class GatheringReader:
@@ -146,21 +102,6 @@ class GatheringReader:
 
     def close(self) -> None:
         """Nothing to stop."""
-
-
-def image_reader() -> str:
-    """Why CNTK's own reader of image files is not taken, in words."""
-    lacking = [name for name in IMAGE_LIBRARIES if not loads(name)]
-    return "CNTK's image reader takes an order of its own" + (", and lacks " + ", ".join(lacking) if lacking else "")
-
-
-def loads(library: str) -> bool:
-    """Whether the loader finds a library."""
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
 
 
 def text_chunks(path: str, samples: int, world: int) -> Tuple[int, int]:

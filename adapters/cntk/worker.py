@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 
-from adapters.cntk import machine, packed, reading
+from adapters.cntk import imagemap, machine, packed, reading
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.group import Group
 from adapters.cntk.learners import distributed, learner
@@ -80,20 +80,30 @@ class CNTKTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def open_input(self, source: Any) -> None:
-        """CNTK's own reader for records; what lies in memory is gathered; files are for threads."""
+        """CNTK's own readers for records; what lies in memory is gathered; files are for threads."""
         self._reader, self._reads = reading.opened(source, self.setup, self._device)
 
     def as_numpy(self, batch: Any) -> Batch:
         """CNTK's memory is copied: the batch after the next will be written there."""
         return self._reader.as_numpy(batch) if isinstance(batch.images, C.io.MinibatchData) else super().as_numpy(batch)
 
+    def open_records(self, records: Any) -> Any:
+        """With the images that a map names."""
+        return imagemap.MappedImages(records) if records.form == imagemap.FORM else records
+
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """As CNTK's text or binary format."""
-        packed.write(form, samples, folder)
+        """As CNTK's text or binary format, or as a map of the images."""
+        if form == imagemap.FORM:
+            imagemap.write(samples, folder)
+        else:
+            packed.write(form, samples, folder)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:
         """CNTK's deserializers take one file."""
-        packed.join(form, parts, folder)
+        if form == imagemap.FORM:
+            imagemap.join(parts, folder)
+        else:
+            packed.join(form, parts, folder)
 
     def to_device(self, batch: Any) -> Batch:
         """CNTK's own values: images, and labels as rows with a one. Images that CNTK has read stay where they are."""

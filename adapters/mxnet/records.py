@@ -15,12 +15,12 @@ from typing import Iterator, List, NamedTuple
 import mxnet as mx
 from mxnet import recordio
 
+from suite.worker import jpeg
 from suite.worker.records import Record, RecordSource
 
 FORM, NAME = "recordio", "images"
 MAGIC, LENGTH = 0xCED7230A, (1 << 29) - 1  # a record's first four bytes; of the next four, what is its length
 LOOKED_AT = 1000  # records of a set, its last among them
-JPEG, START_OF_SCAN, EXIF = b"\xff\xd8", 0xDA, 0xE1  # the file's beginning, two markers
 
 
 class Files(NamedTuple):
@@ -85,7 +85,7 @@ def check(files: Files) -> None:
 
 def readable(encoded: bytes) -> bytes:
     """An image's bytes as they are, without Exif; anew, without loss, where OpenCV cannot decode what Pillow can."""
-    encoded = as_it_lies(encoded)
+    encoded = jpeg.without_exif(encoded)
     try:
         mx.image.imdecode(encoded, flag=1).wait_to_read()
     except mx.base.MXNetError:
@@ -95,16 +95,3 @@ def readable(encoded: bytes) -> bytes:
         Image.open(BytesIO(encoded)).convert("RGB").save(written, "PNG")
         return written.getvalue()
     return encoded
-
-
-def as_it_lies(encoded: bytes) -> bytes:
-    """A JPEG without its Exif: OpenCV turns an image as that says, and no other reader does."""
-    if encoded[:2] != JPEG:
-        return encoded
-    kept, place = [JPEG], 2
-    while encoded[place : place + 1] == b"\xff" and encoded[place + 1] != START_OF_SCAN:
-        end = place + 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
-        if encoded[place + 1] != EXIF or encoded[place + 4 : place + 8] != b"Exif":
-            kept.append(encoded[place:end])
-        place = end
-    return b"".join(kept) + encoded[place:]

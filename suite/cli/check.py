@@ -114,7 +114,7 @@ def _compared(
         interpreter = interpreter_for(adapter, settings, asked=bool(asked))
         for each in comparison.readers(adapter, interpreter) if interpreter else ():
             rows.append(each.row)
-            typer.echo(f"{each.adapter} {each.format}: {each.problem or 'ok'}", err=True)
+            typer.echo(f"{each.adapter} {each.format}: {_verdict(each.row)}", err=True)
     if not rows:
         raise Unavailable("no framework is ready whose readers could be compared; see stagebench doctor")
     if as_json:
@@ -125,4 +125,8 @@ def _compared(
 
 
 def _cells(row: dict[str, Any]) -> Row:
-    return {**row, "mean": f"{row['mean']:.3g}", "most": f"{row['most']:.3g}", "verdict": row["problem"] or "ok"}
+    return {**row, "mean": f"{row['mean']:.3g}", "most": f"{row['most']:.3g}", "verdict": _verdict(row)}
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    return f"unavailable: {row['unavailable']}" if row["unavailable"] else row["problem"] or "ok"

@@ -47,7 +47,7 @@ def convert(
     packed = 0
     for adapter, form in _formats(source, to or []):
         interpreter = interpreter_for(adapter, settings, asked=bool(to))
-        if interpreter is None:
+        if interpreter is None or (not to and _of_no_use(adapter, form)):
             continue
         packing = Packing(full_name(data), source, adapter, form, network, resize, on_error)
         with tempfile.TemporaryDirectory() as scratch, bar(f"packing {form.name}", count(source)) as progress:
@@ -59,6 +59,13 @@ def convert(
         packed += 1
     if not packed:
         raise Unavailable("nothing was packed: no framework is ready that writes records; see stagebench doctor")
+
+
+def _of_no_use(adapter: "Adapter", form: "Format") -> bool:
+    lacking = adapter.unreadable(form)
+    if lacking:
+        typer.echo(f"left out: {form.name}: {lacking}", err=True)
+    return bool(lacking)
 
 
 def _check_resize(resize: int, source: Path, network: "Workload") -> None:

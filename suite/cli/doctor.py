@@ -88,6 +88,7 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
         "packages": interpreter.packages,
         "versions": found.versions,
         "problems": found.problems,
+        "formats": {form.name: adapter.unreadable(form) for form in adapter.capabilities.formats},
         **({} if found.devices else {"missing": f"{adapter.name} does not start: {_told(found)}", "remedy": None}),
     }
 
@@ -133,11 +134,15 @@ def _print(found: dict[str, Any]) -> None:
     typer.echo()
     _print_host(found["host"])
     for row in found["adapters"]:
-        told = [row["missing"]] if not row["ready"] else row["problems"].values()
+        told = [row["missing"]] if not row["ready"] else [*row["problems"].values(), *_unreadable(row)]
         for problem in told:
             typer.echo(f"- {problem}")
     for warning in found["warnings"]:
         typer.echo(f"- {warning}")
+
+
+def _unreadable(row: Row) -> list[str]:
+    return [f"{row['name']}, format {name}: {lacking}" for name, lacking in row["formats"].items() if lacking]
 
 
 def _print_host(host: dict[str, Any]) -> None:

@@ -45,6 +45,7 @@ class Delivered:
     most: float
     bound: str
     problem: str  # "" when it delivers what the others do
+    unavailable: str = ""  # what this machine lacks for it: nothing was read
 
     @property
     def row(self) -> dict[str, object]:
@@ -75,6 +76,9 @@ class Check:
     def one(self, adapter: Adapter, interpreter: Interpreter, form: Format | None) -> Delivered:
         """One reader: of the files (None), or of what is packed for it."""
         name, bounds = form.name if form else "files", self._bounds(form)
+        lacking = adapter.unreadable(form) if form else None
+        if lacking:
+            return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", lacking)
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             try:
                 data = {"kind": self.kind, "path": str(self.data)}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from suite.adapter import KINDS, Capabilities, Format
+from suite.adapter import KINDS, Adapter, Capabilities, Format
 from suite.case import TRAIN, Case
 from suite.data.sets import kind_of
 from suite.plan.sweep import Choice
@@ -13,8 +13,8 @@ FILES, BEST = "files", "best"
 Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.records.missing, or what remembers it
 
 
-def form(choice: Choice, able: Capabilities, source: Path | None) -> str:
-    """The format that a choice comes to: "best" is the adapter's own, where it can serve; memory has none."""
+def form(choice: Choice, adapter: Adapter, able: Capabilities, source: Path | None) -> str:
+    """The format that a choice comes to: "best" is the adapter's own, where it can serve here; memory has none."""
     if choice["data_mode"] == "memory" or choice["format"] == FILES:
         return FILES
     if choice["format"] != BEST:
@@ -25,13 +25,15 @@ def form(choice: Choice, able: Capabilities, source: Path | None) -> str:
     fitting = (
         each.name
         for each in able.formats
-        if kind in each.kinds and not _conflict(each, passes, choice["augment"], choice["on_error"])
+        if kind in each.kinds
+        and not _conflict(each, passes, choice["augment"], choice["on_error"])
+        and not adapter.unreadable(each)
     )
     return next(fitting, FILES)
 
 
 def refusal(
-    able: Capabilities, case: Case, source: Path | None, workload: Workload, missing: Missing
+    adapter: Adapter, able: Capabilities, case: Case, source: Path | None, workload: Workload, missing: Missing
 ) -> tuple[str, str] | None:
     """(outcome, reason) when the case cannot be read in its format; None when it can."""
     name = case.input.format
@@ -47,7 +49,7 @@ def refusal(
     conflict = _conflict(found, case.passes, case.input.augment, case.input.on_error)
     if conflict:
         return "unsupported", conflict
-    lacking = missing(case.data, source, found, workload)
+    lacking = adapter.unreadable(found) or missing(case.data, source, found, workload)
     return ("unavailable", lacking) if lacking else None
 
 

@@ -134,7 +134,7 @@ class _Maker:
         found = self.fit(choice, workload, graph)
         knobs = {name: choice.knobs.get(name, knob.default) for name, knob in capabilities.knobs.items()}
         case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=knobs)
-        case = case.on(input=_input(choice, reading.form(choice, capabilities, found.path)))
+        case = case.on(input=_input(choice, reading.form(choice, adapter, capabilities, found.path)))
         kept = measurable(capabilities.strategy(case.strategy), case.passes)
         refused = able.refusal(adapter, capabilities, case, graph) or idle(case, kept)
         case = case.on(passes=kept or case.passes)
@@ -142,7 +142,9 @@ class _Maker:
             return Resolved(case, "unsupported", refused)
         if launcher not in self.launchers:
             return Resolved(case, "unavailable", f"no plugin brings the launcher {launcher!r}; install one that does")
-        unread = None if found.outcome else reading.refusal(capabilities, case, found.path, workload, self.missing)
+        unread = None
+        if not found.outcome:
+            unread = reading.refusal(adapter, capabilities, case, found.path, workload, self.missing)
         if unread:
             return Resolved(case, *unread)
         return Resolved(case, found.outcome, found.reason)

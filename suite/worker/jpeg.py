@@ -9,6 +9,8 @@ Oldest Python: 3.6.
 from functools import lru_cache
 from typing import Any, Optional
 
+BEGIN, START_OF_SCAN, EXIF = b"\xff\xd8", 0xDA, 0xE1  # a JPEG's first bytes, two of its markers
+
 
 @lru_cache(maxsize=None)
 def decoder() -> Optional[Any]:
@@ -41,3 +43,16 @@ def by_turbo(turbo: Any, opened: Any) -> Any:
 
     opened.fp.seek(0)
     return Image.fromarray(turbo.decode_jpeg(opened.fp.read(), "RGB"))
+
+
+def without_exif(encoded: bytes) -> bytes:
+    """A JPEG's bytes without its Exif, as which OpenCV turns images and no other reader; anything else as it is."""
+    if encoded[:2] != BEGIN:
+        return encoded
+    kept, place = [BEGIN], 2
+    while encoded[place : place + 1] == b"\xff" and encoded[place + 1] != START_OF_SCAN:
+        end = place + 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
+        if encoded[place + 1] != EXIF or encoded[place + 4 : place + 8] != b"Exif":
+            kept.append(encoded[place:end])
+        place = end
+    return b"".join(kept) + encoded[place:]

@@ -30,6 +30,7 @@ class Record(NamedTuple):
     name: str  # its file's name, or "" where it has none
     encoded: Optional[bytes]  # the image file's bytes; None for a sample of an array
     image: np.ndarray  # as a network sees it: float32 (channels, height, width), normalised, the centre crop
+    path: str = ""  # the file that holds `encoded`, whole; "" where none does
 
 
 class RecordSource(Source):
@@ -97,8 +98,7 @@ def record(source: Source, index: int, resize: int = 0) -> Record:
         return Record(index, label, "", None, image)
     path = source.files[index][0]
     with open(path, "rb") as stream:
-        encoded = stream.read()
-    if resize:
-        encoded = shrunk(encoded, resize)
+        content = stream.read()
+    encoded = shrunk(content, resize) if resize else content
     name = os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
-    return Record(index, label, name, encoded, image)
+    return Record(index, label, name, encoded, image, os.path.abspath(path) if encoded is content else "")

@@ -165,6 +165,7 @@ class Gamma(Adapter):
     name, title, trainer = "gamma", "Gamma", "toy:PackingToy"
     requires, environment, remedy = ("PIL",), "gamma", "tox run -e gamma"
     slip = "none"
+    lacks = ""  # the format whose reader lacks a library here
     room = 1 << 30  # samples that its disk has room for
 
     @property
@@ -179,6 +180,9 @@ class Gamma(Adapter):
                 Format("ordered", "one by one", ("arrays",), ordered=True, whole=False),
             ),
         )
+
+    def unreadable(self, form: Format) -> str | None:
+        return "there is no libgamma.so.1; build it" if form.name == self.lacks else None
 
 
 @pytest.fixture

@@ -167,6 +167,13 @@ def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stage
     assert "alpha does not start: on cpu: the adapter 'alpha' names the trainer 'nowhere.worker:X'" in told.out
 
 
+def test_doctor_names_a_reader_that_lacks_a_library(stagebench: Run, gamma: SimpleNamespace) -> None:
+    gamma.lacks = "whole"
+    assert "- gamma, format whole: there is no libgamma.so.1; build it" in stagebench("doctor").out
+    state = doctor.adapter_state(gamma, [])  # type: ignore[arg-type]
+    assert (state["ready"], state["formats"]["cut"]) == (True, None)
+
+
 def test_doctor_shows_the_devices_that_are_here(startable: SimpleNamespace) -> None:
     alpha = startable.adapters["alpha"]  # does cpu and cuda
     assert doctor.adapter_state(alpha, [])["devices"] == ["cpu"]

@@ -50,6 +50,21 @@ def test_readers_that_are_right_are_told_apart_from_nothing(
     assert max(row["most"] for row in rows) < 1e-3
 
 
+def test_a_reader_that_lacks_a_library_is_told_and_is_no_failure(
+    stagebench: Run, gamma: SimpleNamespace, photos: Path
+) -> None:
+    gamma.lacks = "whole"
+    ask = ("data", "check", str(photos), "--readers", "--adapter", "gamma", "--samples", "8")
+    told = stagebench(*ask, "--json")
+    assert told.code == 0, told.out
+    rows = json.loads(told.out[told.out.index("[") :])
+    lacking = "there is no libgamma.so.1; build it"
+    assert [(row["format"], row["samples"], row["unavailable"]) for row in rows] == [
+        ("files", 8, ""), ("whole", 0, lacking), ("cut", 8, ""),
+    ]  # fmt: skip
+    assert f"unavailable: {lacking}" in stagebench(*ask).out
+
+
 def test_arrays_are_compared_to_the_last_digit_and_in_order_where_one_was_asked_for(
     stagebench: Run, gamma: object, array: Path
 ) -> None:

@@ -204,6 +204,21 @@ def test_a_format_that_cannot_serve_says_why(cases: Cases, photos: Path, array: 
         cases(photographs(photos, 'format = "hole"'))
 
 
+def test_a_format_whose_reader_lacks_a_library_is_unavailable_and_never_the_best(
+    cases: Cases, gamma: SimpleNamespace, photos: Path, stagebench: Run
+) -> None:
+    gamma.lacks = "whole"
+    (found,) = cases(photographs(photos, 'format = "whole"'))
+    assert (found.outcome, found.reason) == ("unavailable", "there is no libgamma.so.1; build it")
+    assert cases(photographs(photos, 'format = "best"'))[0].case.input.format == "cut"
+    told = stagebench("data", "convert", str(photos))
+    assert told.code == 0
+    assert not place(photos, gamma, "whole").exists()
+    assert place(photos, gamma, "cut").exists()
+    assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0, "asked for by name, for elsewhere"
+    assert place(photos, gamma, "whole").exists()
+
+
 def test_a_format_of_another_adapter_is_unsupported(
     gamma: object, toys: SimpleNamespace, plan_file: Callable[[str], Path], photos: Path
 ) -> None:

@@ -43,3 +43,18 @@ def test_a_file_cut_off_is_refused_and_a_mere_warning_is_not(each_decoder):
         jpeg.decoded(opened)
     with Image.open(BytesIO(data[:-2] + b"\0\0\0\0" + data[-2:])) as opened:  # "extraneous bytes before marker"
         assert jpeg.decoded(opened).size == (640, 480)
+
+
+def test_exif_is_left_out_and_nothing_else():
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for form in ("JPEG", "PNG"):
+        plain = encoded((64, 48), form=form)
+        assert jpeg.without_exif(plain) == plain
+    plain, written = BytesIO(), BytesIO()
+    with Image.open(BytesIO(encoded((64, 48)))) as opened:
+        opened.save(plain, "JPEG")
+        opened.save(written, "JPEG", exif=turned.tobytes())
+    assert b"Exif" in written.getvalue()
+    assert jpeg.without_exif(written.getvalue()) == plain.getvalue()
+    assert jpeg.without_exif(plain.getvalue()[:30]) == plain.getvalue()[:30], "cut off"

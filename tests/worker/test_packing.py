@@ -153,9 +153,11 @@ def test_a_large_image_is_scaled_where_asked_and_a_small_one_left_alone(photogra
     source = FolderSource(str(photographs), SHAPE)
     with open(source.files[0][0], "rb") as stream:
         whole = stream.read()
-    assert record(source, 0).encoded == whole
-    assert record(source, 0, resize=40).encoded == whole
+    for resize in (0, 40):
+        kept = record(source, 0, resize)
+        assert (kept.encoded, kept.path) == (whole, source.files[0][0])
     small = record(source, 0, resize=20)
+    assert small.path == "", "no file holds it"
     assert (small.name, small.label) == ("ant/0.jpg", 0)
     with image.open(io.BytesIO(small.encoded)) as opened:
         assert (opened.size, opened.format) == ((30, 20), "JPEG")

@@ -4,7 +4,7 @@ import pytest
 
 # The plugin is the controller's, Python 3.11; all else runs in CNTK's environment, Python 3.6.
 OLD = sys.version_info < (3, 11)
-INSIDE = ["adam", "lower", "mpi", "reading", "trainer"]
+INSIDE = ["adam", "images", "lower", "mpi", "reading", "trainer"]
 collect_ignore = ["test_plugin.py"] if OLD else ["test_%s.py" % name for name in INSIDE]
 
 

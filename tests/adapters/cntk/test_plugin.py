@@ -1,12 +1,14 @@
 """What the controller is told, without CNTK."""
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pluggy
 import pytest
 
-from adapters.cntk import plugin
+from adapters.cntk import libraries, plugin
 from suite.case import Case, Placement
 from suite.hooks import PROJECT, Hooks
 
@@ -17,7 +19,7 @@ CASE = Case("cntk", "data_parallel", "mnist_small", Placement(ranks_per_node=2, 
 
 @pytest.fixture(autouse=True)
 def _forgetful():
-    cached = (plugin.open_mpi, plugin.package, plugin.amd_with_avx2)
+    cached = (plugin.open_mpi, plugin.package, plugin.amd_with_avx2, plugin.told_by_loader)
     for each in cached:
         each.cache_clear()
     yield
@@ -26,7 +28,7 @@ def _forgetful():
 
 
 @pytest.fixture
-def libraries(tmp_path, monkeypatch):
+def libraries_of_mpi(tmp_path, monkeypatch):
     """A folder that is the only one with Open MPI's libraries."""
     folder = tmp_path / "openmpi"
     folder.mkdir()
@@ -37,6 +39,7 @@ def libraries(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(plugin, "USUAL", (str(folder),))
+    monkeypatch.delenv(libraries.SETTING, raising=False)
     return folder
 
 
@@ -46,7 +49,7 @@ def test_it_registers_through_the_hook():
     plugins.register(plugin)
     plugins.check_pending()
     [[adapter]] = plugins.hook.stagebench_adapters()
-    assert (adapter.name, adapter.environment, adapter.requires) == ("cntk", "cntk", ("cntk",))
+    assert (adapter.name, adapter.environment, adapter.requires) == ("cntk", "cntk", ("cntk", "PIL"))
 
 
 def test_only_the_exact_exchange_is_told_apart_and_synchronous():
@@ -64,41 +67,41 @@ def test_a_block_is_not_empty_and_belongs_to_block_momentum():
     assert "at least 1 step" in ADAPTER.unsupported(blocks.on(knobs={"block_steps": 0}))
 
 
-def test_libraries_are_found_and_linked_under_the_names_of_old(libraries):
+def test_libraries_are_found_and_linked_under_the_names_of_old(libraries_of_mpi):
     assert ADAPTER.missing(PYTHON) is None
     folder = Path(ADAPTER.environ(CASE, PYTHON)["LD_LIBRARY_PATH"].split(":")[0])
     assert {link.name: link.resolve() for link in folder.iterdir()} == {
-        name: libraries / target for name, target in plugin.LINKS.items()
+        name: libraries_of_mpi / target for name, target in plugin.LINKS.items()
     }
 
 
-def test_links_that_lead_elsewhere_are_mended(libraries):
+def test_links_that_lead_elsewhere_are_mended(libraries_of_mpi):
     folder = plugin.links()
     (folder / "libmpi.so.12").unlink()
     (folder / "libmpi.so.12").symlink_to("/nowhere/libmpi.so.40")
-    assert (plugin.links() / "libmpi.so.12").resolve() == libraries / "libmpi.so.40"
+    assert (plugin.links() / "libmpi.so.12").resolve() == libraries_of_mpi / "libmpi.so.40"
 
 
 @pytest.mark.parametrize("name", sorted(plugin.LINKS.values()))
-def test_a_missing_library_is_said_with_the_packages(libraries, name):
-    (libraries / name).unlink()
+def test_a_missing_library_is_said_with_the_packages(libraries_of_mpi, name):
+    (libraries_of_mpi / name).unlink()
     found = ADAPTER.missing(PYTHON)
     assert "apt-get install openmpi-bin libopenmpi3" in found
     assert "of Debian 13 has no C++ library any more: build Open MPI 4 with --enable-mpi-cxx" in found
 
 
 @pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "PATH"])
-def test_an_open_mpi_of_ones_own_is_found_by_either_path(libraries, monkeypatch, variable):
-    (libraries / "bin").mkdir()
-    (libraries / "bin" / "mpiexec").touch(mode=0o755)
-    (libraries / "lib").mkdir()
+def test_an_open_mpi_of_ones_own_is_found_by_either_path(libraries_of_mpi, monkeypatch, variable):
+    (libraries_of_mpi / "bin").mkdir()
+    (libraries_of_mpi / "bin" / "mpiexec").touch(mode=0o755)
+    (libraries_of_mpi / "lib").mkdir()
     for name in plugin.LINKS.values():
-        (libraries / name).rename(libraries / "lib" / name)
+        (libraries_of_mpi / name).rename(libraries_of_mpi / "lib" / name)
     assert ADAPTER.missing(PYTHON) is not None
     plugin.open_mpi.cache_clear()
-    monkeypatch.setenv(variable, str(libraries / ("bin" if variable == "PATH" else "lib")))
+    monkeypatch.setenv(variable, str(libraries_of_mpi / ("bin" if variable == "PATH" else "lib")))
     assert ADAPTER.missing(PYTHON) is None
-    assert plugin.open_mpi() == libraries / "lib"
+    assert plugin.open_mpi() == libraries_of_mpi / "lib"
 
 
 @pytest.mark.parametrize("words", ["pyenv install -s 3.6.15", "apt-get install git build-essential libssl-dev"])
@@ -107,22 +110,69 @@ def test_the_remedy_says_where_python_3_6_comes_from(words):
     assert "\n" not in ADAPTER.remedy
 
 
-def test_the_linkers_list_is_asked(libraries, monkeypatch):
+def test_the_linkers_list_is_asked(libraries_of_mpi, monkeypatch):
     monkeypatch.setattr(plugin, "USUAL", ())
     assert ADAPTER.missing(PYTHON) is not None
     plugin.open_mpi.cache_clear()
-    monkeypatch.setattr(plugin, "ldconfig", lambda: [f"libmpi.so.40 (libc6,x86-64) => {libraries}/libmpi.so.40"])
+    monkeypatch.setattr(plugin, "ldconfig", lambda: [f"libmpi.so.40 (libc6,x86-64) => {libraries_of_mpi}/libmpi.so.40"])
     assert ADAPTER.missing(PYTHON) is None
 
 
-def test_what_stands_in_the_librarys_path_stays(libraries, monkeypatch):
+def test_what_stands_in_the_librarys_path_stays(libraries_of_mpi, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", "/their/own")
     monkeypatch.setattr(plugin, "package", lambda interpreter: "/site/cntk")
     assert ADAPTER.environ(CASE, PYTHON)["LD_LIBRARY_PATH"].split(":")[1:] == ["/site/cntk/libs", "/their/own"]
 
 
+def image_libraries(folder, names):
+    """Empty libraries of these names; they load."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler makes a library here")
+    (folder / "nothing.c").write_text("int nothing;\n")
+    for name in names:
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / name, folder / "nothing.c"], check=True)
+
+
+@pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", libraries.SETTING])
+def test_the_image_reader_wants_libraries_that_load(tmp_path, monkeypatch, variable):
+    monkeypatch.delenv(libraries.SETTING, raising=False)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    form = ADAPTER.capabilities.format("imagemap")
+    names = list(libraries.IMAGE_LIBRARIES)
+    image_libraries(tmp_path, names[1:])
+    (tmp_path / names[0]).write_text("no library")
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert ADAPTER.unreadable(form) == libraries.remedy(names[:1])
+    (tmp_path / names[0]).unlink()
+    image_libraries(tmp_path, names[:1])
+    plugin.told_by_loader.cache_clear()
+    assert ADAPTER.unreadable(form) is None
+
+
+def test_what_lacks_is_told_with_the_remedy():
+    told = libraries.remedy(["libjpeg.so.8", "libpng12.so.0"])
+    assert "finds no libjpeg.so.8, libpng12.so.0; build libjpeg-turbo 2.1, libpng 1.2 from source" in told
+    assert f"name the folder in {plugin.IMAGE_LIBRARIES}" in told
+    assert plugin.IMAGE_LIBRARIES == libraries.SETTING
+
+
+def test_no_other_format_wants_them(monkeypatch):
+    monkeypatch.setattr(plugin, "told_by_loader", lambda folders: pytest.fail("asked"))
+    assert {form.name: ADAPTER.unreadable(form) for form in plugin.FORMATS[:2]} == {"cbf": None, "ctf": None}
+
+
+def test_their_folder_is_in_the_loaders_path_and_comes_last(libraries_of_mpi, monkeypatch):
+    monkeypatch.setenv(libraries.SETTING, "~/old")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/their/own")
+    monkeypatch.setattr(plugin, "package", lambda interpreter: "/site/cntk")
+    found = ADAPTER.environ(CASE, PYTHON)["LD_LIBRARY_PATH"].split(":")[1:]
+    assert found == ["/site/cntk/libs", "/their/own", "/home/somebody/old"]
+
+
 @pytest.mark.parametrize("amd", [False, True])
-def test_only_tuned_processes_on_amd_get_mkls_setting(libraries, monkeypatch, amd):
+def test_only_tuned_processes_on_amd_get_mkls_setting(libraries_of_mpi, monkeypatch, amd):
     monkeypatch.setattr(plugin, "amd_with_avx2", lambda: amd)
     default, tuned = (ADAPTER.environ(CASE.on(tuning=tuning), PYTHON) for tuning in ("default", "tuned"))
     assert "MKL_DEBUG_CPU_TYPE" not in default

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from adapters.mxnet import reading
-from adapters.mxnet.records import as_it_lies
 from adapters.mxnet.worker import MXNetTrainer
+from suite.worker.jpeg import without_exif
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
@@ -177,7 +177,7 @@ def test_a_records_exif_turns_nothing(trainer, tmp_path):
     (tmp_path / "images" / "a").mkdir(parents=True)
     path = tmp_path / "images" / "a" / "it.jpg"
     photograph(1).save(path, quality=95, exif=turned)
-    assert b"Exif" not in as_it_lies(path.read_bytes())
+    assert b"Exif" not in without_exif(path.read_bytes())
     ours = trainer(batch=1)
     source = FolderSource(str(tmp_path / "images"), SHAPE)
     ours.open_input(view(packed(ours, source, tmp_path / "records", parts=1)))

@@ -1,0 +1,142 @@
+"""Image folders for CNTK's image reader: its map file, a line an image, "path<tab>class". No pixel is copied.
+
+Beside it are the files' lengths, by which a file that has changed since is noticed: CNTK's decoder fills what a
+truncated JPEG lacks with grey. What CNTK would read otherwise than everybody else is written as a file of its own.
+
+Oldest Python: 3.6.
+"""
+
+import os
+from io import BytesIO
+from typing import Any, Iterable, Iterator, List, NamedTuple, Tuple
+
+from suite.worker import jpeg
+from suite.worker.records import Record, RecordSource
+
+FORM = "imagemap"
+LOOKED_AT = 1000  # images of a set
+MODES = {"JPEG": ("L", "RGB"), "PNG": ("1", "L", "LA", "P", "RGB", "RGBA")}  # Pillow's; decoded alike by OpenCV
+UPRIGHT = (0, 1)  # Exif's orientations that turn nothing
+ORIENTATION = 0x0112
+SIGNS = "\t\r\n@"  # of the map file; behind an @ CNTK looks for an image in an archive
+CURED = "stagebench data convert packs it again once its folder is removed"
+
+
+class Files(NamedTuple):
+    """One set, or a part of it."""
+
+    images: str
+    lengths: str
+
+
+def in_folder(folder: str) -> Files:
+    """The files' names there."""
+    return Files(os.path.join(folder, "images.map"), os.path.join(folder, "images.bytes"))
+
+
+class MappedImages(RecordSource):
+    """A packed set whose files are the images, too: they are what a page cache holds."""
+
+    def __init__(self, records: RecordSource) -> None:
+        """The same set, checked already."""
+        super().__init__(records.path, records.how)
+        self.input_shape = records.input_shape
+
+    def paths(self) -> List[str]:
+        """With every image."""
+        return super().paths() + [path for path, _ in listed(self.joined)]
+
+
+def write(samples: Iterable[Record], folder: str) -> None:
+    """One part; an image of its own stands in the part, and its path begins there."""
+    files = in_folder(folder)
+    with opened(files.images) as images, opened(files.lengths) as lengths:
+        for sample in samples:
+            path, encoded = sample.path, sample.encoded or b""
+            if not path or set(path) & set(SIGNS) or not read_alike(encoded):
+                path, encoded = own(sample.number, encoded, folder)
+            images.write("%s\t%d\n" % (path, sample.label))
+            lengths.write("%d\n" % len(encoded))
+
+
+def join(parts: List[str], folder: str) -> None:
+    """One map, every path of it whole."""
+    joined = in_folder(folder)
+    with opened(joined.images) as images, opened(joined.lengths) as lengths:
+        for part in parts:
+            for path, label in listed(part):
+                whole = os.path.abspath(os.path.join(part, path))
+                if set(whole) & set(SIGNS):
+                    raise ValueError("CNTK takes @ in %s for a sign of its own; move the data home" % whole)
+                images.write("%s\t%s\n" % (whole, label))
+            with open(in_folder(part).lengths) as text:
+                lengths.write(text.read())
+
+
+def check(folder: str) -> None:
+    """OSError names an image that is not there or not the one that was packed; looks at some of many."""
+    files = in_folder(folder)
+    with open(files.lengths) as text:
+        lengths = [int(line) for line in text]
+    paths = [path for path, _ in listed(folder)]
+    if len(paths) != len(lengths):
+        told = "cannot read %s: it names %d images and %s %d; %s"
+        raise OSError(told % (files.images, len(paths), files.lengths, len(lengths), CURED))
+    for index in range(0, len(paths), max(1, len(paths) // LOOKED_AT)):
+        try:
+            found = os.path.getsize(paths[index])
+        except OSError as error:
+            raise OSError("cannot read the image %s: %s; %s" % (paths[index], error.strerror, CURED))
+        if found != lengths[index]:
+            told = "cannot read the image %s: it has changed since it was packed (%d bytes then, %d now); %s"
+            raise OSError(told % (paths[index], lengths[index], found, CURED))
+
+
+def listed(folder: str) -> Iterator[Tuple[str, str]]:
+    """(path, class) of each image."""
+    with opened(in_folder(folder).images, "r") as stream:
+        for line in stream:
+            path, _, label = line.rstrip("\n").partition("\t")
+            yield path, label
+
+
+def opened(path: str, mode: str = "w") -> Any:
+    """A text file of paths: whatever bytes a file's name has come through."""
+    return open(path, mode, encoding="utf-8", errors="surrogateescape", newline="\n")
+
+
+def read_alike(encoded: bytes) -> bool:
+    """Whether OpenCV reads it as everybody else does: it turns what Exif says is turned, and mixes inks its own way."""
+    from PIL import Image
+
+    with Image.open(BytesIO(encoded)) as image:
+        alike = image.mode in MODES.get(image.format or "", ())
+    return alike and (jpeg.without_exif(encoded) == encoded or upright(encoded))
+
+
+def upright(encoded: bytes) -> bool:
+    """Whether Exif leaves it as it lies; damaged Exif is nobody's word."""
+    from PIL import Image
+
+    try:
+        with Image.open(BytesIO(encoded)) as image:
+            return image.getexif().get(ORIENTATION, 1) in UPRIGHT
+    except Exception:  # Pillow's parser of Exif raises what it likes
+        return False
+
+
+def own(number: int, encoded: bytes, folder: str) -> Tuple[str, bytes]:
+    """(name, content) of an image written into a part: without its Exif, or decoded as everybody does."""
+    from PIL import Image
+
+    plain, name = jpeg.without_exif(encoded), "%08d.jpg" % number
+    if not read_alike(plain):
+        written, name = BytesIO(), "%08d.png" % number
+        with Image.open(BytesIO(encoded)) as image:
+            jpeg.decoded(image).save(written, "PNG")
+        plain = written.getvalue()
+    elif plain[:2] != jpeg.BEGIN:
+        name = "%08d.png" % number
+    with open(os.path.join(folder, name), "wb") as stream:
+        stream.write(plain)
+    return name, plain

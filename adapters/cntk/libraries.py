@@ -1,0 +1,48 @@
+"""The libraries of Ubuntu 16.04 that CNTK's image reader is linked with, and which no later system has all of.
+
+Run as a program, by whoever wants to know before CNTK is started, it prints what a person is told who lacks some.
+
+Oldest Python: 3.6; standard library only.
+"""
+
+import ctypes
+import sys
+from typing import List
+
+SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # a folder of them, which plugin.py puts into the loader's path
+
+# what the reader is linked with -> whose library, in a release that has it under this name
+IMAGE_LIBRARIES = {
+    "libjpeg.so.8": "libjpeg-turbo 2.1",
+    "libpng12.so.0": "libpng 1.2",
+    "libtiff.so.5": "LibTIFF 4.0",
+    "libjasper.so.1": "JasPer 1.900.14",
+}
+
+
+def loads(library: str) -> bool:
+    """Whether this process's loader finds a library, and all that it wants itself."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def lacking() -> List[str]:
+    """Those that do not load."""
+    return [name for name in IMAGE_LIBRARIES if not loads(name)]
+
+
+def remedy(names: List[str]) -> str:
+    """What a person is told who lacks some of them."""
+    return (
+        "CNTK's image reader is linked with libraries of Ubuntu 16.04, and the loader finds no %s; build %s from "
+        "source (README, 'CNTK's image reader') and name the folder in %s, or use format = 'files'"
+        % (", ".join(names), ", ".join(IMAGE_LIBRARIES[name] for name in names), SETTING)
+    )
+
+
+if __name__ == "__main__":
+    found = lacking()
+    sys.stdout.write(remedy(found) if found else "")
