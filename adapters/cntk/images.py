@@ -23,7 +23,7 @@ OPENMP = "libiomp5.so"  # CNTK's, loaded already
 
 
 class ImageReader(MinibatchReader):
-    """A map file's images through CNTK's MinibatchSource; batches are NumPy's, and stay what they are.
+    """A map file's images through CNTK's MinibatchSource; batches are NumPy's, good until the next is asked for.
 
     With several readers random crops are not the same in every run: threads draw them as they come.
     """
@@ -37,6 +37,8 @@ class ImageReader(MinibatchReader):
         self._mean = np.array(how.mean, dtype=np.float32).reshape(-1, 1, 1)
         self._deviation = np.array(how.deviation, dtype=np.float32).reshape(-1, 1, 1)
         self._shape, self._random = tuple(records.input_shape), random
+        # One for all: a fresh array's pages cost as much as the arithmetic.
+        self._images = np.empty((setup.batch,) + self._shape, dtype=np.float32)
         imagemap.check(records.joined)
         readers = max(1, setup.readers)
         told = "cntk.io.ImageDeserializer, %d thread(s) of OpenMP, always one batch ahead"
@@ -50,8 +52,9 @@ class ImageReader(MinibatchReader):
         batch = super().next_batch()
         view = batch.images.data.data
         pixels = view.as_shape((view.shape[0],) + self._shape).asarray()
-        found = np.subtract(pixels[:, ::-1], self._mean)
-        return Batch(np.divide(found, self._deviation, out=found), self._classes(batch.labels.data.data))
+        np.subtract(pixels[:, ::-1], self._mean, out=self._images)
+        np.divide(self._images, self._deviation, out=self._images)
+        return Batch(self._images, self._classes(batch.labels.data.data))
 
     def _opened(self, records: RecordSource) -> Any:
         enough(self._path, len(records), self._setup.world)  # an image is a chunk
@@ -83,7 +86,7 @@ def transforms(how: Preprocessing, crop: int, random: bool) -> List[Any]:
         return [whole, kinds.crop(crop_type="center", crop_size=crop)]
     cut = kinds.crop(
         crop_type="randomarea",  # flips half of them, too
-        area_ratio=how.area,
+        area_ratio=tuple(how.area),  # a job brings lists
         aspect_ratio=(how.ratio[0], 1.0),  # either way round
         jitter_type="uniratio",
     )
