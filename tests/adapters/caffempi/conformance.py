@@ -1,6 +1,13 @@
 """What the conformance suite is told of caffempi: what its `unsupported` refuses, and the words of the answer."""
 
+from suite.case import Placement
+
+TWO_RANKS = Placement(launcher="mpiexec", ranks_per_node=2)
+
 refusals = [
     ({"strategy": "single", "knobs": {"node_ranks": 2}}, "changes nothing under 'single'"),
-    ({"strategy": "two_level", "knobs": {"node_ranks": 0}}, "node_ranks is 0; a node has at least 1"),
+    (
+        {"strategy": "two_level", "placement": TWO_RANKS, "knobs": {"node_ranks": 0}},
+        "node_ranks is 0; a node has at least 1",
+    ),
 ]
