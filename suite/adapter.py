@@ -99,6 +99,7 @@ class Adapter(ABC):
     requires: tuple[str, ...] = ()  # modules that its interpreter must have
     environment: str | None = None  # tox environment; None: any interpreter with NumPy does
     remedy: str = ""  # the command that makes its environment
+    builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it
     backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
 
     @property

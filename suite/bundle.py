@@ -5,7 +5,7 @@
       __main__.py      so that `python BUNDLE JOB` starts the worker
       suite/worker/    the worker half
       workloads/
-      adapters/NAME/   the adapter's package, without its plugin.py
+      adapters/NAME/   the adapter's package, without its plugin.py, and those that it builds on
 
 Nothing is installed into the framework's environment.
 """
@@ -91,17 +91,22 @@ def sources(adapter: Adapter) -> dict[str, Path]:
 
 
 def own_sources(adapter: Adapter) -> Iterator[tuple[str, Path]]:
-    """The adapter's package and the __init__ files above it, found without importing the worker."""
+    """The adapter's package and those that it builds on, found without importing the worker."""
     module = adapter.trainer.partition(":")[0]
-    *parents, _ = module.split(".")
-    if not parents:
+    package = module.rpartition(".")[0]
+    if not package:
         yield f"{module}.py", located(adapter, module, ".py file")
-        return
-    for depth in range(1, len(parents)):
-        init = located(adapter, ".".join(parents[:depth]), "package") / "__init__.py"
+    for name in filter(None, (package, *adapter.builds_on)):
+        yield from packaged(adapter, name.split("."))
+
+
+def packaged(adapter: Adapter, names: list[str]) -> Iterator[tuple[str, Path]]:
+    """The files of a package, and the __init__ files above it."""
+    for depth in range(1, len(names)):
+        init = located(adapter, ".".join(names[:depth]), "package") / "__init__.py"
         if init.is_file():  # a namespace package has none
-            yield "/".join((*parents[:depth], "__init__.py")), init
-    yield from below("/".join(parents), located(adapter, ".".join(parents), "package"))
+            yield "/".join((*names[:depth], "__init__.py")), init
+    yield from below("/".join(names), located(adapter, ".".join(names), "package"))
 
 
 def located(adapter: Adapter, module: str, kind: str) -> Path:
@@ -112,7 +117,7 @@ def located(adapter: Adapter, module: str, kind: str) -> Path:
     if spec is None or not (place.is_dir() if kind == "package" else place.is_file()):
         raise RequestError(
             f"the adapter {adapter.name!r} names the trainer {adapter.trainer!r}, but {module!r} is not a {kind} "
-            "on this machine; correct `trainer` in its plugin.py, or install the package unzipped"
+            "on this machine; correct `trainer` or `builds_on` in its plugin.py, or install the package unzipped"
         )
     return place
 

@@ -24,11 +24,15 @@ class Replicas(Way):
 
     def __init__(self, setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> None:
         """Join the group."""
-        self._spread = spread.make(setup, devices, knobs)
+        self._spread: Any = self.spread(setup, devices, knobs)
         super().__init__(setup, self._spread.devices, knobs)
         self.rank, self.world, self.transport = self._spread.rank, self._spread.world, self._spread.transport
         self._programs: Any = None
         self.release()
+
+    def spread(self, setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> Any:
+        """Over which devices, and how gradients are averaged: see `spread.Spread`."""
+        return spread.make(setup, devices, knobs)
 
     def _make(self, weights: Tensors) -> None:
         setup = self.setup

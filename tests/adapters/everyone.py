@@ -11,16 +11,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from inside import tokens_and_variables
+from inside import adapters, tokens_and_variables
 
 HERE = Path(__file__).resolve().parent
 NOTHING_SELECTED = 5  # pytest's exit code, as with -k for another adapter
 
 
 def asked():
-    """(TOX_FOLDER, pytest's arguments, the adapters that are needed, all adapters with tests)."""
+    """(TOX_FOLDER, pytest's arguments, the adapters that are needed, all adapters with tests: name and folder)."""
     # `reference` needs no framework: the core's own environments run its tests.
-    names = sorted({test.parent.name for test in HERE.glob("*/test_*.py")} - {"reference"})
+    tested = {test.parent.name for test in HERE.glob("*/test_*.py")} - {"reference"}
+    names = {name: place for name, (_, place) in sorted(adapters().items()) if place in tested}
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--need", default="", metavar="a,b", help="adapters that may not be left out")
     parser.add_argument("folder", metavar="TOX_FOLDER")
@@ -36,7 +37,7 @@ def asked():
 def main():
     folder, arguments, needed, names = asked()
     failed = []
-    for name in names:
+    for name, place in names.items():
         python, variables, lacking = tokens_and_variables(folder, name)
         if lacking:
             sys.stdout.write(f"{name}: {'needed and not here' if name in needed else 'left out'}: {lacking}\n")
@@ -44,7 +45,7 @@ def main():
             continue
         sys.stdout.write(f"{name}:\n")
         sys.stdout.flush()
-        tests = str(HERE / name)
+        tests = str(HERE / place)
         done = subprocess.run([str(python), "-m", "pytest", tests, *arguments], env=variables, check=False)
         if done.returncode not in (0, NOTHING_SELECTED):
             failed.append(name)

@@ -13,10 +13,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from suite.case import Case
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def adapters():
+    """Every adapter of this tree by name, with its folder's name: a plugin may bring several."""
+    places = sorted(path.parent.name for path in ROOT.glob("adapters/*/plugin.py"))
+    plugins = [(place, importlib.import_module(f"adapters.{place}.plugin")) for place in places]
+    return {adapter.name: (adapter, place) for place, plugin in plugins for adapter in plugin.stagebench_adapters()}
+
 
 def tokens_and_variables(folder, name):
     """(interpreter, variables, why it cannot be used or None)."""
-    ((adapter,),) = [importlib.import_module(f"adapters.{name}.plugin").stagebench_adapters()]
+    adapter, _ = adapters()[name]
     python = Path(folder) / adapter.environment / "bin" / "python"
     lacking = adapter.missing(python) if python.exists() else f"no {python}: {adapter.remedy}"
     if lacking:

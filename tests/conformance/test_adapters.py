@@ -1,8 +1,8 @@
 """Every adapter that is registered here, through the suite that is shipped.
 
-An adapter's own refusals and gaps stand in tests/adapters/NAME/conformance.py. What needs a framework runs in the
-adapter's own interpreter; where there is none it is skipped, and fails for the adapters that STAGEBENCH_NEED names
-("pytorch,jax"), as tox.ini does.
+An adapter's own refusals and gaps stand in tests/adapters/FOLDER/conformance.py, as its code in adapters/FOLDER. What
+needs a framework runs in the adapter's own interpreter; where there is none it is skipped, and fails for the adapters
+that STAGEBENCH_NEED names ("pytorch,jax"), as tox.ini does.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from stagebench_conformance import AdapterConformance, probe_graph
 
+from suite.adapter import Adapter
 from suite.plugins import adapters
 from workloads.kinds import KINDS
 
@@ -19,9 +20,16 @@ OWN = {path.parent.name: path for path in Path(__file__).parents[1].glob("adapte
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
 
 
+def folder_of(adapter: Adapter) -> str:
+    """The last package that its trainer is in; a third party's has no tests here."""
+    *packages, _ = adapter.trainer.partition(":")[0].split(".")
+    return packages[-1] if packages else ""
+
+
 def suite_of(name: str) -> type[AdapterConformance]:
     """The whole suite with what the adapter's own file says."""
-    own = runpy.run_path(str(OWN[name])) if name in OWN else {}
+    place = OWN.get(folder_of(adapters()[name]))
+    own = runpy.run_path(str(place)) if place else {}
     rows = {row: own[row] for row in ("gaps", "refusals") if row in own}
     missing = "fail" if name in NEEDED else "skip"
     return type(f"Test_{name}", (AdapterConformance,), {"adapter": name, "where_missing": missing, **rows})
@@ -41,7 +49,7 @@ def test_every_adapter_that_is_needed_is_one():
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_an_adapter_s_own_rows_are_an_adapter_s_and_are_read(name):
-    assert name in adapters()
+    assert name in map(folder_of, adapters().values())
     rows = {row for row in runpy.run_path(str(OWN[name])) if row.islower() and not row.startswith("_")}
     assert rows
     assert rows <= {"gaps", "refusals"}, "only these are looked for"

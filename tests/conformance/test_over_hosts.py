@@ -27,6 +27,8 @@ WAYS = [
     ("tensorflow", "multiworker_mirrored", "ssh", "ring over grpc"),
     ("mxnet", "dist_sync", "ssh", "ps-lite"),
     ("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v"),
+    ("horovod-mxnet", "allreduce", "ssh", "gloo"),
+    ("horovod-mxnet", "allreduce", "mpiexec", "mpi: Open MPI v"),
 ]
 PLAN = """
 name = "over-hosts"

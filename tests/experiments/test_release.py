@@ -8,7 +8,7 @@ FRAMEWORKS = {
     "paper": {"pytorch", "tensorflow", "mxnet", "cntk", "caffempi"},
     "data-parallel": {"pytorch", "tensorflow", "mxnet"},
     "batch-size": {"pytorch", "mxnet"},
-    "horovod-style": {"pytorch", "mxnet", "caffempi"},
+    "horovod-style": {"pytorch", "mxnet", "horovod-mxnet", "caffempi"},
     "autotune": {"pytorch", "mxnet"},
 }
 

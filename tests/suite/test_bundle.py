@@ -68,6 +68,17 @@ def test_it_holds_the_worker_half_and_this_adapter_s_worker_side_only(vendor, tm
     assert os.listdir(tmp_path / "bundles") == ["vendor"]
 
 
+def test_what_it_builds_on_travels_with_it_and_counts(vendor, tmp_path):
+    alone = bundle.digest(vendor)
+    vendor.builds_on = ("vendor.other",)
+    found = files(bundle.write(vendor, tmp_path / "vendor"))
+    assert {"vendor/fast/worker.py", "vendor/other/worker.py"} < set(found)
+    assert bundle.digest(vendor) != alone
+    vendor.builds_on = ("vendor.gone",)
+    with pytest.raises(RequestError, match=r"'vendor\.gone' is not a package .* correct `trainer` or `builds_on`"):
+        bundle.sources(vendor)
+
+
 def test_bundle_json_names_every_file_s_digest(vendor, tmp_path):
     folder = bundle.write(vendor, tmp_path / "vendor")
     about = json.loads((folder / "bundle.json").read_text())

@@ -75,10 +75,10 @@ class Declared(Conformance):
         assert name in classes, f"{module} has no class {name!r} but {classes}; correct `trainer` in plugin.py"
 
     def test_its_bundle_imports_only_what_it_declares(self) -> None:
-        """The standard library, NumPy, the core's worker half, itself, and the modules in `requires`."""
-        own = bundle.own_sources(self.it())
-        package = self.it().trainer.split(".")[0]
-        allowed = EVERYWHERE | {package} | {name.split(".")[0] for name in self.it().requires}
+        """The standard library, NumPy, the core's worker half, itself, what it builds on, the modules in `requires`."""
+        adapter = self.it()
+        own, others = bundle.own_sources(adapter), (adapter.trainer, *adapter.builds_on, *adapter.requires)
+        allowed = EVERYWHERE | {name.split(".")[0] for name in others}
         wrong = [
             f"{place}: {module}"
             for place, path in own

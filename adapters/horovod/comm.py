@@ -1,0 +1,94 @@
+"""Horovod's collectives by themselves, on MXNet's arrays: the operations of MXNet's engine that a training gives it.
+
+What is small waits for Horovod's next cycle (the knob `cycle_time_ms`): so does a gradient.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Callable, Dict
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+
+from adapters.horovod.ring import Ring
+from suite.worker.communicator import Communicator, Exchange, Pending
+from suite.worker.trainer import Joined, Unsupported
+
+
+class RingCommunicator(Communicator):
+    """A rank of Horovod's."""
+
+    def start(self) -> Joined:
+        """As the trainer joins."""
+        self._ring, self._made = Ring(hvd, self.setup), 0
+        return self._ring.joined({"mxnet": mx.__version__})
+
+    def exchange(self, operation: str, count: int) -> Exchange:
+        """All but messages between two."""
+        if operation not in CALLS:
+            raise Unsupported("Horovod has no %s; it has %s" % (operation, ", ".join(CALLS)))
+        self._made += 1
+        given = count // self.setup.world if operation == "all-gather" else count
+        return Collective(CALLS[operation], "%s.%d" % (operation, self._made), given)
+
+    def maximum(self, value: float) -> float:
+        """Beside the ring."""
+        return self._ring.maximum(value)
+
+    def close(self) -> None:
+        """Leave together."""
+        mx.nd.waitall()
+        self._ring.close()
+
+
+class Waiting(Pending):
+    """An array that MXNet's engine is going to write."""
+
+    def __init__(self, array: Any) -> None:
+        """The array."""
+        self._array = array
+
+    def test(self) -> bool:
+        """Horovod's thread works by itself, and MXNet's engine cannot be asked."""
+        return False
+
+    def wait(self) -> None:
+        """Until it is written."""
+        self._array.wait_to_read()
+
+
+class Collective(Exchange):
+    """A call under a name of its own, which all ranks give it."""
+
+    def __init__(self, call: Callable[[Any, str], Any], name: str, given: int) -> None:
+        """`given`: numbers that a rank fills."""
+        self._call, self._name = call, name
+        self._given = self._taken = mx.nd.zeros((given,))
+
+    def fill(self, values: np.ndarray) -> None:
+        """Copied."""
+        self._given[:] = values
+        self._given.wait_to_read()
+
+    def run(self) -> None:
+        """Waited for."""
+        self.begin().wait()
+
+    def begin(self) -> Pending:
+        """MXNet's engine never waits."""
+        self._taken = self._call(self._given, self._name)
+        return Waiting(self._taken)
+
+    def result(self) -> np.ndarray:
+        """A copy."""
+        found: np.ndarray = self._taken.asnumpy()
+        return found
+
+
+CALLS: Dict[str, Callable[[Any, str], Any]] = {
+    "all-reduce": lambda array, name: hvd.allreduce_(array, op=hvd.Sum, name=name),
+    "broadcast": lambda array, name: hvd.broadcast_(array, root_rank=0, name=name),
+    "reduce-scatter": lambda array, name: hvd.reducescatter(array, op=hvd.Sum, name=name),
+    "all-gather": lambda array, name: hvd.allgather(array, name=name),
+}

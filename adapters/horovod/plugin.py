@@ -1,0 +1,128 @@
+"""Horovod as the controller sees it: one adapter for every engine that it runs over, each with an environment."""
+
+from pathlib import Path
+
+from suite.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.allocator import keep_memory
+from suite.backend import Backend
+from suite.case import Case
+from suite.hooks import hookimpl
+
+MPI_LAUNCHERS = ("mpiexec", "slurm")
+LAUNCHERS = ("local", "ssh", *MPI_LAUNCHERS)
+
+STRATEGIES = (
+    Strategy(
+        "allreduce",
+        "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI) during the "
+        "backward.",
+        LAUNCHERS,
+    ),
+)
+
+BACKEND = Backend(
+    "horovod",
+    "Horovod's collectives (gloo; MPI under mpiexec), on MXNet's arrays.",
+    "adapters.horovod.comm:RingCommunicator",
+    "allreduce",
+    ("all-reduce", "broadcast", "reduce-scatter", "all-gather"),
+)
+
+KNOBS = {
+    "controller": Knob(
+        ("auto", "gloo", "mpi"),
+        "auto",
+        "What connects the ranks and carries their gradients; auto: mpi under Open MPI's mpiexec, else gloo.",
+    ),
+    "fusion_threshold_mb": Knob(
+        (int, float),
+        128,
+        "MiB that are sent together at most, HOROVOD_FUSION_THRESHOLD; 0: every gradient by itself.",
+    ),
+    "cycle_time_ms": Knob(
+        (int, float),
+        1,
+        "How often Horovod looks for gradients that are ready, HOROVOD_CYCLE_TIME: longer, more of them are fused.",
+    ),
+}
+
+
+def made(environment: str) -> str:
+    """The remedy, a line for the shell, its comment too: there are no wheels, tox builds it from source."""
+    return (
+        f"tox run -e {environment}  # builds Horovod: about ten minutes, with python3.11, g++ and make on PATH "
+        "(apt-get install g++ make)"
+    )
+
+
+class Horovod(Adapter):
+    """What the engines have in common; built for CPUs."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Of all engines."""
+        return Capabilities(
+            strategies=STRATEGIES, precisions=("float32", "float64"), knobs=dict(KNOBS), optimisers=("sgd", "adam")
+        )
+
+    def unsupported(self, case: Case) -> str | None:
+        """MPI without an mpiexec, and numbers that are none of Horovod's."""
+        launcher = case.placement.launcher
+        if case.knobs.get("controller", "auto") == "mpi" and launcher not in MPI_LAUNCHERS:
+            return (
+                f"ranks that {launcher!r} starts know of no MPI; take the launcher mpiexec, or leave the knob "
+                "controller at 'auto'"
+            )
+        if case.knobs.get("fusion_threshold_mb", 0) < 0:
+            return f"fusion_threshold_mb is {case.knobs['fusion_threshold_mb']}; it is a size, at least 0"
+        if case.knobs.get("cycle_time_ms", 1) <= 0:
+            return f"cycle_time_ms is {case.knobs['cycle_time_ms']}; it is a time, above 0"
+        return None
+
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+        """What a tuned CPU process wants of the allocator."""
+        return keep_memory(case)
+
+
+class HorovodMXNet(Horovod):
+    """MXNet as the engine."""
+
+    name = environment = "horovod-mxnet"
+    title = "Horovod over MXNet"
+    trainer = "adapters.horovod.over_mxnet:OverMXNet"
+    requires = ("horovod", "mxnet", "PIL")
+    builds_on = ("adapters.mxnet",)
+    backends = (BACKEND,)
+    remedy = made("horovod-mxnet")
+
+
+class HorovodPyTorch(Horovod):
+    """PyTorch as the engine."""
+
+    name = environment = "horovod-pytorch"
+    title = "Horovod over PyTorch"
+    trainer = "adapters.horovod.over_pytorch:OverPyTorch"
+    requires = ("horovod", "torch")
+    builds_on = ("adapters.pytorch",)
+    remedy = made("horovod-pytorch")
+
+
+class HorovodTensorFlow(Horovod):
+    """TensorFlow as the engine."""
+
+    name = environment = "horovod-tensorflow"
+    title = "Horovod over TensorFlow"
+    trainer = "adapters.horovod.over_tensorflow:OverTensorFlow"
+    requires = ("horovod", "tensorflow")
+    builds_on = ("adapters.tensorflow",)
+    remedy = made("horovod-tensorflow")
+
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+        """What must stand before TensorFlow is loaded, as adapters/tensorflow has it."""
+        return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **super().environ(case, interpreter)}
+
+
+@hookimpl
+def stagebench_adapters() -> list[Adapter]:
+    """One an engine."""
+    return [HorovodMXNet(), HorovodPyTorch(), HorovodTensorFlow()]

@@ -1,0 +1,167 @@
+"""Horovod's ranks: how they find each other over gloo or MPI, and with which of its settings they exchange.
+
+Horovod reads its settings from the environment when it starts, and so they are written there.
+Over MPI the ranks know each other already; over gloo rank 0 keeps a store in which everybody
+leaves an address (what horovodrun does from outside).
+
+Oldest Python: 3.6.
+"""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import threading
+from typing import Any, Dict, List, Optional, Tuple
+
+from horovod import __version__
+from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+from suite.worker.meeting import Meeting
+from suite.worker.trainer import Joined, Setup
+
+MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
+KNOBS = {"fusion_threshold_mb": 128, "cycle_time_ms": 1}  # Horovod's own defaults
+ADDRESS_OF_INTERFACE = 0x8915  # SIOCGIFADDR
+PATIENCE = "300"  # seconds that gloo waits for another rank; its 30 pass while a big network is built
+
+
+class Ring:
+    """Horovod as one rank sees it, beside a meeting of the ranks for what it does not do."""
+
+    def __init__(self, hvd: Any, setup: Setup) -> None:
+        """Join; `hvd` is Horovod's module for the engine. Waits for all ranks."""
+        self._hvd = hvd
+        self._meeting = Meeting(setup.rank, setup.world, meeting_place(setup))
+        self._controller, self._knobs = controller(setup), {**KNOBS, **setup.knobs}
+        os.environ.update(settings(self._knobs, self._controller))
+        if self._controller == "gloo":
+            self._start_over_gloo(setup)
+            self.transport = "gloo"
+        else:
+            hvd.init()
+            self.transport = "mpi: " + library_version()
+        self.rank, self.world = hvd.rank(), hvd.size()
+
+    def joined(self, versions: Dict[str, str]) -> Joined:
+        """What the engine made of this process; `versions` of the framework."""
+        return Joined(self.rank, self.world, self.transport, dict(versions, horovod=__version__))
+
+    def maximum(self, value: float) -> float:
+        """The largest value over all ranks, beside the ring: its thread would be asked in the middle of its work."""
+        return self._meeting.maximum(value)
+
+    def barrier(self) -> None:
+        """Return when all ranks have come."""
+        self._meeting.maximum(0.0)
+
+    def close(self) -> None:
+        """Leave together: nobody's connections close while another one still exchanges."""
+        self.barrier()
+        self._hvd.shutdown()
+        self._meeting.close()
+
+    def notes(self) -> Dict[str, Any]:
+        """What was chosen."""
+        return {"horovod": dict(self._knobs, controller=self._controller)}
+
+    def _start_over_gloo(self, setup: Setup) -> None:
+        own = numeric(self._meeting.host)
+        store = Store(own) if setup.rank == 0 and setup.world > 1 else None
+        hosts = self._meeting.exchange(socket.gethostname())
+        (place, *_) = self._meeting.exchange("%s:%d" % store.address if store else "")
+        os.environ.update(numbers(setup.rank, hosts))
+        interface = interface_of(own)
+        if interface:
+            os.environ.setdefault("HOROVOD_GLOO_IFACE", interface)
+        if place:
+            address, _, port = place.rpartition(":")
+            os.environ.update(HOROVOD_GLOO_RENDEZVOUS_ADDR=address, HOROVOD_GLOO_RENDEZVOUS_PORT=port)
+        self._hvd.init()
+        self.barrier()
+        if store is not None:
+            store.close()
+
+
+class Store:
+    """Where ranks leave their gloo addresses while they join: Horovod's own, at a free port of one address."""
+
+    def __init__(self, host: str) -> None:
+        """Serve until closed."""
+        self._server = RendezvousHTTPServer((host, 0), RendezvousHandler, 0)
+        self.address: Tuple[str, int] = self._server.server_address[:2]
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.daemon = True
+        self._thread.start()
+
+    def close(self) -> None:
+        """All have joined."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def meeting_place(setup: Setup) -> Tuple[str, int]:
+    """(host, port) of rank 0; ValueError when the launcher has not said it, and there is somebody to meet."""
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing and setup.world > 1:
+        raise ValueError(
+            "%s is not set, and Horovod's ranks meet there; a launcher sets it, by hand: "
+            "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500" % missing[0]
+        )
+    return os.environ.get("MASTER_ADDR") or "127.0.0.1", int(os.environ.get("MASTER_PORT") or "0")
+
+
+def controller(setup: Setup) -> str:
+    """Which of "gloo" and "mpi"; where nothing was asked for, MPI for ranks that an MPI's mpiexec has started."""
+    asked: str = setup.knobs.get("controller", "auto")
+    if asked != "auto":
+        return asked
+    return "mpi" if "OMPI_COMM_WORLD_SIZE" in os.environ and "STAGEBENCH_RANK" not in os.environ else "gloo"
+
+
+def settings(knobs: Dict[str, Any], by: str) -> Dict[str, str]:
+    """Horovod's variables for the knobs: https://horovod.readthedocs.io/en/stable/tensor-fusion.html."""
+    return {
+        "HOROVOD_CONTROLLER": by,
+        "HOROVOD_CPU_OPERATIONS": by,
+        "HOROVOD_FUSION_THRESHOLD": str(int(knobs["fusion_threshold_mb"] * 2**20)),
+        "HOROVOD_CYCLE_TIME": str(float(knobs["cycle_time_ms"])),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": PATIENCE,
+    }
+
+
+def numbers(rank: int, hosts: List[str]) -> Dict[str, str]:
+    """Who a rank is, among all, among those of its host, and among the ranks of its number on every host."""
+    local = hosts[:rank].count(hosts[rank])
+    peers = [host for host in dict.fromkeys(hosts) if hosts.count(host) > local]
+    found = {"RANK": rank, "SIZE": len(hosts), "LOCAL_RANK": local, "LOCAL_SIZE": hosts.count(hosts[rank])}
+    found.update(CROSS_RANK=peers.index(hosts[rank]), CROSS_SIZE=len(peers))
+    named = {"HOROVOD_" + name: str(number) for name, number in found.items()}
+    return dict(named, HOROVOD_HOSTNAME=hosts[rank])
+
+
+def numeric(host: str) -> str:
+    """A host's address in numbers."""
+    return socket.gethostbyname(host)
+
+
+def interface_of(address: str) -> Optional[str]:
+    """The network interface that has an address; gloo is told, or it takes what the host's name resolves to."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                found = fcntl.ioctl(probe.fileno(), ADDRESS_OF_INTERFACE, struct.pack("256s", name.encode()))
+            except OSError:  # it has none
+                continue
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
+    return None
+
+
+def library_version() -> str:
+    """What the MPI library says of itself, its first words; it is loaded already."""
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+    ctypes.CDLL(MPI).MPI_Get_library_version(text, ctypes.byref(length))
+    return text.value.decode().partition(",")[0]

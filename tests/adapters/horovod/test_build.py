@@ -1,0 +1,47 @@
+"""The build that made this environment."""
+
+import pytest
+from engine import engine
+
+from adapters.horovod import build
+
+
+def test_what_stands_is_not_built_again(monkeypatch):
+    monkeypatch.setattr(build, "pip", lambda *_: pytest.fail("pip was run"))
+    assert build.stands(engine())
+    assert build.main([engine()]) == 0
+
+
+def test_another_engine_does_not_stand_here():
+    (other, *_) = [name for name in build.MODULES if name != engine()]
+    assert not build.stands(other)
+
+
+def test_without_a_compiler_it_is_left_out(monkeypatch, tmp_path, capsys):
+    (other, *_) = [name for name in build.MODULES if name != engine()]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.main([other]) == 0
+    assert "there is no c++ and no make" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [[], ["jax"], ["mxnet", "pytorch"]])
+def test_an_engine_that_it_does_not_have_is_refused(asked, capsys):
+    assert build.main(asked) == 2
+    assert "mxnet, tensorflow, pytorch" in capsys.readouterr().err
+
+
+def test_only_one_engine_is_asked_for():
+    found = build.settings("pytorch")
+    assert {name for name in found if name.startswith("HOROVOD_WITHOUT_")} == {
+        "HOROVOD_WITHOUT_MXNET",
+        "HOROVOD_WITHOUT_TENSORFLOW",
+    }
+    assert found["HOROVOD_WITH_PYTORCH"] == found["HOROVOD_WITH_MPI"] == found["HOROVOD_WITH_GLOO"] == "1"
+
+
+def test_a_source_that_is_another_one_is_named(tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text("set(CMAKE_CXX_STANDARD 14)\n")
+    build.replace(tmp_path / "CMakeLists.txt", "STANDARD 14", "STANDARD 20")
+    assert (tmp_path / "CMakeLists.txt").read_text() == "set(CMAKE_CXX_STANDARD 20)\n"
+    with pytest.raises(ValueError, match=r"CMakeLists.txt does not say 'STANDARD 14'; is this Horovod 0\.28\.1"):
+        build.replace(tmp_path / "CMakeLists.txt", "STANDARD 14", "STANDARD 20")

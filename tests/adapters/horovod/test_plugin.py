@@ -1,0 +1,49 @@
+"""What the controller is told, without Horovod."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from adapters.horovod import plugin
+from suite import bundle
+from suite.case import Case, Placement
+
+PYTHON = Path(sys.executable)
+ADAPTERS = {adapter.name: adapter for adapter in plugin.stagebench_adapters()}
+MXNET = ADAPTERS["horovod-mxnet"]
+CASE = Case(MXNET.name, "allreduce", "mnist_small", Placement(ranks_per_node=2))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+def test_an_engine_s_own_code_travels_with_it(adapter):
+    (package,) = adapter.builds_on
+    folder = package.replace(".", "/")
+    names = set(bundle.sources(adapter))
+    assert {f"{folder}/worker.py", f"{folder}/lower.py", "adapters/horovod/ring.py"} <= names
+    assert f"{folder}/plugin.py" not in names
+    assert not any(name.startswith("adapters/reference/") for name in names)
+    assert adapter.remedy.startswith(f"tox run -e {adapter.name}  #")
+
+
+def test_only_tuned_cpu_processes_get_allocator_settings():
+    assert MXNET.environ(CASE, PYTHON) == {}
+    assert "MALLOC_TRIM_THRESHOLD_" in MXNET.environ(CASE.on(tuning="tuned"), PYTHON)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "knobs", "words"),
+    [
+        ("local", {}, None),
+        ("local", {"controller": "gloo", "cycle_time_ms": 0.1, "fusion_threshold_mb": 0}, None),
+        ("local", {"controller": "mpi"}, "ranks that 'local' starts know of no MPI; take the launcher mpiexec"),
+        ("ssh", {"controller": "mpi"}, "ranks that 'ssh' starts"),
+        ("mpiexec", {"controller": "mpi"}, None),
+        ("slurm", {"controller": "mpi"}, None),
+        ("local", {"fusion_threshold_mb": -1}, "fusion_threshold_mb is -1; it is a size, at least 0"),
+        ("local", {"cycle_time_ms": 0}, "cycle_time_ms is 0; it is a time, above 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(launcher, knobs, words):
+    found = MXNET.unsupported(CASE.on(placement=Placement(ranks_per_node=2, launcher=launcher), knobs=knobs))
+    assert found is None if words is None else words in found

@@ -1,0 +1,82 @@
+"""How ranks find each other, and what Horovod is told."""
+
+import os
+import urllib.request
+
+import pytest
+from engine import trainer_class
+
+from adapters.horovod import ring
+from suite.worker.trainer import SGD, Setup
+
+
+def setup(world=1, **knobs):
+    return Setup(0, world, 0, "allreduce", "cpu", 1, 2, "float32", "tuned", knobs, SGD(0.01, 0.9, 0.0), 1, 0)
+
+
+def test_the_knobs_are_horovod_s_variables():
+    found = ring.settings({"fusion_threshold_mb": 0.5, "cycle_time_ms": 3}, "mpi")
+    assert found["HOROVOD_FUSION_THRESHOLD"] == str(512 * 1024)
+    assert found["HOROVOD_CYCLE_TIME"] == "3.0"
+    assert found["HOROVOD_CONTROLLER"] == found["HOROVOD_CPU_OPERATIONS"] == "mpi"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "rank", "numbers"),
+    [
+        (["a"], 0, (0, 1, 0, 1, 0, 1)),
+        (["a", "a", "b", "b"], 3, (3, 4, 1, 2, 1, 2)),
+        (["a", "b", "a", "b"], 2, (2, 4, 1, 2, 0, 2)),
+        (["a", "a", "b"], 1, (1, 3, 1, 2, 0, 1)),  # the second host has no second rank
+        (["a", "b", "b"], 2, (2, 3, 1, 2, 0, 1)),
+    ],
+)
+def test_a_rank_is_counted_in_its_host_and_across_them(hosts, rank, numbers):
+    found = ring.numbers(rank, hosts)
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    assert tuple(int(found["HOROVOD_" + name]) for name in names) == numbers
+    assert found["HOROVOD_HOSTNAME"] == hosts[rank]
+
+
+@pytest.mark.parametrize(
+    ("environ", "knobs", "by"),
+    [
+        ({}, {}, "gloo"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, {}, "mpi"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, {"controller": "gloo"}, "gloo"),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "STAGEBENCH_RANK": "0"}, {}, "gloo"),
+        ({}, {"controller": "mpi"}, "mpi"),
+    ],
+)
+def test_the_controller_is_the_launcher_s_unless_asked_for(monkeypatch, environ, knobs, by):
+    for name in ("OMPI_COMM_WORLD_SIZE", "STAGEBENCH_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert ring.controller(setup(**knobs)) == by
+
+
+def test_a_missing_meeting_place_is_said(monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(ValueError, match="MASTER_ADDR is not set, and Horovod's ranks meet there"):
+        trainer_class()(setup(world=2)).start()
+
+
+def test_an_address_belongs_to_an_interface():
+    assert ring.interface_of("127.0.0.1") == "lo"
+    assert ring.interface_of("192.0.2.1") is None
+
+
+def test_the_store_is_open_as_long_as_ranks_join():
+    store = ring.Store("127.0.0.1")
+    place = "http://{}:{}/global/0".format(*store.address)
+    try:
+        with urllib.request.urlopen(urllib.request.Request(place, b"here", method="PUT"), timeout=5) as answer:
+            assert answer.status == 200
+        with urllib.request.urlopen(place, timeout=5) as answer:
+            assert answer.read() == b"here"
+    finally:
+        store.close()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(place, timeout=5)
+    assert os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR") is None
