@@ -43,7 +43,7 @@ def test_the_type_checker_is_told_of_every_framework(made, pyproject):
 
 def test_tox_makes_every_adapter_s_environment(made, tox):
     environments = {adapter.environment for adapter in made} - {None}
-    names = tox["base"]["names"].split(",") + tox["base"]["by_name"].split(",")
+    names = [name for row in ("names", "compiled", "by_name") for name in tox["base"][row].split(",")]
     assert sorted(names) == sorted(environments)
     assert {f"testenv:{name}" for name in environments} <= set(tox.sections())
 
