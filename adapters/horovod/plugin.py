@@ -8,6 +8,8 @@ from suite.backend import Backend
 from suite.case import Case
 from suite.hooks import hookimpl
 
+RING = "adapters.horovod.ring"  # what the engines share
+
 MPI_LAUNCHERS = ("mpiexec", "slurm")
 LAUNCHERS = ("local", "ssh", *MPI_LAUNCHERS)
 
@@ -23,7 +25,7 @@ STRATEGIES = (
 BACKEND = Backend(
     "horovod",
     "Horovod's collectives (gloo; MPI under mpiexec), on MXNet's arrays.",
-    "adapters.horovod.comm:RingCommunicator",
+    "adapters.horovod.over_mxnet.comm:RingCommunicator",
     "allreduce",
     ("all-reduce", "broadcast", "reduce-scatter", "all-gather"),
 )
@@ -89,9 +91,9 @@ class HorovodMXNet(Horovod):
 
     name = environment = "horovod-mxnet"
     title = "Horovod over MXNet"
-    trainer = "adapters.horovod.over_mxnet:OverMXNet"
+    trainer = "adapters.horovod.over_mxnet.worker:OverMXNet"
     requires = ("horovod", "mxnet", "PIL")
-    builds_on = ("adapters.mxnet",)
+    builds_on = (RING, "adapters.mxnet")
     backends = (BACKEND,)
     remedy = made("horovod-mxnet")
 
@@ -101,9 +103,9 @@ class HorovodPyTorch(Horovod):
 
     name = environment = "horovod-pytorch"
     title = "Horovod over PyTorch"
-    trainer = "adapters.horovod.over_pytorch:OverPyTorch"
+    trainer = "adapters.horovod.over_pytorch.worker:OverPyTorch"
     requires = ("horovod", "torch")
-    builds_on = ("adapters.pytorch",)
+    builds_on = (RING, "adapters.pytorch")
     remedy = made("horovod-pytorch")
 
 
@@ -112,9 +114,9 @@ class HorovodTensorFlow(Horovod):
 
     name = environment = "horovod-tensorflow"
     title = "Horovod over TensorFlow"
-    trainer = "adapters.horovod.over_tensorflow:OverTensorFlow"
+    trainer = "adapters.horovod.over_tensorflow.worker:OverTensorFlow"
     requires = ("horovod", "tensorflow")
-    builds_on = ("adapters.tensorflow",)
+    builds_on = (RING, "adapters.tensorflow")
     remedy = made("horovod-tensorflow")
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:

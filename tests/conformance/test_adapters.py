@@ -21,9 +21,9 @@ NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split("
 
 
 def folder_of(adapter: Adapter) -> str:
-    """The last package that its trainer is in; a third party's has no tests here."""
-    *packages, _ = adapter.trainer.partition(":")[0].split(".")
-    return packages[-1] if packages else ""
+    """Its own in adapters/; a third party's has no tests here."""
+    top, _, below = adapter.trainer.partition(".")
+    return below.partition(".")[0] if top == "adapters" else ""
 
 
 def suite_of(name: str) -> type[AdapterConformance]:

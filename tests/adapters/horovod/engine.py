@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ENGINES = {
-    "mxnet": ("mxnet", "over_mxnet", "OverMXNet"),
-    "pytorch": ("torch", "over_pytorch", "OverPyTorch"),
-    "tensorflow": ("tensorflow", "over_tensorflow", "OverTensorFlow"),
+    "mxnet": ("mxnet", "OverMXNet"),
+    "pytorch": ("torch", "OverPyTorch"),
+    "tensorflow": ("tensorflow", "OverTensorFlow"),
 }
 
 
@@ -17,15 +17,15 @@ def engine():
     """Its name, or None: then there is nothing to test here."""
     if find_spec("horovod") is None:
         return None
-    return next((name for name, (module, _, _) in ENGINES.items() if find_spec(module)), None)
+    return next((name for name, (module, _) in ENGINES.items() if find_spec(module)), None)
 
 
 def trainer_class():
-    _, module, name = ENGINES[engine()]
+    _, name = ENGINES[engine()]
     with warnings.catch_warnings():
         # MXNet uses NumPy's old names (np.bool), and warns of it at every import.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return getattr(importlib.import_module(f"adapters.horovod.{module}"), name)
+        return getattr(importlib.import_module(f"adapters.horovod.over_{engine()}.worker"), name)
 
 
 def write(folder, rank, found):

@@ -17,12 +17,17 @@ CASE = Case(MXNET.name, "allreduce", "mnist_small", Placement(ranks_per_node=2))
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 def test_an_engine_s_own_code_travels_with_it(adapter):
-    (package,) = adapter.builds_on
-    folder = package.replace(".", "/")
-    names = set(bundle.sources(adapter))
-    assert {f"{folder}/worker.py", f"{folder}/lower.py", "adapters/horovod/ring.py"} <= names
-    assert f"{folder}/plugin.py" not in names
-    assert not any(name.startswith("adapters/reference/") for name in names)
+    engine = adapter.name.partition("-")[2]
+    names = {name for name in bundle.sources(adapter) if name.startswith("adapters/")}
+    ours = {
+        f"adapters/horovod/over_{engine}/worker.py",
+        "adapters/horovod/ring/ranks.py",
+        f"adapters/{engine}/lower.py",
+    }
+    assert ours <= names
+    others = ("adapters/__init__.py", "adapters/horovod/__init__.py", "adapters/horovod/ring/")
+    assert all(name.startswith((*others, f"adapters/horovod/over_{engine}/", f"adapters/{engine}/")) for name in names)
+    assert not any(name.endswith("plugin.py") for name in names)
     assert adapter.remedy.startswith(f"tox run -e {adapter.name}  #")
 
 

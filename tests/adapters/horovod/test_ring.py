@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 from engine import trainer_class
 
-from adapters.horovod import ring
+from adapters.horovod.ring import ranks as ring
 from suite.worker.trainer import SGD, Setup
 
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Tuple
 import horovod.torch as hvd
 import torch
 
-from adapters.horovod.ring import Ring
+from adapters.horovod.ring.ranks import Ring
 from adapters.pytorch.whole import Whole
 from suite.worker.trainer import Joined
 

@@ -8,10 +8,10 @@ Oldest Python: 3.6.
 
 from typing import Any, Dict, Optional
 
-import horovod.mxnet as hvd
 from mxnet import autograd
 
-from adapters.horovod.ring import Ring
+from adapters.horovod.over_mxnet.engine import hvd
+from adapters.horovod.ring.ranks import Ring
 from adapters.mxnet import machine
 from adapters.mxnet.exchange import Sums
 from adapters.mxnet.updates import name_of, settings

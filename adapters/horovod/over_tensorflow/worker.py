@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 
 import horovod.tensorflow as hvd
 
-from adapters.horovod.ring import Ring
+from adapters.horovod.ring.ranks import Ring
 from adapters.tensorflow import machine
 from adapters.tensorflow.replicas import Replicas
 from adapters.tensorflow.spread import Spread

@@ -7,11 +7,11 @@ Oldest Python: 3.6.
 
 from typing import Any, Callable, Dict
 
-import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from adapters.horovod.ring import Ring
+from adapters.horovod.over_mxnet.engine import hvd
+from adapters.horovod.ring.ranks import Ring
 from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.trainer import Joined, Unsupported
 
