@@ -46,6 +46,11 @@ def write(folder: RunFolder, directory: Path) -> Path:
     return saved(filled("comm.html.jinja", **context(folder)), directory)
 
 
+def told(link: Link) -> str:
+    """The library's settings in words; "" where nobody set any."""
+    return ", ".join(f"{name}={value}" for name, value in link.settings.items())
+
+
 def context(folder: RunFolder) -> dict[str, Any]:
     """Every name that the template knows, but style and scripts."""
     found = list(links(folder))
@@ -55,7 +60,7 @@ def context(folder: RunFolder) -> dict[str, Any]:
         "version": __version__,
         "hosts": folder.hosts(),
         "links": found,
-        "transports": list(dict.fromkeys((link.case.backend, link.transport) for link in found if link.transport)),
+        "transports": list(dict.fromkeys((link.case.backend, link.transport, told(link)) for link in measured)),
         "panels": panels([link for link in measured if not link.case.workload]),
         "gradients": [gradients(link) for link in measured if link.case.workload],
         "overlaps": [link for link in found if link.overlaps],

@@ -84,6 +84,7 @@ class Link:
     outcome: str
     reason: str
     transport: str
+    settings: dict[str, str]  # of libraries of communication, on rank 0
     hosts: tuple[str, ...]
     points: tuple[Point, ...]
     overlaps: tuple[Overlap, ...]
@@ -107,6 +108,7 @@ class Link:
             "outcome": self.outcome,
             "reason": self.reason,
             "transport": self.transport,
+            "settings": self.settings,
             "hosts": list(self.hosts),
             "points": [point.to_dict() for point in self.points],
             "overlap": [overlap.to_dict() for overlap in self.overlaps],
@@ -121,7 +123,7 @@ def links(folder: RunFolder) -> Iterator[Link]:
         case = CommCase.from_dict(row["case"])
         if record is None:
             outcome, reason = row["outcome"] or "missing", row["reason"] or "not measured yet"
-            yield Link(case, outcome, reason, "", (), (), (), None)
+            yield Link(case, outcome, reason, "", {}, (), (), (), None)
         else:
             yield link(case, record)
 
@@ -136,8 +138,11 @@ def link(case: CommCase, record: Row) -> Link:
     fit = fitted([each.bytes for each in singles], [each.seconds for each in singles])
     joined = next((rank["joined"] for rank in said if rank["joined"]), None) or {}
     hosts = tuple(dict.fromkeys(rank["hello"]["host"] for rank in said if rank["hello"]))
-    transport = str(joined.get("transport", ""))
-    return Link(case, record["outcome"], record["reason"], transport, hosts, tuple(points), tuple(overlaps), fit)
+    transport, hello = str(joined.get("transport", "")), said[0]["hello"] or {}
+    settings = hello.get("settings", {})  # records of before know none
+    return Link(
+        case, record["outcome"], record["reason"], transport, settings, hosts, tuple(points), tuple(overlaps), fit
+    )
 
 
 def point(rows: Sequence[Row]) -> Point:
