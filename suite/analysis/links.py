@@ -112,8 +112,13 @@ class Link:
             "hosts": list(self.hosts),
             "points": [point.to_dict() for point in self.points],
             "overlap": [overlap.to_dict() for overlap in self.overlaps],
-            "fit": {**asdict(self.fit), "bus_bandwidth": self.bus_limit} if self.fit else None,
+            "fit": self._fit() if self.fit else None,
         }
+
+    def _fit(self) -> Row:
+        assert self.fit is not None
+        more = {"alpha_determined": self.fit.tells_latency, "bus_bandwidth": self.bus_limit}
+        return {**asdict(self.fit), **more}
 
 
 def links(folder: RunFolder) -> Iterator[Link]:

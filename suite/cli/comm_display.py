@@ -192,7 +192,7 @@ def _fit_row(link: Link) -> dict[str, Any]:
     return {
         "backend": link.case.backend,
         "operation": link.case.operation,
-        "alpha us": significant(fit.alpha * 1e6),
+        "alpha us": significant(fit.alpha * 1e6) if fit.tells_latency else "not determined",
         "+-": significant(fit.alpha_error * 1e6),
         "1/beta MB/s": significant(1e-6 / fit.beta) if fit.beta else "",
         "+- %": f"{fit.beta_error / fit.beta:.1%}" if fit.beta else "",
