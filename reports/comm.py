@@ -69,6 +69,15 @@ def context(folder: RunFolder) -> dict[str, Any]:
     }
 
 
+def unmeasured(group: Sequence[Link]) -> list[str]:
+    """What the budget left out, an operation each."""
+    return [
+        f"{link.case.operation}: {', '.join(map(written, link.left_out))} left out after {link.case.budget:g} s"
+        for link in group
+        if link.left_out
+    ]
+
+
 def panels(found: Sequence[Link]) -> list[Panel]:
     """One for every backend and placement, in the order asked for."""
     groups: dict[tuple[Any, ...], list[Link]] = {}
@@ -77,7 +86,7 @@ def panels(found: Sequence[Link]) -> list[Panel]:
     return [
         Panel(
             f"{backend}, {placement.words}",
-            f"{group[0].transport} · {placement.launcher} · {', '.join(group[0].hosts)}",
+            " · ".join([group[0].transport, placement.launcher, ", ".join(group[0].hosts), *unmeasured(group)]),
             group,
             [times(group), bandwidths(group)],
         )

@@ -12,6 +12,7 @@ from suite.comm.cases import CommCase
 from suite.store import RunFolder
 
 Row = dict[str, Any]
+LEFT_OUT = "left out"  # the kind of the row that names the sizes for which the budget did not last
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Link:
     points: tuple[Point, ...]
     overlaps: tuple[Overlap, ...]
     fit: Fit | None
+    left_out: tuple[int, ...] = ()  # bytes of the messages for which the case's budget did not last
 
     @property
     def singles(self) -> list[Point]:
@@ -112,6 +114,7 @@ class Link:
             "hosts": list(self.hosts),
             "points": [point.to_dict() for point in self.points],
             "overlap": [overlap.to_dict() for overlap in self.overlaps],
+            "left_out": list(self.left_out),
             "fit": self._fit() if self.fit else None,
         }
 
@@ -137,16 +140,24 @@ def link(case: CommCase, record: Row) -> Link:
     """Of a record; a case that failed keeps the sizes that all ranks had finished."""
     said = record["ranks"]
     rows = list(zip(*(rank["rows"] for rank in said), strict=False))  # rows that every rank has sent
-    points = [point(each) for each in rows if each[0]["kind"] != "overlap"]
+    points = [point(each) for each in rows if each[0]["kind"] not in ("overlap", LEFT_OUT)]
     overlaps = [overlap(each) for each in rows if each[0]["kind"] == "overlap"]
+    left_out = tuple(size for each in rows if each[0]["kind"] == LEFT_OUT for size in each[0]["bytes"])
     singles = [each for each in points if each.kind == "single"]
     fit = fitted([each.bytes for each in singles], [each.seconds for each in singles])
     joined = next((rank["joined"] for rank in said if rank["joined"]), None) or {}
     hosts = tuple(dict.fromkeys(rank["hello"]["host"] for rank in said if rank["hello"]))
-    transport, hello = str(joined.get("transport", "")), said[0]["hello"] or {}
-    settings = hello.get("settings", {})  # records of before know none
     return Link(
-        case, record["outcome"], record["reason"], transport, settings, hosts, tuple(points), tuple(overlaps), fit
+        case=case,
+        outcome=record["outcome"],
+        reason=record["reason"],
+        transport=str(joined.get("transport", "")),
+        settings=(said[0]["hello"] or {}).get("settings", {}),  # records of before know none
+        hosts=hosts,
+        points=tuple(points),
+        overlaps=tuple(overlaps),
+        fit=fit,
+        left_out=left_out,
     )
 
 
