@@ -3,9 +3,12 @@
 Seen to work with Open MPI 5.0.11 and 4.1.8 and MPICH 4.3.2.
 """
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from suite.case import Placement
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Dialect:
     variable: tuple[str, ...]  # hands one variable to every rank
     agent: tuple[str, ...]  # the program that logs in to other hosts; daemons stay its children, nobody else logs in
     wire: dict[str, str] = field(default_factory=dict)  # variables for ranks on several hosts
+    pair: dict[str, str] = field(default_factory=dict)  # and more of them when there are two ranks in all
     environ: dict[str, str] = field(default_factory=dict)  # for mpiexec itself
 
 
@@ -29,9 +33,19 @@ class Dialect:
 # The worker binds itself, the same way under every launcher. More ranks than cores are allowed.
 # Open MPI refuses root unless told twice; containers have no other user.
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-# Over one connection the words that call for the next piece wait behind the bytes that go the same way: an
-# all-reduce of 16 MB reaches half the rate of a 1 Gbit/s wire. Over two it reaches it.
-OPEN_MPI_WIRE = {"OMPI_MCA_btl_tcp_links": "2"}
+# Open MPI lets the receiver fetch a large message (PUT): its words that call for bytes wait behind all those that go
+# the same way, and where both ranks send, as in every all-reduce, one direction waits for the other: 58 MB/s on a
+# wire of 1 Gbit/s. Over two connections they often pass. Sent in pieces instead (no PUT), nothing waits for more than
+# some pieces: 16 MB on two ranks at 100 to 114 MB/s, and on four at 56 instead of 40, on a machine that is busy too.
+# Open MPI 4.1.8 must not be told so: ranks that wait without yielding hang in their first large all-reduce.
+TWO_LINKS = {"OMPI_MCA_btl_tcp_links": "2"}
+IN_PIECES = {"OMPI_MCA_btl_tcp_flags": "send,inplace"}
+# Two ranks swap their numbers and add: as many bytes as Rabenseifner's all-reduce, Open MPI's choice for large
+# messages, in one phase instead of two, and the fewest start-ups for small ones. For more
+# ranks its own choice stands: on 4 hosts recursive doubling is the slowest of all (16 MB: 50 MB/s, its choice 57,
+# segmented rings 66), rings lose with small messages, and one algorithm is all that a variable can name.
+COLLECTIVES = "OMPI_MCA_coll_"
+OPEN_MPI_PAIR = {"OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
 DIALECTS = (
     Dialect(
         name="openmpi5",
@@ -48,7 +62,8 @@ DIALECTS = (
             *("--prtemca", "plm_ssh_no_tree_spawn", "1"),
             *("--prtemca", "prte_leave_session_attached", "1"),
         ),
-        wire=OPEN_MPI_WIRE,
+        wire=TWO_LINKS | IN_PIECES,
+        pair=OPEN_MPI_PAIR,
         environ=AS_ROOT,
     ),
     Dialect(
@@ -65,7 +80,8 @@ DIALECTS = (
             *("--mca", "plm_rsh_no_tree_spawn", "1"),
             *("--mca", "orte_leave_session_attached", "1"),
         ),
-        wire=OPEN_MPI_WIRE,
+        wire=TWO_LINKS,
+        pair=OPEN_MPI_PAIR,
         environ=AS_ROOT,
     ),
     Dialect(
@@ -80,6 +96,16 @@ DIALECTS = (
         agent=("-launcher", "ssh", "-launcher-exec", "{agent}"),
     ),
 )
+
+
+def knobs(dialect: Dialect, placement: Placement) -> dict[str, str]:
+    """What its library is told where ranks meet over a wire; a person's choice goes before ours."""
+    if placement.nodes == 1:
+        return {}
+    # Whoever chose among a library's algorithms meant it: a rule file and one forced algorithm exclude each other.
+    chosen = any(name.startswith(COLLECTIVES) for name in os.environ)
+    ours = {**dialect.wire, **(dialect.pair if placement.ranks == 2 and not chosen else {})}
+    return {name: os.environ.get(name, value) for name, value in ours.items()}
 
 
 def recognised(version: str) -> Dialect | None:

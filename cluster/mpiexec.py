@@ -1,11 +1,9 @@
 """`mpiexec`: ranks started by an MPI's own launcher (Open MPI 5 and 4, MPICH)."""
 
-import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from cluster import agent, daemon_login
-from cluster.dialects import Dialect, filled
+from cluster.dialects import Dialect, filled, knobs
 from cluster.engine import find
 from cluster.local import companions, rendezvous
 from cluster.nodes import unnamed
@@ -41,9 +39,8 @@ class Mpiexec(Launcher):
             raise RequestError(problem)
         engine = find(request.interpreter)
         first = request.placement.hosts[0] if request.placement.hosts else LOOPBACK
-        variables = {**request.environ, **rendezvous(first, request.port)}
-        if request.placement.nodes > 1:
-            variables = {**engine.dialect.wire, **set_by_a_person(engine.dialect.wire), **variables}
+        ours = knobs(engine.dialect, request.placement)
+        variables = {**ours, **request.environ, **rendezvous(first, request.port)}
         tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables)]
         if not all(map(here, request.placement.hosts)):
             tokens += filled(engine.dialect.agent, agent=daemon_login.written(request))
@@ -51,11 +48,6 @@ class Mpiexec(Launcher):
             Process((*tokens, *request.command), {**variables, **engine.dialect.environ}),
             *companions(request, variables),
         ]
-
-
-def set_by_a_person(knobs: Iterable[str]) -> dict[str, str]:
-    """Those of the variables that were set for us: a person's choice goes before ours."""
-    return {name: os.environ[name] for name in knobs if name in os.environ}
 
 
 def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str]) -> list[str]:

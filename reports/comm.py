@@ -46,6 +46,11 @@ def write(folder: RunFolder, directory: Path) -> Path:
     return saved(filled("comm.html.jinja", **context(folder)), directory)
 
 
+def told(link: Link) -> str:
+    """The library's settings in words; "" where nobody set any."""
+    return ", ".join(f"{name}={value}" for name, value in link.settings.items())
+
+
 def context(folder: RunFolder) -> dict[str, Any]:
     """Every name that the template knows, but style and scripts."""
     found = list(links(folder))
@@ -55,13 +60,22 @@ def context(folder: RunFolder) -> dict[str, Any]:
         "version": __version__,
         "hosts": folder.hosts(),
         "links": found,
-        "transports": list(dict.fromkeys((link.case.backend, link.transport) for link in found if link.transport)),
+        "transports": list(dict.fromkeys((link.case.backend, link.transport, told(link)) for link in measured)),
         "panels": panels([link for link in measured if not link.case.workload]),
         "gradients": [gradients(link) for link in measured if link.case.workload],
         "overlaps": [link for link in found if link.overlaps],
         "failed": [link for link in found if link.outcome != "ok"],
         "size": written,
     }
+
+
+def unmeasured(group: Sequence[Link]) -> list[str]:
+    """What the budget left out, an operation each."""
+    return [
+        f"{link.case.operation}: {', '.join(map(written, link.left_out))} left out after {link.case.budget:g} s"
+        for link in group
+        if link.left_out
+    ]
 
 
 def panels(found: Sequence[Link]) -> list[Panel]:
@@ -72,7 +86,7 @@ def panels(found: Sequence[Link]) -> list[Panel]:
     return [
         Panel(
             f"{backend}, {placement.words}",
-            f"{group[0].transport} · {placement.launcher} · {', '.join(group[0].hosts)}",
+            " · ".join([group[0].transport, placement.launcher, ", ".join(group[0].hosts), *unmeasured(group)]),
             group,
             [times(group), bandwidths(group)],
         )

@@ -3,7 +3,9 @@
 Oldest Python: 3.6.
 """
 
+import contextlib
 import os
+from datetime import timedelta
 from typing import Any, Dict
 
 import torch
@@ -14,6 +16,10 @@ import torch.distributed as dist
 import torch.distributed.nn
 
 from suite.worker.trainer import Setup
+from suite.worker.wire import address_towards, interface_of
+
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+MEET = timedelta(minutes=30)  # torch's own limit; the controller's watchdog is long awake
 
 
 class Group:
@@ -28,7 +34,10 @@ class Group:
                 "MASTER_PORT=29500" % (missing[0], setup.strategy)
             )
         backend = "nccl" if setup.device == "cuda" else "gloo"
-        dist.init_process_group(backend, init_method="env://", rank=setup.rank, world_size=setup.world)
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(address, port, setup.world, setup.rank == 0, MEET)
+        name_interface(store, setup.rank, setup.world, address)
+        dist.init_process_group(backend, store=store, rank=setup.rank, world_size=setup.world)
         self.rank, self.world, self.transport = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
         # The loop's questions are about host numbers: they must not touch the device's queue.
         self._host: Any = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
@@ -70,3 +79,23 @@ class Group:
         dist.barrier(group=self._host)
         self._host, self._groups = None, {}
         dist.destroy_process_group()
+
+
+def name_interface(store: Any, rank: int, world: int, master: str) -> None:
+    """Tell gloo the interface on the way to rank 0, where nobody has: it takes what the host's own name means.
+
+    On Debian that is 127.0.1.1, which no other host reaches. Rank 0's host may know MASTER_ADDR so,
+    too: who does goes by the first rank that came from elsewhere. All ranks must come here.
+    """
+    own = ""
+    with contextlib.suppress(OSError):  # a name that only the others know
+        own = address_towards(master)
+    outward = "" if own.startswith("127.") else own
+    store.set("address/%d" % rank, outward)
+    known = [store.get("address/%d" % each).decode() for each in range(world)]
+    elsewhere = next((each for each in known if each), "")
+    if not elsewhere or os.environ.get(GLOO_INTERFACE):
+        return
+    name = interface_of(outward or address_towards(elsewhere))
+    if name:
+        os.environ[GLOO_INTERFACE] = name

@@ -36,8 +36,7 @@ class Slurm(Launcher):
         """The one process; RequestError for what `missing` tells."""
         try:
             pmi, wait = plugin(request.interpreter, request.environ), patience()
-            if request.placement.nodes > 1:
-                request = replace(request, environ={**wire(pmi), **request.environ})
+            request = replace(request, environ={**wire(request.interpreter, pmi, request.placement), **request.environ})
             text = script.text(request, pmi)
         except Unavailable as error:
             raise RequestError(str(error)) from error

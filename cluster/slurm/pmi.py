@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster.dialects import DIALECTS
+from cluster.dialects import DIALECTS, knobs
 from cluster.engine import LIBRARY, output
-from cluster.mpiexec import set_by_a_person
+from suite.case import Placement
 from suite.errors import Unavailable
 
 SETTING = "SLURM_MPI_TYPE"  # Slurm's own name for it
@@ -40,10 +40,15 @@ def of_library(interpreter: Path) -> str:
     )
 
 
-def wire(pmi: str) -> dict[str, str]:
-    """What ranks on several nodes want of the MPI that this plug-in is for, unless the person wants otherwise."""
-    found = next((dialect.wire for dialect in DIALECTS if dialect.pmi == pmi), {})
-    return {**found, **set_by_a_person(found)}
+def wire(interpreter: Path, pmi: str, placement: Placement) -> dict[str, str]:
+    """What ranks on several nodes want of their MPI, unless the person wants otherwise.
+
+    Where no mpi4py tells the library, it is the oldest of those that this plug-in is for: newer ones know its settings.
+    """
+    said = output(str(interpreter), "-c", LIBRARY)
+    by_library = [dialect for dialect in DIALECTS if re.search(dialect.library, said)][:1]
+    by_plugin = [dialect for dialect in DIALECTS if dialect.pmi == pmi][-1:]
+    return next((knobs(dialect, placement) for dialect in by_library + by_plugin), {})
 
 
 def check(wanted: str, interpreter: Path) -> None:

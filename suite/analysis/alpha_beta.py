@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 LEAST = 3  # sizes: two are met exactly, whatever they are
+CERTAIN = 2.0  # standard errors: below it a parameter cannot be told from 0
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Fit:
     error: float  # root mean square of the relative residuals
     worst: float  # the largest relative residual
 
+    @property
+    def tells_latency(self) -> bool:
+        """Whether alpha is more than its error: of large messages alone it is a small difference of large times."""
+        return self.alpha > CERTAIN * self.alpha_error
+
     def seconds(self, size: float) -> float:
         """Of a message of so many bytes."""
         return self.alpha + self.beta * size
@@ -32,23 +38,23 @@ class Fit:
 def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
     """The fit of positive times; None of fewer than three different sizes.
 
-    Neither parameter becomes negative: where the best fit would have it so, it is 0.
+    Neither parameter becomes negative: where the best fit would have it so, it is 0. Its error is that of the free
+    fit: an alpha of 0 is what noise made of one that large messages do not show, not a link without latency.
     """
     if len(set(sizes)) < LEAST:
         return None
     times = np.asarray(seconds, dtype=np.float64)
     rows = np.stack([1.0 / times, np.asarray(sizes, dtype=np.float64) / times], axis=1)
-    used = _columns(rows)
-    chosen = rows[:, used]
     # Columns of one scale: sizes reach 1e8, and the normal equations square that.
-    scale = np.linalg.norm(chosen, axis=0)
-    found, *_ = np.linalg.lstsq(chosen / scale, np.ones(len(times)), rcond=None)
+    scale = np.linalg.norm(rows, axis=0)
+    scaled = rows / scale
+    used = _columns(scaled)
+    found, *_ = np.linalg.lstsq(scaled[:, used], np.ones(len(times)), rcond=None)
     values = np.zeros(2)
-    values[used] = found / scale
+    values[used] = found / scale[used]
     residuals = rows @ values - 1.0
-    spread = float(residuals @ residuals) / (len(times) - len(used))
-    errors = np.zeros(2)
-    errors[used] = np.sqrt(spread * np.diag(np.linalg.inv((chosen / scale).T @ (chosen / scale)))) / scale
+    spread = float(residuals @ residuals) / (len(times) - 2)
+    errors = np.sqrt(spread * np.diag(np.linalg.inv(scaled.T @ scaled))) / scale
     return Fit(
         alpha=float(values[0]),
         beta=float(values[1]),

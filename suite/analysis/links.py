@@ -12,6 +12,7 @@ from suite.comm.cases import CommCase
 from suite.store import RunFolder
 
 Row = dict[str, Any]
+LEFT_OUT = "left out"  # the kind of the row that names the sizes for which the budget did not last
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,12 @@ class Link:
     outcome: str
     reason: str
     transport: str
+    settings: dict[str, str]  # of libraries of communication, on rank 0
     hosts: tuple[str, ...]
     points: tuple[Point, ...]
     overlaps: tuple[Overlap, ...]
     fit: Fit | None
+    left_out: tuple[int, ...] = ()  # bytes of the messages for which the case's budget did not last
 
     @property
     def singles(self) -> list[Point]:
@@ -107,11 +110,18 @@ class Link:
             "outcome": self.outcome,
             "reason": self.reason,
             "transport": self.transport,
+            "settings": self.settings,
             "hosts": list(self.hosts),
             "points": [point.to_dict() for point in self.points],
             "overlap": [overlap.to_dict() for overlap in self.overlaps],
-            "fit": {**asdict(self.fit), "bus_bandwidth": self.bus_limit} if self.fit else None,
+            "left_out": list(self.left_out),
+            "fit": self._fit() if self.fit else None,
         }
+
+    def _fit(self) -> Row:
+        assert self.fit is not None
+        more = {"alpha_determined": self.fit.tells_latency, "bus_bandwidth": self.bus_limit}
+        return {**asdict(self.fit), **more}
 
 
 def links(folder: RunFolder) -> Iterator[Link]:
@@ -121,7 +131,7 @@ def links(folder: RunFolder) -> Iterator[Link]:
         case = CommCase.from_dict(row["case"])
         if record is None:
             outcome, reason = row["outcome"] or "missing", row["reason"] or "not measured yet"
-            yield Link(case, outcome, reason, "", (), (), (), None)
+            yield Link(case, outcome, reason, "", {}, (), (), (), None)
         else:
             yield link(case, record)
 
@@ -130,14 +140,25 @@ def link(case: CommCase, record: Row) -> Link:
     """Of a record; a case that failed keeps the sizes that all ranks had finished."""
     said = record["ranks"]
     rows = list(zip(*(rank["rows"] for rank in said), strict=False))  # rows that every rank has sent
-    points = [point(each) for each in rows if each[0]["kind"] != "overlap"]
+    points = [point(each) for each in rows if each[0]["kind"] not in ("overlap", LEFT_OUT)]
     overlaps = [overlap(each) for each in rows if each[0]["kind"] == "overlap"]
+    left_out = tuple(size for each in rows if each[0]["kind"] == LEFT_OUT for size in each[0]["bytes"])
     singles = [each for each in points if each.kind == "single"]
     fit = fitted([each.bytes for each in singles], [each.seconds for each in singles])
     joined = next((rank["joined"] for rank in said if rank["joined"]), None) or {}
     hosts = tuple(dict.fromkeys(rank["hello"]["host"] for rank in said if rank["hello"]))
-    transport = str(joined.get("transport", ""))
-    return Link(case, record["outcome"], record["reason"], transport, hosts, tuple(points), tuple(overlaps), fit)
+    return Link(
+        case=case,
+        outcome=record["outcome"],
+        reason=record["reason"],
+        transport=str(joined.get("transport", "")),
+        settings=(said[0]["hello"] or {}).get("settings", {}),  # records of before know none
+        hosts=hosts,
+        points=tuple(points),
+        overlaps=tuple(overlaps),
+        fit=fit,
+        left_out=left_out,
+    )
 
 
 def point(rows: Sequence[Row]) -> Point:

@@ -22,7 +22,7 @@ def comm(
         list[str] | None, typer.Option(help="Only this backend (repeatable); see `stagebench list backends`.")
     ] = None,
     op: Annotated[list[str] | None, typer.Option(help="Only this operation (repeatable), such as all-reduce.")] = None,
-    sizes: Annotated[str, typer.Option(help="LOW:HIGH in bytes, K, M or G: every power of 4 between.")] = "4:64M",
+    sizes: Annotated[str, typer.Option(help="LOW:HIGH in bytes, K, M or G: every power of 4 between.")] = "4:256M",
     workload: Annotated[
         list[str] | None,
         typer.Option(help=f"This network's gradient tensors, too (repeatable; `{ALL}`); alone: {WORKLOAD}'s."),
@@ -35,6 +35,9 @@ def comm(
         str | None, typer.Option(help="How ranks are started; default: the backend's usual way.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
+    budget: Annotated[
+        float, typer.Option(min=0.0, help="Seconds for an operation: larger sizes are left out. 0: no limit.")
+    ] = 10.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
     ] = None,
@@ -48,6 +51,7 @@ def comm(
     """
     import json as encoder
     import sys
+    from dataclasses import replace
     from datetime import UTC, datetime
 
     from suite import __version__
@@ -64,7 +68,7 @@ def comm(
 
     offered = offers()
     names = chosen("backend", backend or [], list(offered))
-    asked = asked_for(op, sizes, workload, ranks, hosts, launcher, seconds)
+    asked = replace(asked_for(op, sizes, workload, ranks, hosts, launcher, seconds), budget=budget)
     planned = [
         (case, offered[name])
         for name in names

@@ -1,13 +1,14 @@
 """What a person sees of `stagebench comm`: a table a case, growing as sizes are measured; plain lines when piped."""
 
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from suite.analysis.links import Link, Point, point
+from suite.analysis.links import LEFT_OUT, Link, Point, point
 from suite.cli.tables import show
 from suite.cli.words import counted, significant
 from suite.comm.cases import CommCase
@@ -43,12 +44,45 @@ def cells(found: Point) -> list[str]:
     ]
 
 
+def without(case: CommCase, sizes: Sequence[int]) -> str:
+    """What the budget leaves out, and how it would be measured."""
+    return (
+        f"left out: {', '.join(map(written, sizes))}, for which {case.budget:g} s do not last; --budget 0 measures all"
+    )
+
+
+class Pace:
+    """How many cases there are, and how long the rest will take."""
+
+    def __init__(self) -> None:
+        self._number = self._count = self._measured = 0
+        self._begin = time.monotonic()
+
+    def begin(self, count: int, done: int) -> None:
+        """Of `count` cases `done` have been measured before."""
+        self._number, self._count, self._begin = done, count, time.monotonic()
+
+    def finished(self) -> None:
+        """One more."""
+        self._measured += 1
+
+    def next(self) -> str:
+        """Which case comes now: [3/24, about 4:10 left]."""
+        self._number += 1
+        if not self._measured:
+            return f"[{self._number}/{self._count}]"
+        each = (time.monotonic() - self._begin) / self._measured
+        left = round(each * (self._count - self._number + 1))
+        return f"[{self._number}/{self._count}, about {left // 60}:{left % 60:02} left]"
+
+
 class Gathering(Listener):
     """Puts the ranks' rows together; a subclass shows each point as soon as every rank has sent it."""
 
     def __init__(self) -> None:
         self._rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
         self._shown = 0
+        self._pace = Pace()
 
     def started(self, case: CommCase) -> None:
         """Nothing has been sent yet."""
@@ -63,11 +97,16 @@ class Gathering(Listener):
         while len(self._rows) == case.placement.ranks and min(map(len, self._rows.values())) > self._shown:
             rows = [self._rows[rank][self._shown] for rank in sorted(self._rows)]
             self._shown += 1
-            if rows[0]["kind"] != "overlap":
+            if rows[0]["kind"] == LEFT_OUT:
+                self.left_out(case, without(case, rows[0]["bytes"]))
+            elif rows[0]["kind"] != "overlap":
                 self.measured(case, point(rows))
 
     def measured(self, case: CommCase, found: Point) -> None:
         """A point is there."""
+
+    def left_out(self, case: CommCase, words: str) -> None:
+        """The budget is over."""
 
 
 class PlainLines(Gathering):
@@ -79,12 +118,13 @@ class PlainLines(Gathering):
 
     def begin(self, cases: list[CommCase], done: int) -> None:
         """How much lies ahead."""
+        self._pace.begin(len(cases), done)
         typer.echo(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
 
     def started(self, case: CommCase) -> None:
         """A heading."""
         super().started(case)
-        typer.echo(f"{case.label}, {case.placement.launcher}")
+        typer.echo(f"{self._pace.next()} {case.label}, {case.placement.launcher}")
         self._line(COLUMNS)
 
     def measured(self, case: CommCase, found: Point) -> None:
@@ -93,8 +133,13 @@ class PlainLines(Gathering):
 
     def finished(self, case: CommCase, record: dict[str, Any]) -> None:
         """How it ended, when not well."""
+        self._pace.finished()
         if record["outcome"] != "ok":
             typer.echo(f"{record['outcome']}: {case.label}: {record['reason']}")
+
+    def left_out(self, case: CommCase, words: str) -> None:
+        """A line below the table."""
+        typer.echo(f"  {words}")
 
     def _line(self, values: Sequence[str]) -> None:
         first, *others = values
@@ -112,7 +157,6 @@ class LiveTables(Gathering):
         self._console = console or Console()
         self._live: Any = None
         self._table: Any = None
-        self._number = self._count = 0
 
     def refused(self, case: CommCase, outcome: str, reason: str) -> None:
         """Why a case is left out."""
@@ -121,15 +165,14 @@ class LiveTables(Gathering):
 
     def begin(self, cases: list[CommCase], done: int) -> None:
         """How much lies ahead."""
-        self._number, self._count = done, len(cases)
+        self._pace.begin(len(cases), done)
 
     def started(self, case: CommCase) -> None:
         """A new table."""
         from rich.live import Live
 
         super().started(case)
-        self._number += 1
-        title = f"{case.label}, {case.placement.launcher}  [{self._number}/{self._count}]"
+        title = f"{case.label}, {case.placement.launcher}  {self._pace.next()}"
         self._table = empty_table(title)
         self._live = Live(self._table, console=self._console, refresh_per_second=4)
         self._live.start()
@@ -138,8 +181,13 @@ class LiveTables(Gathering):
         """A row more."""
         self._table.add_row(*cells(found))
 
+    def left_out(self, case: CommCase, words: str) -> None:
+        """A line below the table."""
+        self._table.caption = f"[yellow]{words}[/]"
+
     def finished(self, case: CommCase, record: dict[str, Any]) -> None:
         """The table is whole."""
+        self._pace.finished()
         self.end()
         if record["outcome"] != "ok":
             self._console.print(f"[red]✗ {record['outcome']}[/]", highlight=False)
@@ -192,7 +240,7 @@ def _fit_row(link: Link) -> dict[str, Any]:
     return {
         "backend": link.case.backend,
         "operation": link.case.operation,
-        "alpha us": significant(fit.alpha * 1e6),
+        "alpha us": significant(fit.alpha * 1e6) if fit.tells_latency else "not determined",
         "+-": significant(fit.alpha_error * 1e6),
         "1/beta MB/s": significant(1e-6 / fit.beta) if fit.beta else "",
         "+- %": f"{fit.beta_error / fit.beta:.1%}" if fit.beta else "",

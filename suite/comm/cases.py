@@ -27,6 +27,7 @@ class CommCase:
     placement: Placement
     seconds: float  # of samples, a message size
     counts: tuple[int, ...] = ()  # numbers of each message
+    budget: float = 0.0  # seconds for all of them, sizes beyond are left out; 0: no limit
     workload: str | None = None  # instead of counts: its gradient tensors
     graph_digest: str = ""
 
@@ -66,6 +67,7 @@ class Asked:
     ranks: int  # on each host
     hosts: tuple[str, ...] = ()
     launcher: str | None = None
+    budget: float = 0.0  # seconds for all sizes of an operation; 0: no limit
 
 
 def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iterator[CommCase]:
@@ -74,7 +76,7 @@ def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iter
     counts = tuple(size // ITEMSIZE for size in asked.sizes)
     for operation in OPERATIONS:
         if operation in asked.operations:
-            yield CommCase(backend.name, operation, placement, asked.seconds, counts)
+            yield CommCase(backend.name, operation, placement, asked.seconds, counts, asked.budget)
     for name in asked.workloads:
         digest = workloads[name].graph().digest
         yield CommCase(backend.name, GRADIENTS, placement, asked.seconds, workload=name, graph_digest=digest)
@@ -112,7 +114,10 @@ def job(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> dict
     """What the job file holds beside a training's; see suite.worker.comm."""
     tensors = [count for _, count in gradient_tensors(workloads[case.workload])] if case.workload else None
     what = {"operation": case.operation, "counts": case.counts, "overlap": case.hidden, "tensors": tensors}
-    return {"communicator": offer.backend.communicator, "comm": {**what, "seconds": case.seconds}}
+    return {
+        "communicator": offer.backend.communicator,
+        "comm": {**what, "seconds": case.seconds, "budget": case.budget},
+    }
 
 
 def gradient_tensors(workload: Workload) -> list[tuple[str, int]]:

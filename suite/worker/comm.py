@@ -17,6 +17,7 @@ from suite.worker.trainer import Unsupported
 
 ITEMSIZE = 4  # float32
 RUNS_TO_VERIFY = 2  # before the samples and after them
+LONG = 2.0  # times the seconds of the samples: warm-up, barriers and verification cannot be all of it
 
 # What the job's "comm" holds:
 #   operation  one of communicator.OPERATIONS
@@ -24,6 +25,7 @@ RUNS_TO_VERIFY = 2  # before the samples and after them
 #   overlap    which of the counts are measured together with computation
 #   tensors    null, or the numbers of every gradient tensor in backward order: then "counts" and "overlap" are empty
 #   seconds    of the samples of a message
+#   budget     seconds for all counts together; those that would not fit are left out. 0: all are measured
 
 
 def comm(communicator: Communicator, job: Dict[str, Any], outbox: Outbox) -> None:
@@ -33,8 +35,7 @@ def comm(communicator: Communicator, job: Dict[str, Any], outbox: Outbox) -> Non
     if asked["tensors"] is not None:
         task.tensors(asked["tensors"])
         return
-    for count in asked["counts"]:
-        task.single(count, count in asked["overlap"])
+    task.sizes(asked["counts"], asked["overlap"], asked["budget"])
 
 
 class Task:
@@ -44,7 +45,21 @@ class Task:
         """`seconds` of the samples of a message."""
         self._communicator, self._operation, self._outbox = communicator, operation, outbox
         self._sampler = Sampler(communicator, seconds, outbox.progress)
-        self._turn = 0
+        self._seconds, self._turn = seconds, 0
+
+    def sizes(self, counts: List[int], overlap: List[int], budget: float) -> None:
+        """A row for every count, as long as the next is expected within the budget; the others are named in one."""
+        begin = self._communicator.clock()
+        for number, count in enumerate(counts):
+            before = self._communicator.clock()
+            self.single(count, count in overlap)
+            spent, last = (self._communicator.maximum(self._communicator.clock() - since) for since in (begin, before))
+            rest = counts[number + 1 :]
+            # A point that took longer than its samples were to take will grow with its size.
+            growth = rest[0] / count if rest and last > LONG * self._seconds else 1.0
+            if budget and rest and spent + last * growth > budget:
+                self._outbox.send("comm", row={"kind": "left out", "bytes": [each * ITEMSIZE for each in rest]})
+                return
 
     def single(self, count: int, overlap: bool = False) -> None:
         """A row for a message of `count` numbers, rounded up to a multiple of the ranks; after it its overlap."""

@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import traceback
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Mapping, Union
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from suite.worker.job import FORMAT, Outbox, read_job
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import TASKS, Diverged
 from suite.worker.trainer import SGD, Adam, Optimiser, Setup, Trainer, Unavailable, Unsupported
+
+# What libraries of communication are told by; of Open MPI's not those by which its daemons find each other.
+COMMUNICATION = (
+    *("OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_yield", "OMPI_MCA_mtl", "OMPI_MCA_pml"),
+    *("FI_", "GLOO_", "HOROVOD_", "MPICH_", "MPIR_CVAR_", "NCCL_", "UCX_"),
+)
 
 
 class WrongWorld(Exception):
@@ -43,6 +49,7 @@ def main(argv: List[str]) -> int:
             python=platform.python_version(),
             numpy=np.__version__,
             cores=cores,
+            settings=settings(os.environ),
         )
         counted = wire.counters()
         made = (make_communicator if job["task"] == "comm" else make_trainer)(job, rank)
@@ -65,6 +72,11 @@ def main(argv: List[str]) -> int:
     outbox.send("done")
     outbox.close()
     return 0
+
+
+def settings(variables: Mapping[str, str]) -> Dict[str, str]:
+    """What libraries of communication were told here, by the launcher or by a person."""
+    return {name: value for name, value in sorted(variables.items()) if name.startswith(COMMUNICATION)}
 
 
 def redirect_output(path: str) -> None:

@@ -31,19 +31,21 @@ class Sampler:
         Without `apart` there is no barrier, and there are no waits: for what keeps the ranks in step by itself.
         """
         bound = 2 * MOST if most is None else most
-        warm = self._until(name, [run], WARM * self._seconds, min(MOST, max(1, bound // 2)), apart)
+        warm = self._until(name, [run], WARM * self._seconds, min(MOST, max(1, bound // 2)), apart, 1)
         count = len(warm[0].seconds)
         return self._until(name, [run], self._seconds, min(MOST, max(1, bound - count)), apart)[0]
 
     def alternating(self, name: str, runs: List[Callable[[], Any]]) -> List[Samples]:
         """Samples of each, taken in turns, so that whatever else the machine does hits all alike."""
-        self._until(name, runs, WARM * self._seconds, MOST, True)
+        self._until(name, runs, WARM * self._seconds, MOST, True, 1)
         return self._until(name, runs, len(runs) * self._seconds, MOST, True)
 
-    def _until(self, name: str, runs: List[Callable[[], Any]], seconds: float, most: int, apart: bool) -> List[Samples]:
+    def _until(
+        self, name: str, runs: List[Callable[[], Any]], seconds: float, most: int, apart: bool, least: int = LEAST
+    ) -> List[Samples]:
         """Blocks of samples, each as long as all before it, until the slowest rank says that the time is over."""
         found = [Samples([], []) for _ in runs]
-        block, clock = min(LEAST, most), self._communicator.clock
+        block, clock = min(least, most), self._communicator.clock
         self._communicator.barrier()
         begin = clock()
         while block:

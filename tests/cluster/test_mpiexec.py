@@ -86,22 +86,42 @@ def test_engines_log_in_by_a_program_that_ends_what_it_started(bare, tmp_path, v
     assert str(tmp_path / "login") not in process.tokens
 
 
-def test_open_mpi_s_ranks_on_several_hosts_get_two_connections_unless_a_person_chose(bare, tmp_path, monkeypatch):
+@pytest.fixture
+def told(bare, tmp_path, monkeypatch):
+    """Gives what Open MPI's ranks are told of the wire, of variables that the adapter sets; the person sets nothing."""
     monkeypatch.setenv(AGENT, "/bin/true")
-    mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
-    links = "OMPI_MCA_btl_tcp_links"
-    monkeypatch.delenv(links, raising=False)
+    for name in [name for name in os.environ if name.startswith("OMPI_MCA_")]:
+        monkeypatch.delenv(name)
 
-    def process(placement, **variables):
-        (found,) = Mpiexec().processes(Request(placement, ("job",), bare, variables, tmp_path))
-        assert (links in found.tokens) == (links in found.environ)
-        return found
+    def variables(version, placement, **own):
+        mpiexec_at(bare.parent, version)
+        (found,) = Mpiexec().processes(Request(placement, ("job",), bare, own, tmp_path))
+        knobs = {name: value for name, value in found.environ.items() if name.startswith("OMPI_MCA_")}
+        assert [token for token in found.tokens if token.startswith("OMPI_MCA_")] == sorted(knobs)
+        return {name[len("OMPI_MCA_") :]: value for name, value in knobs.items()}
 
-    assert links not in process(TWO).environ
-    assert process(HOSTS).environ[links] == "2"
+    return variables
+
+
+LINKS = {"btl_tcp_links": "2"}
+WIRE = {**LINKS, "btl_tcp_flags": "send,inplace"}
+PAIR = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "3"}
+
+
+@pytest.mark.parametrize(("version", "wire"), [("mpiexec (Open MPI) 5.0.11", WIRE), ("mpiexec (OpenRTE) 4.1.8", LINKS)])
+def test_open_mpi_on_several_hosts_is_told_how_to_fill_a_wire(told, version, wire):
+    assert told(version, TWO) == {}
+    assert told(version, HOSTS) == wire
+    assert told(version, replace(HOSTS, ranks_per_node=1)) == {**wire, **PAIR}
+
+
+def test_a_person_s_choice_goes_before_ours_and_the_adapter_s_before_both(told, monkeypatch):
+    links, version = "OMPI_MCA_btl_tcp_links", "mpiexec (Open MPI) 5.0.11"
     monkeypatch.setenv(links, "4")
-    assert process(HOSTS).environ[links] == "4"
-    assert process(HOSTS, **{links: "3"}).environ[links] == "3", "the adapter knows best"
+    assert told(version, HOSTS) == {**WIRE, "btl_tcp_links": "4"}
+    assert told(version, HOSTS, **{links: "3"}) == {**WIRE, "btl_tcp_links": "3"}
+    monkeypatch.setenv("OMPI_MCA_coll_tuned_dynamic_rules_filename", "rules")
+    assert "coll_tuned_allreduce_algorithm" not in told(version, replace(HOSTS, ranks_per_node=1))
 
 
 def test_without_a_login_program_other_hosts_are_out_of_reach(bare, monkeypatch):

@@ -28,13 +28,13 @@ def experiment(tmp_path, request):
     """Measures a plan at a scale and writes its report; what came of it."""
 
     def run(name: str, scale: str = "") -> SimpleNamespace:
-        began, folder = time.monotonic(), tmp_path / name
+        began, folder = time.monotonic(), tmp_path / Path(name).stem
         scaled = ("--scale", scale) if scale else ()
         measured = stagebench("run", name, *scaled, "-o", str(folder), "--json")
         assert measured.returncode == 0, measured.stdout + measured.stderr
         reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))
         assert reported.returncode == 0, reported.stderr
-        request.config.stash[MINUTES][name] = (time.monotonic() - began) / 60
+        request.config.stash[MINUTES][Path(name).stem] = (time.monotonic() - began) / 60
         page = (tmp_path / "site" / "index.html").read_text()
         return SimpleNamespace(
             folder=RunFolder.open(folder), outcomes=json.loads(measured.stdout)["outcomes"], page=page

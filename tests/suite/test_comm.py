@@ -243,3 +243,15 @@ def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> N
     assert "wire broadcast, 2 ranks, local" in told
     assert "4 KiB" in told
     assert "2,000" in told
+
+
+def test_sizes_for_which_the_budget_does_not_last_are_named(
+    stagebench: Run, wired: SimpleNamespace, tmp_path: Path
+) -> None:
+    asked = ("--op", "broadcast", "--sizes", "4:64", "--seconds", "0.01", "--budget", "0.001")
+    told = stagebench("comm", "--backend", "wire", *asked, "-o", str(tmp_path / "run"))
+    assert told.code == 0, told.err
+    assert "left out: 16 B, 64 B, for which 0.001 s do not last; --budget 0 measures all" in told.out
+    told = stagebench("comm", "--backend", "wire", *asked, "-o", str(tmp_path / "other"), "--json")
+    (link,) = json.loads(told.out)["links"]
+    assert link["left_out"] == [16, 64]

@@ -54,6 +54,22 @@ def ranks(world, work, kind=wires.Wire):
     return found
 
 
+def test_what_does_not_fit_the_budget_is_named_alike_by_all_ranks():
+    def work(communicator, box):
+        Task(communicator, "all-reduce", 0.01, box).sizes([1, 4, 16, 64], [], 0.001)
+
+    for rows in ranks(2, work):
+        assert [row["kind"] for row in rows] == ["single", "left out"]
+        assert rows[1]["bytes"] == [16, 64, 256]
+
+
+def test_without_a_budget_everything_is_measured():
+    def work(communicator, box):
+        Task(communicator, "all-reduce", SECONDS, box).sizes([1, 4], [], 0.0)
+
+    assert [row["bytes"] for row in ranks(2, work)[0]] == [4, 16]
+
+
 def single(operation, count, overlap=False):
     return lambda communicator, box: Task(communicator, operation, SECONDS, box).single(count, overlap)
 
@@ -161,7 +177,7 @@ def test_an_operation_without_a_non_blocking_form_says_so():
 def test_a_worker_process_exchanges_alone(make_job, work, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "0")
-    comm = {"operation": "all-gather", "counts": [1, 4], "overlap": [], "tensors": None, "seconds": 0.0}
+    comm = {"operation": "all-gather", "counts": [1, 4], "overlap": [], "tensors": None, "seconds": 0.0, "budget": 0.0}
     job = make_job(task="comm", communicator="wires:Wire", comm=comm)
     code, messages = work(job)
     assert code == 0, messages[-1]

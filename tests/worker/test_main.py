@@ -23,6 +23,15 @@ def failed(messages):
     return messages[-1]
 
 
+def test_what_libraries_were_told_is_kept(make_job, work, monkeypatch):
+    monkeypatch.setenv("UCX_NET_DEVICES", "eth7")
+    monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", "whatever a daemon needs")
+    _, messages = work(make_job())
+    said = by_type(messages, "hello")[0]["settings"]
+    assert said["UCX_NET_DEVICES"] == "eth7"
+    assert "OMPI_MCA_orte_hnp_uri" not in said
+
+
 def test_measuring_a_real_network(make_job, work):
     code, messages = work(make_job())
     assert code == 0

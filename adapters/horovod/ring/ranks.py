@@ -8,22 +8,20 @@ Oldest Python: 3.6.
 """
 
 import ctypes
-import fcntl
 import os
 import socket
-import struct
 import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 from horovod import __version__
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
 from suite.worker.meeting import Meeting
 from suite.worker.trainer import Joined, Setup
+from suite.worker.wire import interface_of
 
 MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
 KNOBS = {"fusion_threshold_mb": 128, "cycle_time_ms": 1}  # Horovod's own defaults
-ADDRESS_OF_INTERFACE = 0x8915  # SIOCGIFADDR
 PATIENCE = "300"  # seconds that gloo waits for another rank; its 30 pass while a big network is built
 
 
@@ -145,19 +143,6 @@ def numbers(rank: int, hosts: List[str]) -> Dict[str, str]:
 def numeric(host: str) -> str:
     """A host's address in numbers."""
     return socket.gethostbyname(host)
-
-
-def interface_of(address: str) -> Optional[str]:
-    """The network interface that has an address; gloo is told, or it takes what the host's name resolves to."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            try:
-                found = fcntl.ioctl(probe.fileno(), ADDRESS_OF_INTERFACE, struct.pack("256s", name.encode()))
-            except OSError:  # it has none
-                continue
-            if socket.inet_ntoa(found[20:24]) == address:
-                return name
-    return None
 
 
 def library_version() -> str:

@@ -62,11 +62,6 @@ def test_a_missing_meeting_place_is_said(monkeypatch):
         trainer_class()(setup(world=2)).start()
 
 
-def test_an_address_belongs_to_an_interface():
-    assert ring.interface_of("127.0.0.1") == "lo"
-    assert ring.interface_of("192.0.2.1") is None
-
-
 def test_the_store_is_open_as_long_as_ranks_join():
     store = ring.Store("127.0.0.1")
     place = "http://{}:{}/global/0".format(*store.address)

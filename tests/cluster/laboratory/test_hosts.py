@@ -47,6 +47,16 @@ def test_ranks_meet_over_the_wire(laboratory, interpreter, job, on_hosts):
     assert wire(hosts[1]).received - before.received > 7 * mnist_small().gradient_bytes()
 
 
+@pytest.mark.parametrize("name", ["openmpi5", "openmpi4"])
+def test_every_rank_has_the_settings_that_fill_a_wire(laboratory, real, name, job, on_hosts):
+    result = on_hosts(Mpiexec(), job(over(laboratory.layout.hosts), real(name)))
+    assert (result.outcome, result.reason) == ("ok", "")
+    for messages in result.messages.values():
+        (hello,) = (message for message in messages if message["type"] == "hello")
+        assert hello["settings"]["OMPI_MCA_btl_tcp_links"] == "2"
+        assert hello["settings"]["OMPI_MCA_coll_tuned_allreduce_algorithm"] == "3"
+
+
 @pytest.fixture
 def mended(laboratory):
     """The second host, whose link works again when the test is over, and where nothing may be left then."""

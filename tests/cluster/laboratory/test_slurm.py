@@ -106,7 +106,11 @@ def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, submitted, r
     assert (result.outcome, result.reason) == ("ok", "")
     text = (request.folder / "job.sbatch").read_text()
     assert f"srun --mpi={pmi} " in text
-    assert ("export OMPI_MCA_btl_tcp_links=2\n" in text) == name.startswith("open")
+    ours = {"OMPI_MCA_btl_tcp_links": "2", "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
+    for rank in (0, 1):
+        (hello,) = (message for message in result.messages[rank] if message["type"] == "hello")
+        found = {knob: value for knob, value in hello["settings"].items() if knob in ours}
+        assert found == (ours if name.startswith("open") else {})
     for rank in range(2):
         (hello,) = (m for m in result.messages[rank] if m["type"] == "hello")
         (joined,) = (m for m in result.messages[rank] if m["type"] == "joined")
