@@ -35,8 +35,8 @@ class Dialect:
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # Open MPI lets the receiver fetch a large message (PUT). Where both ranks send, as in every all-reduce, one direction
 # often waits for the other: 58 MB/s on a wire of 1 Gbit/s; probably the words that call for bytes wait behind those
-# that go the same way. Over two connections that is rarer. Sent in pieces (no PUT), 16 MB on two ranks go at 98 to 114
-# MB/s (medians of runs on a busy machine; 59 to 116 with PUT), on four at 53 to 56 instead of 38 to 45. It is no cure
+# that go the same way. Over two connections that is rarer. Sent in pieces (no PUT), 16 MB on two ranks go at 87 to 114
+# MB/s (medians of runs on a busy machine; 58 to 116 with PUT), on four at 53 to 56 instead of 38 to 45. It is no cure
 # for all: two ranks' 100 MB stayed at 59 by Open MPI's own choice of algorithm.
 # Open MPI 4.1.8 must not be told so: on COMM_WORLD, without mpi_yield_when_idle, ranks hung in their first large
 # all-reduce, every time; on a duplicate with it they did not. Which of the two matters was not found out.
