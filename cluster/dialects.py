@@ -33,17 +33,19 @@ class Dialect:
 # The worker binds itself, the same way under every launcher. More ranks than cores are allowed.
 # Open MPI refuses root unless told twice; containers have no other user.
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-# Open MPI lets the receiver fetch a large message (PUT): its words that call for bytes wait behind all those that go
-# the same way, and where both ranks send, as in every all-reduce, one direction waits for the other: 58 MB/s on a
-# wire of 1 Gbit/s. Over two connections they often pass. Sent in pieces instead (no PUT), nothing waits for more than
-# some pieces: 16 MB on two ranks at 100 to 114 MB/s, and on four at 56 instead of 40, on a machine that is busy too.
-# Open MPI 4.1.8 must not be told so: ranks that wait without yielding hang in their first large all-reduce.
+# Open MPI lets the receiver fetch a large message (PUT). Where both ranks send, as in every all-reduce, one direction
+# often waits for the other: 58 MB/s on a wire of 1 Gbit/s; probably the words that call for bytes wait behind those
+# that go the same way. Over two connections that is rarer. Sent in pieces (no PUT), 16 MB on two ranks go at 87 to 114
+# MB/s (medians of runs on a busy machine; 58 to 116 with PUT), on four at 53 to 56 instead of 38 to 45. It is no cure
+# for all: two ranks' 100 MB stayed at 59 by Open MPI's own choice of algorithm.
+# Open MPI 4.1.8 must not be told so: on COMM_WORLD, without mpi_yield_when_idle, ranks hung in their first large
+# all-reduce, every time; on a duplicate with it they did not. Which of the two matters was not found out.
 TWO_LINKS = {"OMPI_MCA_btl_tcp_links": "2"}
 IN_PIECES = {"OMPI_MCA_btl_tcp_flags": "send,inplace"}
 # Two ranks swap their numbers and add: as many bytes as Rabenseifner's all-reduce, Open MPI's choice for large
 # messages, in one phase instead of two, and the fewest start-ups for small ones. For more
-# ranks its own choice stands: on 4 hosts recursive doubling is the slowest of all (16 MB: 50 MB/s, its choice 57,
-# segmented rings 66), rings lose with small messages, and one algorithm is all that a variable can name.
+# ranks its own choice stands: on 4 hosts recursive doubling was the slowest (16 MB: 50 to 52 MB/s, its choice 53 to
+# 59, segmented rings 65 to 67), rings lose with small messages, and one algorithm is all that a variable can name.
 COLLECTIVES = "OMPI_MCA_coll_"
 OPEN_MPI_PAIR = {"OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
 DIALECTS = (
