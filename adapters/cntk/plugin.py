@@ -56,7 +56,7 @@ AMD_TOO = {"MKL_DEBUG_CPU_TYPE": "5"}
 # Open MPI's waiting ranks spin; where anything else wants their core, they should let it.
 GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
-IMAGE_LIBRARIES = "STAGEBENCH_CNTK_LIBRARIES"  # names the folder of the old libraries that its image reader wants
+LIBRARIES_SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # names the folder of the old libraries that its image reader wants
 
 # name that CNTK looks for -> what Open MPI calls the same library since 3.0
 LINKS = {"libmpi.so.12": "libmpi.so.40", "libmpi_cxx.so.1": "libmpi_cxx.so.40"}
@@ -181,7 +181,7 @@ def links() -> Path:
 
 def their_own() -> list[str]:
     """Folders that a person names: in the loader's path, and for the libraries of the image reader."""
-    named = os.environ.get(IMAGE_LIBRARIES, "")
+    named = os.environ.get(LIBRARIES_SETTING, "")
     folders = [os.environ.get("LD_LIBRARY_PATH", ""), str(Path(named).expanduser().absolute()) if named else ""]
     return [folder for folder in folders if folder]
 

@@ -153,8 +153,8 @@ def test_the_image_reader_wants_libraries_that_load(tmp_path, monkeypatch, varia
 def test_what_lacks_is_told_with_the_remedy():
     told = libraries.remedy(["libjpeg.so.8", "libpng12.so.0"])
     assert "finds no libjpeg.so.8, libpng12.so.0; build libjpeg-turbo 2.1, libpng 1.2 from source" in told
-    assert f"name the folder in {plugin.IMAGE_LIBRARIES}" in told
-    assert plugin.IMAGE_LIBRARIES == libraries.SETTING
+    assert f"name the folder in {plugin.LIBRARIES_SETTING}" in told
+    assert plugin.LIBRARIES_SETTING == libraries.SETTING
 
 
 def test_no_other_format_wants_them(monkeypatch):
