@@ -1,7 +1,8 @@
 """Image folders for CNTK's image reader: its map file, a line an image, "path<tab>class". No pixel is copied.
 
-Beside it are the files' lengths, by which a file that was cut since is noticed (of many, some are looked at): CNTK fills what a
-truncated JPEG lacks with grey. What CNTK would read otherwise than everybody else is written as a file of its own.
+Beside it are the files' lengths, by which a file that was cut since is noticed (of many, some are looked at): CNTK's
+decoder fills what a truncated JPEG lacks with grey. What CNTK would read otherwise than everybody else is written as a
+file of its own.
 
 Oldest Python: 3.6.
 """
