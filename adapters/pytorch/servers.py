@@ -13,9 +13,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import rpc
 
+from adapters.pytorch.group import GLOO_INTERFACE
 from adapters.pytorch.solvers import solver
 from suite.worker.trainer import Setup
 
+CALLS_INTERFACE = "TP_SOCKET_IFNAME"  # TensorPipe's; unset, it takes what the host's own name means
 PATIENCE = 1e6  # seconds: a call waits for the slowest rank, and who waits too long is the launcher's affair
 
 _served: Dict[str, "Share"] = {}  # what this process serves; calls come in threads of torch's
@@ -97,6 +99,7 @@ def name_of(rank: int) -> str:
 
 def open_calls(setup: Setup) -> None:
     """Begin to answer calls; all ranks of the process group together, which finds a port for it."""
+    name_interface()
     cell = [free_port() if setup.rank == 0 else 0]
     dist.broadcast_object_list(cell, 0)
     place = "tcp://%s:%d" % (os.environ["MASTER_ADDR"], cell[0])
@@ -107,6 +110,13 @@ def open_calls(setup: Setup) -> None:
         # torch makes the calls' own group in a way that torch itself warns of (2.13).
         warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)
         rpc.init_rpc(name_of(setup.rank), rank=setup.rank, world_size=setup.world, rpc_backend_options=options)
+
+
+def name_interface() -> None:
+    """The calls' is the group's, where nobody has named another: between hosts the host's own name is no way."""
+    found = os.environ.get(GLOO_INTERFACE, "").split(",")[0]  # gloo takes several
+    if found:
+        os.environ.setdefault(CALLS_INTERFACE, found)
 
 
 def close_calls() -> None:

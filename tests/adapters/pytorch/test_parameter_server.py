@@ -1,10 +1,13 @@
 """Servers beside the ranks: waiting for all of them, or for nobody."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
-from adapters.pytorch.servers import shares_of
+from adapters.pytorch.group import GLOO_INTERFACE
+from adapters.pytorch.servers import CALLS_INTERFACE, name_interface, shares_of
 from workloads.build import Builder
 
 LR, DECAY = 0.001, 1e-3  # as in rank.py, of SGD
@@ -29,7 +32,8 @@ def test_alone_the_other_way_is_the_same(proven):
     proven(network(), world=1, strategy="parameter_server", mode="async")
 
 
-def test_servers_that_do_not_wait_teach(ranks):
+def test_servers_that_do_not_wait_teach(ranks, monkeypatch):
+    monkeypatch.setenv(GLOO_INTERFACE, "lo")  # the servers' calls go by it too
     found = ranks("train", network(), batch=8, strategy="parameter_server", mode="async")
     for each in found:
         assert each["losses"][-1] < each["losses"][0]
@@ -52,6 +56,20 @@ def test_a_push_is_a_share_of_the_global_batch(ranks, tmp_path):
     # Whoever pushes last has seen the other's eight come, rank 0 also the one of rank 1's turn; but one less
     # where each is the last on a share: neither has seen the other's last one whole.
     assert 7 - 1e-6 < max(stale[0]["mean"] * 8 - 1, stale[1]["mean"] * 8) < 8 + 1e-6
+
+
+def test_calls_go_by_the_interface_of_the_group(monkeypatch):
+    for name in (GLOO_INTERFACE, CALLS_INTERFACE):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    name_interface()
+    assert CALLS_INTERFACE not in os.environ
+    monkeypatch.setenv(GLOO_INTERFACE, "eth1,eth2")
+    name_interface()
+    assert os.environ[CALLS_INTERFACE] == "eth1"
+    monkeypatch.setenv(GLOO_INTERFACE, "eth3")
+    name_interface()
+    assert os.environ[CALLS_INTERFACE] == "eth1"
 
 
 def test_shares_are_even():
