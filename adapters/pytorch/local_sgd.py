@@ -30,7 +30,9 @@ class LocalSGDTrainer(Whole):
 
     def notes(self) -> Dict[str, Any]:
         """How often models are averaged."""
-        return dict(super().notes(), local_sgd="models averaged after the first and every %d. step" % self._period)
+        period = self._period  # the averager asks step % period, and counts from 0
+        words = "models averaged after the steps 1, %d, %d, ..." % (period + 1, 2 * period + 1)
+        return dict(super().notes(), local_sgd=words)
 
     def _improve(self) -> None:
         self._optimiser.step()

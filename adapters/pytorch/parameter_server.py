@@ -3,7 +3,7 @@
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
@@ -26,12 +26,14 @@ class ServedTrainer(Whole):
         super().__init__(setup)
         self._sync = setup.knobs.get("mode", "sync") == "sync"
         self._own: Any = None
+        self._last = 0  # updates that all shares had made when this rank got its weights
+        self._stale: Optional[List[int]] = None  # updates of others a step, once they are counted
 
     def start(self) -> Joined:
         """The group, then the calls."""
         joined = super().start()
         servers.open_calls(self.setup)
-        return joined
+        return joined._replace(transport="tensorpipe")  # the group's own carries no gradient
 
     def step_alone(self, batch: Any) -> None:
         """With an optimiser of this rank's own; the next whole step brings the servers' weights back."""
@@ -51,13 +53,18 @@ class ServedTrainer(Whole):
         names = [name for name, _ in self._net.trainable()]
         return {name: to_numpy(means[index]) for index, name in enumerate(names)}
 
+    def begin_training(self) -> None:
+        """Count from now on: other passes push without training, or stop in between."""
+        self._stale = []
+
     def notes(self) -> Dict[str, Any]:
         """Who serves, and how stale weights were."""
         notes = dict(super().notes(), servers="a share of the parameters on every rank, over torch.distributed.rpc")
         if not self._sync:
-            stale = self._stale or [0]
-            mean = sum(stale) / float(len(stale))
-            notes["staleness"] = {"mean": mean, "max": max(stale), "steps": len(self._stale)}
+            notes["servers"] += "; gradients are divided by the global batch"
+            if self._stale:
+                mean = sum(self._stale) / float(len(self._stale))
+                notes["staleness"] = {"mean": mean, "max": max(self._stale), "steps": len(self._stale)}
         return notes
 
     def close(self) -> None:
@@ -71,7 +78,7 @@ class ServedTrainer(Whole):
         self._tensors = [tensor for _, tensor in self._net.trainable()]
         self._served = servers.shares_of(self._tensors, self.setup.world)
         servers.serve(servers.Share([self._tensors[index] for index in self._served[self.setup.rank]], self.setup))
-        self._seen, self._stale = [0] * self.setup.world, []  # type: List[int], List[int]
+        self._last, self._stale = 0, None
         self._group.maximum(0.0)  # every server is there
 
     def _solver(self, parameters: List[torch.Tensor]) -> Any:
@@ -88,10 +95,12 @@ class ServedTrainer(Whole):
         return self._received(self._asked(servers.joined, [(self.setup.rank, each, apply) for each in self._sent()]))
 
     def _added(self) -> Dict[int, torch.Tensor]:
-        answers = self._asked(servers.added, list(zip(self._sent(), self._seen)))
-        self._seen = [seen for _, seen, _ in answers]
-        self._stale.append(max(others for _, _, others in answers))
-        return self._received([weights for weights, _, _ in answers])
+        answers = self._asked(servers.added, [(each,) for each in self._sent()])
+        now = min(updates for _, updates in answers)  # whole ones: every share has made them
+        others, self._last = now - self._last - 1, now
+        if self._stale is not None:
+            self._stale.append(others)
+        return self._received([weights for weights, _ in answers])
 
     def _sent(self) -> List[List[torch.Tensor]]:
         return [[self._tensors[index].grad.to("cpu") for index in share] for share in self._served]  # type: ignore[union-attr]

@@ -145,7 +145,8 @@ class PipelineTrainer(Base):
 
     def notes(self) -> Dict[str, Any]:
         """Where it was cut, how it is run."""
-        about = {"schedule": type(self._native).__name__, "microbatches": self._count, "parts begin at": self._borders}
+        name = SCHEDULES[self._asked].__name__
+        about = {"schedule": name, "microbatches": self._count, "parts begin at": self._borders}
         about["staged"] = "every forward before the first backward"
         return dict(super().notes(), pipeline=about)
 

@@ -13,9 +13,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import rpc
 
+from adapters.pytorch.group import GLOO_INTERFACE
 from adapters.pytorch.solvers import solver
 from suite.worker.trainer import Setup
 
+CALLS_INTERFACE = "TP_SOCKET_IFNAME"  # TensorPipe's; unset, it takes what the host's own name means
 PATIENCE = 1e6  # seconds: a call waits for the slowest rank, and who waits too long is the launcher's affair
 
 _served: Dict[str, "Share"] = {}  # what this process serves; calls come in threads of torch's
@@ -40,30 +42,28 @@ class Share:
                 return answer
             given, self._given, self._answer = self._given, {}, torch.futures.Future()
         # In the ranks' order: the same sum in every run.
-        self._average([given[each] for each in range(self._world)])
+        self._take([given[each] for each in range(self._world)])
         gradients = [tensor.grad for tensor in self._tensors]  # type: ignore[misc]
         answer.set_result(self._updated() if apply else gradients)
         return answer
 
-    def add(self, gradients: Sequence[torch.Tensor], seen: int) -> Tuple[List[torch.Tensor], int, int]:
-        """One rank's gradients, applied at once: new weights, updates so far, how many others came between.
-
-        `seen` is how many there were when the rank got its weights.
-        """
+    def add(self, gradients: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
+        """One rank's share of the global batch's gradients, applied at once: new weights, updates so far."""
         with self._lock:
-            self._average([gradients])
-            others, weights = self._updates - seen, self._updated()
+            self._take([gradients])
+            weights = self._updated()
             self._updates += 1
             # Copies: while these travel the next gradients may come.
-            return [tensor.clone() for tensor in weights], self._updates, others
+            return [tensor.clone() for tensor in weights], self._updates
 
-    def _average(self, given: Sequence[Sequence[torch.Tensor]]) -> None:
+    def _take(self, given: Sequence[Sequence[torch.Tensor]]) -> None:
+        """The sum of some ranks' means over the number of all ranks."""
         for tensor, row in zip(self._tensors, zip(*given)):
             # In the parameter's own layout: fused optimisers take it for the gradient's without a look.
             tensor.grad = torch.empty_like(tensor).copy_(row[0])
             for more in row[1:]:
                 tensor.grad.add_(more)
-            tensor.grad.div_(len(given))
+            tensor.grad.div_(self._world)
 
     def _updated(self) -> List[torch.Tensor]:
         if self._optimiser is not None:
@@ -87,9 +87,9 @@ def joined(rank: int, gradients: List[torch.Tensor], apply: bool) -> Any:
     return _served["share"].join(rank, gradients, apply)
 
 
-def added(gradients: List[torch.Tensor], seen: int) -> Tuple[List[torch.Tensor], int, int]:
+def added(gradients: List[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
     """`Share.add` of the rank that is called."""
-    return _served["share"].add(gradients, seen)
+    return _served["share"].add(gradients)
 
 
 def name_of(rank: int) -> str:
@@ -99,6 +99,7 @@ def name_of(rank: int) -> str:
 
 def open_calls(setup: Setup) -> None:
     """Begin to answer calls; all ranks of the process group together, which finds a port for it."""
+    name_interface()
     cell = [free_port() if setup.rank == 0 else 0]
     dist.broadcast_object_list(cell, 0)
     place = "tcp://%s:%d" % (os.environ["MASTER_ADDR"], cell[0])
@@ -109,6 +110,13 @@ def open_calls(setup: Setup) -> None:
         # torch makes the calls' own group in a way that torch itself warns of (2.13).
         warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)
         rpc.init_rpc(name_of(setup.rank), rank=setup.rank, world_size=setup.world, rpc_backend_options=options)
+
+
+def name_interface() -> None:
+    """The calls' is the group's, where nobody has named another: between hosts the host's own name is no way."""
+    found = os.environ.get(GLOO_INTERFACE, "").split(",")[0]  # gloo takes several
+    if found:
+        os.environ.setdefault(CALLS_INTERFACE, found)
 
 
 def close_calls() -> None:

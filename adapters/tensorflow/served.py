@@ -33,7 +33,8 @@ class Served(Replicas):
     def _make(self, weights: Tensors) -> None:
         super()._make(weights)
         own = [each.numpy() for each in self._trained()]
-        self._store: Any = Store(self._member.server.target, self.setup.rank, self._servers, self.setup.optimiser, own)
+        member, rule = (self.rank, self.world), self.setup.optimiser
+        self._store: Any = Store(self._member.server.target, member, self._servers, rule, own)
         self.maximum(0.0)  # nobody still trains with what an earlier network left there
         if self.setup.rank == 0:
             self._store.write(own)
@@ -87,7 +88,8 @@ class Served(Replicas):
         """Where the weights are, and how stale they were."""
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE)
         kind = "Adam" if isinstance(self.setup.optimiser, Adam) else "Momentum"
-        notes["optimiser"] = "ResourceApply%s on the servers, with locks" % kind
+        words = "ResourceApply%s on the servers, with locks; gradients are divided by the global batch"
+        notes["optimiser"] = words % kind
         if self._counting and self._steps:
             mean = self._sum / float(self._steps)
             notes["staleness"] = {"mean": mean, "max": self._most, "steps": self._steps}

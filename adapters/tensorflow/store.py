@@ -7,7 +7,7 @@ same in all graphs. Eager contexts do not share variables on a server, so it is 
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,9 +20,10 @@ class Store:
     """Takes gradients, gives weights back; the servers update as each worker's gradients come."""
 
     def __init__(
-        self, target: str, worker: int, servers: int, optimiser: Optimiser, weights: Sequence[np.ndarray]
+        self, target: str, member: Tuple[int, int], servers: int, optimiser: Optimiser, weights: Sequence[np.ndarray]
     ) -> None:
-        """`weights` give shapes and types; nobody has written any yet."""
+        """`member`: which worker of how many; `weights` give shapes and types; nobody has written any yet."""
+        worker, self._workers = member
         self._device = "/job:worker/task:%d/device:CPU:0" % worker
         self._homes = spread([each.nbytes for each in weights], servers)
         self._graph = tf.Graph()
@@ -42,7 +43,10 @@ class Store:
         return found
 
     def exchange(self, gradients: Sequence[np.ndarray]) -> Any:
-        """(weights after the update with these gradients, how many updates all workers have made)."""
+        """(weights after the update with these gradients, how many updates all workers have made).
+
+        Gradients are means over a worker's batch; the update divides them by the workers.
+        """
         return self._session.run((self._pulled, self._counted), dict(zip(self._fed, gradients)))
 
     def close(self) -> None:
@@ -77,7 +81,7 @@ class Store:
             state = [[kind[place] for place in own] for kind in moments]
             rule = updating(optimiser, True, [shared[place] for place in own], state, counts[home], locking=True)
             with tf.device("/job:ps/task:%d/device:CPU:0" % home):
-                gradients = [tf.identity(self._fed[place]) for place in own]
+                gradients = [self._fed[place] / self._workers for place in own]
                 updated[home] = tf.function(with_end(rule), autograph=False)(gradients)
         with tf.control_dependencies(list(updated.values())):
             self._counted = total.assign_add(1, read_value=True)

@@ -7,6 +7,7 @@ FOLDER holds the network, graph.json.
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.graph import Graph
 
+NAP = 0.5  # seconds that all but a pipeline's first part sleep before a staged iteration
+STALE = 5  # updates that rank 0 makes while rank 1 waits
 RULES = {"sgd": SGD(0.001, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 1e-3)}
 
 
@@ -56,21 +59,61 @@ def exchange(trainer, graph, folder):
 def train(trainer, graph, folder):
     """Losses of a few native steps on one batch, then of staged ones, and the parameters after both."""
     trainer.build(graph, dict(weights.initial(graph)))
-    batch, losses, bubbles = placed(trainer, graph), [], []
+    batch, losses, bubbles, seconds = placed(trainer, graph), [], [], []
+    built = trainer.notes()
     for _ in range(6):
         trainer.step(batch)
         losses.append(trainer.loss())
     for _ in range(2):
+        begin = time.perf_counter()
+        if trainer.setup.rank % trainer.setup.parts:
+            time.sleep(NAP)
         trainer.forward(batch)
         trainer.backward()
         trainer.communicate()
         trainer.update()
+        seconds.append(time.perf_counter() - begin)
         losses.append(trainer.loss())
         bubbles.append(trainer.bubble())
     trainer.maximum(0.0)
     np.savez(folder / f"trained-{trainer.setup.rank}.npz", **trainer.parameters())
     answers = trainer.predict(batch)
-    return {"losses": losses, "bubbles": bubbles, "notes": trainer.notes(), "answers": answers.tolist()}
+    found = {"losses": losses, "bubbles": bubbles, "seconds": seconds, "answers": answers.tolist()}
+    return dict(found, built=built, notes=trainer.notes())
+
+
+def push(trainer, graph, folder):
+    """What one push of rank 0 does while rank 1 waits; then staleness where it is known, and where nobody waits."""
+    rank = trainer.setup.rank
+    trainer.build(graph, dict(weights.initial(graph)))
+    batch = placed(trainer, graph)
+    trainer.forward(batch)
+    trainer.backward()
+    np.savez(folder / f"local-{rank}.npz", **trainer.gradients())
+    np.savez(folder / f"before-{rank}.npz", **trainer.parameters())
+    if rank == 0:
+        trainer.update()
+    trainer.maximum(0.0)
+    np.savez(folder / f"pushed-{rank}.npz", **trainer.parameters())
+    if rank == 1:
+        trainer.update()
+    trainer.maximum(0.0)
+    untrained = trainer.notes()
+    trainer.begin_training()
+    for turn in range(2):
+        for _ in range(STALE if rank == 0 else 1):
+            if turn == rank:
+                trainer.step(batch)
+        trainer.maximum(0.0)
+    turns = trainer.notes()
+    trainer.begin_training()
+    for _ in range(8):
+        trainer.step(batch)
+    trainer.maximum(0.0)
+    return {"untrained": untrained, "turns": turns, "notes": trainer.notes()}
+
+
+TASKS = {"prove": prove, "exchange": exchange, "train": train, "push": push}
 
 
 def main():
@@ -92,7 +135,7 @@ def main():
     )
     trainer = PyTorchTrainer(setup)
     joined = trainer.start()
-    found = {"prove": prove, "exchange": exchange, "train": train}[task](trainer, graph, folder)
+    found = TASKS[task](trainer, graph, folder)
     trainer.close()
     found["threads_left"] = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     found["joined"] = [joined.rank, joined.world, joined.transport]

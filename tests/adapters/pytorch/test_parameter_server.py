@@ -1,10 +1,17 @@
 """Servers beside the ranks: waiting for all of them, or for nobody."""
 
+import os
+
+import numpy as np
 import pytest
 import torch
 
-from adapters.pytorch.servers import shares_of
+from adapters.pytorch.group import GLOO_INTERFACE
+from adapters.pytorch.servers import CALLS_INTERFACE, name_interface, shares_of
 from workloads.build import Builder
+
+LR, DECAY = 0.001, 1e-3  # as in rank.py, of SGD
+STALE = 5  # as there
 
 
 def network():
@@ -17,22 +24,52 @@ def network():
 
 @pytest.mark.parametrize(("tuning", "optimiser"), [("tuned", "sgd"), ("default", "adam")])
 def test_servers_that_wait_are_proven(proven, tuning, optimiser):
-    proven(network(), strategy="parameter_server", tuning=tuning, optimiser=optimiser)
+    proofs = proven(network(), strategy="parameter_server", tuning=tuning, optimiser=optimiser)
+    assert [proof["joined"] for proof in proofs] == [[rank, 2, "tensorpipe"] for rank in range(2)]
 
 
 def test_alone_the_other_way_is_the_same(proven):
     proven(network(), world=1, strategy="parameter_server", mode="async")
 
 
-def test_servers_that_do_not_wait_say_how_stale_weights_were(ranks):
+def test_servers_that_do_not_wait_teach(ranks, monkeypatch):
+    monkeypatch.setenv(GLOO_INTERFACE, "lo")  # the servers' calls go by it too
     found = ranks("train", network(), batch=8, strategy="parameter_server", mode="async")
     for each in found:
-        stale = each["notes"]["staleness"]
-        assert stale["steps"] == 8
-        assert stale["max"] <= 8
         assert each["losses"][-1] < each["losses"][0]
-    # Whoever pushes last has seen all eight of the other's come.
-    assert sum(each["notes"]["staleness"]["mean"] * 8 for each in found) > 7.9
+        assert "staleness" not in each["notes"], "it is a training's"
+
+
+def test_a_push_is_a_share_of_the_global_batch(ranks, tmp_path):
+    found = ranks("push", network(), batch=8, strategy="parameter_server", mode="async", precision="float64")
+    local, before, after = (np.load(tmp_path / f"{name}-0.npz") for name in ("local", "before", "pushed"))
+    for name in local.files:
+        moved = LR * (local[name] / 2 + DECAY * before[name])
+        np.testing.assert_allclose(after[name], before[name] - moved, rtol=0, atol=1e-15)
+    assert all("global batch" in each["notes"]["servers"] for each in found)
+    assert all("staleness" not in each["untrained"] for each in found), "it is a training's"
+    # Rank 0 missed the push that rank 1 made before; rank 1 then waited for all of rank 0's.
+    expected = [{"mean": 1 / STALE, "max": 1, "steps": STALE}, {"mean": STALE, "max": STALE, "steps": 1}]
+    assert [each["turns"]["staleness"] for each in found] == expected
+    stale = [each["notes"]["staleness"] for each in found]
+    assert all(each["steps"] == 8 and each["max"] <= 8 + 1 for each in stale)
+    # Whoever pushes last has seen the other's eight come, rank 0 also the one of rank 1's turn; but one less
+    # where each is the last on a share: neither has seen the other's last one whole.
+    assert 7 - 1e-6 < max(stale[0]["mean"] * 8 - 1, stale[1]["mean"] * 8) < 8 + 1e-6
+
+
+def test_calls_go_by_the_interface_of_the_group(monkeypatch):
+    for name in (GLOO_INTERFACE, CALLS_INTERFACE):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    name_interface()
+    assert CALLS_INTERFACE not in os.environ
+    monkeypatch.setenv(GLOO_INTERFACE, "eth1,eth2")
+    name_interface()
+    assert os.environ[CALLS_INTERFACE] == "eth1"
+    monkeypatch.setenv(GLOO_INTERFACE, "eth3")
+    name_interface()
+    assert os.environ[CALLS_INTERFACE] == "eth1"
 
 
 def test_shares_are_even():

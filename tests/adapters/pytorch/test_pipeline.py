@@ -11,6 +11,8 @@ from suite.worker.view import View
 from workloads.build import Builder
 from workloads.catalogue import by_name
 
+NAP = 0.5  # seconds, as in rank.py
+
 
 def network():
     """Four parts at least, a head before the end, a value that is read twice, batch norm, dropout."""
@@ -41,12 +43,12 @@ def test_it_tells_what_it_waited(ranks, tmp_path):
     assert first["losses"] == last["losses"]
     assert first["losses"][-1] < first["losses"][0]
     assert first["answers"] == last["answers"]
-    for each in found:
-        for bubble in each["bubbles"]:
-            assert bubble["forward"] >= 0
-            assert bubble["backward"] >= 0
-    assert all(bubble["backward"] > 0 for bubble in first["bubbles"])
-    assert first["notes"]["pipeline"]["schedule"] == "ScheduleGPipe"
+    waited, others = ([sum(bubble.values()) for bubble in each["bubbles"]] for each in found)
+    # The last part sleeps before it takes anything: that is the first one's waiting, and not its own.
+    assert all(NAP / 2 < idle < whole for idle, whole in zip(waited, first["seconds"], strict=True))
+    assert all(0 < idle < whole - NAP for idle, whole in zip(others, last["seconds"], strict=True))
+    for notes in (first["built"], first["notes"]):  # also before any native step
+        assert notes["pipeline"]["schedule"] == "ScheduleGPipe"
     ours, theirs = (np.load(tmp_path / f"trained-{rank}.npz") for rank in range(2))
     for name in ours.files:
         np.testing.assert_array_equal(ours[name], theirs[name])

@@ -25,6 +25,7 @@ def test_it_is_proven(proven, strategy, optimiser, tuning):
 def test_local_sgd_parts_and_meets(ranks, tmp_path):
     found = ranks("train", network(), batch=8, strategy="local_sgd", period=7)  # eight steps: the last one averages
     assert found[0]["losses"][-1] < found[0]["losses"][0]
+    assert found[0]["notes"]["local_sgd"] == "models averaged after the steps 1, 8, 15, ..."
     assert found[0]["losses"][3] != found[1]["losses"][3]
     ours, theirs = (np.load(tmp_path / f"trained-{rank}.npz") for rank in range(2))
     for name in ours.files:

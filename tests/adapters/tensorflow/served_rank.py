@@ -20,6 +20,13 @@ from workloads.catalogue import by_name
 STALE = 5  # updates that worker 0 makes while worker 1 waits
 
 
+def pushed(trainer, gradients, before):
+    """How far these gradients' push has moved the servers' weights, in units of the gradients."""
+    own = [trainer._way.layout.native(name, gradient) for name, gradient in gradients.items()]
+    moved = [now - was for now, was in zip(trainer._way._store.read(), before, strict=True)]
+    return sum(np.vdot(*pair) for pair in zip(moved, own, strict=True)).item() / sum(np.vdot(g, g) for g in own).item()
+
+
 def together(trainer, graph):
     """Stages, a lone step, and staleness where it is known: one worker waits while the other updates."""
     rank, world, batch = trainer.setup.rank, trainer.setup.world, trainer.setup.batch
@@ -28,8 +35,14 @@ def together(trainer, graph):
     placed = trainer.to_device(share(synthetic(graph, batch * world, 1), rank, batch))
     trainer.forward(placed)
     trainer.backward()
-    own = trainer.gradients()
-    trainer.communicate()
+    own, before = trainer.gradients(), trainer._way._store.read()
+    trainer.maximum(0.0)
+    if rank == 0:
+        trainer.communicate()
+        push = pushed(trainer, own, before)
+    trainer.maximum(0.0)
+    if rank == 1:
+        trainer.communicate()
     kept = trainer.gradients()
     trainer.update()
     trainer.maximum(0.0)
@@ -54,6 +67,7 @@ def together(trainer, graph):
     for _ in range(10):
         trainer.step(placed)
     return {
+        "push": push if rank == 0 else None,
         "kept": all(np.array_equal(own[name], kept[name]) for name in own),
         "first": first,
         "alone": max(np.abs(alone[name] - before[name]).max().item() for name in own),

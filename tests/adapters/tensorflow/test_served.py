@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from adapters.tensorflow.store import spread
@@ -62,7 +63,9 @@ def test_one_worker_is_proven_with_two_servers_that_do_adam(tmp_path):
     for way in ("staged", "native"):
         np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=2e-6)
     assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
-    assert proof["notes"]["optimiser"] == "ResourceApplyAdam on the servers, with locks"
+    assert proof["notes"]["optimiser"] == (
+        "ResourceApplyAdam on the servers, with locks; gradients are divided by the global batch"
+    )
     assert "staleness" not in proof["notes"], "it is a training's"
 
 
@@ -70,6 +73,8 @@ def test_two_workers_train_the_same_weights_and_know_how_stale_they_were(tmp_pat
     found = run_group(tmp_path, 2, 1)
     assert [each["joined"] for each in found] == [[rank, 2, "grpc"] for rank in range(2)]
     assert [each["maximum"] for each in found] == [1.0, 1.0]
+    # One worker's mean, as its share of the global batch's, times the learning rate.
+    assert found[0]["push"] == pytest.approx(-0.001 / 2, rel=1e-3)
     assert found[0]["first"] == found[1]["first"], "both see what both have pushed"
     assert all(each["kept"] and each["alone"] > 0 and np.isfinite(each["loss"]) for each in found)
     assert [each["current"] for each in found] == [False, True], "the last to exchange holds what the servers hold"
