@@ -144,3 +144,23 @@ def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
     assert found.bus_limit == pytest.approx(1e6)
     assert (found.transport, found.hosts, found.outcome) == ("wire", ("a", "b"), "crash")
     assert math.isfinite(found.to_dict()["fit"]["bus_bandwidth"])
+
+
+@pytest.mark.parametrize(
+    ("hello", "joined", "expected"),
+    [
+        ({"A": "before"}, {"A": "joined", "B": "1"}, {"A": "joined", "B": "1"}),
+        ({"A": "before"}, {}, {}),
+        ({"A": "before"}, None, {"A": "before"}),  # a record of before, or a rank that never joined
+        (None, None, {}),
+    ],
+)
+def test_settings_are_those_of_the_rank_that_has_joined(hello, joined, expected):
+    def message(settings):
+        return {"host": "a", **({} if settings is None else {"settings": settings})}
+
+    said = [{"rank": 0, "hello": message(hello), "joined": message(joined), "rows": []}]
+    case = CommCase("wire", "all-reduce", Placement(), 0.1, (1, 4))
+    assert link(case, {"ranks": said, "outcome": "ok", "reason": ""}).settings == expected
+    never = [{**said[0], "joined": None}]
+    assert link(case, {"ranks": never, "outcome": "crash", "reason": ""}).settings == (hello or {})
