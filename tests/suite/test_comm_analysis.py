@@ -86,6 +86,18 @@ def test_large_messages_alone_do_not_tell_latency_and_the_error_says_so():
     assert zeros > 5, "the case that this is about did not come up"
 
 
+def test_the_errors_are_those_of_the_free_fit_also_where_a_parameter_is_0():
+    sizes, seconds = np.array([4.0, 64.0, 1024.0, 4096.0]), np.array([3.0e-6, 2.9e-6, 2.7e-6, 1.0e-6])
+    found = fitted(sizes, seconds)
+    assert found.beta == 0.0
+    rows = np.stack([1 / seconds, sizes / seconds], axis=1)
+    inverse = np.linalg.inv(rows.T @ rows)
+    residuals = rows @ (inverse @ rows.T @ np.ones(4)) - 1
+    errors = np.sqrt(residuals @ residuals / 2 * np.diag(inverse))
+    assert [found.alpha_error, found.beta_error] == pytest.approx(list(errors), rel=1e-6)
+    assert found.error > 2 * np.sqrt(np.mean(residuals**2)), "what is shown fits worse: that would be another spread"
+
+
 def test_a_latency_that_small_messages_show_is_told():
     noise = np.random.RandomState(2)
     found = fitted(SIZES, [(ALPHA + BETA * size) * math.exp(noise.normal(0, 0.05)) for size in SIZES])
