@@ -58,7 +58,7 @@ KNOBS = {
         ("auto", "contiguous", "channels_last"), "auto", "layout of images (auto: channels_last when tuned)"
     ),
 }
-
+EXCHANGING = ("overlap", "progress")  # knobs
 
 LMDB = Format(
     "lmdb",
@@ -109,7 +109,13 @@ class CaffeMPI(Adapter):
         )
 
     def unsupported(self, case: Case) -> str | None:
-        """Nodes of no rank, or where no strategy asks for nodes."""
+        """Nodes of no rank, or where no strategy asks for nodes; ways to exchange where nobody does."""
+        if case.strategy == "single":
+            for name in EXCHANGING:
+                if case.knobs.get(name, KNOBS[name].default) != KNOBS[name].default:
+                    return (
+                        f"the knob {name!r} belongs to the strategies that exchange and changes nothing under 'single'"
+                    )
         asked = case.knobs.get("node_ranks", "auto")
         if asked == "auto":
             return None

@@ -3,6 +3,7 @@
 There are no wheels: Horovod is compiled against the framework and the MPI that it is to use, which
 stand in that environment; gloo is in the source. Takes about ten minutes of one core, nothing where
 it stands already. Without a C++ compiler the environment stays as it is, and says so.
+With `--show` before the engine nothing is built: it tells the version, or that Horovod is left out.
 
 Oldest Python: 3.6.
 """
@@ -32,11 +33,15 @@ BOTH = "hvd.mpi_built() and hvd.gloo_built()"
 
 def main(argv: List[str]) -> int:
     """Build for the engine named on the command line; 0 when it stands, or cannot be built here."""
+    show = argv[:1] == ["--show"]
+    argv = argv[show:]
     if len(argv) != 1 or argv[0] not in MODULES:
         sys.stderr.write("name the engine that Horovod is to run over: %s\n" % ", ".join(MODULES))
         return 2
     (engine,) = argv
     if stands(engine):
+        if show:
+            sys.stdout.write("horovod %s\n" % VERSION)
         return 0
     lacking = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
     if lacking:
@@ -45,6 +50,8 @@ def main(argv: List[str]) -> int:
             "this again\n" % " and no ".join(lacking)
         )
         return 0
+    if show:
+        return 0 if stands(engine, aloud=True) else 1
     with tempfile.TemporaryDirectory(prefix="horovod-") as scratch:
         source = unpacked(Path(scratch))
         for file, old, new in NEWER_CPP.get(engine, ()):

@@ -82,8 +82,11 @@ class Horovod(Adapter):
         return None
 
     def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
-        """What a tuned CPU process wants of the allocator."""
-        return keep_memory(case)
+        """What a tuned CPU process wants of the allocator; under Slurm its MPI's PMI plug-in."""
+        found = keep_memory(case)
+        if case.placement.launcher == "slurm" and case.knobs.get("controller") == "mpi":
+            found["SLURM_MPI_TYPE"] = "pmix"  # Open MPI's; there is no mpi4py that could be asked
+        return found
 
 
 class HorovodMXNet(Horovod):

@@ -36,7 +36,12 @@ beside() {{  # LOG COMMAND...
     kill $$
 }}
 """
-ADDRESS = r"""$(scontrol show node --oneliner "$SLURMD_NODENAME" | sed 's/.* NodeAddr=\([^ ]*\).*/\1/')"""
+ADDRESS = r"""$(scontrol show node --oneliner "$%s" | sed 's/.* NodeAddr=\([^ ]*\).*/\1/')"""
+OTHER = """$(scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vx "$SLURMD_NODENAME" | head -n 1)"""
+OWN = (  # as another node sees it; nothing is sent
+    "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 9)); "
+    "print(s.getsockname()[0])"
+)
 PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 
 
@@ -109,7 +114,12 @@ def variables(request: Request) -> str:
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(request.environ.items())]
     if request.port:
         python = shlex.quote(str(request.interpreter))
-        lines.append(f"MASTER_ADDR={ADDRESS}\nMASTER_PORT=$({python} -c {shlex.quote(PORT)})\n")
+        if request.placement.nodes == 1:
+            lines.append(f"MASTER_ADDR={ADDRESS % 'SLURMD_NODENAME'}\n")
+        else:  # NodeAddr may be a name, and a node knows its own often as 127.0.1.1
+            lines.append(f"other={OTHER}\nother={ADDRESS % 'other'}\n")
+            lines.append(f'MASTER_ADDR=$({python} -c {shlex.quote(OWN)} "$other")\n')
+        lines.append(f"MASTER_PORT=$({python} -c {shlex.quote(PORT)})\n")
         lines.append("export MASTER_ADDR MASTER_PORT\n")
     return "".join(lines)
 

@@ -48,12 +48,15 @@ def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
     # Columns of one scale: sizes reach 1e8, and the normal equations square that.
     scale = np.linalg.norm(rows, axis=0)
     scaled = rows / scale
-    used = _columns(scaled)
-    found, *_ = np.linalg.lstsq(scaled[:, used], np.ones(len(times)), rcond=None)
+    ones = np.ones(len(times))
+    free, *_ = np.linalg.lstsq(scaled, ones, rcond=None)
+    # Both, unless one of them would become negative.
+    used = [0, 1] if (free >= 0).all() else [int(free.argmax())]
+    found, *_ = np.linalg.lstsq(scaled[:, used], ones, rcond=None)
     values = np.zeros(2)
     values[used] = found / scale[used]
     residuals = rows @ values - 1.0
-    spread = float(residuals @ residuals) / (len(times) - 2)
+    spread = float(np.sum((scaled @ free - 1.0) ** 2)) / (len(times) - 2)
     errors = np.sqrt(spread * np.diag(np.linalg.inv(scaled.T @ scaled))) / scale
     return Fit(
         alpha=float(values[0]),
@@ -63,9 +66,3 @@ def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
         error=float(np.sqrt(np.mean(residuals**2))),
         worst=float(np.abs(residuals).max()),
     )
-
-
-def _columns(rows: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> list[int]:
-    """Which of alpha and beta are free: both, unless one of them would become negative."""
-    both, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
-    return [0, 1] if (both >= 0).all() else [int(both.argmax())]

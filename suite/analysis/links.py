@@ -152,13 +152,20 @@ def link(case: CommCase, record: Row) -> Link:
         outcome=record["outcome"],
         reason=record["reason"],
         transport=str(joined.get("transport", "")),
-        settings=(said[0]["hello"] or {}).get("settings", {}),  # records of before know none
+        settings=settings(said[0]),
         hosts=hosts,
         points=tuple(points),
         overlaps=tuple(overlaps),
         fit=fit,
         left_out=left_out,
     )
+
+
+def settings(rank: Row) -> dict[str, str]:
+    """What a rank's libraries were told when it had joined, else when it began; records of before know one or none."""
+    said = ((rank[kind] or {}).get("settings") for kind in ("joined", "hello"))
+    found: dict[str, str] = next((each for each in said if each is not None), {})
+    return found
 
 
 def point(rows: Sequence[Row]) -> Point:

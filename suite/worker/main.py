@@ -25,6 +25,11 @@ COMMUNICATION = (
     *("OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_yield", "OMPI_MCA_mtl", "OMPI_MCA_pml"),
     *("FI_", "GLOO_", "HOROVOD_", "MPICH_", "MPIR_CVAR_", "NCCL_", "UCX_"),
 )
+# Nor those by which Horovod's ranks do.
+MEETING = (
+    *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_", "HOROVOD_CROSS_"),
+    *("HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_"),
+)
 
 
 class WrongWorld(Exception):
@@ -75,8 +80,9 @@ def main(argv: List[str]) -> int:
 
 
 def settings(variables: Mapping[str, str]) -> Dict[str, str]:
-    """What libraries of communication were told here, by the launcher or by a person."""
-    return {name: value for name, value in sorted(variables.items()) if name.startswith(COMMUNICATION)}
+    """What libraries of communication were told here, by the launcher, the adapter or a person."""
+    told = ((name, value) for name, value in sorted(variables.items()) if name.startswith(COMMUNICATION))
+    return {name: value for name, value in told if not name.startswith(MEETING)}
 
 
 def redirect_output(path: str) -> None:
@@ -155,7 +161,8 @@ def join(trainer: "Union[Trainer, Communicator]", job: Dict[str, Any], outbox: O
     """Start the trainer (or communicator) and compare what the engine connected with what was asked for."""
     outbox.send("phase", name="join")
     joined = trainer.start()
-    outbox.send("joined", **joined._asdict())
+    # Again: who joined has told its libraries more, as the interface to take.
+    outbox.send("joined", settings=settings(os.environ), **joined._asdict())
     placement = job["case"]["placement"]
     asked = placement["nodes"] * placement["ranks_per_node"]
     if joined.world != asked or joined.rank != trainer.setup.rank:

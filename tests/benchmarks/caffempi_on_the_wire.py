@@ -81,13 +81,17 @@ def environ(options: argparse.Namespace) -> dict[str, str]:
 def variables(options: argparse.Namespace) -> dict[str, str]:
     """What the controller would give every rank."""
     from adapters.caffempi.plugin import GIVE_WAY, KEEP_MEMORY
-    from cluster.dialects import DIALECTS
+    from cluster.dialects import DIALECTS, knobs
+    from cluster.nodes import meeting_address
+    from suite.case import Placement
 
+    hosts = tuple(options.hosts.split(","))
+    placement = Placement(nodes=len(hosts), hosts=hosts, launcher="mpiexec")
     return {
         **GIVE_WAY,
-        **DIALECTS[0].wire,
+        **knobs(DIALECTS[0], placement),
         **(KEEP_MEMORY if options.tuning == "tuned" else {}),
-        "MASTER_ADDR": options.hosts.split(",")[0],
+        "MASTER_ADDR": meeting_address(placement),
         "MASTER_PORT": "29533",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),

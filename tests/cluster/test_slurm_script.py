@@ -1,6 +1,8 @@
 """The batch script: its text is a file that a person can read, and bash can."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,29 @@ def test_bash_can_read_it(name):
         ["bash", "-n", GOLDEN / f"slurm-{name}.sbatch"], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+SCONTROL = """#!/bin/sh
+case "$2" in
+  hostnames) printf 'debian\\nfar\\n' ;;
+  node) case "$4" in
+    far) echo "NodeName=far NodeAddr=127.0.0.2 NodeHostName=far" ;;
+    *) echo "NodeName=debian NodeAddr=debian NodeHostName=debian" ;;
+  esac
+esac
+"""
+
+
+@pytest.mark.parametrize(("nodes", "address"), [(1, "debian"), (2, "127.0.0.1")])
+def test_ranks_on_several_nodes_meet_at_the_first_one_s_address_as_the_others_see_it(nodes, address, tmp_path):
+    (tmp_path / "scontrol").write_text(SCONTROL)
+    (tmp_path / "scontrol").chmod(0o755)
+    request = Request(Placement(nodes=nodes, launcher="slurm"), WORKER, Path(sys.executable), {}, FOLDER, port=29500)
+    variables = {"PATH": f"{tmp_path}:{os.defpath}", "SLURMD_NODENAME": "debian", "SLURM_JOB_NODELIST": "debian,far"}
+    told = subprocess.check_output(
+        ["bash", "-c", script.variables(request) + 'echo "$MASTER_ADDR"'], env=variables, text=True
+    )
+    assert told == f"{address}\n"
 
 
 def test_a_person_s_options_come_last_and_so_have_the_last_word(monkeypatch):

@@ -86,6 +86,18 @@ def test_large_messages_alone_do_not_tell_latency_and_the_error_says_so():
     assert zeros > 5, "the case that this is about did not come up"
 
 
+def test_the_errors_are_those_of_the_free_fit_also_where_a_parameter_is_0():
+    sizes, seconds = np.array([4.0, 64.0, 1024.0, 4096.0]), np.array([3.0e-6, 2.9e-6, 2.7e-6, 1.0e-6])
+    found = fitted(sizes, seconds)
+    assert found.beta == 0.0
+    rows = np.stack([1 / seconds, sizes / seconds], axis=1)
+    inverse = np.linalg.inv(rows.T @ rows)
+    residuals = rows @ (inverse @ rows.T @ np.ones(4)) - 1
+    errors = np.sqrt(residuals @ residuals / 2 * np.diag(inverse))
+    assert [found.alpha_error, found.beta_error] == pytest.approx(list(errors), rel=1e-6)
+    assert found.error > 2 * np.sqrt(np.mean(residuals**2)), "what is shown fits worse: that would be another spread"
+
+
 def test_a_latency_that_small_messages_show_is_told():
     noise = np.random.RandomState(2)
     found = fitted(SIZES, [(ALPHA + BETA * size) * math.exp(noise.normal(0, 0.05)) for size in SIZES])
@@ -144,3 +156,23 @@ def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
     assert found.bus_limit == pytest.approx(1e6)
     assert (found.transport, found.hosts, found.outcome) == ("wire", ("a", "b"), "crash")
     assert math.isfinite(found.to_dict()["fit"]["bus_bandwidth"])
+
+
+@pytest.mark.parametrize(
+    ("hello", "joined", "expected"),
+    [
+        ({"A": "before"}, {"A": "joined", "B": "1"}, {"A": "joined", "B": "1"}),
+        ({"A": "before"}, {}, {}),
+        ({"A": "before"}, None, {"A": "before"}),  # a record of before, or a rank that never joined
+        (None, None, {}),
+    ],
+)
+def test_settings_are_those_of_the_rank_that_has_joined(hello, joined, expected):
+    def message(settings):
+        return {"host": "a", **({} if settings is None else {"settings": settings})}
+
+    said = [{"rank": 0, "hello": message(hello), "joined": message(joined), "rows": []}]
+    case = CommCase("wire", "all-reduce", Placement(), 0.1, (1, 4))
+    assert link(case, {"ranks": said, "outcome": "ok", "reason": ""}).settings == expected
+    never = [{**said[0], "joined": None}]
+    assert link(case, {"ranks": never, "outcome": "crash", "reason": ""}).settings == (hello or {})

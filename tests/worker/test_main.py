@@ -32,6 +32,15 @@ def test_what_libraries_were_told_is_kept(make_job, work, monkeypatch):
     assert "OMPI_MCA_orte_hnp_uri" not in said
 
 
+def test_what_a_trainer_told_its_libraries_is_kept_once_it_has_joined(make_job, work, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "before")
+    told = {"GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_CYCLE_TIME": "1.0", "HOROVOD_RANK": "0"}
+    _, messages = work(make_job(trainer=TOY, knobs={"tells": told}))
+    (hello,), (joined,) = by_type(messages, "hello"), by_type(messages, "joined")
+    assert hello["settings"]["GLOO_SOCKET_IFNAME"] == "before"
+    assert joined["settings"] == {**hello["settings"], "GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_CYCLE_TIME": "1.0"}
+
+
 def test_measuring_a_real_network(make_job, work):
     code, messages = work(make_job())
     assert code == 0

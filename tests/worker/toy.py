@@ -1,7 +1,8 @@
 """A trainer without a network: sleeps as it is told and writes down what was called.
 
 Oldest Python: 3.6. Its knobs: "sleep" (seconds by method), "world" (what the engine
-claims), "loss" (or by method), "raises" (method -> name of a built-in error).
+claims), "loss" (or by method), "raises" (method -> name of a built-in error), "tells"
+(variables that it sets to join).
 """
 
 import builtins
@@ -40,6 +41,7 @@ class ToyTrainer(Trainer):
 
     def start(self):
         self._called("start")
+        os.environ.update(self.setup.knobs.get("tells", {}))
         os.write(1, b"the toy says hello on its standard output\n")
         return Joined(self.setup.rank, self.setup.knobs.get("world", self.setup.world), "toy", {"toy": "1"})
 

@@ -72,3 +72,18 @@ def test_what_does_not_wait_for_others_is_not_exact_and_has_no_update_of_its_own
 def test_nodes_are_asked_for_where_they_mean_something(strategy: str, node_ranks: object, words: str | None) -> None:
     case = Case("caffempi", strategy, "alexnet", knobs={"node_ranks": node_ranks})
     assert plugin.CaffeMPI().unsupported(case) == words
+
+
+@pytest.mark.parametrize(
+    ("strategy", "knobs", "refused"),
+    [
+        ("single", {"overlap": "auto", "progress": "auto"}, False),
+        ("single", {"overlap": "merged"}, True),
+        ("single", {"progress": "layers"}, True),
+        *((strategy, {"overlap": "none", "progress": "thread"}, False) for strategy in DISTRIBUTED),
+    ],
+)
+def test_how_to_exchange_is_asked_where_somebody_does(strategy: str, knobs: dict[str, object], refused: bool) -> None:
+    found = plugin.CaffeMPI().unsupported(Case("caffempi", strategy, "alexnet", knobs=knobs))
+    words = f"the knob {next(iter(knobs))!r} belongs to the strategies that exchange and changes nothing under 'single'"
+    assert found == (words if refused else None)

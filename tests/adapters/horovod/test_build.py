@@ -24,7 +24,29 @@ def test_without_a_compiler_it_is_left_out(monkeypatch, tmp_path, capsys):
     assert "there is no c++ and no make" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("asked", [[], ["jax"], ["mxnet", "pytorch"]])
+def test_what_stands_is_shown(capsys):
+    assert build.main(["--show", engine()]) == 0
+    assert capsys.readouterr().out == f"horovod {build.VERSION}\n"
+
+
+def test_what_is_left_out_is_shown_and_is_no_failure(monkeypatch, tmp_path, capsys):
+    (other, *_) = [name for name in build.MODULES if name != engine()]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.main(["--show", other]) == 0
+    assert "Horovod is left out: it is compiled, and there is no c++ and no make" in capsys.readouterr().err
+
+
+def test_what_could_be_built_and_does_not_stand_is_a_failure(monkeypatch, tmp_path):
+    (other, *_) = [name for name in build.MODULES if name != engine()]
+    for tool in ("c++", "make"):
+        (tmp_path / tool).write_text("#!/bin/sh\n")
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(build, "pip", lambda *_: pytest.fail("pip was run"))
+    assert build.main(["--show", other]) == 1
+
+
+@pytest.mark.parametrize("asked", [[], ["--show"], ["jax"], ["--show", "jax"], ["mxnet", "pytorch"]])
 def test_an_engine_that_it_does_not_have_is_refused(asked, capsys):
     assert build.main(asked) == 2
     assert "mxnet, tensorflow, pytorch" in capsys.readouterr().err

@@ -36,6 +36,21 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
     assert "MALLOC_TRIM_THRESHOLD_" in MXNET.environ(CASE.on(tuning="tuned"), PYTHON)
 
 
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+@pytest.mark.parametrize(
+    ("launcher", "knobs", "pmi"),
+    [
+        ("slurm", {"controller": "mpi"}, "pmix"),
+        ("slurm", {"controller": "gloo"}, None),
+        ("slurm", {}, None),  # auto: gloo
+        ("mpiexec", {"controller": "mpi"}, None),
+    ],
+)
+def test_slurm_connects_the_ranks_of_mpi(adapter, launcher, knobs, pmi):
+    case = CASE.on(placement=Placement(ranks_per_node=2, launcher=launcher), knobs=knobs)
+    assert adapter.environ(case, PYTHON).get("SLURM_MPI_TYPE") == pmi
+
+
 @pytest.mark.parametrize(
     ("launcher", "knobs", "words"),
     [
