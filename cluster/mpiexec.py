@@ -6,11 +6,11 @@ from cluster import agent, daemon_login
 from cluster.dialects import Dialect, filled, knobs
 from cluster.engine import find
 from cluster.local import companions, rendezvous
-from cluster.nodes import meeting_address, unnamed
+from cluster.nodes import unnamed
 from suite.case import Placement
 from suite.errors import RequestError, Unavailable
 from suite.hooks import hookimpl
-from suite.hosts import here
+from suite.hosts import LOOPBACK, here
 from suite.launcher import Launcher, Process, Request
 
 
@@ -27,7 +27,6 @@ class Mpiexec(Launcher):
         if problem:
             return problem
         try:
-            meeting_address(placement)
             find(interpreter)
         except Unavailable as error:
             return str(error)
@@ -39,8 +38,9 @@ class Mpiexec(Launcher):
         if problem is not None:
             raise RequestError(problem)
         engine = find(request.interpreter)
+        first = request.placement.hosts[0] if request.placement.hosts else LOOPBACK
         ours = knobs(engine.dialect, request.placement)
-        variables = {**ours, **request.environ, **rendezvous(meeting_address(request.placement), request.port)}
+        variables = {**ours, **request.environ, **rendezvous(first, request.port)}
         tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables)]
         if not all(map(here, request.placement.hosts)):
             tokens += filled(engine.dialect.agent, agent=daemon_login.written(request))

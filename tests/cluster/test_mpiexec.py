@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from suite.launcher import Process, Request
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 TWO = Placement(ranks_per_node=2)
 HOSTS = Placement(nodes=2, ranks_per_node=4, hosts=("a", "b"))
-FAR = replace(HOSTS, hosts=("192.0.2.1", "192.0.2.2"))
 VARIABLES = {"OMP_NUM_THREADS": "1", "A": "x y"}
 
 LINES = [
@@ -63,7 +61,7 @@ def test_exact_lines(name, one_host, two_hosts):
     assert arguments(BY_NAME[name], HOSTS, VARIABLES) == tokens(two_hosts)
 
 
-LOGINS = [
+FAR = [
     (
         "mpiexec (Open MPI) 5.0.11",
         "--prtemca plm_ssh_agent {login} --prtemca plm_ssh_no_tree_spawn 1 --prtemca prte_leave_session_attached 1",
@@ -76,11 +74,11 @@ LOGINS = [
 ]
 
 
-@pytest.mark.parametrize(("version", "line"), LOGINS)
+@pytest.mark.parametrize(("version", "line"), FAR)
 def test_engines_log_in_by_a_program_that_ends_what_it_started(bare, tmp_path, version, line, monkeypatch):
     monkeypatch.setenv(AGENT, "/bin/true")
     mpiexec_at(bare.parent, version)
-    (process,) = Mpiexec().processes(Request(FAR, ("job",), bare, {}, tmp_path))
+    (process,) = Mpiexec().processes(Request(HOSTS, ("job",), bare, {}, tmp_path))
     assert " ".join(process.tokens).endswith(line.format(login=tmp_path / "login") + " job")
     assert os.access(tmp_path / "login", os.X_OK)
     here = replace(HOSTS, hosts=("localhost", "127.0.0.1"))
@@ -113,53 +111,23 @@ PAIR = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "
 @pytest.mark.parametrize(("version", "wire"), [("mpiexec (Open MPI) 5.0.11", WIRE), ("mpiexec (OpenRTE) 4.1.8", LINKS)])
 def test_open_mpi_on_several_hosts_is_told_how_to_fill_a_wire(told, version, wire):
     assert told(version, TWO) == {}
-    assert told(version, FAR) == wire
-    assert told(version, replace(FAR, ranks_per_node=1)) == {**wire, **PAIR}
+    assert told(version, HOSTS) == wire
+    assert told(version, replace(HOSTS, ranks_per_node=1)) == {**wire, **PAIR}
 
 
 def test_a_person_s_choice_goes_before_ours_and_the_adapter_s_before_both(told, monkeypatch):
     links, version = "OMPI_MCA_btl_tcp_links", "mpiexec (Open MPI) 5.0.11"
     monkeypatch.setenv(links, "4")
-    assert told(version, FAR) == {**WIRE, "btl_tcp_links": "4"}
-    assert told(version, FAR, **{links: "3"}) == {**WIRE, "btl_tcp_links": "3"}
+    assert told(version, HOSTS) == {**WIRE, "btl_tcp_links": "4"}
+    assert told(version, HOSTS, **{links: "3"}) == {**WIRE, "btl_tcp_links": "3"}
     monkeypatch.setenv("OMPI_MCA_coll_tuned_dynamic_rules_filename", "rules")
-    assert "coll_tuned_allreduce_algorithm" not in told(version, replace(FAR, ranks_per_node=1))
+    assert "coll_tuned_allreduce_algorithm" not in told(version, replace(HOSTS, ranks_per_node=1))
 
 
 def test_without_a_login_program_other_hosts_are_out_of_reach(bare, monkeypatch):
     monkeypatch.setenv(AGENT, "no-such-program")
     mpiexec_at(bare.parent, "HYDRA build details:")
     assert "STAGEBENCH_LAUNCH_AGENT is 'no-such-program', which is no program here" in Mpiexec().missing(HOSTS, bare)
-
-
-@pytest.mark.parametrize(
-    ("hosts", "address"),
-    [
-        (("localhost", "127.0.0.2"), "127.0.0.1"),
-        # Debian's /etc/hosts calls it 127.0.1.1, where only its own ranks would find it.
-        ((socket.gethostname(), "127.0.0.2"), "127.0.0.1"),
-        (FAR.hosts, "192.0.2.1"),
-    ],
-)
-def test_ranks_meet_at_the_first_host_s_address_as_the_others_see_it(bare, tmp_path, monkeypatch, hosts, address):
-    monkeypatch.setenv(AGENT, "/bin/true")
-    mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
-    request = Request(replace(HOSTS, hosts=hosts), ("job",), bare, {}, tmp_path, 29500, (("server",),))
-    ranks, server = Mpiexec().processes(request)
-    assert ranks.environ["MASTER_ADDR"] == server.environ["MASTER_ADDR"] == address
-
-
-@pytest.mark.parametrize(
-    ("hosts", "reason"),
-    [
-        (("127.0.0.2", "192.0.2.1"), "where the other hosts cannot reach it; name it by its address"),
-        (("localhost", "no.such.host.invalid"), "the host 'no.such.host.invalid' has no IPv4 address that this"),
-    ],
-)
-def test_hosts_that_cannot_meet_are_refused(bare, monkeypatch, hosts, reason):
-    monkeypatch.setenv(AGENT, "/bin/true")
-    mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
-    assert reason in Mpiexec().missing(replace(HOSTS, hosts=hosts), bare)
 
 
 def test_every_dialect_has_its_lines():
