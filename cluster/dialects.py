@@ -35,13 +35,14 @@ class Dialect:
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # Open MPI lets the receiver fetch a large message (PUT). Where both ranks send, as in every all-reduce, one direction
 # often waits for the other: 58 MB/s on a wire of 1 Gbit/s; probably the words that call for bytes wait behind those
-# that go the same way. Over two connections that is rarer. Sent in pieces (no PUT), 16 MB on two ranks go at 87 to 114
-# MB/s (medians of runs on a busy machine; 58 to 116 with PUT), on four at 53 to 56 instead of 38 to 45. It is no cure
-# for all: two ranks' 100 MB stayed at 59 by Open MPI's own choice of algorithm.
+# that go the same way. Sent in pieces (no PUT), many messages on their way at once fill it: 119 MB/s over one
+# connection, 109 to 116 over two (102 MB in pieces of 1 MB around a ring of two); 16 MB all-reduced at once go at
+# 116 MB/s on two hosts either way, at 59 on four.
 # Open MPI 4.1.8 must not be told so: on COMM_WORLD, without mpi_yield_when_idle, ranks hung in their first large
-# all-reduce, every time; on a duplicate with it they did not. Which of the two matters was not found out.
-TWO_LINKS = {"OMPI_MCA_btl_tcp_links": "2"}
+# all-reduce, every time; on a duplicate with it they did not. Which of the two matters was not found out. There the
+# fetching goes over two connections, where waiting is rarer: 117 MB/s.
 IN_PIECES = {"OMPI_MCA_btl_tcp_flags": "send,inplace"}
+TWO_LINKS = {"OMPI_MCA_btl_tcp_links": "2"}
 # Two ranks swap their numbers and add: as many bytes as Rabenseifner's all-reduce, Open MPI's choice for large
 # messages, in one phase instead of two, and the fewest start-ups for small ones. For more
 # ranks its own choice stands: on 4 hosts recursive doubling was the slowest (16 MB: 50 to 52 MB/s, its choice 53 to
@@ -64,7 +65,7 @@ DIALECTS = (
             *("--prtemca", "plm_ssh_no_tree_spawn", "1"),
             *("--prtemca", "prte_leave_session_attached", "1"),
         ),
-        wire=TWO_LINKS | IN_PIECES,
+        wire=IN_PIECES,
         pair=OPEN_MPI_PAIR,
         environ=AS_ROOT,
     ),

@@ -6,11 +6,11 @@ from cluster import agent, daemon_login
 from cluster.dialects import Dialect, filled, knobs
 from cluster.engine import find
 from cluster.local import companions, rendezvous
-from cluster.nodes import unnamed
+from cluster.nodes import meeting_address, unnamed
 from suite.case import Placement
 from suite.errors import RequestError, Unavailable
 from suite.hooks import hookimpl
-from suite.hosts import LOOPBACK, here
+from suite.hosts import here
 from suite.launcher import Launcher, Process, Request
 
 
@@ -38,9 +38,8 @@ class Mpiexec(Launcher):
         if problem is not None:
             raise RequestError(problem)
         engine = find(request.interpreter)
-        first = request.placement.hosts[0] if request.placement.hosts else LOOPBACK
         ours = knobs(engine.dialect, request.placement)
-        variables = {**ours, **request.environ, **rendezvous(first, request.port)}
+        variables = {**ours, **request.environ, **rendezvous(meeting_place(request.placement), request.port)}
         tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables)]
         if not all(map(here, request.placement.hosts)):
             tokens += filled(engine.dialect.agent, agent=daemon_login.written(request))
@@ -48,6 +47,18 @@ class Mpiexec(Launcher):
             Process((*tokens, *request.command), {**variables, **engine.dialect.environ}),
             *companions(request, variables),
         ]
+
+
+def meeting_place(placement: Placement) -> str:
+    """The first host's address, or its name where only the engine knows the hosts.
+
+    A name is what each host takes it for: Debian's /etc/hosts calls a host's own 127.0.1.1, which MPI's ranks
+    never ask for, and those of torch.distributed and gloo take.
+    """
+    try:
+        return meeting_address(placement)
+    except Unavailable:
+        return placement.hosts[0]
 
 
 def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str]) -> list[str]:

@@ -2,7 +2,8 @@
 
 A group of neighbouring layers is one message in the plan. Below it goes in pieces, some of
 them on their way at once: on one machine small enough for a cache, over a wire large and
-many enough to fill it while a step of each waits to be noticed.
+many enough to fill it while a step of each waits to be noticed. Each piece is updated as it
+arrives: the last layers' gradients can be most of a network's, and make up one group.
 
 Oldest Python: 3.6.
 """
@@ -36,13 +37,13 @@ class Exchange:
     def __init__(self, gradients: np.ndarray, groups: List[Group], way: Way, pace: Pace = NEAR) -> None:
         """`groups` are the same on every rank, in the order of backward."""
         self.groups, self.pace, self._way = groups, pace, way
-        self._pieces = [pieces(gradients, group.span, pace.piece) for group in groups]
+        self._pieces = [pieces(group.span, pace.piece) for group in groups]
+        self._gradients = gradients
         self._by_trigger = {group.trigger: number for number, group in enumerate(groups)}
-        self._missing = [0] * len(groups)  # pieces of a group that have not arrived
-        self._waiting: Deque[Tuple[int, np.ndarray]] = deque()
-        self._moving: List[Tuple[int, Moving]] = []
+        self._waiting: Deque[Tuple[int, Span]] = deque()
+        self._moving: List[Tuple[int, Span, Moving]] = []
         self._started = 0  # pieces so far in this iteration
-        self._arrived: "Queue[Any]" = Queue()  # groups' numbers, or what stopped the thread
+        self._arrived: "Queue[Any]" = Queue()  # (a group's number, a piece's span), or what stopped the thread
         self._driver = None if pace.poll_s is None else Driver(self._advance, pace.poll_s, self._arrived.put)
 
     def lap(self, layer: int) -> None:
@@ -54,9 +55,9 @@ class Exchange:
             self._advance()
 
     def finish(self) -> Iterator[Span]:
-        """Wait for every group and give its span as it arrives, to be updated while others are on their way."""
-        for _ in self.groups:
-            yield self.groups[self._next_arrived()].span
+        """Wait for everything and give each piece's span as it arrives, to be updated while others are on their way."""
+        for _ in range(sum(map(len, self._pieces))):
+            yield self._next_arrived()[1]
             if self._driver is None:
                 self._advance()
         self._started = 0
@@ -66,12 +67,14 @@ class Exchange:
         last = time.perf_counter()
         for number in range(len(self.groups)):
             self._post(number)
-        for _ in self.groups:
-            number = self._next_arrived()
-            now = time.perf_counter()
-            if timed:
+        missing = [len(spans) for spans in self._pieces]
+        for _ in range(sum(missing)):
+            number, _ = self._next_arrived()
+            missing[number] -= 1
+            if timed and not missing[number]:
+                now = time.perf_counter()
                 timed(self.groups[number], now - last)
-            last = now
+                last = now
         self._started = 0
 
     def close(self) -> None:
@@ -80,24 +83,23 @@ class Exchange:
             self._driver.close()
 
     def _post(self, number: int) -> None:
-        self._missing[number] = len(self._pieces[number])
-        self._waiting.extend((number, piece) for piece in self._pieces[number])
+        self._waiting.extend((number, span) for span in self._pieces[number])
         if self._driver is not None:
             self._driver.wake()
 
-    def _next_arrived(self) -> int:
+    def _next_arrived(self) -> Tuple[int, Span]:
         if self._driver is None:
             self._push_on()
-            return int(self._arrived.get())
+            return self._arrived.get()  # type: ignore[no-any-return]
         self._driver.awaited = True
         found = self._arrived.get()
         self._driver.awaited = False
         if isinstance(found, BaseException):
             raise found
-        return int(found)
+        return found  # type: ignore[no-any-return]
 
     def _push_on(self) -> None:
-        """Until a group has arrived."""
+        """Until a piece has arrived."""
         crowded = False
         while self._arrived.empty() and self._advance():
             if crowded:
@@ -111,22 +113,21 @@ class Exchange:
         """Start what waits, in the order of all ranks, and test what is on its way; False when all has arrived."""
         self._start()
         for entry in list(self._moving):
-            number, moving = entry
+            number, span, moving = entry
             if moving.test():
                 self._moving.remove(entry)
                 self._start()
-                self._missing[number] -= 1
-                if not self._missing[number]:
-                    self._arrived.put(number)
+                self._arrived.put((number, span))
         return bool(self._moving or self._waiting)
 
     def _start(self) -> None:
         while self._waiting and len(self._moving) < self.pace.window:
-            number, piece = self._waiting.popleft()
-            self._moving.append((number, Moving(self._way(piece, self._started))))
+            number, span = self._waiting.popleft()
+            values = self._gradients[span.begin : span.end]
+            self._moving.append((number, span, Moving(self._way(values, self._started))))
             self._started += 1
 
 
-def pieces(gradients: np.ndarray, span: Span, most: int) -> List[np.ndarray]:
-    """A span cut into views of at most so many elements."""
-    return [gradients[begin : min(begin + most, span.end)] for begin in range(span.begin, span.end, most)]
+def pieces(span: Span, most: int) -> List[Span]:
+    """A span cut into spans of at most so many elements."""
+    return [Span(begin, min(begin + most, span.end)) for begin in range(span.begin, span.end, most)]

@@ -43,7 +43,7 @@ def plan_for(
         cost = measured_cost(comm, way, pace)
         times = ready_s()
         sizes = [itemsize * (spans[index].end - spans[index].begin) for index in layers]
-        grouped = merged([times[index] for index in layers], sizes, cost)
+        grouped = merged([times[index] for index in layers], sizes, cost, itemsize * pace.piece)
         indices, cost = comm.bcast(([[layers[member] for member in group] for group in grouped], cost))
     return Plan([group_of(group, spans) for group in indices], cost)
 

@@ -20,6 +20,8 @@ from suite.worker.trainer import Setup
 CALLS_INTERFACE = "TP_SOCKET_IFNAME"  # TensorPipe's; unset, it takes what the host's own name means
 PATIENCE = 1e6  # seconds: a call waits for the slowest rank, and who waits too long is the launcher's affair
 
+OVER_WIRES = {"_transports": ["ibv", "uv"], "_channels": ["mpt_uv", "basic"]}
+
 _served: Dict[str, "Share"] = {}  # what this process serves; calls come in threads of torch's
 
 
@@ -104,12 +106,23 @@ def open_calls(setup: Setup) -> None:
     dist.broadcast_object_list(cell, 0)
     place = "tcp://%s:%d" % (os.environ["MASTER_ADDR"], cell[0])
     options = rpc.TensorPipeRpcBackendOptions(
-        num_worker_threads=setup.world + 1, rpc_timeout=PATIENCE, init_method=place
+        num_worker_threads=setup.world + 1, rpc_timeout=PATIENCE, init_method=place, **ways(setup.world)
     )
     with warnings.catch_warnings():
         # torch makes the calls' own group in a way that torch itself warns of (2.13).
         warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)
         rpc.init_rpc(name_of(setup.rank), rank=setup.rank, world_size=setup.world, rpc_backend_options=options)
+
+
+def ways(world: int) -> Dict[str, List[str]]:
+    """Which of TensorPipe's transports and channels to choose from: all, unless every rank has a host of its own.
+
+    Hosts that share a kernel, such as containers and network namespaces, would be taken for one machine, and
+    gradients would go through its memory.
+    """
+    hosts: List[Any] = [None] * world
+    dist.all_gather_object(hosts, socket.gethostname())
+    return dict(OVER_WIRES) if world > 1 and len(set(hosts)) == world else {}
 
 
 def name_interface() -> None:

@@ -33,8 +33,14 @@ def doing(facts: Facts, rank: int | None) -> str:
     if last is None:
         return " before it said anything"
     if last["type"] == "progress":
-        return f" in {last.get('name')} ({last.get('phase')}, step {last.get('step')} of {last.get('of')})"
+        return f" in {last.get('name')} ({last.get('phase')}, step {steps(last.get('step'), last.get('of'))})"
     return f" in {last['name']}" if last["type"] == "phase" and "name" in last else f" after {last['type']!r}"
+
+
+def steps(step: object, of: object) -> str:
+    """How far: warm-up goes on beyond its steps until its seconds, too, are over."""
+    beyond = isinstance(step, int) and isinstance(of, int) and step > of
+    return f"{step}, of at least {of}" if beyond else f"{step} of {of}"
 
 
 def ended(code: int) -> str:

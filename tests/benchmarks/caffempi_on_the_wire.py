@@ -36,8 +36,10 @@ def main() -> int:
     options = arguments()
     if "OMPI_COMM_WORLD_RANK" in os.environ:
         return compare(options)
+    from over_hosts import environ
+
     codes = [
-        subprocess.run(command(options, network), env=environ(options), check=False).returncode
+        subprocess.run(command(options, network), env=environ(variables(options)), check=False).returncode
         for network in options.network
     ]
     return int(any(codes))
@@ -58,44 +60,20 @@ def arguments() -> argparse.Namespace:
 
 
 def command(options: argparse.Namespace, network: str) -> list[str]:
-    """One rank on every host, by the Open MPI beside the interpreter."""
-    from cluster.dialects import DIALECTS, filled
+    """One rank on every host."""
+    from over_hosts import command
 
-    dialect, hosts = DIALECTS[0], options.hosts.split(",")
-    tokens = [str(Path(sys.executable).with_name("mpiexec"))]
-    tokens += filled(dialect.group, ranks=len(hosts), per_node=1)
-    tokens += filled(dialect.on_hosts, hosts=",".join(f"{host}:1" for host in hosts))
-    tokens += filled(dialect.agent, agent=os.environ["STAGEBENCH_LAUNCH_AGENT"])
-    for name in variables(options):
-        tokens += filled(dialect.variable, name=name)
+    tokens = command(options.hosts.split(","), list(variables(options)))
     return [*tokens, sys.executable, __file__, *sys.argv[1:], "--network", network]  # the last word counts
-
-
-def environ(options: argparse.Namespace) -> dict[str, str]:
-    """For mpiexec, which hands some of it on."""
-    from cluster.dialects import AS_ROOT
-
-    return {**os.environ, **AS_ROOT, **variables(options)}
 
 
 def variables(options: argparse.Namespace) -> dict[str, str]:
     """What the controller would give every rank."""
-    from adapters.caffempi.plugin import GIVE_WAY, KEEP_MEMORY
-    from cluster.dialects import DIALECTS, knobs
-    from cluster.nodes import meeting_address
-    from suite.case import Placement
+    from over_hosts import variables
 
-    hosts = tuple(options.hosts.split(","))
-    placement = Placement(nodes=len(hosts), hosts=hosts, launcher="mpiexec")
-    return {
-        **GIVE_WAY,
-        **knobs(DIALECTS[0], placement),
-        **(KEEP_MEMORY if options.tuning == "tuned" else {}),
-        "MASTER_ADDR": meeting_address(placement),
-        "MASTER_PORT": "29533",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
+    from adapters.caffempi.plugin import KEEP_MEMORY
+
+    return variables(options.hosts.split(",")) | (KEEP_MEMORY if options.tuning == "tuned" else {})
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -167,7 +145,8 @@ def verdict(
     most = hideable(layers, middle["exchange alone"], middle["update"]) or 0.0
     ratios = [theirs / ours for theirs, ours in zip(seconds["DDP"], seconds["iteration"], strict=True)]
     megabytes = sum(layer["bytes"] for layer in layers) / 1e6
-    print(f"{network}: {notes['overlap']}, {len(notes['groups'])} groups, {notes['progress']}")
+    start = f", a start-up is {1e3 * notes['startup_s']:.2f} ms" if "startup_s" in notes else ""
+    print(f"{network}: {notes['overlap']}, {len(notes['groups'])} groups, {notes['progress']}{start}")
     for name, found in seconds.items():
         print(f"  {name:20} {1e3 * middle[name]:8.1f} ms  ({1e3 * min(found):.1f} to {1e3 * max(found):.1f})")
     print(

@@ -3,7 +3,13 @@
     python tests/benchmarks/comm_vs_mpi4py.py --sizes 4 1024 65536 1048576 --rounds 200
 
 Start it as one program with an interpreter that has mpi4py; it starts its own ranks by
-the mpiexec beside it. Compared are
+the mpiexec beside it: `--ranks` on this machine, or one on each of `--hosts`, of which it
+must be the first (STAGEBENCH_LAUNCH_AGENT is the program that starts the others'):
+
+    stagebench lab up 2 --rate 1gbit
+    stagebench lab exec lab1 -- .tox/caffempi/bin/python tests/benchmarks/comm_vs_mpi4py.py --hosts lab1,lab2
+
+Compared are
 
 - point-to-point with `mpi4py.bench.pingpong`, which means as many round trips;
 - all-reduce with the plain loop that a user of mpi4py writes (its benchmark module has none).
@@ -36,6 +42,12 @@ def main() -> int:
     options = arguments()
     if "OMPI_COMM_WORLD_RANK" in os.environ or "PMI_RANK" in os.environ:
         return compared(options)
+    if options.hosts:
+        from over_hosts import command, environ, variables
+
+        hosts = options.hosts.split(",")
+        tokens = [*command(hosts, list(variables(hosts))), sys.executable, __file__, *sys.argv[1:]]
+        return subprocess.run(tokens, env=environ(variables(hosts)), check=False).returncode
     mpiexec = Path(sys.executable).with_name("mpiexec")
     tokens = [str(mpiexec), "-n", str(options.ranks), sys.executable, __file__, *sys.argv[1:]]
     environ = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -51,6 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=0.002, help="of each way in a round")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--hosts", default="", help="separated by commas; this machine first")
     return parser.parse_args()
 
 

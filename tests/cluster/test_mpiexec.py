@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -104,11 +105,13 @@ def told(bare, tmp_path, monkeypatch):
 
 
 LINKS = {"btl_tcp_links": "2"}
-WIRE = {**LINKS, "btl_tcp_flags": "send,inplace"}
+PIECES = {"btl_tcp_flags": "send,inplace"}
 PAIR = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "3"}
 
 
-@pytest.mark.parametrize(("version", "wire"), [("mpiexec (Open MPI) 5.0.11", WIRE), ("mpiexec (OpenRTE) 4.1.8", LINKS)])
+@pytest.mark.parametrize(
+    ("version", "wire"), [("mpiexec (Open MPI) 5.0.11", PIECES), ("mpiexec (OpenRTE) 4.1.8", LINKS)]
+)
 def test_open_mpi_on_several_hosts_is_told_how_to_fill_a_wire(told, version, wire):
     assert told(version, TWO) == {}
     assert told(version, HOSTS) == wire
@@ -116,10 +119,10 @@ def test_open_mpi_on_several_hosts_is_told_how_to_fill_a_wire(told, version, wir
 
 
 def test_a_person_s_choice_goes_before_ours_and_the_adapter_s_before_both(told, monkeypatch):
-    links, version = "OMPI_MCA_btl_tcp_links", "mpiexec (Open MPI) 5.0.11"
+    links, version = "OMPI_MCA_btl_tcp_links", "mpiexec (OpenRTE) 4.1.8"
     monkeypatch.setenv(links, "4")
-    assert told(version, HOSTS) == {**WIRE, "btl_tcp_links": "4"}
-    assert told(version, HOSTS, **{links: "3"}) == {**WIRE, "btl_tcp_links": "3"}
+    assert told(version, HOSTS) == {"btl_tcp_links": "4"}
+    assert told(version, HOSTS, **{links: "3"}) == {"btl_tcp_links": "3"}
     monkeypatch.setenv("OMPI_MCA_coll_tuned_dynamic_rules_filename", "rules")
     assert "coll_tuned_allreduce_algorithm" not in told(version, replace(HOSTS, ranks_per_node=1))
 
@@ -128,6 +131,25 @@ def test_without_a_login_program_other_hosts_are_out_of_reach(bare, monkeypatch)
     monkeypatch.setenv(AGENT, "no-such-program")
     mpiexec_at(bare.parent, "HYDRA build details:")
     assert "STAGEBENCH_LAUNCH_AGENT is 'no-such-program', which is no program here" in Mpiexec().missing(HOSTS, bare)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "address"),
+    [
+        (("localhost", "127.0.0.2"), "127.0.0.1"),
+        # Debian's /etc/hosts calls it 127.0.1.1, where only its own ranks would find it.
+        ((socket.gethostname(), "127.0.0.2"), "127.0.0.1"),
+        (("192.0.2.1", "192.0.2.2"), "192.0.2.1"),
+        # Known to the engine alone.
+        (("no.such.host.invalid", "192.0.2.2"), "no.such.host.invalid"),
+    ],
+)
+def test_ranks_meet_at_the_first_host_s_address_where_it_is_known(bare, tmp_path, monkeypatch, hosts, address):
+    monkeypatch.setenv(AGENT, "/bin/true")
+    mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
+    request = Request(replace(HOSTS, hosts=hosts), ("job",), bare, {}, tmp_path, 29500, (("server",),))
+    ranks, server = Mpiexec().processes(request)
+    assert ranks.environ["MASTER_ADDR"] == server.environ["MASTER_ADDR"] == address
 
 
 def test_every_dialect_has_its_lines():

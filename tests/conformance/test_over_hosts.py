@@ -24,9 +24,15 @@ from suite.plugins import adapters
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
 WAYS = [
     ("pytorch", "ddp", "ssh", "gloo"),
+    ("pytorch", "parameter_server", "ssh", "tensorpipe"),
     ("tensorflow", "multiworker_mirrored", "ssh", "ring over grpc"),
+    ("tensorflow", "parameter_server", "ssh", "grpc"),
     ("mxnet", "dist_sync", "ssh", "ps-lite"),
+    ("mxnet", "dist_async", "ssh", "ps-lite"),
+    ("mxnet", "dist_device_sync", "ssh", "ps-lite"),
     ("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v"),
+    ("caffempi", "two_level", "mpiexec", "mpi: Open MPI v"),
+    ("caffempi", "data_parallel", "mpiexec", "mpi: Open MPI v"),
     ("horovod-mxnet", "allreduce", "ssh", "gloo"),
     ("horovod-mxnet", "allreduce", "mpiexec", "mpi: Open MPI v"),
 ]
@@ -62,7 +68,7 @@ def laboratory(tmp_path_factory):
         build.down(state)
 
 
-@pytest.mark.parametrize(("name", "strategy", "launcher", "transport"), WAYS, ids=[f"{w[0]}-{w[2]}" for w in WAYS])
+@pytest.mark.parametrize(("name", "strategy", "launcher", "transport"), WAYS, ids=["-".join(way[:3]) for way in WAYS])
 def test_ranks_on_two_hosts_are_proven_and_measured(laboratory, tmp_path, name, strategy, launcher, transport):
     absent = pytest.fail if name in NEEDED else pytest.skip
     try:

@@ -29,6 +29,12 @@ def test_what_waits_for_a_busy_wire_is_merged() -> None:
     assert merged(READY, SIZES, Cost(0.1, 0.1)) == [[0], [1, 2, 3]]
 
 
+def test_a_group_grows_no_further_than_a_piece() -> None:
+    # 1 and 2 fill one together, though 3 is ready before the wire is free.
+    assert merged(READY, SIZES, Cost(0.1, 0.1), 200) == [[0], [1, 2], [3]]
+    assert merged(READY, [10, 10, 200, 100], Cost(10.0, 0.0), 200) == [[0, 1, 2], [3]]
+
+
 @pytest.mark.parametrize("startup", [0.0, 0.05, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("slope", [0.0, 0.001, 0.02])
 def test_merging_is_never_slower_than_layer_by_layer_or_all_at_once(startup: float, slope: float) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.agent import AGENT
+from cluster.dialects import DIALECTS
 from cluster.lab.agent import entering
 from cluster.lab.links import switch_link, wire
 from cluster.lab.people import end, processes
@@ -51,9 +52,10 @@ def test_ranks_meet_over_the_wire(laboratory, interpreter, job, on_hosts):
 def test_every_rank_has_the_settings_that_fill_a_wire(laboratory, real, name, job, on_hosts):
     result = on_hosts(Mpiexec(), job(over(laboratory.layout.hosts), real(name)))
     assert (result.outcome, result.reason) == ("ok", "")
+    (dialect,) = (each for each in DIALECTS if each.name == name)
     for messages in result.messages.values():
         (hello,) = (message for message in messages if message["type"] == "hello")
-        assert hello["settings"]["OMPI_MCA_btl_tcp_links"] == "2"
+        assert hello["settings"].items() >= dialect.wire.items()
         assert hello["settings"]["OMPI_MCA_coll_tuned_allreduce_algorithm"] == "3"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cluster.dialects import DIALECTS
 from cluster.slurm import lacking
 from cluster.slurm.launcher import Slurm
 from cluster.slurm.pmi import SETTING as MPI_TYPE
@@ -24,6 +25,7 @@ from suite.errors import Unavailable
 
 HERE = Path(sys.executable)
 TWO = Placement(nodes=2, launcher="slurm")
+WIRES = {dialect.name: dialect.wire for dialect in DIALECTS}
 LIBRARIES = {"openmpi5": ("pmix", "Open MPI v5."), "openmpi4": ("pmix", "Open MPI v4."), "mpich": ("pmi2", "MPICH")}
 STUCK = {"pace": 1000.0}  # its first step takes for ever
 
@@ -106,7 +108,7 @@ def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, submitted, r
     assert (result.outcome, result.reason) == ("ok", "")
     text = (request.folder / "job.sbatch").read_text()
     assert f"srun --mpi={pmi} " in text
-    ours = {"OMPI_MCA_btl_tcp_links": "2", "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
+    ours = {**WIRES[name], "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
     for rank in (0, 1):
         (hello,) = (message for message in result.messages[rank] if message["type"] == "hello")
         found = {knob: value for knob, value in hello["settings"].items() if knob in ours}
