@@ -17,6 +17,8 @@ def prepare(setup: Setup, microbatches: int = 1) -> List[str]:
 
     Logical devices share one pool: where they take turns, one's threads are all that each may have.
     """
+    if setup.strategy == "coordinator":  # its workers are processes of their own, with threads of their own
+        setup = setup._replace(devices=1)
     turns = setup.strategy == "model_parallel" and microbatches == 1
     threads("intra_op", setup.threads * (setup.devices if setup.device == "cpu" and not turns else 1))
     # Logical devices, and collectives beside the computation, want to run at the same time.

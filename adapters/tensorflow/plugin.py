@@ -32,6 +32,16 @@ STRATEGIES = (
         separable=("io", "h2d", "forward", "backward", "communication"),
     ),
     Strategy(
+        "coordinator",
+        "ParameterServerStrategy with its ClusterCoordinator: one process schedules a function for each share of the "
+        "batch, worker processes (CPUs) run them beside each other, parameter servers update as they come.",
+        LAUNCHERS,
+        distributed=False,
+        several_devices=True,
+        synchronous=False,
+        separable=("io", "h2d", "forward", "update"),  # a worker's function cannot be cut: it keeps nothing
+    ),
+    Strategy(
         "model_parallel",
         "One process, one network: its layers over several devices, alike in multiply-accumulates; they take turns, or "
         "work side by side on the knob microbatches' pieces.",
@@ -69,7 +79,9 @@ KNOBS = {
         "auto",
         "How multiworker_mirrored sums: a ring over gRPC, or NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
     ),
-    "servers": Knob(int, 1, "Parameter servers of parameter_server, at least 1, all on the first host."),
+    "servers": Knob(
+        int, 1, "Parameter servers of parameter_server and coordinator, at least 1, all on the first host."
+    ),
     "microbatches": Knob(
         int,
         1,
@@ -77,12 +89,13 @@ KNOBS = {
     ),
 }
 
+SERVED = ("parameter_server", "coordinator")
 OWNERS = {
-    "servers": "parameter_server",
-    "pack_mb": "multiworker_mirrored",
-    "collective": "multiworker_mirrored",
-    "cross_device": "mirrored",
-    "microbatches": "model_parallel",
+    "servers": SERVED,
+    "pack_mb": ("multiworker_mirrored",),
+    "collective": ("multiworker_mirrored",),
+    "cross_device": ("mirrored",),
+    "microbatches": ("model_parallel",),
 }
 
 
@@ -130,11 +143,12 @@ class TensorFlow(Adapter):
 
     def unsupported(self, case: Case) -> str | None:
         """Knobs that would change nothing, or that TensorFlow has no kernels for."""
-        for name, strategy in OWNERS.items():
+        for name, strategies in OWNERS.items():
             default = KNOBS[name].default
-            if case.knobs.get(name, default) != default and case.strategy != strategy:
+            if case.knobs.get(name, default) != default and case.strategy not in strategies:
+                owners = " or ".join(map(repr, strategies))
                 changes_nothing = f"and changes nothing under {case.strategy!r}"
-                return f"the knob {name!r} belongs to the strategy {strategy!r} {changes_nothing}"
+                return f"the knob {name!r} belongs to the strategy {owners} {changes_nothing}"
         pack = case.knobs.get("pack_mb", "auto")
         if pack != "auto" and pack < 1:
             return f"pack_mb is {pack}; a pack holds at least 1 MiB"
@@ -144,9 +158,14 @@ class TensorFlow(Adapter):
         """What servers do not do."""
         if case.knobs.get("servers", 1) < 1:
             return f"servers is {case.knobs['servers']}; there is at least 1"
-        if case.strategy == "parameter_server" and case.knobs.get("xla", "auto") not in ("auto", "off"):
+        if case.strategy in SERVED and case.knobs.get("xla", "auto") not in ("auto", "off"):
             return (
-                "under parameter_server the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
+                f"under {case.strategy} the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
+            )
+        if case.strategy == "coordinator" and case.placement.device != "cpu":
+            return (
+                "a coordinator's workers are started on CPUs only; ask for device = 'cpu', or for the strategy "
+                "'parameter_server'"
             )
         return None
 
@@ -189,12 +208,15 @@ class TensorFlow(Adapter):
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
 
     def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
-        """The parameter servers; each is told its number, how many workers and servers there are, and its threads."""
-        if case.strategy != "parameter_server":
+        """Parameter servers and a coordinator's workers, each told which it is, how many there are, and its threads."""
+        if case.strategy not in SERVED:
             return ()
         servers, placement = case.knobs.get("servers", 1), case.placement
-        counts = (placement.ranks, servers, placement.threads)
-        return tuple(("adapters/tensorflow/server.py", *map(str, (number, *counts))) for number in range(servers))
+        chiefs, workers = (1, placement.devices) if case.strategy == "coordinator" else (0, placement.ranks)
+        told = (chiefs, workers, servers, placement.threads)
+        beside = [("worker", number) for number in range(workers if chiefs else 0)]
+        beside += [("ps", number) for number in range(servers)]
+        return tuple(("adapters/tensorflow/server.py", job, *map(str, (number, *told))) for job, number in beside)
 
 
 @hookimpl

@@ -13,7 +13,7 @@ from adapters.tensorflow import spread
 from adapters.tensorflow.net import COUNT, Net
 from adapters.tensorflow.programs import Programs
 from adapters.tensorflow.updates import states
-from adapters.tensorflow.ways import Tensors, Way, joined
+from adapters.tensorflow.ways import Tensors, Way, joined, shares
 from suite.worker.trainer import Batch, Setup
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -73,12 +73,9 @@ class Replicas(Way):
 
     def to_device(self, batch: Any) -> Batch:
         """An equal contiguous share on every device."""
-        share = len(batch.labels) // len(self.devices)
         images: List[Any] = []
         labels: List[Any] = []
-        for index, device in enumerate(self.devices):
-            part = slice(index * share, (index + 1) * share)
-            own = batch if len(self.devices) == 1 else Batch(batch.images[part], batch.labels[part])
+        for device, own in zip(self.devices, shares(batch, len(self.devices))):
             with tf.device(device):
                 images.append(tf.cast(self.laid_out(own.images), self.setup.precision))
                 labels.append(tf.identity(own.labels))

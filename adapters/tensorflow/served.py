@@ -1,9 +1,8 @@
 """Workers that train by themselves on weights that lie on parameter servers: the strategy `parameter_server`.
 
-TensorFlow's own ParameterServerStrategy has a coordinator, whose process alone holds the
-program: workers run what it sends them and have no batches of their own to read, place or
-time. Here every rank is a worker with a program of its own, as in between-graph
-replication: what a worker consumed is what its own steps consumed.
+Every rank is a worker with a program of its own, as in between-graph replication: it reads,
+places and times its own batches, and waits for nobody. TensorFlow's younger way, one
+coordinator whose program the workers run piece by piece, is `coordinated`.
 
 Oldest Python: 3.6.
 """
@@ -23,7 +22,7 @@ class Served(Replicas):
     def __init__(self, setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> None:
         """Meet workers and servers."""
         self._servers = int(knobs["servers"])
-        self._member = Member("worker", setup.rank, setup.world, self._servers, setup.threads)
+        self._member = Member("worker", setup.rank, (0, setup.world, self._servers), setup.threads)
         super().__init__(setup, devices, knobs)
         self.rank, self.world = setup.rank, len(self._member.spec["worker"])
         self.transport = "grpc"
@@ -50,14 +49,14 @@ class Served(Replicas):
 
     def maximum(self, value: float) -> float:
         """Over the workers."""
-        assert self._member.workers is not None
-        return self._member.workers.maximum(value)
+        assert self._member.ranks is not None
+        return self._member.ranks.maximum(value)
 
     def close(self) -> None:
         """Together; the servers are ended by who started them."""
         self.maximum(0.0)
-        assert self._member.workers is not None
-        self._member.workers.close()
+        assert self._member.ranks is not None
+        self._member.ranks.close()
 
     # --- training -------------------------------------------------------------
 

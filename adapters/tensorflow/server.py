@@ -1,20 +1,21 @@
-"""`server.py NUMBER WORKERS SERVERS THREADS`: one of TensorFlow's parameter servers, beside the workers.
+"""`server.py JOB NUMBER CHIEFS WORKERS SERVERS THREADS`: one of TensorFlow's servers, beside the ranks.
 
-It serves until it is ended. Oldest Python: 3.6.
+JOB is "ps", a parameter server, or "worker", who does what a coordinator schedules. It serves
+until it is ended. Oldest Python: 3.6.
 """
 
 import os
 import sys
 
 
-def main(number: int, workers: int, servers: int, threads: int) -> None:
+def main(job: str, number: int, chiefs: int, workers: int, servers: int, threads: int) -> None:
     """Meet the others, then serve."""
     # Run as a file of the bundle: its own folder is no place to import from, the bundle is.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from adapters.tensorflow.cluster import Member  # only now it can be found
 
-    Member("ps", number, workers, servers, threads).server.join()
+    Member(job, number, (chiefs, workers, servers), threads).server.join()
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

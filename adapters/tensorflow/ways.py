@@ -148,6 +148,15 @@ class Way:
         return images if channels_last else tf.transpose(images, [0, 3, 1, 2])
 
 
+def shares(batch: Batch, count: int) -> List[Batch]:
+    """Equal contiguous shares, in the samples' order."""
+    if count == 1:
+        return [batch]
+    size = len(batch.labels) // count
+    parts = [slice(index * size, (index + 1) * size) for index in range(count)]
+    return [Batch(batch.images[part], batch.labels[part]) for part in parts]
+
+
 def joined(logits: Any) -> np.ndarray:
     """Pieces in the samples' order; float32 as the contract says."""
     return np.concatenate([each.numpy() for each in logits]).astype(np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import machine, reading, records
+from adapters.tensorflow.coordinated import Coordinated
 from adapters.tensorflow.lower import described
 from adapters.tensorflow.model_parallel import ModelParallel
 from adapters.tensorflow.replicas import Replicas
@@ -16,7 +17,9 @@ from adapters.tensorflow.served import Served
 from suite.worker.trainer import Adam, Batch, Joined, Setup, Trainer
 from workloads.graph import Graph
 
-WAYS: Dict[str, Any] = {"model_parallel": ModelParallel, "parameter_server": Served}  # all others are replicas
+# All others are replicas.
+WAYS: Dict[str, Any] = {"coordinator": Coordinated, "model_parallel": ModelParallel, "parameter_server": Served}
+ON_SERVERS = ("coordinator", "parameter_server")  # servers update
 DEFAULTS: Dict[str, Any] = {
     "pack_mb": "auto",
     "cross_device": "auto",
@@ -37,7 +40,7 @@ class TensorFlowTrainer(Trainer):
         self._knobs: Dict[str, Any] = dict(DEFAULTS, xla="auto", layout="auto")
         self._knobs.update(setup.knobs)
         automatic = {
-            "xla": "update" if tuned and setup.strategy != "parameter_server" else "off",
+            "xla": "update" if tuned and setup.strategy not in ON_SERVERS else "off",
             "layout": "NCHW" if tuned and setup.device == "cuda" else "NHWC",
         }
         for name, value in automatic.items():

@@ -30,7 +30,7 @@ def run_group(folder, workers, servers):
     common = dict(os.environ, PYTHONPATH=str(ROOT), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     common.update(STAGEBENCH_WORLD=str(workers), TF_CPP_MIN_LOG_LEVEL="1")
     beside = [
-        subprocess.Popen([sys.executable, str(SERVER), *map(str, (number, workers, servers, 1))], env=common)
+        subprocess.Popen([sys.executable, str(SERVER), "ps", *map(str, (number, 0, workers, servers, 1))], env=common)
         for number in range(servers)
     ]
     knobs = json.dumps({"servers": servers})

@@ -1,0 +1,167 @@
+"""TensorFlow's ParameterServerStrategy with its ClusterCoordinator: the strategy `coordinator`.
+
+This process alone has a program: it reads and cuts the batches and schedules functions, which
+workers without a program of their own run, each when it is free. The weights lie on parameter
+servers. Workers and servers run beside this rank (`server`); TensorFlow calls it the chief.
+
+Oldest Python: 3.6.
+"""
+
+import gc
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from adapters.tensorflow.cluster import Member
+from adapters.tensorflow.scheduled import Scheduled
+from adapters.tensorflow.ways import Tensors, Way, shares
+from suite.worker.trainer import Adam, Batch, Setup
+
+
+class Coordinated(Way):
+    """A step is a function for every share of the batch, and waits for all of them."""
+
+    transport = "grpc"
+
+    def __init__(self, setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> None:
+        """Meet workers and servers, and connect to them; `devices` of this process compute nothing."""
+        self._servers = int(knobs["servers"])
+        spec = Member("chief", 0, (1, setup.devices, self._servers), setup.threads).spec
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec(spec), task_type="chief", task_id=0, rpc_layer="grpc"
+        )
+        self._strategy: Any = tf.distribute.ParameterServerStrategy(resolver)
+        self._coordinator: Any = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
+        self._here = devices[0]
+        connected = [each.name for each in tf.config.list_logical_devices("CPU")]
+        super().__init__(setup, [name for name in connected if "/job:worker/" in name], knobs)
+        self.release()
+
+    def _make(self, weights: Tensors) -> None:
+        self._scheduled = Scheduled(self, self.starts(weights), self._strategy)
+
+    def release(self) -> None:
+        """Functions and variables stand in reference cycles."""
+        self._scheduled: Any = None
+        self._losses: List[Any] = []
+        self._logits: List[Any] = []
+        self._turns = 0
+        self._late: Optional[List[int]] = None  # of every share since the training began
+        gc.collect()
+
+    def close(self) -> None:
+        """The coordinator's threads end when nothing refers to it; workers and servers are ended by who began them."""
+        self._coordinator = self._strategy = None
+        gc.collect()
+
+    # --- training -------------------------------------------------------------
+
+    def to_device(self, batch: Any) -> Batch:
+        """An equal contiguous share for every worker, in this process: who takes it is not known yet."""
+        with tf.device(self._here):
+            own = [
+                (tf.cast(self.laid_out(share.images), self.setup.precision), tf.identity(share.labels))
+                for share in shares(batch, self.setup.devices)
+            ]
+        images, labels = zip(*own)
+        return Batch(images, labels)
+
+    def forward(self, batch: Any) -> None:
+        """Pull, forward, backward and push: a worker's one function; the gradients stay on the servers."""
+        self._scheduled.hold()
+        told = self._all(self._scheduled.forward, batch)
+        self._losses, self._logits = [list(each) for each in zip(*told)]
+
+    def backward(self) -> None:
+        """It has happened in the forward."""
+
+    def update(self) -> None:
+        """The servers apply every share's gradients."""
+        for function in self._scheduled.update:
+            self._coordinator.schedule(function)
+        self._coordinator.join()
+
+    def step(self, batch: Any) -> None:
+        """Every share's gradients are applied as they come."""
+        told = self._all([self._scheduled.step] * len(batch.labels), batch)
+        self._losses = [loss for loss, _ in told]
+        if self._late is not None:
+            self._late += [int(late) for _, late in told]
+
+    def begin_training(self) -> None:
+        """Count how late updates are from now on."""
+        self._late = []
+
+    def _all(self, functions: List[Any], batch: Batch) -> List[Any]:
+        """What the shares' functions give, in the shares' order."""
+        told = []
+        for function, images, labels in zip(functions, batch.images, batch.labels):
+            self._turns += 1
+            turn = tf.constant(self._turns, tf.int64)
+            told.append(self._coordinator.schedule(function, args=(images, labels, turn)))
+        self._coordinator.join()
+        return [each.fetch() for each in told]
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        """The mean over the shares."""
+        return sum(map(float, self._losses)) / len(self._losses)
+
+    def logits(self) -> np.ndarray:
+        """Of all shares, in the samples' order."""
+        return np.concatenate(self._logits).astype(np.float32)
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """Likewise."""
+        told = [self._coordinator.schedule(self._scheduled.predict, args=(images,)) for images in batch.images]
+        self._coordinator.join()
+        return np.concatenate([each.fetch() for each in told]).astype(np.float32)
+
+    def gradients(self) -> Tensors:
+        """The mean over the shares, as the servers hold them."""
+        names = [parameter.name for parameter in self.graph.parameters]
+        return {name: self.layout.canonical(name, own) for name, own in zip(names, self._scheduled.gradients())}
+
+    def parameters(self) -> Tensors:
+        """As the servers hold them."""
+        return {name: self.layout.canonical(name, own.numpy()) for name, own in self._scheduled.variables.items()}
+
+    def parameter_count(self) -> int:
+        """Of the variables on the servers that are trainable."""
+        return sum(int(np.prod(own.shape)) for own in self._scheduled.variables.values() if own.trainable)
+
+    def heads(self, images: Any) -> List[Any]:
+        """Of the function that workers run."""
+        found: List[Any] = self._scheduled.net(self._scheduled.variables, self.style, tf.constant(0, tf.int64)).heads(
+            images
+        )
+        return found
+
+    def notes(self) -> Dict[str, Any]:
+        """Where the weights are, how stale they were, and what a staged pass runs."""
+        kind = "Adam" if isinstance(self.setup.optimiser, Adam) else "Momentum"
+        notes: Dict[str, Any] = {
+            "servers": self._servers,
+            "exchange": EXCHANGE,
+            "split": SPLIT,
+            "optimiser": "ResourceApply%s on the servers, with locks; gradients are divided by the global batch" % kind,
+        }
+        if self.graph.buffers and self.setup.devices > 1:
+            notes["running_statistics"] = STATISTICS
+        if self._late:
+            mean = sum(self._late) / float(len(self._late))
+            notes["staleness"] = {"mean": mean, "max": max(self._late), "steps": len(self._late)}
+        return notes
+
+
+EXCHANGE = (
+    "within each worker's function, after it has taken its samples from the coordinator: weights from the servers, "
+    "gradients to them; weights lie on the servers in turn, not by size"
+)
+SPLIT = (
+    "the stage forward is all that a worker does but the update: its samples, the weights, forward, backward, its "
+    "gradients to the servers; a worker keeps nothing from one function to the next, so they cannot be told apart"
+)
+STATISTICS = "every worker writes them on the servers from its own samples: of two that meet the last one's stay"

@@ -1,0 +1,141 @@
+"""What workers run for a coordinator: functions whose variables lie on parameter servers.
+
+A step's function pulls the weights, computes, and hands its gradients to the servers, which
+apply them at once. The staged pass has the same in two functions: the first leaves its
+gradients on the servers, so that they travel once, as in a step; the second applies them.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Callable, Dict, List, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from adapters.tensorflow.lower import Style
+from adapters.tensorflow.net import COUNT, Net
+from adapters.tensorflow.programs import compiled
+from adapters.tensorflow.store import with_end
+from adapters.tensorflow.updates import states, updating
+from adapters.tensorflow.ways import Way
+from suite.worker.trainer import Optimiser
+
+Tensors = List[Any]
+
+
+class Turn:
+    """Stands where a network counts its iterations: the coordinator has counted, workers would race."""
+
+    def __init__(self, number: Any) -> None:
+        """`number`: of all shares so far, a tensor."""
+        self._number = number
+
+    def assign_add(self, _: int) -> None:
+        """It has happened."""
+
+    def read_value(self) -> Any:
+        """The number."""
+        return self._number
+
+
+class Scheduled:
+    """One network's variables and functions; each function is traced at its first call."""
+
+    def __init__(self, way: Way, starts: Any, strategy: Any) -> None:
+        """`starts`: of `Way.starts`; `strategy` says on which server a variable lies."""
+        self._way, self._strategy, self._shares = way, strategy, way.setup.devices
+        with strategy.scope():
+            self.variables: Dict[str, Any] = {name: self._variable(*rest) for name, *rest in starts}
+            self._finished = self._variable(np.zeros((), np.int64), False)
+        self.weights = [self.variables[parameter.name] for parameter in way.graph.parameters]
+        self._update = self._updating(way.setup.optimiser)
+        self._held: List[Tensors] = []
+        self.step = compiled(self._step)
+        self.predict = compiled(self._predict)
+        self.forward = [compiled(self._forward(share)) for share in range(self._shares)]
+        self.update = [compiled(self._apply(share)) for share in range(self._shares)]
+
+    def hold(self) -> None:
+        """Make room on the servers for every share's gradients, which only the staged pass leaves there."""
+        if not self._held:
+            self._held = [self._beside(self.weights) for _ in range(self._shares)]
+
+    def gradients(self) -> List[np.ndarray]:
+        """The mean over the shares' last ones."""
+        return [sum(each.numpy() for each in own) / self._shares for own in zip(*self._held)]
+
+    # --- functions ------------------------------------------------------------
+
+    def _step(self, images: Any, labels: Any, turn: Any) -> Tuple[Any, Any]:
+        """(loss, updates that others finished between this one's pull and its own end)."""
+        before = self._finished.read_value()
+        with tf.control_dependencies([before]):
+            loss, _, gradients = self._differentiate(images, labels, turn)
+        with tf.control_dependencies(self._update(gradients)):
+            now = self._finished.assign_add(1, read_value=True)
+        return loss, now - before - 1
+
+    def _forward(self, share: int) -> Callable[..., Any]:
+        def run(images: Any, labels: Any, turn: Any) -> Tuple[Any, Any]:
+            loss, logits, gradients = self._differentiate(images, labels, turn)
+            for held, gradient in zip(self._held[share], gradients):
+                held.assign(gradient)
+            return loss, logits
+
+        return run
+
+    def _apply(self, share: int) -> Callable[..., Any]:
+        return lambda: self._update([held.read_value() for held in self._held[share]])
+
+    def _predict(self, images: Any) -> Any:
+        return self.net(self.variables, self._way.style._replace(training=False), 0).heads(images)[-1]
+
+    # --- their parts ------------------------------------------------------------
+
+    def net(self, values: Dict[str, Any], style: Style, turn: Any) -> Net:
+        """The network over these weights."""
+        way = self._way
+        return Net(way.graph, dict(values, **{COUNT: Turn(turn)}), style, (way.setup.seed, 0))
+
+    def _differentiate(self, images: Any, labels: Any, turn: Any) -> Tuple[Any, Any, Tensors]:
+        """(loss, the last head's logits, gradients) with the weights as they are now."""
+        pulled = [weight.read_value() for weight in self.weights]
+        names = [parameter.name for parameter in self._way.graph.parameters]
+        net = self.net(dict(self.variables, **dict(zip(names, pulled))), self._way.style, turn)
+        with tf.GradientTape() as tape:
+            tape.watch(pulled)
+            loss, heads = net.loss(images, labels)
+        return loss, heads[-1], tape.gradient(loss, pulled)
+
+    def _updating(self, optimiser: Optimiser) -> Callable[[Tensors], Tensors]:
+        """What divides a share's gradients by the shares and applies them where the weights lie."""
+        state = [self._beside(self.weights) for _ in range(states(optimiser))]
+        rules: Dict[str, Tuple[List[int], Any]] = {}  # by server: the places of its weights, what updates them
+        for home in sorted({weight.device for weight in self.weights}):
+            places = [place for place, weight in enumerate(self.weights) if weight.device == home]
+            own = [self.weights[place] for place in places]
+            kinds = [[kind[place] for place in places] for kind in state]
+            (count,) = self._beside(own[:1], counting=True)
+            rules[home] = places, compiled(with_end(updating(optimiser, True, own, kinds, count, locking=True)))
+
+        def update(gradients: Tensors) -> Tensors:
+            ends = []
+            for home, (places, rule) in rules.items():
+                with tf.device(home):
+                    ends.append(rule([gradients[place] / self._shares for place in places]))
+            return ends
+
+        return update
+
+    def _variable(self, value: np.ndarray, trainable: bool) -> Any:
+        kind = value.dtype if value.dtype == np.int64 else self._way.setup.precision
+        return tf.Variable(np.asarray(value, kind), trainable=trainable)
+
+    def _beside(self, weights: Tensors, counting: bool = False) -> Tensors:
+        """A variable of zeros beside each weight, on its server: of its shape, or one that counts."""
+        made = []
+        for weight in weights:
+            value = np.zeros(() if counting else weight.shape, np.int64 if counting else weight.dtype.as_numpy_dtype)
+            with self._strategy.scope(), self._strategy.extended.colocate_vars_with(weight):
+                made.append(self._variable(value, False))
+        return made
