@@ -39,7 +39,7 @@ class Coordinated(Way):
         self.release()
 
     def _make(self, weights: Tensors) -> None:
-        self._scheduled = Scheduled(self, self.starts(weights), self._strategy)
+        self._scheduled = Scheduled(self, self.starts(weights), self._strategy, self._servers)
 
     def release(self) -> None:
         """Functions and variables stand in reference cycles."""
@@ -145,6 +145,7 @@ class Coordinated(Way):
         notes: Dict[str, Any] = {
             "servers": self._servers,
             "exchange": EXCHANGE,
+            "weights": "on the servers %s" % ("by size" if self.setup.tuning == "tuned" else "in turn"),
             "split": SPLIT,
             "optimiser": "ResourceApply%s on the servers, with locks; gradients are divided by the global batch" % kind,
         }
@@ -158,7 +159,7 @@ class Coordinated(Way):
 
 EXCHANGE = (
     "within each worker's function, after it has taken its samples from the coordinator: weights from the servers, "
-    "gradients to them; weights lie on the servers in turn, not by size"
+    "gradients to them"
 )
 SPLIT = (
     "the stage forward is all that a worker does but the update: its samples, the weights, forward, backward, its "

@@ -15,7 +15,7 @@ import tensorflow as tf
 from adapters.tensorflow.lower import Style
 from adapters.tensorflow.net import COUNT, Net
 from adapters.tensorflow.programs import compiled
-from adapters.tensorflow.store import with_end
+from adapters.tensorflow.store import spread, with_end
 from adapters.tensorflow.updates import states, updating
 from adapters.tensorflow.ways import Way
 from suite.worker.trainer import Optimiser
@@ -41,12 +41,19 @@ class Turn:
 class Scheduled:
     """One network's variables and functions; each function is traced at its first call."""
 
-    def __init__(self, way: Way, starts: Any, strategy: Any) -> None:
-        """`starts`: of `Way.starts`; `strategy` says on which server a variable lies."""
+    def __init__(self, way: Way, starts: Any, strategy: Any, servers: int) -> None:
+        """`starts`: of `Way.starts`; the strategy lays variables on the servers in turn, when tuned we do by size."""
         self._way, self._strategy, self._shares = way, strategy, way.setup.devices
+        zero, starts = np.zeros((), np.int64), list(starts)
         with strategy.scope():
-            self.variables: Dict[str, Any] = {name: self._variable(*rest) for name, *rest in starts}
-            self._finished = self._variable(np.zeros((), np.int64), False)
+            self._counts = [self._variable(zero, False) for _ in range(servers)]  # in turn: one on each server
+            self._finished = self._variable(zero, False)
+        loads = [value.nbytes if trainable else 0 for _, value, trainable in starts]
+        tuned = way.setup.tuning == "tuned"
+        homes: List[Any] = [self._counts[home] for home in spread(loads, servers)] if tuned else [None] * len(starts)
+        self.variables: Dict[str, Any] = {
+            name: self._beside(home, value, trainable) for home, (name, value, trainable) in zip(homes, starts)
+        }
         self.weights = [self.variables[parameter.name] for parameter in way.graph.parameters]
         self._update = self._updating(way.setup.optimiser)
         self._held: List[Tensors] = []
@@ -58,7 +65,7 @@ class Scheduled:
     def hold(self) -> None:
         """Make room on the servers for every share's gradients, which only the staged pass leaves there."""
         if not self._held:
-            self._held = [self._beside(self.weights) for _ in range(self._shares)]
+            self._held = [self._zeros() for _ in range(self._shares)]
 
     def gradients(self) -> List[np.ndarray]:
         """The mean over the shares' last ones."""
@@ -109,14 +116,15 @@ class Scheduled:
 
     def _updating(self, optimiser: Optimiser) -> Callable[[Tensors], Tensors]:
         """What divides a share's gradients by the shares and applies them where the weights lie."""
-        state = [self._beside(self.weights) for _ in range(states(optimiser))]
+        state = [self._zeros() for _ in range(states(optimiser))]
         rules: Dict[str, Tuple[List[int], Any]] = {}  # by server: the places of its weights, what updates them
-        for home in sorted({weight.device for weight in self.weights}):
-            places = [place for place, weight in enumerate(self.weights) if weight.device == home]
+        for count in self._counts:
+            places = [place for place, weight in enumerate(self.weights) if weight.device == count.device]
             own = [self.weights[place] for place in places]
             kinds = [[kind[place] for place in places] for kind in state]
-            (count,) = self._beside(own[:1], counting=True)
-            rules[home] = places, compiled(with_end(updating(optimiser, True, own, kinds, count, locking=True)))
+            if own:
+                rule = updating(optimiser, True, own, kinds, count, locking=True)
+                rules[count.device] = places, compiled(with_end(rule))
 
         def update(gradients: Tensors) -> Tensors:
             ends = []
@@ -131,11 +139,14 @@ class Scheduled:
         kind = value.dtype if value.dtype == np.int64 else self._way.setup.precision
         return tf.Variable(np.asarray(value, kind), trainable=trainable)
 
-    def _beside(self, weights: Tensors, counting: bool = False) -> Tensors:
-        """A variable of zeros beside each weight, on its server: of its shape, or one that counts."""
-        made = []
-        for weight in weights:
-            value = np.zeros(() if counting else weight.shape, np.int64 if counting else weight.dtype.as_numpy_dtype)
-            with self._strategy.scope(), self._strategy.extended.colocate_vars_with(weight):
-                made.append(self._variable(value, False))
-        return made
+    def _beside(self, other: Any, value: np.ndarray, trainable: bool) -> Any:
+        """A variable on another one's server; None: on the server whose turn it is."""
+        with self._strategy.scope():
+            if other is None:
+                return self._variable(value, trainable)
+            with self._strategy.extended.colocate_vars_with(other):
+                return self._variable(value, trainable)
+
+    def _zeros(self) -> Tensors:
+        """Beside every weight one of its shape."""
+        return [self._beside(weight, np.zeros(weight.shape), False) for weight in self.weights]

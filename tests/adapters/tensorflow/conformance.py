@@ -7,5 +7,6 @@ refusals = [
     ({"strategy": "mirrored", "knobs": {"cross_device": "hierarchical"}}, "forget the last of 1"),
     ({"strategy": "model_parallel", "knobs": {"microbatches": 0}}, "a batch has at least 1 piece"),
     ({"strategy": "parameter_server", "knobs": {"servers": 0}}, "there is at least 1"),
+    ({"strategy": "coordinator", "knobs": {"xla": "update"}}, "under coordinator the servers update"),
     ({"knobs": {"layout": "NCHW"}}, "NCHW on a CPU needs xla = 'step'"),
 ]

@@ -11,6 +11,7 @@ from suite.case import Case, Placement
 from suite.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
+SERVER = "adapters/tensorflow/server.py"
 ADAPTER = plugin.TensorFlow()
 RANKS = Case("tensorflow", "multiworker_mirrored", "mnist_small", Placement(ranks_per_node=2))
 ALONE = Case("tensorflow", "single", "mnist_small")
@@ -53,6 +54,7 @@ def test_each_strategy_spreads_in_its_own_way():
         "mirrored": (False, True),
         "multiworker_mirrored": (True, False),
         "parameter_server": (True, False),
+        "coordinator": (False, True),
         "model_parallel": (False, True),
     }
 
@@ -108,16 +110,31 @@ def test_a_network_in_parts_is_one_on_all_devices():
 
 def test_parameter_servers_run_beside_the_workers():
     case = RANKS.on(strategy="parameter_server", knobs={"servers": 2})
-    script = "adapters/tensorflow/server.py"
-    threads = str(case.placement.threads)
-    assert ADAPTER.companions(case) == tuple((script, number, "2", "2", threads) for number in ("0", "1"))
-    assert (Path(plugin.__file__).parents[2] / script).is_file()
+    counts = ("0", "2", "2", str(case.placement.threads))
+    assert ADAPTER.companions(case) == tuple((SERVER, "ps", number, *counts) for number in ("0", "1"))
+    assert (Path(plugin.__file__).parents[2] / SERVER).is_file()
     assert ADAPTER.companions(RANKS) == ()
     assert not ADAPTER.exact(case)
     assert ADAPTER.unsupported(case) is None
     assert "at least 1" in ADAPTER.unsupported(case.on(knobs={"servers": 0}))
     assert "leave the knob xla" in ADAPTER.unsupported(case.on(knobs={"xla": "update"}))
-    assert "belongs to the strategy 'parameter_server'" in ADAPTER.unsupported(RANKS.on(knobs={"servers": 2}))
+    belongs = "belongs to the strategy 'parameter_server' or 'coordinator' and changes nothing"
+    assert belongs in ADAPTER.unsupported(RANKS.on(knobs={"servers": 2}))
+
+
+def test_workers_and_parameter_servers_run_beside_the_coordinator():
+    placement = Placement(devices=3, threads=2)
+    case = Case("tensorflow", "coordinator", "mnist_small", placement, knobs={"servers": 2})
+    counts = ("1", "3", "2", "2")
+    assert ADAPTER.companions(case) == (
+        *((SERVER, "worker", number, *counts) for number in ("0", "1", "2")),
+        *((SERVER, "ps", number, *counts) for number in ("0", "1")),
+    )
+    assert not ADAPTER.exact(case)
+    assert ADAPTER.unsupported(case) is None
+    assert "at least 1" in ADAPTER.unsupported(case.on(knobs={"servers": 0}))
+    assert "under coordinator the servers update" in ADAPTER.unsupported(case.on(knobs={"xla": "step"}))
+    assert "on CPUs only" in ADAPTER.unsupported(case.on(placement=Placement(device="cuda")))
 
 
 def test_a_layout_without_kernels_is_refused():
