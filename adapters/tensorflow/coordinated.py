@@ -39,11 +39,11 @@ class Coordinated(Way):
         self.release()
 
     def _make(self, weights: Tensors) -> None:
-        self._scheduled = Scheduled(self, self.starts(weights), self._strategy, self._servers)
+        self._scheduled: Any = Scheduled(self, self.starts(weights), self._strategy, self._servers)
 
     def release(self) -> None:
         """Functions and variables stand in reference cycles."""
-        self._scheduled: Any = None
+        self._scheduled = None
         self._losses: List[Any] = []
         self._logits: List[Any] = []
         self._turns = 0
@@ -134,9 +134,8 @@ class Coordinated(Way):
 
     def heads(self, images: Any) -> List[Any]:
         """Of the function that workers run."""
-        found: List[Any] = self._scheduled.net(self._scheduled.variables, self.style, tf.constant(0, tf.int64)).heads(
-            images
-        )
+        net = self._scheduled.net(self._scheduled.variables, self.style, tf.constant(0, tf.int64))
+        found: List[Any] = net.heads(images)
         return found
 
     def notes(self) -> Dict[str, Any]:
