@@ -13,8 +13,9 @@ import numpy as np
 from adapters.tensorflow.worker import TensorFlowTrainer
 from suite.worker import evidence
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Adam, Setup
+from suite.worker.trainer import SGD, Adam, Batch, Setup
 from workloads import weights
+from workloads.build import Builder
 from workloads.catalogue import by_name
 
 PROVEN = Adam(1e-3, 0.9, 0.999, 1e-7, 1e-4)
@@ -58,7 +59,29 @@ def learning(trainer, graph, folder):
     for _ in range(STEPS):
         trainer.step(batch)
         losses.append(trainer.loss())
-    return {"quiet": "staleness" in quiet, "first": first, "losses": losses}
+    stale = trainer.notes()["staleness"]
+    return {
+        "quiet": "staleness" not in quiet,
+        "first": first,
+        "losses": losses,
+        "stale": stale,
+        "masked": masked(trainer),
+    }
+
+
+def masked(trainer):
+    """Each share's losses in two steps, for two networks made alike; the shares hold the same samples."""
+    b = Builder("masked", (1, 4, 4), 3)
+    b.head(b.dense("fc", b.dropout("drop", b.flatten("flat", "input"), 0.5), 3))
+    half = synthetic(b.graph, trainer.setup.batch // 2, 1)
+    found = []
+    for _ in range(2):
+        trainer.build(b.graph, dict(weights.initial(b.graph)))
+        batch = trainer.to_device(Batch(np.concatenate([half.images] * 2), np.concatenate([half.labels] * 2)))
+        for _ in range(2):
+            trainer.forward(batch)  # nothing is updated: only the masks can make a difference
+            found.append([float(loss) for loss in trainer._way._losses])
+    return found
 
 
 def left():

@@ -96,11 +96,14 @@ def test_shares_computed_on_the_same_weights_move_them_as_the_joined_batch_does(
 def test_workers_beside_each_other_learn_and_tell_how_stale_their_weights_were(tmp_path):
     found = run(tmp_path, "learning", 2, 1)
     assert found["joined"] == [0, 1, "grpc", 2]
-    assert not found["quiet"], "only a training's staleness is noted"
+    assert found["quiet"], "only a training's staleness is noted"
     assert found["losses"][-1] < 0.9 * found["first"]
-    stale = found["notes"]["staleness"]
+    stale = found["stale"]
     assert stale["steps"] == 2 * STEPS, "every share is an update"
     # A step waits for both: at most the other's update comes between, and now and then it must.
     assert stale["max"] == 1
     assert 0 < stale["mean"] <= 1
+    one, other = found["masked"][:2], found["masked"][2:]
+    assert one == other, "masks come again in a network made anew"
+    assert len({loss for step in one for loss in step}) == 4, "every share of every step has masks of its own"
     assert not found["left"], "a coordinator that is closed ends its threads"
