@@ -111,7 +111,7 @@ BACKENDS = (
 
 
 class TensorFlow(Adapter):
-    """TensorFlow 2 on CPUs and CUDA devices, alone, under its mirrored strategies, or with a network in parts."""
+    """TensorFlow 2 on CPUs and CUDA: alone, under its mirrored strategies, on parameter servers, or in parts."""
 
     name = "tensorflow"
     title = "TensorFlow"

@@ -1,4 +1,4 @@
-"""What the trainer asks of a way of training: replicas, a network in parts, or workers of parameter servers.
+"""What the trainer asks of a way of training: replicas, a network in parts, parameter servers.
 
 Oldest Python: 3.6.
 """
