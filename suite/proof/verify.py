@@ -84,4 +84,6 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         knobs={name: knob.default for name, knob in adapter.capabilities.knobs.items()},
         graph_digest=workload.graph().digest,
     )
-    return case.on(lr=for_proof(case, workload))
+    # As the proof's own batch: refused would be what the proof does not train.
+    whole = workload.proof_batch + -workload.proof_batch % adapter.microbatches(case)
+    return case.on(batch=whole, lr=for_proof(case, workload))

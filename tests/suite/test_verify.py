@@ -50,6 +50,13 @@ def test_every_strategy_is_proven_as_it_can_be(toys: SimpleNamespace) -> None:
     assert places == {"single": (1, 1), "ddp": (2, 1), "mirror": (1, 2), "free": (1, 1), "pipe": (2, 1)}
 
 
+def test_a_proof_s_batch_divides_into_microbatches(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = toys.workloads["mnist_small"].proof_batch
+    monkeypatch.setattr(toys.adapters["alpha"], "microbatches", lambda case: samples - 1)
+    found = cases_to_verify(Wanted(["alpha"], ["mnist_small"], strategies=["single"]))
+    assert {case.batch for case, _ in found} == {2 * (samples - 1)}
+
+
 def test_an_asynchronous_case_is_proven_on_one_device(toys: SimpleNamespace, tmp_path: Path) -> None:
     case = Case("alpha", "free", "mnist_small", Placement(nodes=2, ranks_per_node=3, hosts=("a", "b")))
     workload = toys.workloads["mnist_small"]
