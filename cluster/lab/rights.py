@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from cluster.lab.links import CONGESTION
 from cluster.lab.rate import discipline
 from cluster.lab.tools import works
 
@@ -59,6 +60,7 @@ def _kernel() -> Iterator[str]:
         "veth": ("ip", "-n", probe, "link", "add", "one", "type", "veth", "peer", "name", "two"),
         "bridge": ("ip", "-n", probe, "link", "add", "switch", "type", "bridge"),
         "sch_tbf": shape,
+        f"tcp_{CONGESTION}": ("ip", "-n", probe, "route", "add", "blackhole", "192.0.2.0/24", "congctl", CONGESTION),
     }
     try:
         for module, tokens in attempts.items():

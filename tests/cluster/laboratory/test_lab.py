@@ -144,6 +144,9 @@ def test_a_link_can_be_cut_and_mended_and_given_another_rate(laboratory):
     assert not wire(host).up
     switch_link(host, on=True)
     assert wire(host).up
+    route = subprocess.run(["ip", "-n", host, "route"], capture_output=True, text=True, check=True).stdout
+    assert "dev eth0" in route
+    assert "congctl cubic" in route
     queue = ["tc", "-n", host, "-json", "qdisc", "show", "dev", "eth0"]
     for rate, kind in (("none", "noqueue"), ("10mbit", "tbf"), ("1gbit", "tbf")):
         shape(laboratory.layout, rate)
