@@ -20,7 +20,7 @@ from adapters.mxnet.counting import macs
 from adapters.mxnet.exchange import Renumbered, Served, Sums
 from adapters.mxnet.group import Group
 from adapters.mxnet.lower import Choices
-from adapters.mxnet.net import JointLoss, Net, Whole
+from adapters.mxnet.net import JointLoss, Net
 from adapters.mxnet.reading import as_numpy, joined, reader_of
 from adapters.mxnet.records import join, pack
 from adapters.mxnet.updates import Direct, Documented, name_of, settings
@@ -49,7 +49,6 @@ class MXNetTrainer(Trainer):
         self._reader: Any = None
         self._net: Any = None
         self._joint: Any = None
-        self._whole: Any = None
         self._parameters: List[Any] = []
         self._updates: Any = None
         self._trainer: Any = None
@@ -79,9 +78,7 @@ class MXNetTrainer(Trainer):
         self._normalises = any(layer.kind == "lrn" for layer in graph.layers)
         self._net = Net(graph, weights, self._contexts, self._dtype, self._share, self._choices)
         self._joint = JointLoss([head.weight for head in graph.heads])
-        self._whole = Whole(self._net, self._joint)
-        blocks: List[Any] = [self._whole] if self._tuned else [self._net, self._joint]
-        for block in blocks:
+        for block in (self._net, self._joint):
             block.hybridize(active=True, static_alloc=True, static_shape=True)
         self._parameters = [parameter for _, parameter in self._net.trainable()]
         self._updates = (Direct if self._tuned else Documented)(self._parameters, self.setup.optimiser)
@@ -135,8 +132,8 @@ class MXNetTrainer(Trainer):
         self._heads, self._losses = [], []
         with autograd.record(train_mode=True):
             for images, labels in batch:
-                loss, heads = self._evaluate(images, labels)
-                self._losses.append(loss)
+                heads = self._net(images)
+                self._losses.append(self._joint(labels, *heads))
                 self._heads.append(heads)
 
     def backward(self) -> None:
@@ -237,7 +234,6 @@ class MXNetTrainer(Trainer):
         direct = self._trainer is None and self._served is None
         rule = name_of(self.setup.optimiser)
         notes = {
-            "blocks": "network and loss as one" if self._tuned else "network, loss",
             "hybridize": "static_alloc, static_shape",
             "optimiser": "%s, one a parameter" % OPERATORS[rule] if direct else "gluon.Trainer, %s" % rule,
             "pace": "a step waits for its loss",
@@ -260,7 +256,7 @@ class MXNetTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built; the Trainer stands in reference cycles."""
-        self._net = self._joint = self._whole = self._updates = self._trainer = None
+        self._net = self._joint = self._updates = self._trainer = None
         self._sums = self._served = self._summed = None
         self._parameters, self._heads, self._losses = [], [], []
         gc.collect()
@@ -296,13 +292,6 @@ class MXNetTrainer(Trainer):
         if self._compression is not None:
             store.set_gradient_compression(self._compression)
         return store
-
-    def _evaluate(self, images: Any, labels: Any) -> Any:
-        if self._tuned:
-            loss, *heads = self._whole(images, labels)
-            return loss, heads
-        heads = self._net(images)
-        return self._joint(labels, *heads), heads
 
     def _local(self) -> List[List[Any]]:
         return [parameter.list_grad() for parameter in self._parameters]
