@@ -80,6 +80,8 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tupl
         except Unavailable as error:
             return "unavailable", {"reason": str(error)}
         proof = maker.prove(item, Path(scratch))
+    if proof.get("outcome") == "unsupported":  # the framework refused what its adapter could not foresee
+        return "unsupported", {"reason": proof["reason"]}
     return "proven" if proof["passed"] else "FAILED", proof
 
 

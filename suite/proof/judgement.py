@@ -13,7 +13,8 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     """The verdict on one run; a proof that could not be run has not passed, and says why."""
     proofs = [message["proof"] for rank in attempt.messages.values() for message in rank if message["type"] == "proof"]
     if attempt.outcome != "ok" or not proofs:
-        return {"passed": False, "reason": f"the proof could not be run: {attempt.outcome}, {attempt.reason}"}
+        reason = f"the proof could not be run: {attempt.outcome}, {attempt.reason}"
+        return {"passed": False, "outcome": attempt.outcome, "reason": reason}
     bounds, graph = tolerance(precision, workload.name, optimiser), workload.graph()
     losses = {way: _mean([proof["losses"][way] for proof in proofs]) for way in ("staged", "native", "oracle")}
     errors = _worst_over_ranks([proof["errors"] for proof in proofs])

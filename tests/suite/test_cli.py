@@ -12,6 +12,7 @@ import typer
 from PIL import Image
 
 import suite
+from adapters.reference import plugin as reference
 from suite.cli import app, doctor, main
 from suite.environments import Interpreter
 from suite.errors import Interrupted, RequestError
@@ -200,6 +201,19 @@ def test_a_python_that_does_not_work_is_refused_before_anything_starts(
         assert isinstance(error, RequestError)
         assert "--python alpha is /no-such-python" in str(error)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("trainer", "verdict"), [("RefusingToy", "1 unsupported"), ("ToyTrainer", "1 FAILED")])
+def test_verify_tells_a_framework_s_refusal_from_a_failure(
+    stagebench: Run, startable: SimpleNamespace, trainer: str, verdict: str
+) -> None:
+    startable.manager.register(reference)  # makes the oracle
+    startable.adapters["alpha"].trainer = f"toy:{trainer}"
+    asked = ("--adapter", "alpha", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
+    told = stagebench("verify", *asked)
+    assert told.code == 1  # nothing is proven
+    assert told.out.rstrip().endswith(verdict), told.out
+    assert ("mnist_small cannot be cut so often" in told.out) == (trainer == "RefusingToy")
 
 
 @pytest.mark.parametrize(

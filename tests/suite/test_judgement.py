@@ -79,7 +79,8 @@ def test_the_global_loss_is_the_mean_over_ranks():
 
 def test_a_proof_that_did_not_run_has_not_passed():
     verdict = judge(attempt(outcome="crash", reason="rank 1 died"), WORKLOAD, "float32")
-    assert verdict == {"passed": False, "reason": "the proof could not be run: crash, rank 1 died"}
+    reason = "the proof could not be run: crash, rank 1 died"
+    assert verdict == {"passed": False, "outcome": "crash", "reason": reason}
 
 
 def test_looser_bounds_need_the_identity_of_float64():

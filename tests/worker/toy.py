@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from suite.worker.trainer import SGD, Batch, Joined, Setup, Trainer
+from suite.worker.trainer import SGD, Batch, Joined, Setup, Trainer, Unsupported
 from workloads.preprocessing import PHOTOGRAPHS
 
 
@@ -121,6 +121,13 @@ class SeveralToy(ToyTrainer):
 
     def start(self):
         return super().start()._replace(devices=self.setup.devices)
+
+
+class RefusingToy(ToyTrainer):
+    """Finds out on the spot what its adapter could not foresee."""
+
+    def build(self, graph, weights):
+        raise Unsupported("%s cannot be cut so often" % graph.name)
 
 
 class LayeredToy(ToyTrainer):
