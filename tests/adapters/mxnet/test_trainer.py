@@ -153,7 +153,7 @@ def test_it_reports_devices_and_versions(trainer):
     assert "MKLDNN" in joined.versions["built with"]
 
 
-@pytest.mark.parametrize(("lrn", "words"), [("composed", "of slices, sums and a power"), ("native", "is wrong")])
+@pytest.mark.parametrize(("lrn", "words"), [("composed", "took 1 / 1.4 of the time"), ("native", "is wrong")])
 def test_notes_say_which_lrn_was_used_where_there_is_one(trainer, lrn, words):
     ours = trainer(lrn=lrn)
     for graph, there in ((small(), True), (by_name()["mnist_small"].graph(), False)):
