@@ -15,7 +15,7 @@ from suite.environments import Interpreter
 from suite.launcher import Launcher, Request
 from suite.ports import free_port
 from suite.store import write_whole
-from suite.whereabouts import Told, misplaced, unwired
+from suite.whereabouts import Told, misplaced, pinned, unwired
 from suite.worker.job import FORMAT
 from workloads.catalogue import Workload
 
@@ -33,8 +33,11 @@ class Ready:
     interpreter: Interpreter
     bundle: Path
 
-    def attempt(self, folder: Path, task: str, heard: Heard, **extra: Any) -> Attempt:
-        """Start a task of `suite.worker.tasks` and watch it to its end; evidence stays in `folder`."""
+    def attempt(self, folder: Path, task: str, heard: Heard, joining: float | None = None, **extra: Any) -> Attempt:
+        """Start a task of `suite.worker.tasks` and watch it to its end; evidence stays in `folder`.
+
+        `joining`: seconds of silence until a rank has joined, where they are not those of the case.
+        """
         folder = folder.resolve()
         job = {
             "format": FORMAT,
@@ -65,7 +68,7 @@ class Ready:
                 for tokens in self.adapter.companions(self.case)
             ),
         )
-        limits = Limits(self.case.time_limit, self.case.silence_limit)
+        limits = Limits(self.case.time_limit, self.case.silence_limit, joining)
         attempt = run(self.launcher.processes(request), placement.ranks, folder, limits, heard)
         problem = self._astray(attempt) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
@@ -73,5 +76,10 @@ class Ready:
     def _astray(self, attempt: Attempt) -> str | None:
         """Why what the ranks did is not what the case asks for, or None."""
         told = [Told.of(rank, messages) for rank, messages in sorted(attempt.messages.items())]
+        hellos = [said for messages in attempt.messages.values() for said in messages if said["type"] == "hello"]
         share, graph = self.adapter.wire_share(self.case), self.workload.graph()
-        return misplaced(self.case.placement, told) or unwired(told, graph.gradient_bytes(), share)
+        return (
+            misplaced(self.case.placement, told)
+            or pinned(self.case.placement, [said["cores"] for said in hellos])
+            or unwired(told, graph.gradient_bytes(), share)
+        )

@@ -4,6 +4,7 @@ One that never heard of the hosts starts all ranks here; one whose "hosts" share
 report wonderful speeds.
 """
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from suite.case import Placement
 
 EXCHANGING = ("native", "staged", "comm_only")  # the passes in which gradients travel
 LOOPBACK = "lo"
+LEAST = 1 / 64  # of what `comm` moves, that the busiest host must send: a broadcast has one sender, an all-gather parts
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,12 @@ class Told:
     host: str
     sent: dict[str, int]  # bytes by interface, while it ran; empty where it could not tell
     steps: int  # in which it exchanged gradients
+    moved: float = 0.0  # bytes of all messages that `comm` timed
 
     @classmethod
     def of(cls, rank: int, messages: Sequence[dict[str, Any]]) -> "Told":
         """From its messages; a later one of the same kind counts."""
-        host, sent, steps = "", {}, 0
+        host, sent, steps, moved = "", {}, 0, 0.0
         for message in messages:
             if message["type"] == "hello":
                 host = message["host"]
@@ -35,7 +38,11 @@ class Told:
                 sent = {name: counted["sent"] for name, counted in message["interfaces"].items()}
             elif message["type"] == "pass" and message["record"]["pass"] in EXCHANGING:
                 steps += len(message["record"]["warmup_s"]) + len(message["record"]["step_s"])
-        return cls(rank, host, sent, steps)
+            elif message["type"] == "training":
+                steps += sum(epoch["steps"] for epoch in message["record"]["epochs"])
+            elif message["type"] == "comm" and "seconds" in message["row"]:
+                moved += message["row"]["bytes"] * len(message["row"]["seconds"])
+        return cls(rank, host, sent, steps, moved)
 
 
 def misplaced(placement: Placement, told: Sequence[Told]) -> str | None:
@@ -67,15 +74,44 @@ def busiest(told: Sequence[Told]) -> dict[str, tuple[str, int]]:
 
 
 def unwired(told: Sequence[Told], gradient_bytes: float, share: float) -> str | None:
-    """Which host sent less than `share` of its gradients over the wire, or None; one host needs no wire."""
+    """Which host sent less than `share` of its gradients over the wire, or None; one host needs no wire.
+
+    Of what `comm` moved only the busiest host is asked.
+    """
     if len({each.host for each in told}) < 2:
         return None
-    steps = min(each.steps for each in told)
-    for host, (interface, count) in busiest(told).items():
+    found, steps = busiest(told), min(each.steps for each in told)
+    for host, (interface, count) in found.items():
         if count < share * gradient_bytes * steps:
+            exchanged = f"gradients of {gradient_bytes / 1e6:.3g} MB were exchanged in {steps} steps"
+            return f"{exchanged} between hosts, {past(host, interface, count)}"
+    moved = min(each.moved for each in told)
+    most = max(found.items(), key=lambda pair: pair[1][1], default=None)
+    if most is not None and most[1][1] < LEAST * moved:
+        return f"messages of {moved / 1e6:.3g} MB were timed between hosts, {past(most[0], *most[1])}"
+    return None
+
+
+def past(host: str, interface: str, count: int) -> str:
+    """The sentence's end: so little was sent."""
+    return (
+        f"but the busiest interface of {host}, {interface}, sent {count / 1e6:.3g} MB meanwhile: they did not take the "
+        "wire; look for shared memory between the hosts, or for a device whose bytes the system does not count"
+    )
+
+
+def pinned(placement: Placement, cores: Sequence[Sequence[int]]) -> str | None:
+    """Which rank may use fewer cores than it has threads, or None; a machine that has no more of them is asked for it.
+
+    `cores`: of every rank, those that it may use. Launchers and sites pin ranks of themselves, to one core mostly.
+    """
+    wanted = placement.threads * placement.devices
+    here = len(os.sched_getaffinity(0))
+    for rank, allowed in enumerate(cores):
+        if 0 < len(allowed) < min(wanted, here):
             return (
-                f"gradients of {gradient_bytes / 1e6:.3g} MB were exchanged in {steps} steps between hosts, but the "
-                f"busiest interface of {host}, {interface}, sent {count / 1e6:.3g} MB meanwhile: they did not take the "
-                "wire; look for shared memory between the hosts, or for a device whose bytes the system does not count"
+                f"rank {rank} may use {len(allowed)} core{'s' * (len(allowed) > 1)} ({', '.join(map(str, allowed))}) "
+                f"and is to run {wanted} threads: the launcher {placement.launcher!r}, or what started stagebench, "
+                "pinned it; take that setting away, or ask for fewer threads"
             )
     return None

@@ -154,6 +154,10 @@ class PyTorch(Adapter):
         stages = _value(case, "stages")  # of what type, is asked later
         return max(1, stages) if case.strategy == "hybrid" and isinstance(stages, int) else 1
 
+    def wire_share(self, case: Case) -> float:
+        """Local SGD's ranks may not have met yet."""
+        return 0.0 if case.strategy == "local_sgd" else super().wire_share(case)
+
     def microbatches(self, case: Case) -> int:
         """As the knob says, for those that take the batch in pieces."""
         return int(_value(case, "microbatches")) if case.strategy in OWNERS["microbatches"] else 1

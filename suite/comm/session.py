@@ -164,16 +164,18 @@ class CommSession:
 
 
 def ranks(attempt: Attempt) -> list[dict[str, Any]]:
-    """What each rank said: hello, joined, its rows in order."""
+    """What each rank said: hello, joined, its rows in order, the bytes that each interface carried."""
     found = []
     for rank, messages in sorted(attempt.messages.items()):
-        said: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "rows": []}
+        said: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "rows": [], "wire": None}
         for message in messages:
             body = {key: value for key, value in message.items() if key not in ("type", "time")}
             if message["type"] in ("hello", "joined"):
                 said[message["type"]] = body
             elif message["type"] == "comm":
                 said["rows"].append(body["row"])
+            elif message["type"] == "wire":
+                said["wire"] = body["interfaces"]
             elif message["type"] == "failed":
                 said["failed"] = body
         found.append(said)

@@ -7,7 +7,7 @@ import pytest
 
 from suite.analysis.measured import wire
 from suite.case import Placement
-from suite.whereabouts import Told, busiest, misplaced, unwired
+from suite.whereabouts import Told, busiest, misplaced, pinned, unwired
 
 TWO = Placement(nodes=2, ranks_per_node=2, launcher="mpiexec", hosts=("a", "b"))
 
@@ -82,6 +82,39 @@ def test_the_steps_of_the_exchanging_passes_count() -> None:
         {"type": "wire", "interfaces": {"eth0": {"received": 1, "sent": 2}}},
     ]
     assert Told.of(3, messages) == Told(3, "a", {"eth0": 2}, 9)
+
+
+def test_the_steps_of_a_training_count_and_so_do_the_bytes_of_comm() -> None:
+    trained = {"type": "training", "record": {"epochs": [{"steps": 20}, {"steps": 21}]}}
+    assert Told.of(0, [trained]).steps == 41
+    rows = [
+        {"kind": "single", "bytes": 1000, "seconds": [0.1, 0.2]},
+        {"kind": "overlap", "bytes": 1000},
+        {"kind": "left out", "bytes": [4000, 16000]},
+    ]
+    assert Told.of(0, [{"type": "comm", "row": row} for row in rows]).moved == 2000
+
+
+def test_messages_that_were_timed_must_have_left_some_host() -> None:
+    def moved(host: str, sent: int) -> Told:
+        return Told(0, host, {"eth0": sent}, 0, 6_400_000.0)
+
+    assert unwired([moved("a", 0), moved("b", 100_000)], 400_000.0, 1.0) is None, "a broadcast has one sender"
+    assert unwired([moved("a", 0), moved("a", 0)], 400_000.0, 1.0) is None
+    words = str(unwired([moved("a", 10_000), moved("b", 90_000)], 400_000.0, 1.0))
+    assert words.startswith("messages of 6.4 MB were timed between hosts, but the busiest interface of b, eth0, sent ")
+    assert "they did not take the wire" in words
+
+
+def test_a_rank_with_fewer_cores_than_threads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
+    four = replace(TWO, threads=2, devices=2)
+    assert pinned(four, [[0, 1, 2, 3], [4, 5, 6, 7]]) is None
+    assert pinned(four, [[], []]) is None, "who cannot tell is not judged"
+    words = str(pinned(four, [[0, 1, 2, 3], [4]]))
+    assert words.startswith("rank 1 may use 1 core (4) and is to run 4 threads: the launcher 'mpiexec', or ")
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    assert pinned(four, [[0], [0]]) is None, "this machine has no more"
 
 
 def test_a_record_tells_which_interface_carried_how_much() -> None:

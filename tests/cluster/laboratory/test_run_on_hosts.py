@@ -1,11 +1,13 @@
 """The whole of `stagebench run`, given in a host of the laboratory as on a cluster's head node."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
+from cluster.agent import AGENT
 from cluster.lab.people import processes
 from suite.store import RunFolder
 from workloads.networks.mnist import mnist_small
@@ -82,3 +84,27 @@ def test_a_plan_goes_on_after_a_killed_rank_and_tells_who_kept_off_the_wire(
     for record in (record for record in records if record["outcome"] == "ok"):
         assert all(rank["wire"]["eth0"]["sent"] > exchanged for rank in record["ranks"])
     assert [process for host in hosts for process in processes(host)] == []
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own memory", "shared memory"])
+def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, head_node, shared, tmp_path, monkeypatch):
+    """Hosts without IPC namespaces of their own: MPICH sees shared memory and takes it."""
+    real("mpich")
+    agent = re.sub(r"--ipc=\S+" if shared else "$^", "", laboratory.agent.read_text())
+    (tmp_path / "agent").write_text(agent)
+    (tmp_path / "agent").chmod(0o755)
+    words = ("comm", "--backend", "mpi4py-mpich", "--op", "all-reduce", "--sizes", "4K:1M", "--seconds", "0.05")
+    tokens, variables = head_node(
+        sys.executable, "-m", "suite.cli", *words, "--hosts", ",".join(laboratory.layout.hosts), "-o", "run", "--json"
+    )
+    if shared:
+        tokens = [token for token in tokens if not token.startswith("--ipc=")]
+    variables = {**variables, AGENT: str(tmp_path / "agent")}
+    done = subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout, done.stderr
+    (link,) = json.loads(done.stdout)["links"]
+    assert link["outcome"] == ("crash" if shared else "ok"), link["reason"]
+    assert ("messages of " in link["reason"] and "did not take the wire" in link["reason"]) == shared
+    (record,) = RunFolder.open(tmp_path / "run").records()
+    moved = sum(row["bytes"] * len(row["seconds"]) for row in record["ranks"][0]["rows"] if "seconds" in row)
+    assert all((rank["wire"]["eth0"]["sent"] > moved / 2) == (not shared) for rank in record["ranks"])
