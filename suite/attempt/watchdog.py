@@ -16,6 +16,7 @@ class Limits:
 
     seconds: float  # for the whole group
     silence: float  # without any message from a rank that is not done
+    joining: float | None = None  # the same until it has joined: nothing compiles yet. None: no other than `silence`
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Watchdog:
         self._began = now
         self._last_heard = dict.fromkeys(range(ranks), now)
         self._done: set[int] = set()
+        self._joined: set[int] = set()
         self._failed_at: float | None = None
         self._queued = queued
         self.stopped: Stopped | None = None
@@ -44,6 +46,8 @@ class Watchdog:
     def heard(self, rank: int, message: dict[str, Any]) -> None:
         """A rank said something: it lives, or it says that it does not."""
         self._last_heard[rank] = time.monotonic()
+        if message["type"] == "joined":
+            self._joined.add(rank)
         if message["type"] == "done":
             self._done.add(rank)
         if message["type"] == "failed":
@@ -79,7 +83,10 @@ class Watchdog:
         watched = {rank: at for rank, at in self._last_heard.items() if rank not in self._done} or {
             -1: max(self._last_heard.values())
         }
-        rank, at = min(watched.items(), key=lambda item: item[1])
-        if now - at <= self._limits.silence:
-            return None
-        return Stopped("silence", rank if rank >= 0 else None, self._limits.silence)
+        late = {rank: now - at - self._patience(rank) for rank, at in watched.items()}
+        rank = max(late, key=lambda rank: late[rank])
+        return Stopped("silence", rank if rank >= 0 else None, self._patience(rank)) if late[rank] > 0 else None
+
+    def _patience(self, rank: int) -> float:
+        early = self._limits.joining is not None and rank >= 0 and rank not in self._joined
+        return float(self._limits.joining or 0.0) if early else self._limits.silence

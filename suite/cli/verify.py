@@ -31,7 +31,7 @@ def verify(
     """Prove that adapters train exactly the workloads they claim to, against a float64 oracle.
 
     The table names each proof's worst tensor, the one nearest to its bound; `identity` is the worst error in float64.
-    Exit code 1 when a proof failed; adapters that are not ready here are named and left out.
+    Exit code 1 when a proof failed. What an adapter refuses, or this machine lacks, is named; in JSON `passed` is null.
     """
     import json as encoder
     from collections import Counter
@@ -40,7 +40,7 @@ def verify(
 
     from suite.cli.options import interpreters_from
     from suite.cli.tables import show
-    from suite.proof.proofs import Proofs
+    from suite.proof.proofs import Proofs, about
     from suite.proof.verify import Wanted, cases_to_verify
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
@@ -51,18 +51,17 @@ def verify(
         name = f"[{number}/{len(cases)}] {_name(case)}"
         with console.status(f"proving {name}"):
             verdict, proof = ("unsupported", {"reason": refused}) if refused else _proven(case, maker, interpreters)
-        if "passed" in proof:
-            proofs.append(proof)
+        proofs.append(proof if "passed" in proof else {**about(case), "passed": None, "verdict": verdict, **proof})
         rows.append(_row(case, verdict, proof))
         told = (name, verdict, rows[-1]["reason"])
         console.print(": ".join(filter(None, told)), highlight=False, markup=False, soft_wrap=True)
-    failed = sum(not proof["passed"] for proof in proofs)
+    verdicts = [proof["passed"] for proof in proofs]
     if json:
         typer.echo(encoder.dumps(proofs, indent=1))
     else:
         show(rows, COLUMNS)
     console.print(", ".join(f"{count} {verdict}" for verdict, count in Counter(row["verdict"] for row in rows).items()))
-    if failed or not proofs:
+    if False in verdicts or True not in verdicts:
         raise typer.Exit(1)
 
 
@@ -80,8 +79,8 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tupl
         except Unavailable as error:
             return "unavailable", {"reason": str(error)}
         proof = maker.prove(item, Path(scratch))
-    if proof.get("outcome") == "unsupported":  # the framework refused what its adapter could not foresee
-        return "unsupported", {"reason": proof["reason"]}
+    if proof.get("outcome") in ("unsupported", "unavailable"):  # found out on the spot: no adapter foresees everything
+        return proof["outcome"], {"reason": proof["reason"]}
     return "proven" if proof["passed"] else "FAILED", proof
 
 

@@ -49,7 +49,7 @@ class Proofs:
         try:
             return self._prove(ready, scratch)
         except (StagebenchError, OSError) as error:
-            return {"key": None, **_about(ready.case), "passed": False, "reason": f"no proof could be made: {error}"}
+            return {"key": None, **about(ready.case), "passed": False, "reason": f"no proof could be made: {error}"}
 
     def _prove(self, ready: Ready, scratch: Path) -> Proof:
         proof_case = case_of_proof(ready)
@@ -57,14 +57,15 @@ class Proofs:
         path = self._folder / f"{key}.json"
         found = _remembered(path)
         if found is not None:
-            return found
+            return {**found, **_scope(ready)}
         oracle, precision = self._oracle(ready, proof_case), proof_case.precision
         measured = self._verdict(ready, proof_case, oracle, scratch)
         identity = None
-        if precision != "float64" and "float64" in ready.adapter.capabilities.precisions:
+        ran = "errors" in measured  # what dies or hangs would do so again
+        if ran and precision != "float64" and "float64" in ready.adapter.capabilities.precisions:
             identity = self._verdict(ready, proof_case.on(precision="float64"), oracle, scratch / "float64")
-        proof = {"key": key, **_about(proof_case), **_scope(ready), **joined(measured, identity)}
-        if proof.get("errors") and (identity is None or identity.get("errors")):
+        proof = {"key": key, **about(proof_case), **_scope(ready), **joined(measured, identity)}
+        if ran and (identity is None or identity.get("errors")):
             write_whole(path, json.dumps(proof, indent=1) + "\n")
         return proof
 
@@ -74,6 +75,7 @@ class Proofs:
             scratch,
             "prove",
             lambda rank, message: None,
+            joining=ready.case.silence_limit,
             oracle=str(oracle),
             batch=case.global_batch // networks(ready.adapter, case),
         )
@@ -189,7 +191,9 @@ def pieces(adapter: Adapter, case: Case) -> dict[str, int]:
 
 def _scope(ready: Ready) -> dict[str, Any]:
     """What the proof leaves open."""
-    if ready.adapter.exact(ready.case) or ready.case.placement.device_count == 1:
+    strategy = ready.adapter.capabilities.strategy(ready.case.strategy)
+    several = strategy is not None and (strategy.distributed or strategy.several_devices)
+    if ready.adapter.exact(ready.case) or not several:
         return {}
     open_question = (
         "what its devices exchange (asynchronous, quantised or by blocks) is not the joined batch's by design"
@@ -197,7 +201,8 @@ def _scope(ready: Ready) -> dict[str, Any]:
     return {"scope": f"proven on one device: {open_question}"}
 
 
-def _about(case: Case) -> dict[str, Any]:
+def about(case: Case) -> dict[str, Any]:
+    """What of a case a proof names."""
     return {
         "adapter": case.adapter,
         "strategy": case.strategy,

@@ -143,7 +143,7 @@ def stagebench(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callab
 
     def run(*arguments: str) -> SimpleNamespace:
         result = CliRunner().invoke(app.build(), list(arguments))
-        return SimpleNamespace(code=result.exit_code, out=result.output, error=result.exception)
+        return SimpleNamespace(code=result.exit_code, out=result.output, stdout=result.stdout, error=result.exception)
 
     return run
 

@@ -74,7 +74,7 @@ def test_ranks_that_are_done_are_ok_and_were_heard_in_order(tmp_path):
         assert [kind for who, kind in heard if who == number] == ["hello", "phase", "progress", "done"]
         assert [message["type"] for message in result.messages[number]] == ["hello", "phase", "done"]
     assert result.evidence["exit_codes"] == {"rank 0": 0, "rank 1": 0}
-    assert result.evidence["limits"] == {"seconds": 20, "silence": 20}
+    assert result.evidence["limits"] == {"seconds": 20, "silence": 20, "joining": None}
     assert 0 < result.seconds < 5
     json.dumps(result.evidence)
 
@@ -133,6 +133,17 @@ def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path)
     assert result.outcome == "timeout"
     assert result.reason == "rank 1 said nothing for 1 s (silence limit) in build"
     assert result.seconds < 4
+
+
+def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
+    limits = Limits(seconds=20, silence=3, joining=1)
+    compiles = "out.send('joined'); time.sleep(2);" + DONE
+    assert run(tmp_path / "a", compiles, limits=limits).outcome == "ok"
+    result = run(tmp_path / "b", compiles, FOREVER, limits=limits)
+    assert (result.outcome, result.reason) == (
+        "timeout",
+        "rank 1 said nothing for 1 s (silence limit) after 'hello'",
+    )
 
 
 def test_ranks_that_are_done_and_do_not_leave_are_a_timeout(tmp_path):

@@ -13,10 +13,13 @@ from PIL import Image
 
 import suite
 from adapters.reference import plugin as reference
+from suite import session
+from suite.case import Case
 from suite.cli import app, doctor, main
 from suite.environments import Interpreter
 from suite.errors import Interrupted, RequestError
 from suite.hooks import hookimpl
+from suite.proof.proofs import Proofs
 
 ROOT = Path(suite.__file__).parent.parent
 
@@ -205,8 +208,16 @@ def test_a_python_that_does_not_work_is_refused_before_anything_starts(
 
 @pytest.mark.parametrize(("trainer", "verdict"), [("RefusingToy", "1 unsupported"), ("ToyTrainer", "1 FAILED")])
 def test_verify_tells_a_framework_s_refusal_from_a_failure(
-    stagebench: Run, startable: SimpleNamespace, trainer: str, verdict: str
+    stagebench: Run,
+    startable: SimpleNamespace,
+    trainer: str,
+    verdict: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(
+        "STAGEBENCH_CACHE", str(tmp_path)
+    )  # a proof is remembered by its code, and both toys' is one file
     startable.manager.register(reference)  # makes the oracle
     startable.adapters["alpha"].trainer = f"toy:{trainer}"
     asked = ("--adapter", "alpha", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
@@ -214,6 +225,18 @@ def test_verify_tells_a_framework_s_refusal_from_a_failure(
     assert told.code == 1  # nothing is proven
     assert told.out.rstrip().endswith(verdict), told.out
     assert ("mnist_small cannot be cut so often" in told.out) == (trainer == "RefusingToy")
+    (row,) = json.loads(stagebench("verify", *asked, "--json").stdout)
+    assert (row["strategy"], row["passed"]) == ("single", None if trainer == "RefusingToy" else False)
+
+
+def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable: SimpleNamespace, tmp_path: Path) -> None:
+    startable.manager.register(reference)
+    case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
+    ready = session.ready(case, {}, tmp_path / "bundle")
+    proof = Proofs({}).prove(ready, tmp_path / "proof")
+    assert not proof["passed"]
+    assert "timeout, rank 0 said nothing for 1 s" in proof["reason"]
+    assert "float64" not in proof["reason"], "what hangs is not asked again"
 
 
 @pytest.mark.parametrize(
