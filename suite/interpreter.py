@@ -10,14 +10,18 @@ from suite.ask import ask
 
 SECONDS = 30.0  # a cold network file system is slow; a hung interpreter must not hang us
 
-# Runs on Python 3.6 too; importlib.metadata came with 3.8, so older ones leave versions unknown.
+# Runs on Python 3.6 too; importlib.metadata came with 3.8, and before that setuptools knew versions.
 # find_spec looks without importing: importing a framework takes seconds.
 LOOK = """
 import importlib.util, json, platform, sys
 
 def version_of(name):
     try:
-        from importlib import metadata
+        try:
+            from importlib import metadata
+        except ImportError:
+            import pkg_resources
+            return pkg_resources.get_distribution(name).version
         try:
             return metadata.version(name)
         except metadata.PackageNotFoundError:

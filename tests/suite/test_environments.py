@@ -166,6 +166,7 @@ def test_old_interpreters_answer_too(version):
     probe = interpreter.examine(old, ("json", "no_such_framework"))
     assert probe.version.startswith(version)
     assert (list(probe.packages), probe.missing, probe.problem) == (["json"], ("no_such_framework",), None)
+    assert re.match(r"\d+\.", interpreter.examine(old, ("pip",)).packages["pip"])
 
 
 class Libraryless(Wanting):
