@@ -121,13 +121,14 @@ def ways(ours: Any, batch: Any, theirs: Any, their_batch: Any) -> dict[str, Call
 
 
 def turns(rounds: int, ours: Any, ways: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
-    """Seconds of the slowest rank, a number a round, after a round that does not count."""
+    """Seconds of the slowest rank, a number a round, after a round that does not count; who begins changes."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
-        for name, way in ways.items():
+        first = number % len(ways)
+        for name in [*list(ways)[first:], *list(ways)[:first]]:
             ours.maximum(0.0)
             begin = time.perf_counter()
-            way()
+            ways[name]()
             seconds[name].append(ours.maximum(time.perf_counter() - begin))
         if not number:
             ours.forget_layer_times()

@@ -96,6 +96,23 @@ def in_its_midst(folder, act):
     thread.join()
 
 
+AFTER = 30.0  # seconds within which a case has ended once its end is due
+
+
+@contextmanager
+def ended_in_time(folder, act, due=0.0):
+    """As `in_its_midst`, and all has ended within AFTER seconds of `due` seconds after the deed."""
+    done = []
+
+    def timed(number):
+        act(number)
+        done.append(time.monotonic())
+
+    with in_its_midst(folder, timed):
+        yield
+    assert time.monotonic() - done[0] < due + AFTER
+
+
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, submitted, real):
     pmi, library = LIBRARIES[name]
@@ -163,7 +180,7 @@ def test_a_silent_rank_is_a_timeout(job, submitted):
 
 def test_a_job_that_somebody_cancels_is_a_crash_in_slurm_s_words(job, submitted):
     request = job(TWO, HERE, strategy="alone", knobs=STUCK)
-    with in_its_midst(request.folder, lambda number: subprocess.run(["scancel", number], check=True)):
+    with ended_in_time(request.folder, lambda number: subprocess.run(["scancel", number], check=True)):
         result = submitted(request)
     assert result.outcome == "crash"
     assert "on n[1-2] ended as CANCELLED (reason None, exit code " in result.reason
@@ -175,7 +192,7 @@ def test_a_job_that_runs_out_of_slurm_s_time_is_a_timeout(job, submitted):
         subprocess.run(["scontrol", "update", f"JobId={number}", "EndTime=now+5seconds"], check=True)
 
     request = job(TWO, HERE, strategy="alone", knobs=STUCK)
-    with in_its_midst(request.folder, now):
+    with ended_in_time(request.folder, now, due=5 + 30):
         result = submitted(request)
     assert result.outcome == "timeout"
     assert "on n[1-2] ended as TIMEOUT after its 00:" in result.reason

@@ -1,0 +1,79 @@
+"""Every strategy of every adapter on four ranks or devices, measured with its proof; other ways of its knobs, too."""
+
+import json
+
+from suite.plugins import adapters
+
+FOUR = 4
+HEAD = """
+name = "four"
+
+[defaults]
+workload = "mnist_small"
+data = "synthetic"
+batch = 8
+passes = ["native"]
+tuning = "tuned"
+
+[sampling]
+quick = true
+steps = 12
+seconds = 0.0
+processes = 1
+warmup_steps = 2
+"""
+# What a strategy's knobs make another way of; small as it is, mnist_small has three layers to cut between.
+WAYS = [
+    ("pytorch", "ddp", {"compression": "fp16"}),
+    ("pytorch", "ddp", {"compression": "powersgd"}),
+    ("pytorch", "pipeline", {"schedule": "1f1b"}),
+    ("pytorch", "hybrid", {"schedule": "1f1b"}),
+    ("pytorch", "parameter_server", {"mode": "async"}),
+    ("tensorflow", "mirrored", {"cross_device": "hierarchical"}),
+    ("tensorflow", "mirrored", {"cross_device": "reduction_to_one"}),
+    ("tensorflow", "model_parallel", {"microbatches": 4}),
+    ("mxnet", "dist_sync", {"compression": "2bit"}),
+    ("caffempi", "two_level", {"node_ranks": 2}),
+    ("caffempi", "data_parallel", {"overlap": "layerwise"}),
+    ("horovod-mxnet", "allreduce", {"controller": "mpi"}),  # which wants a launcher of MPI's
+]
+LARGER = {("pytorch", "pipeline"): "alexnet"}
+NOWHERE = {("pytorch", "dp")}  # GPUs only
+BY_NAME = {"horovod-pytorch", "horovod-tensorflow"}  # compiled where asked for
+
+
+def ways():
+    """(adapter, strategy, how many of what, knobs)."""
+    for name, adapter in adapters().items():
+        for strategy in adapter.capabilities.strategies:
+            if strategy.distributed or strategy.several_devices:
+                over = "ranks" if strategy.distributed else "devices"
+                yield name, strategy.name, over, {}
+                for own, which, knobs in WAYS:
+                    if (own, which) == (name, strategy.name):
+                        yield name, which, over, knobs
+
+
+def block(name, strategy, over, knobs):
+    launcher = 'launcher = "mpiexec"\n' if knobs.get("controller") == "mpi" else ""
+    told = ", ".join(f"{knob} = {json.dumps(value)}" for knob, value in knobs.items())
+    network = LARGER.get((name, strategy), "mnist_small")
+    return (
+        f'[[cases]]\nadapter = "{name}"\nstrategy = "{strategy}"\n{over} = {FOUR}\nworkload = "{network}"\n'
+        f"{launcher}knobs = {{ {told} }}\n"
+    )
+
+
+def test_every_strategy_on_four(experiment, tmp_path):
+    plan, asked = tmp_path / "four.toml", list(ways())
+    assert {(name, strategy) for name, strategy, _ in WAYS} <= {way[:2] for way in asked}
+    plan.write_text(HEAD + "\n".join(block(*way) for way in asked))
+    done = experiment(str(plan))
+    refused = {(row["case"]["adapter"], row["case"]["strategy"]) for row in done.folder.cases if row["outcome"]}
+    assert {pair for pair in refused if pair[0] not in BY_NAME} == NOWHERE
+    measured = [(row, done.folder.record(row["id"], 0)) for row in done.folder.cases if not row["outcome"]]
+    assert len(measured) >= len(asked) - len(NOWHERE) - len(BY_NAME)
+    proofs = done.folder.proofs()
+    for row, record in measured:
+        assert record["outcome"] == "ok", record["reason"]
+        assert proofs.get(record["proof"], {}).get("passed"), (row["case"], record["proof_reason"])
