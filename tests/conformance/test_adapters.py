@@ -53,3 +53,10 @@ def test_an_adapter_s_own_rows_are_an_adapter_s_and_are_read(name):
     rows = {row for row in runpy.run_path(str(OWN[name])) if row.islower() and not row.startswith("_")}
     assert rows
     assert rows <= {"gaps", "refusals"}, "only these are looked for"
+
+
+def test_cases_run_on_the_kind_of_device_that_a_class_names():
+    on_gpus = type("OnGPUs", (AdapterConformance,), {"adapter": "pytorch", "device": "cuda"})()
+    cases = on_gpus.cases()
+    assert {case.placement.device for case in (*cases, on_gpus.plain())} == {"cuda"}
+    assert "dp" in {case.strategy for case in cases}, "which CPUs do not have"

@@ -23,6 +23,7 @@ class Conformance:
     """Names the adapter. A part by itself can be used in place of the whole."""
 
     adapter: ClassVar[str] = ""
+    device: ClassVar[str] = ""  # kind on which its cases run; empty: the first that it declares
     # Test name, or name[strategy-tuning]: why it cannot pass. One that passes all the same fails.
     gaps: ClassVar[Mapping[str, str]] = {}
     # What its `unsupported` refuses: (changes of a plain case, words of the answer).
@@ -68,7 +69,7 @@ class Conformance:
     def plain(self) -> Case:
         """The first of everything that the adapter declares, on one device."""
         can, strategy = self.it().capabilities, self.it().capabilities.strategies[0]
-        placement = Placement(launcher=strategy.launchers[0], device=can.devices[0])
+        placement = Placement(launcher=strategy.launchers[0], device=self.device or can.devices[0])
         return Case(self.adapter, strategy.name, "mnist_small", placement, precision=can.precisions[0]).on(
             tuning=can.tunings[0], knobs={name: knob.default for name, knob in can.knobs.items()}
         )
@@ -77,17 +78,20 @@ class Conformance:
         """Every strategy and tuning on mnist_small that it does not refuse; none for the oracle itself."""
         if self.adapter == ORACLE or self.adapter not in adapters():
             return []
-        found = cases_to_verify(Wanted([self.adapter], ["mnist_small"], devices=DEVICES))
+        found = cases_to_verify(self._wanted())
         return [case for case, refused in found if refused is None]
 
     def alone_and_together(self, optimiser: str) -> list[Case]:
         """Of the cases of an optimiser the first on one device and the first on several."""
-        asked = Wanted([self.adapter], ["mnist_small"], devices=DEVICES, optimiser=optimiser)
         first: dict[bool, Case] = {}
-        for case, refused in cases_to_verify(asked):
+        for case, refused in cases_to_verify(self._wanted(optimiser)):
             if refused is None:
                 first.setdefault(case.placement.device_count > 1, case)
         return list(first.values())
+
+    def _wanted(self, optimiser: str = "sgd") -> Wanted:
+        device = self.device or self.it().capabilities.devices[0]
+        return Wanted([self.adapter], ["mnist_small"], devices=DEVICES, device=device, optimiser=optimiser)
 
     def readied(self, case: Case, folder: Path) -> Ready:
         """The case with all that it needs; where this machine lacks it, `where_missing` holds, with the remedy."""

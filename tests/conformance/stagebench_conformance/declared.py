@@ -112,7 +112,7 @@ class Declared(Conformance):
     def test_a_strategy_declared_for_one_rank_is_refused_more(self) -> None:
         """And one for one device per rank, several devices."""
         for strategy in self.it().capabilities.strategies:
-            one = Placement(launcher=strategy.launchers[0], device=self.it().capabilities.devices[0])
+            one = Placement(launcher=strategy.launchers[0], device=self.plain().placement.device)
             case = self.plain().on(strategy=strategy.name)
             ranks = self.refusal(case.on(placement=replace(one, ranks_per_node=2)))
             assert (ranks is None) == strategy.distributed, ranks
