@@ -36,6 +36,8 @@ WAYS = [
     ("horovod-mxnet", "allreduce", "ssh", "gloo"),
     ("horovod-mxnet", "allreduce", "mpiexec", "mpi: Open MPI v"),
 ]
+# Those with something to do within a host, too: two of what is joined there.
+WITHIN = {"two_level": "ranks = 2", "dist_device_sync": "devices = 2"}
 PLAN = """
 name = "over-hosts"
 [sampling]
@@ -52,6 +54,7 @@ launcher = "{}"
 workload = "mnist_small"
 nodes = 2
 passes = ["native"]
+{}
 """
 
 
@@ -76,7 +79,7 @@ def test_ranks_on_two_hosts_are_proven_and_measured(laboratory, tmp_path, name, 
     except Unavailable as error:
         absent(str(error))
     plan, run, hosts = tmp_path / "plan.toml", tmp_path / "run", laboratory.layout.hosts
-    plan.write_text(PLAN.format(name, strategy, launcher))
+    plan.write_text(PLAN.format(name, strategy, launcher, WITHIN.get(strategy, "")))
     before = [wire(host) for host in hosts]
     tokens = [sys.executable, "-m", "suite.cli", "run", str(plan), "--hosts", ",".join(hosts), "-o", str(run)]
     done = subprocess.run(
@@ -87,7 +90,11 @@ def test_ranks_on_two_hosts_are_proven_and_measured(laboratory, tmp_path, name, 
     if record["outcome"] == "unavailable":  # such as CNTK's with the mpiexec of another MPI first on PATH
         absent(record["reason"])
     assert (record["outcome"], record["reason"]) == ("ok", "")
-    assert [rank["hello"]["host"] for rank in record["ranks"]] == list(hosts)
+    placement = record["case"]["placement"]
+    assert [rank["hello"]["host"] for rank in record["ranks"]] == [
+        host for host in hosts for _ in range(placement["ranks_per_node"])
+    ]
+    assert placement["ranks_per_node"] * placement["devices"] == (2 if strategy in WITHIN else 1)
     assert all(rank["joined"]["transport"].startswith(transport) for rank in record["ranks"])
     (proof,) = [json.loads(path.read_text()) for path in (run / "proofs").glob("*.json")]
     assert proof["passed"], proof["reason"]
