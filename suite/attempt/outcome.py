@@ -4,6 +4,7 @@ The rank that failed first is blamed, not those that its end brought down. `oom`
 proof: the rank's own word, or a SIGKILL while the kernel's count of such kills rose.
 """
 
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from suite.attempt.facts import Facts, companion
 from suite.attempt.processes import Death
 from suite.attempt.wording import doing, ended, full_disk, lines, named, timeout
 
+# What a rank says of another one's end, by whatever library it met it; who speaks of nobody else tells of itself.
+OF_OTHERS = re.compile(r"\bpeer|connect|socket|reset|closed|abort|timed? ?out|\bMPI|\brank \d", re.IGNORECASE)
 AHEAD = 1.0  # seconds by which the others may tell of a closed connection before the death itself is noticed
 
 
@@ -81,13 +84,20 @@ def deaths(facts: Facts) -> Iterator[Failure]:
         what = ended(code)
         if rank is None and beside is None:
             rank, code, what = engine_says(facts, death)
-            # The engine saw it die first, whatever the others said before the engine itself ended.
-            at = at if rank is None or facts.said(rank, "failed") else 0.0
+            # The engine saw it die first, whatever the others said before the engine itself ended. But MPICH's daemon
+            # kills all at the first closed connection, and may name one of those.
+            mistaken = code == -signal.SIGKILL and explained(facts)
+            at = at if rank is None or facts.said(rank, "failed") or mistaken else 0.0
         elif rank is not None and -code in NO_ANSWER and not facts.said(rank, "failed"):
             at -= AHEAD
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
         proven = killed and facts.oom_kills > 0
         yield Failure(at, rank, "oom" if proven else "crash", what, beside)
+
+
+def explained(facts: Facts) -> bool:
+    """Whether a rank told of a failure of its own, which another one's end does not explain."""
+    return any(not OF_OTHERS.search(failure.what) for failure in words(facts))
 
 
 def losses(facts: Facts) -> Iterator[Failure]:

@@ -1,10 +1,13 @@
 """What real engines printed when a rank of theirs died on another host, and who is meant by it."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from suite.attempt import Limits, run
 from suite.attempt.engines import first_death, missed
+from suite.launcher import Process
 
 # Open MPI 5.0.11: rank 1 was killed on b, rank 0 ended the job before the daemon on b could tell.
 CLOSED = """\
@@ -59,3 +62,32 @@ def test_who_was_missed_by_whom(tmp_path: Path, text: str, found: object) -> Non
 def test_mpich_forgets_the_word_signal_where_two_hosts_ended_badly(tmp_path: Path, text: str, code: int) -> None:
     (tmp_path / "log").write_text(text)
     assert first_death(tmp_path / "log", {26042: 3}) == (3, code)
+
+
+@pytest.mark.parametrize(
+    ("told", "blamed"),
+    [
+        ("ValueError: the layer is upside down", "rank 1: ValueError: the layer is upside down"),
+        ("RuntimeError: Connection closed by peer [10.77.0.1]:4711", "rank 0 was ended by SIGKILL"),
+        ("Exception: Other MPI error, error stack: ...", "rank 0 was ended by SIGKILL"),
+    ],
+)
+def test_mpich_s_daemon_may_name_a_rank_that_it_killed_itself(tmp_path: Path, told: str, blamed: str) -> None:
+    said = [
+        {"type": "hello", "time": 1.0, "rank": 0, "pid": 26042},
+        {"type": "hello", "time": 1.0, "rank": 1, "pid": 26043},
+        {"type": "failed", "time": 2.0, "kind": "crash", "message": told},
+    ]
+    engine = tmp_path / "engine.py"
+    engine.write_text(
+        "import json, pathlib, sys, time\n"
+        f"said = {said!r}\n"
+        "for rank, messages in enumerate((said[:1], said[1:])):\n"
+        "    lines = ''.join(json.dumps(message) + chr(10) for message in messages)\n"
+        "    pathlib.Path(f'rank-{rank}.jsonl').write_text(lines)\n"
+        f"print({HYDRA.format(code=9) + SIGNAL!r}, flush=True)\n"
+        "sys.exit(9)\n"
+    )
+    result = run([Process((sys.executable, str(engine)))], 2, tmp_path, Limits(20, 20), lambda rank, message: None)
+    assert result.outcome == "crash"
+    assert result.reason.startswith(blamed)
