@@ -25,10 +25,12 @@ def main() -> int:
     parser.add_argument("--hosts", required=True, help="separated by commas; this machine first")
     parser.add_argument("--backend", nargs="+", default=BACKENDS)
     options = parser.parse_args()
-    tokens = [sys.executable, "-m", "suite", "comm", "--json", "--op", "all-reduce", "--hosts", options.hosts]
+    tokens = [sys.executable, "-m", "suite.cli", "comm", "--json", "--op", "all-reduce", "--hosts", options.hosts]
     tokens += ["--sizes", "4M:16M", "--seconds", "3", "--budget", "0"]
     tokens += [word for name in options.backend for word in ("--backend", name)]
     done = subprocess.run(tokens, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        return done.returncode or 1  # it has said why
     found = [verdict(link) for link in json.loads(done.stdout)["links"]]
     return int(not found or not all(found))
 
