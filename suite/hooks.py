@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import typer
 
     from suite.adapter import Adapter
@@ -22,6 +24,10 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 class Hooks:
     """Called once each, when the plugins have been loaded and before the command runs."""
+
+    @hookspec
+    def stagebench_plugins(self) -> "list[ModuleType]":  # type: ignore[empty-body]
+        """Further plugins, of a package that has many; asked before all else, and of installed ones only."""
 
     @hookspec
     def stagebench_adapters(self) -> "list[Adapter]":  # type: ignore[empty-body]

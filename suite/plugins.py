@@ -21,6 +21,8 @@ def manager() -> pluggy.PluginManager:
     plugins = pluggy.PluginManager(PROJECT)
     plugins.add_hookspecs(Hooks)
     plugins.load_setuptools_entrypoints(PROJECT)
+    for plugin in (plugin for brought in plugins.hook.stagebench_plugins() for plugin in brought):
+        plugins.register(plugin)
     plugins.check_pending()
     return plugins
 

@@ -1,0 +1,14 @@
+"""The adapters of this tree: every folder here that holds a `plugin`. Nothing else lists them."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from suite.hooks import hookimpl
+
+
+@hookimpl
+def stagebench_plugins() -> list[ModuleType]:
+    """The plugin of every folder."""
+    folders = sorted(path.parent.name for path in Path(__file__).parent.glob("*/plugin.py"))
+    return [import_module(f"adapters.{folder}.plugin") for folder in folders]
