@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.text import Text
 
-WIDEST = 120  # columns of a result line: beyond that the eye loses the row
+WIDEST = 140  # columns of a result line: beyond that the eye loses the row
+COLUMNS = (16, 14, 20)  # of samples/s, loss, price of the split; the last where there is room for it
 
 
 class LiveDisplay(Observer):
@@ -77,7 +78,8 @@ class LiveDisplay(Observer):
         """A result, printed above the live part."""
         self._estimate.finished(case)
         symbol, colour = words.mark(record["outcome"])
-        told = [f"{text:>{width}}" for text, width in zip(words.numbers(record), (16, 11), strict=False)]
+        columns = COLUMNS if self._console.width >= 120 else COLUMNS[:2]
+        told = [f"{text:>{width}}" for text, width in zip(words.numbers(record), columns, strict=False)]
         proof, proof_colour = words.proof(record, self._proofs)
         outcome = "" if record["outcome"] == "ok" else f"{record['outcome']}  "
         tail = outcome + "".join(told)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from suite.analysis.budget import wall_per_step
 from suite.case import Case
 from suite.cli.estimate import Estimate
 
@@ -34,11 +35,21 @@ def loss(record: dict[str, Any]) -> float | None:
     return sum(found) / len(found) if found and None not in found else None
 
 
+def split_price(record: dict[str, Any]) -> float | None:
+    """How many times longer an iteration takes that is split into stages; None where one of the passes was not run."""
+    ranks = record.get("ranks", [])
+    if any("passes" not in rank for rank in ranks):
+        return None
+    native, staged = wall_per_step(ranks, "native"), wall_per_step(ranks, "staged")
+    return staged / native if native and staged else None
+
+
 def numbers(record: dict[str, Any]) -> list[str]:
     """What was measured, as short words; empty when nothing was."""
-    speed, last = rate(record), loss(record)
+    speed, price, last = rate(record), split_price(record), loss(record)
     told = [] if speed is None else [f"{significant(speed)} samples/s"]
-    return told if last is None else [*told, f"loss {significant(last)}"]
+    told += [] if last is None else [f"loss {significant(last)}"]
+    return told if price is None else [*told, f"staged/native {significant(price)}"]
 
 
 def significant(value: float) -> str:

@@ -18,7 +18,13 @@ TWO = ONE.on(strategy="ddp", placement=Placement(ranks_per_node=2))
 
 def record(case: Case, outcome: str = "ok", **changes: Any) -> dict[str, Any]:
     ranks = [
-        {"rank": rank, "passes": {"native": {"wall_s": 2.0 + rank, "samples": 40, "loss": 6.0 + rank}}}
+        {
+            "rank": rank,
+            "passes": {
+                "native": {"wall_s": 2.0 + rank, "samples": 40, "loss": 6.0 + rank, "step_s": [0.5] * 5},
+                "staged": {"wall_s": 2.5 + rank, "step_s": [0.5] * 5},
+            },
+        }
         for rank in range(case.placement.ranks)
     ]
     return {"outcome": outcome, "reason": "", "proof": "k1", "seconds": 12.0, "ranks": ranks, **changes}
@@ -50,9 +56,11 @@ def test_plain_lines() -> None:
         "2 cases, 4 processes, 1 of them measured before",
         "proof FAILED: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: gradient conv1.weight is off by 0.1",
         "[2/4] running alpha/single alexnet 1 rank batch 8 imagenet-like, repeat 1 of 2",
-        "[2/4] ok: alpha/single alexnet 1 rank batch 8 imagenet-like: 20.0 samples/s, loss 6.00, proof ok, 12 s",
+        "[2/4] ok: alpha/single alexnet 1 rank batch 8 imagenet-like: 20.0 samples/s, loss 6.00, "
+        "staged/native 1.25, proof ok, 12 s",
         "[3/4] running alpha/ddp alexnet 2 ranks batch 8 imagenet-like, repeat 1 of 2",
-        "[3/4] ok: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: 26.7 samples/s, loss 6.50, proof FAILED, 12 s",
+        "[3/4] ok: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: 26.7 samples/s, loss 6.50, "
+        "staged/native 1.17, proof FAILED, 12 s",
         "[4/4] running alpha/ddp alexnet 2 ranks batch 8 imagenet-like, repeat 2 of 2",
         "[4/4] crash: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: rank 1: signal SIGKILL, no proof, 12 s",
         "4 of 4 processes measured in 0:00",
@@ -67,10 +75,20 @@ def test_live_lines_fit_and_tell_all(width: int) -> None:
     assert max(map(len, lines)) <= width
     told = "\n".join(lines)
     assert "✓ alpha/single alexnet" in told
-    assert "20.0 samples/s  loss 6.00 proof ok" in told
-    assert "26.7 samples/s  loss 6.50 proof FAILED" in told
+    price = ["", ""] if width < 120 else [f"  staged/native {effect}" for effect in ("1.25", "1.17")]
+    assert f"20.0 samples/s     loss 6.00{price[0]} proof ok" in told
+    assert f"26.7 samples/s     loss 6.50{price[1]} proof FAILED" in told
     assert "rank 1: signal SIGKILL" in told
     assert lines[-1] == "4 of 4 processes measured in 0:00"
+
+
+def test_a_tiny_loss_keeps_its_distance() -> None:
+    stream = io.StringIO()
+    display = LiveDisplay(Console(file=stream, width=80))
+    told = record(ONE)
+    told["ranks"][0]["passes"]["native"].update(samples=20_000, loss=6.51e-05)
+    display.finished(ONE, told)
+    assert "10,000 samples/s loss 6.51e-05" in stream.getvalue()
 
 
 def test_the_live_view_says_what_runs_and_how_long_is_left() -> None:
