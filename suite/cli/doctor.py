@@ -16,6 +16,7 @@ from suite.launcher import Launcher
 from suite.plugins import adapters, launchers
 
 if TYPE_CHECKING:
+    from suite.environments import Interpreter
     from suite.look import Look
 
 
@@ -89,8 +90,15 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
         "versions": found.versions,
         "problems": found.problems,
         "formats": {form.name: adapter.unreadable(form) for form in adapter.capabilities.formats},
-        **({} if found.devices else {"missing": f"{adapter.name} does not start: {_told(found)}", "remedy": None}),
+        **({} if found.devices else _stillborn(adapter, interpreter, found)),
     }
+
+
+def _stillborn(adapter: Adapter, interpreter: "Interpreter", found: "Look") -> Row:
+    """It is there and does not start. An interpreter that a person named is theirs to mend."""
+    ours = interpreter.origin == f"tox environment {adapter.environment}"
+    anew = f"tox run -r -e {adapter.environment}  # makes its environment anew; why it does not start: see below"
+    return {"missing": f"{adapter.name} does not start: {_told(found)}", "remedy": anew if ours else None}
 
 
 def _told(found: "Look") -> str:

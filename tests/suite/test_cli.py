@@ -171,6 +171,20 @@ def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stage
     assert "alpha does not start: on cpu: the adapter 'alpha' names the trainer 'nowhere.worker:X'" in told.out
 
 
+def test_doctor_makes_a_tox_environment_anew_whose_framework_does_not_start(
+    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alpha = startable.adapters["alpha"]
+    alpha.trainer = "toy:NoSuchTrainer"
+    assert doctor.adapter_state(alpha, [])["remedy"] is None, "the running interpreter is nobody's to make"
+    python = tmp_path / alpha.environment / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("STAGEBENCH_TOX_DIR", str(tmp_path))
+    assert doctor.adapter_state(alpha, [])["remedy"].startswith(f"tox run -r -e {alpha.environment}  #")
+
+
 def test_doctor_names_a_reader_that_lacks_a_library(stagebench: Run, gamma: SimpleNamespace) -> None:
     gamma.lacks = "whole"
     assert "- gamma, format whole: there is no libgamma.so.1; build it" in stagebench("doctor").out
