@@ -16,6 +16,7 @@ from suite.errors import StagebenchError
 from suite.launch import Ready
 from suite.plugins import launchers, workloads
 
+LOADING = ("ImportError", "ModuleNotFoundError", "OSError")  # what a library that is damaged or missing raises
 SECONDS = 60.0  # a cold import of a large framework takes ten
 
 
@@ -26,11 +27,12 @@ class Look:
     devices: tuple[str, ...] = ()  # kinds on which it started
     versions: dict[str, str] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)  # device kind: why it did not start there
+    broken: bool = False  # it died while it was loaded: what is installed there is at fault
 
 
 def look(adapter: Adapter, interpreter: Interpreter, kinds: list[str]) -> Look:
     """Start it by itself on every kind of device."""
-    devices, versions, problems = [], {}, {}
+    devices, versions, problems, broken = [], {}, {}, False
     for kind in kinds:
         try:
             attempt = _attempt(adapter, interpreter, kind)
@@ -42,8 +44,16 @@ def look(adapter: Adapter, interpreter: Interpreter, kinds: list[str]) -> Look:
             devices.append(kind)
             versions.update(joined[0]["versions"])
         else:
-            problems[kind] = attempt.reason
-    return Look(tuple(devices), versions, problems)
+            problems[kind], broken = attempt.reason, broken or unloadable(attempt)
+    return Look(tuple(devices), versions, problems, broken)
+
+
+def unloadable(attempt: Attempt) -> bool:
+    """Whether the framework could not be imported, or took its process along; not a fault of the adapter's own."""
+    if attempt.outcome != "crash":
+        return False
+    failed = [message["message"] for message in attempt.messages.get(0, []) if message["type"] == "failed"]
+    return not failed or failed[0].partition(":")[0] in LOADING
 
 
 def _attempt(adapter: Adapter, interpreter: Interpreter, kind: str) -> Attempt:

@@ -96,9 +96,12 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
 
 def _stillborn(adapter: Adapter, interpreter: "Interpreter", found: "Look") -> Row:
     """It is there and does not start. An interpreter that a person named is theirs to mend."""
-    ours = interpreter.origin == f"tox environment {adapter.environment}"
-    anew = f"tox run -r -e {adapter.environment}  # makes its environment anew; why it does not start: see below"
-    return {"missing": f"{adapter.name} does not start: {_told(found)}", "remedy": anew if ours else None}
+    if not found.problems:
+        kinds = ", ".join(adapter.capabilities.devices)
+        return {"missing": f"{adapter.name} works on {kinds} only, and no GPU is seen here", "remedy": None}
+    made = found.broken and interpreter.origin == f"tox environment {adapter.environment}"
+    anew = adapter.remedy.replace("tox run -e", "tox run -r -e") if made else None  # -r: made anew
+    return {"missing": f"{adapter.name} does not start: {_told(found)}", "remedy": anew}
 
 
 def _told(found: "Look") -> str:

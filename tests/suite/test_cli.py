@@ -4,6 +4,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from PIL import Image
 import suite
 from adapters.reference import plugin as reference
 from suite import session
+from suite.adapter import Capabilities
 from suite.case import Case
 from suite.cli import app, doctor, main
 from suite.environments import Interpreter
@@ -171,18 +173,41 @@ def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stage
     assert "alpha does not start: on cpu: the adapter 'alpha' names the trainer 'nowhere.worker:X'" in told.out
 
 
-def test_doctor_makes_a_tox_environment_anew_whose_framework_does_not_start(
-    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("body", "remedy"),
+    [
+        ("raise ImportError('libalpha.so.1: cannot open shared object file')", "tox run -r -e alpha"),
+        ("import os; os.kill(os.getpid(), 11)", "tox run -r -e alpha"),
+        ("raise NotImplementedError('a stub still')", None),  # the adapter's own fault: what is installed is good
+    ],
+)
+def test_doctor_makes_a_damaged_environment_anew(
+    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, remedy: str | None
 ) -> None:
     alpha = startable.adapters["alpha"]
-    alpha.trainer = "toy:NoSuchTrainer"
+    (tmp_path / "damaged.py").write_text(body + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    alpha.trainer = "damaged:Trainer"
     assert doctor.adapter_state(alpha, [])["remedy"] is None, "the running interpreter is nobody's to make"
     python = tmp_path / alpha.environment / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     monkeypatch.setenv("STAGEBENCH_TOX_DIR", str(tmp_path))
-    assert doctor.adapter_state(alpha, [])["remedy"].startswith(f"tox run -r -e {alpha.environment}  #")
+    assert doctor.adapter_state(alpha, [])["remedy"] == remedy
+
+
+def test_doctor_says_that_a_framework_for_gpus_has_none(startable: SimpleNamespace) -> None:
+    class ForGPUs(type(startable.adapters["alpha"])):  # type: ignore[misc]
+        trainer = "toy:ToyTrainer"
+        requires = ("json",)
+
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(super().capabilities, devices=("cuda",))
+
+    state = doctor.adapter_state(ForGPUs(), [])
+    assert (state["missing"], state["remedy"]) == ("alpha works on cuda only, and no GPU is seen here", None)
 
 
 def test_doctor_names_a_reader_that_lacks_a_library(stagebench: Run, gamma: SimpleNamespace) -> None:
