@@ -1,6 +1,7 @@
 """What every part of the suite stands on: the adapter under test, its cases, its known gaps."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -80,6 +81,14 @@ class Conformance:
             return []
         found = cases_to_verify(self._wanted())
         return [case for case, refused in found if refused is None]
+
+    def spread(self, case: Case) -> Case:
+        """The case on several ranks or devices where its strategy has them, even if it is proven on one."""
+        strategy, placement = self.it().capabilities.strategy(case.strategy), case.placement
+        if strategy is None or placement.device_count > 1 or not (strategy.distributed or strategy.several_devices):
+            return case
+        ranks, driven = (DEVICES, 1) if strategy.distributed else (1, DEVICES)
+        return case.on(placement=replace(placement, ranks_per_node=ranks, devices=driven))
 
     def alone_and_together(self, optimiser: str) -> list[Case]:
         """Of the cases of an optimiser the first on one device and the first on several."""

@@ -48,10 +48,10 @@ class Measured(Conformance):
     def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(
         self, case: Case, tmp_path: Path
     ) -> None:
-        """On mnist_small; what the strategy cannot tell apart is not asked for."""
+        """On mnist_small, on several devices where it can; what the strategy cannot tell apart is not asked for."""
         self.readied(case, tmp_path)
         strategy = self.it().capabilities.strategy(case.strategy)
-        case = case.on(sampling=BRIEF, passes=measurable(strategy, PASSES))
+        case = self.spread(case).on(sampling=BRIEF, passes=measurable(strategy, PASSES))
         folder = run([case], tmp_path / "run", proofs=True)
         found = folder.record(case.id, 0)
         assert found is not None
