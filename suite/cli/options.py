@@ -1,5 +1,8 @@
 """Options that several commands share."""
 
+import json
+from typing import Any
+
 from suite.errors import RequestError
 
 
@@ -28,3 +31,17 @@ def hosts_from(option: str | None) -> list[str]:
     if not all(hosts) or len(set(hosts)) < len(hosts):
         raise RequestError(f"--hosts {option!r} should read A,B,...: every host once, none empty")
     return hosts
+
+
+def knobs_from(options: list[str]) -> dict[str, Any]:
+    """`--knob NAME=VALUE` options as a mapping; numbers and true/false as in JSON, all else a word."""
+    knobs = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or not name:
+            raise RequestError(f"--knob {option!r} should read NAME=VALUE, such as schedule=1f1b")
+        try:
+            knobs[name] = json.loads(value)
+        except ValueError:
+            knobs[name] = value
+    return knobs

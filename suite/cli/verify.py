@@ -7,6 +7,7 @@ import typer
 if TYPE_CHECKING:
     from suite.case import Case
     from suite.proof.proofs import Proofs
+    from suite.proof.verify import Wanted
 
 
 COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
@@ -25,6 +26,9 @@ def verify(
     devices: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
     device: Annotated[str, typer.Option(help="Kind of device: `cpu` or `cuda`.")] = "cpu",
     optimiser: Annotated[str, typer.Option(help="`sgd` or `adam`; adapters without it are named.")] = "sgd",
+    knob: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE: for the adapters that have the knob (repeatable).")
+    ] = None,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
 ) -> None:
@@ -33,36 +37,62 @@ def verify(
     The table names each proof's worst tensor, the one nearest to its bound; `identity` is the worst error in float64.
     Exit code 1 when a proof failed. What an adapter refuses, or this machine lacks, is named; in JSON `passed` is null.
     """
-    import json as encoder
-    from collections import Counter
-
     from rich.console import Console
 
-    from suite.cli.options import interpreters_from
-    from suite.cli.tables import show
+    from suite.cli.options import interpreters_from, knobs_from
     from suite.proof.proofs import Proofs, about
     from suite.proof.verify import Wanted, cases_to_verify
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
-    rows, proofs, maker = [], [], Proofs(interpreters)
-    wanted = Wanted(adapter or [], workload or [], strategy or [], tuning or [], devices, device, optimiser)
+    wanted = Wanted(
+        adapter or [], workload or [], strategy or [], tuning or [], devices, device, optimiser, knobs_from(knob or [])
+    )
     cases = cases_to_verify(wanted)
-    for number, (case, refused) in enumerate(cases, 1):
-        name = f"[{number}/{len(cases)}] {_name(case)}"
-        with console.status(f"proving {name}"):
-            verdict, proof = ("unsupported", {"reason": refused}) if refused else _proven(case, maker, interpreters)
-        proofs.append(proof if "passed" in proof else {**about(case), "passed": None, "verdict": verdict, **proof})
-        rows.append(_row(case, verdict, proof))
-        told = (name, verdict, rows[-1]["reason"])
-        console.print(": ".join(filter(None, told)), highlight=False, markup=False, soft_wrap=True)
+    _look_for({case.adapter for case, refused in cases if not refused}, interpreters)
+    rows: list[dict[str, Any]] = []
+    proofs: list[dict[str, Any]] = []
+    maker = Proofs(interpreters)
+    try:
+        for number, (case, refused) in enumerate(cases, 1):
+            name = f"[{number}/{len(cases)}] {_name(case, wanted)}"
+            with console.status(f"proving {name}"):
+                verdict, proof = ("unsupported", {"reason": refused}) if refused else _proven(case, maker, interpreters)
+            proofs.append(proof if "passed" in proof else {**about(case), "passed": None, "verdict": verdict, **proof})
+            rows.append(_row(_name(case, wanted), verdict, proof))
+            told = (name, verdict, rows[-1]["reason"])
+            console.print(": ".join(filter(None, told)), highlight=False, markup=False, soft_wrap=True)
+    finally:  # of hours of proofs nothing is lost, whatever ends them
+        _tell(rows, proofs, json)
     verdicts = [proof["passed"] for proof in proofs]
-    if json:
-        typer.echo(encoder.dumps(proofs, indent=1))
-    else:
-        show(rows, COLUMNS)
-    console.print(", ".join(f"{count} {verdict}" for verdict, count in Counter(row["verdict"] for row in rows).items()))
     if False in verdicts or True not in verdicts:
         raise typer.Exit(1)
+
+
+def _tell(rows: list[dict[str, Any]], proofs: list[dict[str, Any]], as_json: bool) -> None:
+    """The proofs or their table, and how many there are of each verdict."""
+    from collections import Counter
+
+    from suite.cli.tables import show, show_json
+
+    if as_json:
+        show_json(proofs)
+    elif rows:
+        show(rows, COLUMNS)
+    counts = Counter(row["verdict"] for row in rows)
+    typer.echo(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), err=True)
+
+
+def _look_for(names: set[str], interpreters: dict[str, str]) -> None:
+    """RequestError for an interpreter that was asked for and does not work: before anything is started."""
+    from contextlib import suppress
+
+    from suite.environments import find
+    from suite.errors import Unavailable
+    from suite.plugins import adapters
+
+    for name in sorted(names):
+        with suppress(Unavailable):  # a row of its own
+            find(adapters()[name], interpreters)
 
 
 def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tuple[str, dict[str, Any]]:
@@ -70,7 +100,8 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tupl
     import tempfile
     from pathlib import Path
 
-    from suite.errors import Unavailable
+    from suite.errors import StagebenchError, Unavailable
+    from suite.proof.proofs import about
     from suite.session import ready
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -78,21 +109,26 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tupl
             item = ready(case, interpreters, Path(scratch) / "bundle")
         except Unavailable as error:
             return "unavailable", {"reason": str(error)}
+        except StagebenchError as error:  # a slip in one adapter's declaration is its own affair
+            return "FAILED", {"key": None, **about(case), "passed": False, "reason": str(error)}
         proof = maker.prove(item, Path(scratch))
     if proof.get("outcome") in ("unsupported", "unavailable"):  # found out on the spot: no adapter foresees everything
         return proof["outcome"], {"reason": proof["reason"]}
     return "proven" if proof["passed"] else "FAILED", proof
 
 
-def _name(case: "Case") -> str:
-    rule = "" if case.optimiser == "sgd" else f" {case.optimiser}"
-    return f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}{rule}"
+def _name(case: "Case", wanted: "Wanted") -> str:
+    """The case in a row's words, with what was asked of it beyond the usual."""
+    asked = [case.optimiser] if case.optimiser != "sgd" else []
+    asked += [f"{knob}={case.knobs[knob]}" for knob in wanted.knobs if knob in case.knobs]
+    of = f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}"
+    return " ".join([of, *asked])
 
 
-def _row(case: "Case", verdict: str, proof: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, verdict: str, proof: dict[str, Any]) -> dict[str, Any]:
     worst, identity = proof.get("worst"), (proof.get("identity") or {}).get("worst")
     return {
-        "case": _name(case),
+        "case": name,
         "verdict": verdict,
         "worst tensor": f"{worst['what']} {worst['tensor']}" if worst else "",
         "error": f"{worst['error']:.1e}" if worst else "",

@@ -39,6 +39,7 @@ class Proofs:
         """`interpreters` are the explicit settings (adapter: path) that `suite.environments.find` honours."""
         self._interpreters = interpreters
         self._folder = cache_folder("proofs")
+        self._died: dict[tuple[str, float], Proof] = {}  # by key and silence limit; for as long as this one lives
         self._host = fingerprint()
 
     def prove(self, ready: Ready, scratch: Path) -> Proof:
@@ -55,7 +56,8 @@ class Proofs:
         proof_case = case_of_proof(ready)
         key = self._key(ready, proof_case)
         path = self._folder / f"{key}.json"
-        found = _remembered(path)
+        once = (key, ready.case.silence_limit)
+        found = _remembered(path) or self._died.get(once)
         if found is not None:
             return {**found, **_scope(ready)}
         oracle, precision = self._oracle(ready, proof_case), proof_case.precision
@@ -67,6 +69,8 @@ class Proofs:
         proof = {"key": key, **about(proof_case), **_scope(ready), **joined(measured, identity)}
         if ran and (identity is None or identity.get("errors")):
             write_whole(path, json.dumps(proof, indent=1) + "\n")
+        if not ran:
+            self._died[once] = proof
         return proof
 
     def _verdict(self, ready: Ready, case: Case, oracle: Path, scratch: Path) -> Proof:

@@ -5,6 +5,7 @@ An asynchronous strategy is proven on one device: see `proofs.case_of_proof`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from suite.adapter import Adapter, Strategy
 from suite.case import Case, Placement
@@ -29,6 +30,7 @@ class Wanted:
     devices: int = 2  # of the distributed strategies
     device: str = "cpu"
     optimiser: str = "sgd"
+    knobs: dict[str, Any] = field(default_factory=dict)  # for the adapters that have them; defaults where none is named
 
 
 def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
@@ -41,6 +43,7 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     tunings = sorted({tuning for name in names for tuning in adapters()[name].capabilities.tunings})
     _chosen("tuning", wanted.tunings, tunings)
     _chosen("optimiser", [wanted.optimiser], list(NAMES))
+    _check_knobs(wanted.knobs, [adapters()[name] for name in names])
     found = [
         (case, refusal(adapters()[name], adapters()[name].capabilities, case, workloads()[workload].graph()))
         for name in names
@@ -62,6 +65,18 @@ def _chosen(kind: str, asked: list[str], names: list[str]) -> list[str]:
     return asked or names
 
 
+def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
+    """RequestError for a knob that none of them has, or a value that none allows; `refusal` says what one does not."""
+    having = sorted({name for adapter in chosen for name in adapter.capabilities.knobs})
+    for name, value in asked.items():
+        if name not in having:
+            raise RequestError(f"no chosen adapter has a knob {name!r}; {known(name, having)}")
+        owners = [able.knobs[name] for able in (each.capabilities for each in chosen) if name in able.knobs]
+        problems = [knob.problem(value) for knob in owners]
+        if all(problems):
+            raise RequestError(f"the knob {name} {problems[0]}")
+
+
 def _cases(adapter: Adapter, workload: Workload, wanted: Wanted) -> Iterator[Case]:
     for strategy in adapter.capabilities.strategies:
         if not wanted.strategies or strategy.name in wanted.strategies:
@@ -81,7 +96,7 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         batch=workload.proof_batch,
         tuning=tuning,
         **settings(wanted.optimiser, workload, workload.proof_batch),
-        knobs={name: knob.default for name, knob in adapter.capabilities.knobs.items()},
+        knobs={name: wanted.knobs.get(name, knob.default) for name, knob in adapter.capabilities.knobs.items()},
         graph_digest=workload.graph().digest,
     )
     # As the proof's own batch: refused would be what the proof does not train.

@@ -30,6 +30,24 @@ def test_a_slip_is_named_for_what_it_is(toys: SimpleNamespace, place: str, kind:
     assert help in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({"overlp": "none"}, "no chosen adapter has a knob 'overlp'; did you mean 'overlap'?"),
+        ({"overlap": "all"}, "the knob overlap is one of 'none', 'merged', not 'all'"),
+    ],
+)
+def test_a_knob_that_nobody_takes_is_named(toys: SimpleNamespace, knobs: dict[str, str], words: str) -> None:
+    with pytest.raises(RequestError) as error:
+        cases_to_verify(Wanted(knobs=knobs))
+    assert words in str(error.value)
+
+
+def test_a_knob_is_given_to_those_that_have_it(toys: SimpleNamespace) -> None:
+    found = cases_to_verify(Wanted(workloads=["mnist_small"], knobs={"overlap": "none"}))
+    assert {case.adapter: case.knobs.get("overlap") for case, _ in found} == {"alpha": None, "beta": "none"}
+
+
 def test_a_tuning_that_only_some_have_leaves_the_others_out(toys: SimpleNamespace) -> None:
     for tuning, having in (("tuned", {"alpha"}), ("default", {"alpha", "beta"})):
         found = cases_to_verify(Wanted(workloads=["mnist_small"], tunings=[tuning]))
