@@ -1,11 +1,15 @@
 """The plugin manager: finds plugins, checks their hooks, answers by name."""
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import entry_points
 
 import pluggy
 
 from suite.adapter import Adapter
-from suite.errors import RequestError
+from suite.errors import RequestError, StagebenchError
 from suite.hooks import PROJECT, Hooks
 from suite.launcher import Launcher
 from workloads.catalogue import Workload
@@ -13,39 +17,58 @@ from workloads.catalogue import Workload
 
 @cache
 def manager() -> pluggy.PluginManager:
-    """The manager with every installed plugin; a hook whose name is misspelt is an error.
+    """The manager with every installed plugin; RequestError for one that does not load or misspells a hook.
 
     The built-in ones come through the same entry-point group as a third party's
     (see pyproject.toml).
     """
     plugins = pluggy.PluginManager(PROJECT)
     plugins.add_hookspecs(Hooks)
-    plugins.load_setuptools_entrypoints(PROJECT)
-    for plugin in (plugin for brought in plugins.hook.stagebench_plugins() for plugin in brought):
-        plugins.register(plugin)
-    plugins.check_pending()
+    for point in entry_points(group=PROJECT):
+        with _blamed(f"the plugin {point.name!r} ({point.value}, of {point.dist.name if point.dist else 'nobody'})"):
+            plugins.register(point.load(), name=point.name)
+    with _blamed("a plugin of a package that has many"):
+        for plugin in (plugin for brought in plugins.hook.stagebench_plugins() for plugin in brought):
+            plugins.register(plugin)
+    with _blamed("a plugin"):
+        plugins.check_pending()
     return plugins
+
+
+@contextmanager
+def _blamed(whose: str) -> Iterator[None]:
+    """A plugin's own mistake is told as such, with its place: every command needs all plugins."""
+    try:
+        yield
+    except StagebenchError:
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
+        raise RequestError(f"{whose} does not load: {told}; mend or uninstall it") from error
 
 
 def adapters() -> dict[str, Adapter]:
     """Every adapter by name, sorted."""
-    return _named("adapter", manager().hook.stagebench_adapters())
+    return dict(sorted(_brought("adapter").items()))
 
 
 def launchers() -> dict[str, Launcher]:
     """Every launcher by name, sorted."""
-    return _named("launcher", manager().hook.stagebench_launchers())
+    return dict(sorted(_brought("launcher").items()))
 
 
 def workloads() -> dict[str, Workload]:
     """Every workload by name, in the catalogue's order."""
-    return _named("workload", manager().hook.stagebench_workloads(), ordered=True)
+    return _brought("workload")
 
 
-def _named(kind: str, groups: list[list], ordered: bool = False) -> dict:  # type: ignore[type-arg]
+def _brought(kind: str) -> dict:  # type: ignore[type-arg]
+    with _blamed(f"a plugin with {kind}s"):
+        groups = getattr(manager().hook, f"stagebench_{kind}s")()
     found: dict = {}  # type: ignore[type-arg]
     for thing in (thing for group in groups for thing in group):
         if thing.name in found:
             raise RequestError(f"two plugins bring the {kind} {thing.name!r}; uninstall or rename one of them")
         found[thing.name] = thing
-    return found if ordered else dict(sorted(found.items()))
+    return found

@@ -22,7 +22,10 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     worst = max(findings, key=lambda found: found["error"] / found["tolerance"])
     problems = [_sentence(found) for found in findings if not found["error"] <= found["tolerance"]]
     for what, ours in (("parameter_count", graph.parameter_count), ("macs", graph.macs)):
-        problems += [f"{what} is {proof[what]}, the workload has {ours}" for proof in proofs[:1] if proof[what] != ours]
+        problems += [
+            f"{what} is {theirs}, the workload has {ours}"
+            for theirs in sorted({proof[what] for proof in proofs} - {ours})
+        ]
     joined = [message for rank in attempt.messages.values() for message in rank if message["type"] == "joined"]
     return {
         "passed": not problems,

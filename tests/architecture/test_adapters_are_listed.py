@@ -55,6 +55,12 @@ def test_a_new_folder_is_found_without_a_change_elsewhere(root, tmp_path, monkey
     assert done.stdout.split() == ["lumen"], done.stderr
 
 
+def test_a_lowering_is_short(root):
+    found = {path: len(path.read_text().splitlines()) for path in root.glob("adapters/**/lower.py")}
+    assert found
+    assert not {path: lines for path, lines in found.items() if lines >= 250}
+
+
 def test_tox_makes_every_adapter_s_environment(made, tox):
     environments = {adapter.environment for adapter in made} - {None}
     names = [name for row in ("names", "compiled", "by_name") for name in tox["base"][row].split(",")]

@@ -398,6 +398,29 @@ def test_the_real_program(shell: Shell) -> None:
     assert shell("toy", TOY_INTERRUPT="1").returncode == 130
 
 
+HOOK = "from suite.hooks import hookimpl\n@hookimpl\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("\nimport nowhere\n", ["'toy' (toy_plugin, of toy)", "No module named 'nowhere'", "toy_plugin.py, line 2"]),
+        ("def broken(:\n", ["'toy' (toy_plugin, of toy)", "SyntaxError", "toy_plugin.py, line 1"]),
+        (f"{HOOK}def stagebench_adaptors(): pass\n", ["unknown hook 'stagebench_adaptors'", "toy_plugin"]),
+        (f"{HOOK}def stagebench_adapters(): return [1 / 0]\n", ["a plugin with adapters", "toy_plugin.py, line 3"]),
+    ],
+)
+def test_a_plugin_that_is_broken_is_one_message_with_its_place(
+    shell: Shell, tmp_path: Path, body: str, words: list[str]
+) -> None:
+    (tmp_path / "site" / "toy_plugin.py").write_text(body)
+    told = shell("doctor")
+    assert told.returncode == 2
+    assert "Traceback" not in told.stderr
+    assert all(word in told.stderr for word in words), told.stderr
+    assert told.stderr.rstrip().endswith("; mend or uninstall it")
+
+
 def test_a_disk_that_refuses_is_one_message_and_leaves_no_partial_file(shell: Shell, tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
     told = shell("data", "make", "imagenet-like", "-o", "photos", limit=20_000)  # no file may grow beyond 20 kB

@@ -97,3 +97,9 @@ def test_looser_bounds_need_the_identity_of_float64():
     refuted = joined(loose, judge(attempt(proof), network, "float64"))
     assert not refuted["passed"]
     assert refuted["reason"].startswith("in float64: gradient of fc1.weight")
+
+
+def test_counts_are_every_rank_s():
+    verdict = judge(attempt(GOOD, changed(("macs",), 1)), WORKLOAD, "float32")
+    assert not verdict["passed"]
+    assert verdict["reason"] == "macs is 1, the workload has 627840"
