@@ -316,7 +316,8 @@ def placed(values: Any, context: Any, dtype: str) -> Any:
 
 OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
 LRN_NOTES = {
-    "composed": "of slices, sums and a power: with it an iteration of AlexNet or GoogLeNet took 1 / 1.4 of the time "
-    "with MXNet's own operator (two cores, one thread; tests/benchmarks/mxnet_native.py measures it here)",
+    "composed": "of slices, sums and a power (tuned: exp and log); on two cores of a CPU with one thread an iteration "
+    "of AlexNet or GoogLeNet took 1 / 1.4 of the time with MXNet's own operator (tests/benchmarks/mxnet_native.py "
+    "measures it on any machine)",
     "native": "MXNet's own operator, whose gradient is wrong with oneDNN before a convolution or a pooling",
 }

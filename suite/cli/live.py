@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.text import Text
 
-WIDEST = 140  # columns of a result line: beyond that the eye loses the row
-COLUMNS = (16, 14, 20)  # of samples/s, loss, price of the split; the last where there is room for it
+WIDEST = 130  # columns of a result line: beyond that the eye loses the row
+COLUMNS = {"speed": 16, "loss": 14, "split": 13}
+NARROW = 100  # columns of a terminal that has no room for the loss beside the price of the split
 
 
 class LiveDisplay(Observer):
@@ -78,8 +79,10 @@ class LiveDisplay(Observer):
         """A result, printed above the live part."""
         self._estimate.finished(case)
         symbol, colour = words.mark(record["outcome"])
-        columns = COLUMNS if self._console.width >= 120 else COLUMNS[:2]
-        told = [f"{text:>{width}}" for text, width in zip(words.numbers(record), columns, strict=False)]
+        numbers = words.numbers(record)
+        if self._console.width < NARROW and "split" in numbers:
+            numbers.pop("loss", None)
+        told = [f"{text:>{COLUMNS[name]}}" for name, text in numbers.items()]
         proof, proof_colour = words.proof(record, self._proofs)
         outcome = "" if record["outcome"] == "ok" else f"{record['outcome']}  "
         tail = outcome + "".join(told)

@@ -47,7 +47,7 @@ class PlainDisplay(Observer):
     def finished(self, case: Case, record: dict[str, Any]) -> None:
         """A result."""
         self._estimate.finished(case)
-        told = [*words.numbers(record), words.proof(record, self._proofs)[0]]
+        told = [*words.numbers(record).values(), words.proof(record, self._proofs)[0]]
         if record["outcome"] != "ok":
             told.insert(0, str(record.get("reason")))
         told.append(f"{record.get('seconds', 0.0):.0f} s")

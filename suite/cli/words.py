@@ -44,12 +44,11 @@ def split_price(record: dict[str, Any]) -> float | None:
     return staged / native if native and staged else None
 
 
-def numbers(record: dict[str, Any]) -> list[str]:
-    """What was measured, as short words; empty when nothing was."""
-    speed, price, last = rate(record), split_price(record), loss(record)
-    told = [] if speed is None else [f"{significant(speed)} samples/s"]
-    told += [] if last is None else [f"loss {significant(last)}"]
-    return told if price is None else [*told, f"staged/native {significant(price)}"]
+def numbers(record: dict[str, Any]) -> dict[str, str]:
+    """What was measured, as short words: speed, loss, price of the split; without what was not."""
+    told = {"speed": (rate(record), "{} samples/s"), "loss": (loss(record), "loss {}")}
+    told["split"] = (split_price(record), "split {}x")
+    return {name: text.format(significant(value)) for name, (value, text) in told.items() if value is not None}
 
 
 def significant(value: float) -> str:

@@ -57,10 +57,10 @@ def test_plain_lines() -> None:
         "proof FAILED: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: gradient conv1.weight is off by 0.1",
         "[2/4] running alpha/single alexnet 1 rank batch 8 imagenet-like, repeat 1 of 2",
         "[2/4] ok: alpha/single alexnet 1 rank batch 8 imagenet-like: 20.0 samples/s, loss 6.00, "
-        "staged/native 1.25, proof ok, 12 s",
+        "split 1.25x, proof ok, 12 s",
         "[3/4] running alpha/ddp alexnet 2 ranks batch 8 imagenet-like, repeat 1 of 2",
         "[3/4] ok: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: 26.7 samples/s, loss 6.50, "
-        "staged/native 1.17, proof FAILED, 12 s",
+        "split 1.17x, proof FAILED, 12 s",
         "[4/4] running alpha/ddp alexnet 2 ranks batch 8 imagenet-like, repeat 2 of 2",
         "[4/4] crash: alpha/ddp alexnet 2 ranks batch 8 imagenet-like: rank 1: signal SIGKILL, no proof, 12 s",
         "4 of 4 processes measured in 0:00",
@@ -75,9 +75,9 @@ def test_live_lines_fit_and_tell_all(width: int) -> None:
     assert max(map(len, lines)) <= width
     told = "\n".join(lines)
     assert "✓ alpha/single alexnet" in told
-    price = ["", ""] if width < 120 else [f"  staged/native {effect}" for effect in ("1.25", "1.17")]
-    assert f"20.0 samples/s     loss 6.00{price[0]} proof ok" in told
-    assert f"26.7 samples/s     loss 6.50{price[1]} proof FAILED" in told
+    losses = ("", "") if width < 100 else ("     loss 6.00", "     loss 6.50")
+    assert f"20.0 samples/s{losses[0]}  split 1.25x proof ok" in told
+    assert f"26.7 samples/s{losses[1]}  split 1.17x proof FAILED" in told
     assert "rank 1: signal SIGKILL" in told
     assert lines[-1] == "4 of 4 processes measured in 0:00"
 
@@ -87,6 +87,7 @@ def test_a_tiny_loss_keeps_its_distance() -> None:
     display = LiveDisplay(Console(file=stream, width=80))
     told = record(ONE)
     told["ranks"][0]["passes"]["native"].update(samples=20_000, loss=6.51e-05)
+    del told["ranks"][0]["passes"]["staged"]
     display.finished(ONE, told)
     assert "10,000 samples/s loss 6.51e-05" in stream.getvalue()
 
