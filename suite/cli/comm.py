@@ -36,7 +36,7 @@ def comm(
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
     budget: Annotated[
-        float, typer.Option(min=0.0, help="Seconds for an operation: larger sizes are left out. 0: no limit.")
+        float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are left out. 0: no limit.")
     ] = 10.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")

@@ -25,7 +25,7 @@ LONG = 2.0  # times the seconds of the samples: warm-up, barriers and verificati
 #   overlap    which of the counts are measured together with computation
 #   tensors    null, or the numbers of every gradient tensor in backward order: then "counts" and "overlap" are empty
 #   seconds    of the samples of a message
-#   budget     seconds for all counts together; those that would not fit are left out. 0: all are measured
+#   budget     seconds for all counts together, overlap not counted; those that would not fit are left out. 0: no limit
 
 
 def comm(communicator: Communicator, job: Dict[str, Any], outbox: Outbox) -> None:
@@ -49,11 +49,15 @@ class Task:
 
     def sizes(self, counts: List[int], overlap: List[int], budget: float) -> None:
         """A row for every count, as long as the next is expected within the budget; the others are named in one."""
-        begin = self._communicator.clock()
+        spent, clock = 0.0, self._communicator.clock
         for number, count in enumerate(counts):
-            before = self._communicator.clock()
-            self.single(count, count in overlap)
-            spent, last = (self._communicator.maximum(self._communicator.clock() - since) for since in (begin, before))
+            begin = clock()
+            self.single(count)
+            last = self._communicator.maximum(clock() - begin)
+            spent += last
+            # The budget is the sizes' own: a few of them are overlapped, too, and no size may be lost for that.
+            if count in overlap:
+                self.overlap(count)
             rest = counts[number + 1 :]
             # A point that took longer than its samples were to take will grow with its size.
             growth = rest[0] / count if rest and last > LONG * self._seconds else 1.0
@@ -61,8 +65,8 @@ class Task:
                 self._outbox.send("comm", row={"kind": "left out", "bytes": [each * ITEMSIZE for each in rest]})
                 return
 
-    def single(self, count: int, overlap: bool = False) -> None:
-        """A row for a message of `count` numbers, rounded up to a multiple of the ranks; after it its overlap."""
+    def single(self, count: int) -> None:
+        """A row for a message of `count` numbers, rounded up to a multiple of the ranks."""
         count = self._divisible(count)
         exchange = self._communicator.exchange(self._operation, count)
         self._verify([exchange], [count])
@@ -75,8 +79,18 @@ class Task:
             samples = samples._replace(seconds=[each / 2 for each in samples.seconds])
         self._verify([exchange], [count])
         self._send("single", [count], samples)
-        if overlap:
-            self._overlap(exchange, count)
+
+    def overlap(self, count: int) -> None:
+        """A row for a message of `count` numbers beside computation; none where there is no non-blocking form."""
+        count = self._divisible(count)
+        exchange = self._communicator.exchange(self._operation, count)
+        with contextlib.suppress(Unsupported):
+            self._verify([exchange], [count])
+            self._neutral([exchange], [count])
+            row = overlapped(self._communicator, exchange, self._sampler, "%s, hidden" % self._name(count))
+            self._verify([exchange], [count])
+            row.update(kind="overlap", operation=self._operation, bytes=count * ITEMSIZE)
+            self._outbox.send("comm", row=row)
 
     def tensors(self, counts: List[int]) -> None:
         """Every different tensor by itself, all in a row (blocking, then begun together), all as one buffer."""
@@ -101,15 +115,6 @@ class Task:
         self._verify(exchanges, counts)
         del exchanges[:]
         self.single(self._divisible(sum(counts)))
-
-    def _overlap(self, exchange: Exchange, count: int) -> None:
-        self._neutral([exchange], [count])
-        try:
-            row = overlapped(self._communicator, exchange, self._sampler, "%s, hidden" % self._name(count))
-        except Unsupported:
-            return
-        self._verify([exchange], [count])
-        self._outbox.send("comm", row=dict(row, kind="overlap", operation=self._operation, bytes=count * ITEMSIZE))
 
     def _verify(self, exchanges: List[Exchange], counts: List[int]) -> None:
         """Every exchange once on known numbers, new ones every time."""
