@@ -141,6 +141,20 @@ def test_a_wrong_result_is_refused(kind, rank, operation):
         assert "1 wrong numbers in all" in str(wrong[0])
 
 
+def tensors(communicator, box):
+    Task(communicator, "all-reduce", 0.0, box).tensors([5, 5])
+
+
+@pytest.mark.parametrize("kind", [wires.IdleWire, wires.TiringWire])
+@pytest.mark.parametrize("work", [overlap("all-reduce", 8), tensors])
+def test_what_is_begun_must_be_done(kind, work):
+    assert any(isinstance(error, WrongResult) for error in ranks(2, work, kind))
+
+
+def test_of_what_is_begun_together_each_has_its_own_result():
+    assert any(isinstance(error, WrongResult) for error in ranks(2, tensors, wires.MixedWire))
+
+
 def test_a_result_of_another_size_is_refused():
     with pytest.raises(WrongResult, match=r"rank 0 has \(3,\) numbers instead of \(4,\)"):
         check(np.zeros(3, np.float32), "all-reduce", 4, 0, 2, 1)
