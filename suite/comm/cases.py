@@ -14,7 +14,10 @@ from workloads.catalogue import Workload
 
 GRADIENTS = "all-reduce"  # what training does with gradients
 HIDDEN = (1 << 16, 1 << 20, 1 << 24)  # bytes of the messages that are measured beside computation, too
-TIME_LIMIT = 1800.0  # seconds of a case
+TIME_LIMIT = 1800.0  # seconds of a case, at least
+SAMPLED = 3.0  # times the seconds asked for: a warm-up, and a last block of samples as long as all before it
+OVERLAPPED = 5  # times as many samples beside a message's own: begun and waited for, and four ways in turns
+WAYS = 3  # of a network's tensors all at once, beside each by itself
 SILENCE_LIMIT = 120.0  # without a message that has arrived: a rank hangs
 
 
@@ -105,9 +108,17 @@ def launched(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) ->
         tuning=able.tunings[0],
         knobs={name: knob.default for name, knob in able.knobs.items()},
         passes=(),
-        time_limit=TIME_LIMIT,
+        time_limit=time_limit(case, workloads),
         silence_limit=SILENCE_LIMIT,
     )
+
+
+def time_limit(case: CommCase, workloads: Mapping[str, Workload]) -> float:
+    """Seconds within which a case must end: what its samples and its budget may take, and the usual limit beside it."""
+    sampled = len(case.counts) + OVERLAPPED * len(case.hidden)
+    if case.workload:
+        sampled = len({numbers for _, numbers in gradient_tensors(workloads[case.workload])}) + WAYS
+    return TIME_LIMIT + case.budget + SAMPLED * case.seconds * sampled
 
 
 def job(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,7 +16,8 @@ from suite.case import Placement
 from suite.cli.comm import asked_for
 from suite.cli.comm_display import LiveTables
 from suite.comm import session
-from suite.comm.cases import CommCase, gradient_tensors
+from suite.comm.cases import TIME_LIMIT, CommCase, gradient_tensors, launched
+from suite.comm.offers import offers
 from suite.comm.sizes import sizes_from, written
 from suite.errors import Interrupted, RequestError, Unavailable
 from workloads.catalogue import by_name
@@ -88,6 +90,21 @@ def test_gradient_tensors_are_the_network_s_in_backward_order(name: str) -> None
     graph, found = by_name()[name].graph(), gradient_tensors(by_name()[name])
     assert sum(count for _, count in found) == graph.parameter_count
     assert [name for name, _ in found] == [parameter.name for parameter in reversed(graph.parameters)]
+
+
+def test_the_time_limit_leaves_room_for_every_sample_asked_for() -> None:
+    def limit(operation: str, seconds: float, **more: Any) -> float:
+        case = CommCase("gloo", operation, Placement(ranks_per_node=2), seconds, **more)
+        return launched(case, offers()["gloo"], by_name()).time_limit
+
+    counts, sampled = tuple(size // 4 for size in sizes_from("4:256M")), 1.1 * 600.0  # with the warm-up
+    # 14 sizes, of three of them 5 times as many samples beside computation.
+    assert limit("all-reduce", 600.0, counts=counts) > (14 + 3 * 5) * sampled + TIME_LIMIT
+    assert limit("broadcast", 0.25, counts=counts, budget=7200.0) > 7200.0 + TIME_LIMIT
+    # Every different tensor, then all of them in a row, together and flat.
+    different = {count for _, count in gradient_tensors(by_name()["resnet50"])}
+    assert limit("all-reduce", 600.0, workload="resnet50") > (len(different) + 3) * sampled + TIME_LIMIT
+    assert limit("broadcast", 0.0, counts=(1,)) == TIME_LIMIT == 1800.0
 
 
 def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(toys: SimpleNamespace) -> None:
