@@ -67,10 +67,11 @@ class Asked:
     sizes: tuple[int, ...]  # bytes
     workloads: tuple[str, ...]
     seconds: float
-    ranks: int  # on each host
+    ranks: int  # on each node
     hosts: tuple[str, ...] = ()
     launcher: str | None = None
     budget: float = 0.0  # seconds for all sizes of an operation; 0: no limit
+    nodes: int = 1  # as many as hosts, where these are named
 
 
 def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iterator[CommCase]:
@@ -151,10 +152,10 @@ def _numbers(shape: tuple[int, ...]) -> int:
 def _placement(asked: Asked, offer: Offer) -> Placement:
     strategy = offer.adapter.capabilities.strategy(offer.backend.strategy)
     usual = strategy.launchers[0] if strategy else "local"
-    if len(asked.hosts) > 1 and strategy:  # the first that reaches other hosts
+    if asked.nodes > 1 and strategy:  # the first that reaches other hosts
         usual = next((name for name in strategy.launchers if name != "local"), usual)
     return Placement(
-        nodes=max(1, len(asked.hosts)),
+        nodes=asked.nodes,
         ranks_per_node=asked.ranks,
         device=offer.backend.device,
         launcher=asked.launcher or usual,

@@ -16,7 +16,7 @@ from suite.case import Placement
 from suite.cli.comm import asked_for
 from suite.cli.comm_display import LiveTables
 from suite.comm import session
-from suite.comm.cases import TIME_LIMIT, CommCase, gradient_tensors, launched
+from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, launched
 from suite.comm.offers import offers
 from suite.comm.sizes import sizes_from, written
 from suite.errors import Interrupted, RequestError, Unavailable
@@ -128,6 +128,22 @@ def test_ranks_are_two_on_a_host_and_one_on_each_of_several(toys: SimpleNamespac
     assert asked_for(**nothing, hosts="a,b", **FIXED).ranks == 1
     assert asked_for(**{**nothing, "ranks": 4}, hosts="a,b", **FIXED).ranks == 4
     assert asked_for(**nothing, hosts="localhost", **FIXED).hosts == ()
+    assert asked_for(**nothing, hosts=None, nodes=2, **FIXED).ranks == 1
+
+
+def test_nodes_need_no_names_where_the_launcher_chooses_them(wired: object) -> None:
+    nothing = dict.fromkeys(("op", "workload", "ranks"))
+
+    def placement(hosts: str | None, nodes: int | None, launcher: str | None) -> Placement:
+        asked = asked_for(**nothing, hosts=hosts, nodes=nodes, launcher=launcher, **FIXED)
+        (found,) = {case.placement for case in cases(asked, offers()["wire"], by_name())}
+        return found
+
+    assert placement(None, 3, "many") == Placement(nodes=3, ranks_per_node=1, launcher="many")
+    assert placement(None, 3, None) == Placement(nodes=3, ranks_per_node=1, launcher="many")
+    assert placement("a,b", 2, None) == placement("a,b", None, None)
+    assert placement("a,b", None, None) == Placement(nodes=2, ranks_per_node=1, launcher="many", hosts=("a", "b"))
+    assert placement(None, None, None) == Placement(nodes=1, ranks_per_node=2, launcher="local")
 
 
 def test_every_operation_on_two_ranks_with_records_and_json(stagebench: Run, wired: object, tmp_path: Path) -> None:
@@ -217,6 +233,12 @@ def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench: Run, wired:
         (("--launcher", "locla"), "there is no launcher 'locla'; did you mean 'local'?"),
         (("--sizes", "4:x"), "'x' is no message size"),
         (("--hosts", "a,a"), "every host once"),
+        (("--hosts", "a,b", "--nodes", "3"), "--nodes 3, but --hosts a,b names 2; name one host a node"),
+        (
+            ("--ranks", "1"),
+            "--ranks 1 on one node is one rank altogether, which has nobody to exchange with; take --ranks 2",
+        ),
+        (("--ranks", "1", "--hosts", "a"), "one rank altogether"),
     ],
 )
 def test_slips_are_answered_before_anything_starts(
