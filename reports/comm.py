@@ -72,7 +72,7 @@ def context(folder: RunFolder) -> dict[str, Any]:
 def unmeasured(group: Sequence[Link]) -> list[str]:
     """What the budget left out, an operation each."""
     return [
-        f"{link.case.operation}: {', '.join(map(written, link.left_out))} left out after {link.case.budget:g} s"
+        f"{link.case.operation}: {', '.join(map(written, link.left_out))} left out: {link.case.budget:g} s do not last"
         for link in group
         if link.left_out
     ]

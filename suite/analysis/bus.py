@@ -1,8 +1,11 @@
-"""Bus bandwidth: what an operation asks of the slowest wire, whatever the number of ranks.
+"""Bus bandwidth: algorithm bandwidth (bytes / time) made comparable over numbers of ranks.
 
-Algorithm bandwidth (bytes / time) of an all-reduce falls as ranks are added, though the
-wires are as fast as before. The factors are those of nccl-tests:
+Algorithm bandwidth of an all-reduce falls as ranks are added, though the wires are as
+fast as before. The factors are those of nccl-tests: what the least traffic between ranks
+that are all alike asks of each one's wire.
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+Over servers (MXNet's key-value store) every number crosses a rank's wire once each way,
+and all of them meet at the servers: there it is the same convention, and no wire's speed.
 """
 
 

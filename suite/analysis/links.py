@@ -39,7 +39,7 @@ class Point:
 
     @property
     def bus_bandwidth(self) -> float:
-        """Bytes a second on the slowest wire."""
+        """Bytes a second, as nccl-tests counts them (suite.analysis.bus)."""
         return self.algorithm_bandwidth * self.factor
 
     def to_dict(self) -> Row:

@@ -28,15 +28,18 @@ def comm(
         typer.Option(help=f"This network's gradient tensors, too (repeatable; `{ALL}`); alone: {WORKLOAD}'s."),
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="On each host; 2 on one host, 1 on each of several.")
+        int | None, typer.Option(min=1, max=4096, help="On each node; 2 on one node, 1 on each of several.")
     ] = None,
     hosts: Annotated[str | None, typer.Option(help="A,B,...: one node each.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="How many, where the launcher chooses them: slurm.")
+    ] = None,
     launcher: Annotated[
         str | None, typer.Option(help="How ranks are started; default: the backend's usual way.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
     budget: Annotated[
-        float, typer.Option(min=0.0, help="Seconds for an operation: larger sizes are left out. 0: no limit.")
+        float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are left out. 0: no limit.")
     ] = 10.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
@@ -68,7 +71,7 @@ def comm(
 
     offered = offers()
     names = chosen("backend", backend or [], list(offered))
-    asked = replace(asked_for(op, sizes, workload, ranks, hosts, launcher, seconds), budget=budget)
+    asked = replace(asked_for(op, sizes, workload, ranks, hosts, launcher, seconds, nodes), budget=budget)
     planned = [
         (case, offered[name])
         for name in names
@@ -109,13 +112,15 @@ def asked_for(
     hosts: str | None,
     launcher: str | None,
     seconds: float,
+    nodes: int | None = None,
 ) -> "Asked":
-    """The options checked; RequestError for an unknown name."""
+    """The options checked; RequestError for an unknown name, or a placement that cannot be."""
     from suite.backend import OPERATIONS
     from suite.cli.options import hosts_from
     from suite.comm.cases import Asked
     from suite.comm.offers import chosen
     from suite.comm.sizes import sizes_from
+    from suite.errors import RequestError
     from suite.hosts import here
     from suite.plugins import launchers, workloads
 
@@ -130,15 +135,35 @@ def asked_for(
         networks = [WORKLOAD] if WORKLOAD in known else []
     # Networks alone: their tensors are what was asked for, not every size beside them.
     wanted = chosen("operation", op or [], OPERATIONS) if op or not workload else []
+    count = node_count(nodes, placed)
+    each = ranks or (1 if count > 1 else 2)
+    if count * each == 1:
+        raise RequestError(
+            "--ranks 1 on one node is one rank altogether, which has nobody to exchange with; "
+            "take --ranks 2 or more, or several nodes by --hosts A,B or --nodes 2"
+        )
     return Asked(
         operations=tuple(wanted),
         sizes=sizes_from(sizes),
         workloads=tuple(networks),
         seconds=seconds,
-        ranks=ranks or (1 if len(placed) > 1 else 2),
+        nodes=count,
+        ranks=each,
         hosts=() if len(placed) == 1 and here(placed[0]) else tuple(placed),
         launcher=launcher,
     )
+
+
+def node_count(asked: int | None, hosts: list[str]) -> int:
+    """As many as hosts are named, else as asked for, else one; RequestError where the two differ."""
+    from suite.errors import RequestError
+
+    if asked and hosts and asked != len(hosts):
+        raise RequestError(
+            f"--nodes {asked}, but --hosts {','.join(hosts)} names {len(hosts)}; "
+            "name one host a node, or leave --nodes out"
+        )
+    return len(hosts) or asked or 1
 
 
 def plan_text(backends: list[str], asked: "Asked") -> str:

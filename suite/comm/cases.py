@@ -14,7 +14,10 @@ from workloads.catalogue import Workload
 
 GRADIENTS = "all-reduce"  # what training does with gradients
 HIDDEN = (1 << 16, 1 << 20, 1 << 24)  # bytes of the messages that are measured beside computation, too
-TIME_LIMIT = 1800.0  # seconds of a case
+TIME_LIMIT = 1800.0  # seconds of a case, at least
+SAMPLED = 3.0  # times the seconds asked for: a warm-up, and a last block of samples as long as all before it
+OVERLAPPED = 5  # times as many samples beside a message's own: begun and waited for, and four ways in turns
+WAYS = 3  # of a network's tensors all at once, beside each by itself
 SILENCE_LIMIT = 120.0  # without a message that has arrived: a rank hangs
 
 
@@ -27,7 +30,7 @@ class CommCase:
     placement: Placement
     seconds: float  # of samples, a message size
     counts: tuple[int, ...] = ()  # numbers of each message
-    budget: float = 0.0  # seconds for all of them, sizes beyond are left out; 0: no limit
+    budget: float = 0.0  # seconds for all of them without overlap, sizes beyond are left out; 0: no limit
     workload: str | None = None  # instead of counts: its gradient tensors
     graph_digest: str = ""
 
@@ -64,10 +67,11 @@ class Asked:
     sizes: tuple[int, ...]  # bytes
     workloads: tuple[str, ...]
     seconds: float
-    ranks: int  # on each host
+    ranks: int  # on each node
     hosts: tuple[str, ...] = ()
     launcher: str | None = None
     budget: float = 0.0  # seconds for all sizes of an operation; 0: no limit
+    nodes: int = 1  # as many as hosts, where these are named
 
 
 def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iterator[CommCase]:
@@ -105,9 +109,17 @@ def launched(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) ->
         tuning=able.tunings[0],
         knobs={name: knob.default for name, knob in able.knobs.items()},
         passes=(),
-        time_limit=TIME_LIMIT,
+        time_limit=time_limit(case, workloads),
         silence_limit=SILENCE_LIMIT,
     )
+
+
+def time_limit(case: CommCase, workloads: Mapping[str, Workload]) -> float:
+    """Seconds within which a case must end: what its samples and its budget may take, and the usual limit beside it."""
+    sampled = len(case.counts) + OVERLAPPED * len(case.hidden)
+    if case.workload:
+        sampled = len({numbers for _, numbers in gradient_tensors(workloads[case.workload])}) + WAYS
+    return TIME_LIMIT + case.budget + SAMPLED * case.seconds * sampled
 
 
 def job(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> dict[str, Any]:
@@ -140,10 +152,10 @@ def _numbers(shape: tuple[int, ...]) -> int:
 def _placement(asked: Asked, offer: Offer) -> Placement:
     strategy = offer.adapter.capabilities.strategy(offer.backend.strategy)
     usual = strategy.launchers[0] if strategy else "local"
-    if len(asked.hosts) > 1 and strategy:  # the first that reaches other hosts
+    if asked.nodes > 1 and strategy:  # the first that reaches other hosts
         usual = next((name for name in strategy.launchers if name != "local"), usual)
     return Placement(
-        nodes=max(1, len(asked.hosts)),
+        nodes=asked.nodes,
         ranks_per_node=asked.ranks,
         device=offer.backend.device,
         launcher=asked.launcher or usual,

@@ -1,17 +1,19 @@
-"""The task `comm`: one operation over its sizes, or the gradient tensors of a network. Every result is verified.
+"""The task `comm`: one operation over its sizes, or the gradient tensors of a network.
+
+Whatever is timed is run on known numbers before its samples and after them, the very same calls, and verified.
 
 Oldest Python: 3.6.
 """
 
 import contextlib
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.job import Outbox
 from suite.worker.overlap import overlapped
-from suite.worker.patterns import verify
+from suite.worker.patterns import check, given
 from suite.worker.samples import Sampler, Samples, rounded
 from suite.worker.trainer import Unsupported
 
@@ -25,7 +27,7 @@ LONG = 2.0  # times the seconds of the samples: warm-up, barriers and verificati
 #   overlap    which of the counts are measured together with computation
 #   tensors    null, or the numbers of every gradient tensor in backward order: then "counts" and "overlap" are empty
 #   seconds    of the samples of a message
-#   budget     seconds for all counts together; those that would not fit are left out. 0: all are measured
+#   budget     seconds for all counts together, overlap not counted; those that would not fit are left out. 0: no limit
 
 
 def comm(communicator: Communicator, job: Dict[str, Any], outbox: Outbox) -> None:
@@ -49,11 +51,15 @@ class Task:
 
     def sizes(self, counts: List[int], overlap: List[int], budget: float) -> None:
         """A row for every count, as long as the next is expected within the budget; the others are named in one."""
-        begin = self._communicator.clock()
+        spent, clock = 0.0, self._communicator.clock
         for number, count in enumerate(counts):
-            before = self._communicator.clock()
-            self.single(count, count in overlap)
-            spent, last = (self._communicator.maximum(self._communicator.clock() - since) for since in (begin, before))
+            begin = clock()
+            self.single(count)
+            last = self._communicator.maximum(clock() - begin)
+            spent += last
+            # The budget is the sizes' own: a few of them are overlapped, too, and no size may be lost for that.
+            if count in overlap:
+                self.overlap(count)
             rest = counts[number + 1 :]
             # A point that took longer than its samples were to take will grow with its size.
             growth = rest[0] / count if rest and last > LONG * self._seconds else 1.0
@@ -61,11 +67,11 @@ class Task:
                 self._outbox.send("comm", row={"kind": "left out", "bytes": [each * ITEMSIZE for each in rest]})
                 return
 
-    def single(self, count: int, overlap: bool = False) -> None:
-        """A row for a message of `count` numbers, rounded up to a multiple of the ranks; after it its overlap."""
+    def single(self, count: int) -> None:
+        """A row for a message of `count` numbers, rounded up to a multiple of the ranks."""
         count = self._divisible(count)
         exchange = self._communicator.exchange(self._operation, count)
-        self._verify([exchange], [count])
+        self._verify(exchange.run, [exchange], [count])
         self._neutral([exchange], [count])
         limit = None if exchange.most is None else exchange.most - RUNS_TO_VERIFY
         # There and back again keeps two ranks in step; a barrier before it would count as latency.
@@ -73,10 +79,26 @@ class Task:
         samples = self._sampler.times(self._name(count), exchange.run, not there_and_back, limit)
         if there_and_back:
             samples = samples._replace(seconds=[each / 2 for each in samples.seconds])
-        self._verify([exchange], [count])
+        self._verify(exchange.run, [exchange], [count])
         self._send("single", [count], samples)
-        if overlap:
-            self._overlap(exchange, count)
+
+    def overlap(self, count: int) -> None:
+        """A row for a message of `count` numbers beside computation; none where there is no non-blocking form."""
+        count = self._divisible(count)
+        exchange = self._communicator.exchange(self._operation, count)
+
+        def begun() -> None:  # with all that is called while computation goes on
+            pending = exchange.begin()
+            pending.test()
+            pending.wait()
+
+        with contextlib.suppress(Unsupported):
+            self._verify(begun, [exchange], [count])
+            self._neutral([exchange], [count])
+            row = overlapped(self._communicator, exchange, self._sampler, "%s, hidden" % self._name(count))
+            self._verify(begun, [exchange], [count])
+            row.update(kind="overlap", operation=self._operation, bytes=count * ITEMSIZE)
+            self._outbox.send("comm", row=row)
 
     def tensors(self, counts: List[int]) -> None:
         """Every different tensor by itself, all in a row (blocking, then begun together), all as one buffer."""
@@ -93,30 +115,34 @@ class Task:
             for pending in [exchange.begin() for exchange in exchanges]:
                 pending.wait()
 
-        self._verify(exchanges, counts)
-        self._neutral(exchanges, counts)
-        self._send("row", counts, self._sampler.times("all tensors in a row", in_a_row))
+        self._several("row", "all tensors in a row", in_a_row, exchanges, counts)
         with contextlib.suppress(Unsupported):
-            self._send("together", counts, self._sampler.times("all tensors together", together))
-        self._verify(exchanges, counts)
+            self._several("together", "all tensors together", together, exchanges, counts)
         del exchanges[:]
         self.single(self._divisible(sum(counts)))
 
-    def _overlap(self, exchange: Exchange, count: int) -> None:
-        self._neutral([exchange], [count])
-        try:
-            row = overlapped(self._communicator, exchange, self._sampler, "%s, hidden" % self._name(count))
-        except Unsupported:
-            return
-        self._verify([exchange], [count])
-        self._outbox.send("comm", row=dict(row, kind="overlap", operation=self._operation, bytes=count * ITEMSIZE))
+    def _several(
+        self, kind: str, name: str, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]
+    ) -> None:
+        """A row for what `run` does with all the exchanges."""
+        self._verify(run, exchanges, counts)
+        self._neutral(exchanges, counts)
+        samples = self._sampler.times(name, run)
+        self._verify(run, exchanges, counts)
+        self._send(kind, counts, samples)
 
-    def _verify(self, exchanges: List[Exchange], counts: List[int]) -> None:
-        """Every exchange once on known numbers, new ones every time."""
-        self._turn += 1
+    def _verify(self, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]) -> None:
+        """`run` once on known numbers, other ones for every exchange every time: each must have its own result."""
         rank, world = self._communicator.rank, self._communicator.setup.world
-        for exchange, count in zip(exchanges, counts):
-            verify(exchange, self._operation, count, rank, world, self._turn)
+        known = [
+            (exchange, count, self._turn + place) for place, (exchange, count) in enumerate(zip(exchanges, counts))
+        ]
+        self._turn += len(known)
+        for exchange, count, turn in known:
+            exchange.fill(given(self._operation, count, rank, world, turn))
+        run()
+        for exchange, count, turn in known:
+            check(exchange.result(), self._operation, count, rank, world, turn)
 
     def _neutral(self, exchanges: List[Exchange], counts: List[int]) -> None:
         """Zeros: sums in place stay what they are, however often."""

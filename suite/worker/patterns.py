@@ -7,24 +7,12 @@ from typing import Optional
 
 import numpy as np
 
-from suite.worker.communicator import Exchange
-
 PERIOD = 1021  # a prime: no buffer size or number of ranks divides it
 VALUES = 251  # sums over 65,000 ranks are still exact in float32
 
 
 class WrongResult(Exception):
     """An operation gave other numbers than it must."""
-
-
-def verify(exchange: Exchange, operation: str, count: int, rank: int, world: int, turn: int) -> None:
-    """Run the operation once on known numbers; WrongResult says where this rank's differ.
-
-    `turn` chooses the numbers: a result that an earlier turn has left is wrong.
-    """
-    exchange.fill(given(operation, count, rank, world, turn))
-    exchange.run()
-    check(exchange.result(), operation, count, rank, world, turn)
 
 
 def check(found: np.ndarray, operation: str, count: int, rank: int, world: int, turn: int) -> None:
@@ -47,7 +35,7 @@ def check(found: np.ndarray, operation: str, count: int, rank: int, world: int, 
 
 
 def given(operation: str, count: int, rank: int, world: int, turn: int) -> np.ndarray:
-    """What a rank fills in, float32."""
+    """What a rank fills in, float32; `turn` chooses the numbers: a result that an earlier turn has left is wrong."""
     return np.resize(period(rank, turn), count // world if operation == "all-gather" else count)
 
 

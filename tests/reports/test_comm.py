@@ -80,6 +80,8 @@ def folder(tmp_path):
 
 def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path):
     page = write(folder, tmp_path / "out").read_text()
+    assert "where servers sum (kvstore), it is that convention and no wire's speed" in page
+    assert "those of non-blocking operations as they were begun" in page
     for part in ("links", "fits", "gradients", "overlap", "outcomes", "method"):
         assert f'<section id="{part}">' in page
     assert "the &lt;wire&gt; was cut" in page

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,7 +16,8 @@ from suite.case import Placement
 from suite.cli.comm import asked_for
 from suite.cli.comm_display import LiveTables
 from suite.comm import session
-from suite.comm.cases import CommCase, gradient_tensors
+from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, launched
+from suite.comm.offers import offers
 from suite.comm.sizes import sizes_from, written
 from suite.errors import Interrupted, RequestError, Unavailable
 from workloads.catalogue import by_name
@@ -90,6 +92,21 @@ def test_gradient_tensors_are_the_network_s_in_backward_order(name: str) -> None
     assert [name for name, _ in found] == [parameter.name for parameter in reversed(graph.parameters)]
 
 
+def test_the_time_limit_leaves_room_for_every_sample_asked_for() -> None:
+    def limit(operation: str, seconds: float, **more: Any) -> float:
+        case = CommCase("gloo", operation, Placement(ranks_per_node=2), seconds, **more)
+        return launched(case, offers()["gloo"], by_name()).time_limit
+
+    counts, sampled = tuple(size // 4 for size in sizes_from("4:256M")), 1.1 * 600.0  # with the warm-up
+    # 14 sizes, of three of them 5 times as many samples beside computation.
+    assert limit("all-reduce", 600.0, counts=counts) > (14 + 3 * 5) * sampled + TIME_LIMIT
+    assert limit("broadcast", 0.25, counts=counts, budget=7200.0) > 7200.0 + TIME_LIMIT
+    # Every different tensor, then all of them in a row, together and flat.
+    different = {count for _, count in gradient_tensors(by_name()["resnet50"])}
+    assert limit("all-reduce", 600.0, workload="resnet50") > (len(different) + 3) * sampled + TIME_LIMIT
+    assert limit("broadcast", 0.0, counts=(1,)) == TIME_LIMIT == 1800.0
+
+
 def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(toys: SimpleNamespace) -> None:
     def asked(**options: object) -> tuple[int, tuple[str, ...]]:
         found = asked_for(**{**dict.fromkeys(("op", "workload", "ranks", "hosts", "launcher")), **options}, **FIXED)
@@ -111,6 +128,22 @@ def test_ranks_are_two_on_a_host_and_one_on_each_of_several(toys: SimpleNamespac
     assert asked_for(**nothing, hosts="a,b", **FIXED).ranks == 1
     assert asked_for(**{**nothing, "ranks": 4}, hosts="a,b", **FIXED).ranks == 4
     assert asked_for(**nothing, hosts="localhost", **FIXED).hosts == ()
+    assert asked_for(**nothing, hosts=None, nodes=2, **FIXED).ranks == 1
+
+
+def test_nodes_need_no_names_where_the_launcher_chooses_them(wired: object) -> None:
+    nothing = dict.fromkeys(("op", "workload", "ranks"))
+
+    def placement(hosts: str | None, nodes: int | None, launcher: str | None) -> Placement:
+        asked = asked_for(**nothing, hosts=hosts, nodes=nodes, launcher=launcher, **FIXED)
+        (found,) = {case.placement for case in cases(asked, offers()["wire"], by_name())}
+        return found
+
+    assert placement(None, 3, "many") == Placement(nodes=3, ranks_per_node=1, launcher="many")
+    assert placement(None, 3, None) == Placement(nodes=3, ranks_per_node=1, launcher="many")
+    assert placement("a,b", 2, None) == placement("a,b", None, None)
+    assert placement("a,b", None, None) == Placement(nodes=2, ranks_per_node=1, launcher="many", hosts=("a", "b"))
+    assert placement(None, None, None) == Placement(nodes=1, ranks_per_node=2, launcher="local")
 
 
 def test_every_operation_on_two_ranks_with_records_and_json(stagebench: Run, wired: object, tmp_path: Path) -> None:
@@ -200,6 +233,12 @@ def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench: Run, wired:
         (("--launcher", "locla"), "there is no launcher 'locla'; did you mean 'local'?"),
         (("--sizes", "4:x"), "'x' is no message size"),
         (("--hosts", "a,a"), "every host once"),
+        (("--hosts", "a,b", "--nodes", "3"), "--nodes 3, but --hosts a,b names 2; name one host a node"),
+        (
+            ("--ranks", "1"),
+            "--ranks 1 on one node is one rank altogether, which has nobody to exchange with; take --ranks 2",
+        ),
+        (("--ranks", "1", "--hosts", "a"), "one rank altogether"),
     ],
 )
 def test_slips_are_answered_before_anything_starts(

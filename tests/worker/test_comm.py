@@ -70,8 +70,53 @@ def test_without_a_budget_everything_is_measured():
     assert [row["bytes"] for row in ranks(2, work)[0]] == [4, 16]
 
 
-def single(operation, count, overlap=False):
-    return lambda communicator, box: Task(communicator, operation, SECONDS, box).single(count, overlap)
+class Clocked(wires.BeginningWire):
+    """One rank on a clock of its own: 1 ms and 100 MB/s, with the sizes' memory but without their time."""
+
+    now = 0.0
+
+    def clock(self):
+        return self.now
+
+    def maximum(self, value):
+        return value
+
+    def compute(self):
+        self.now += 5e-5
+
+    def exchange(self, operation, count):
+        return Charged(self, operation)
+
+
+class Charged(wires.Beginning):
+    def run(self):
+        self.taken = self.given
+        self.wire.now += 1e-3 + self.given.nbytes * 1e-8
+
+
+@pytest.mark.parametrize("budget", [0.3, 5.0, 10.0])
+def test_no_size_is_lost_for_what_computation_hides(budget):
+    counts, beside = [4**power for power in range(12)], [1 << 14, 1 << 18, 1 << 22]
+
+    def rows(overlap):
+        box = Box()
+        Task(Clocked(toy.setup(), None), "all-reduce", 0.25, box).sizes(counts, overlap, budget)
+        return box.rows
+
+    plain, with_overlap = rows([]), rows(beside)
+    assert [row["bytes"] for row in with_overlap if row["kind"] != "overlap"] == [row["bytes"] for row in plain]
+    reached = [row["bytes"] for row in plain if row["kind"] == "single"]
+    hidden = [row["bytes"] for row in with_overlap if row["kind"] == "overlap"]
+    assert hidden == [4 * count for count in beside if 4 * count in reached]
+    assert budget < 10.0 or reached == [4 * count for count in counts]
+
+
+def single(operation, count):
+    return lambda communicator, box: Task(communicator, operation, SECONDS, box).single(count)
+
+
+def overlap(operation, count):
+    return lambda communicator, box: Task(communicator, operation, SECONDS, box).overlap(count)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -94,6 +139,20 @@ def test_a_wrong_result_is_refused(kind, rank, operation):
     if rank is not None:
         assert "rank 1 of 2 has" in str(wrong[0])
         assert "1 wrong numbers in all" in str(wrong[0])
+
+
+def tensors(communicator, box):
+    Task(communicator, "all-reduce", 0.0, box).tensors([5, 5])
+
+
+@pytest.mark.parametrize("kind", [wires.IdleWire, wires.TiringWire])
+@pytest.mark.parametrize("work", [overlap("all-reduce", 8), tensors])
+def test_what_is_begun_must_be_done(kind, work):
+    assert any(isinstance(error, WrongResult) for error in ranks(2, work, kind))
+
+
+def test_of_what_is_begun_together_each_has_its_own_result():
+    assert any(isinstance(error, WrongResult) for error in ranks(2, tensors, wires.MixedWire))
 
 
 def test_a_result_of_another_size_is_refused():
@@ -134,16 +193,14 @@ def test_gradient_tensors_each_in_a_row_together_and_flat():
 def test_without_a_non_blocking_form_nothing_is_said_of_it():
     (rows, _) = ranks(2, lambda communicator, box: Task(communicator, "all-reduce", 0.0, box).tensors([5]))
     assert [row["kind"] for row in rows] == ["single", "row", "single"]
-    (rows, _) = ranks(2, single("all-reduce", 8, overlap=True))
-    assert [row["kind"] for row in rows] == ["single"]
+    assert ranks(2, overlap("all-reduce", 8)) == [[], []]
 
 
 def test_overlap_has_samples_of_each_and_of_both():
-    found = ranks(2, single("all-reduce", 8, overlap=True), wires.BeginningWire)
-    for rows in found:
-        row = rows[1]
+    found = ranks(2, overlap("all-reduce", 8), wires.BeginningWire)
+    for (row,) in found:
         assert (row["kind"], row["bytes"]) == ("overlap", 32)
-        assert row["slices"] == found[0][1]["slices"] >= 1
+        assert row["slices"] == found[0][0]["slices"] >= 1
         lengths = {len(row[key]) for key in ("comm_s", "comp_s", "both_s", "progressed_s")}
         assert len(lengths) == 1
         assert min(lengths) >= LEAST

@@ -104,6 +104,52 @@ class BeginningWire(Wire):
         return Beginning(self, operation)
 
 
+class Idle(Text):
+    """What it begins sends nothing, and leaves what was filled in."""
+
+    def begin(self):
+        self.taken = self.given
+        return Now()
+
+
+class IdleWire(Wire):
+    def exchange(self, operation, count):
+        return Idle(self, operation)
+
+
+class Tiring(Beginning):
+    """What it begins sends nothing from the third time on."""
+
+    begun = 0
+
+    def begin(self):
+        self.begun += 1
+        return super().begin() if self.begun < 3 else Now()
+
+
+class TiringWire(Wire):
+    def exchange(self, operation, count):
+        return Tiring(self, operation)
+
+
+class Mixed(Beginning):
+    """What is begun takes the result of what was begun before it, and gives its own."""
+
+    def begin(self):
+        pending = super().begin()
+        other, self.wire.before = self.wire.before, self
+        if other:
+            self.taken, other.taken = other.taken, self.taken
+        return pending
+
+
+class MixedWire(Wire):
+    before = None
+
+    def exchange(self, operation, count):
+        return Mixed(self, operation)
+
+
 class Stale(Text):
     """Right at first; later it forgets to exchange."""
 
