@@ -18,7 +18,9 @@ def own_name(host: str) -> str:
 
 
 def elsewhere(host: str) -> bool:
-    """Whether a name has an address, and none of this machine's."""
+    """Whether a name certainly means another machine: it has an address, and none of ours; an address may be mapped."""
+    if own_name(host) in ("", own_name(socket.gethostname())):
+        return False
     try:
         found = socket.gethostbyname(host)
     except OSError:

@@ -64,28 +64,32 @@ class Told:
 def misplaced(placement: Placement, told: Sequence[Told], in_order: bool = True) -> str | None:
     """How the places differ from those asked for, or None: every host has its own ranks, in a row, node by node.
 
-    `in_order`: nodes are numbered as the hosts were named; Slurm numbers them as it likes.
+    `in_order`: nodes are numbered as the hosts were named. Slurm sorts them, Open MPI 4 begins with its own host.
     """
     named = len(placement.hosts) == placement.nodes
     nodes = placement.hosts if named else range(placement.nodes)
     asked = [node for node in nodes for _ in range(placement.ranks_per_node)]
     hosts, there = len(set(asked)), len({each.host for each in told})
-    if there == hosts == len({(host, each.host) for host, each in zip(asked, told, strict=True)}):
-        return misnamed(placement, told) if named and in_order else None
+    together = there == hosts == len({(host, each.host) for host, each in zip(asked, told, strict=True)})
+    if together and not strayed(placement, told) and not (named and in_order and exchanged(placement, told)):
+        return None
     return refused(placement, told, hosts)
 
 
-def misnamed(placement: Placement, told: Sequence[Told]) -> str | None:
-    """Which host's ranks ran on another that was asked for, or here, by the names; None where these say nothing.
+def exchanged(placement: Placement, told: Sequence[Told]) -> bool:
+    """Whether a host that calls itself as one was asked for is at another's place; another name alone proves nothing.
 
-    A person may write an address or an alias, so another name alone proves nothing.
+    A person may write an address or an alias.
     """
-    known = {own_name(each.host) for each in told}
-    for host, first in zip(placement.hosts, told[:: placement.ranks_per_node], strict=True):
-        asked, found = own_name(host), own_name(first.host)
-        if asked and asked != found and (asked in known or (ran_here(first) and elsewhere(host))):
-            return refused(placement, told, len(set(placement.hosts)))
-    return None
+    known = {own_name(each.host) for each in told} - {""}
+    firsts = told[:: placement.ranks_per_node]
+    pairs = [(own_name(host), own_name(first.host)) for host, first in zip(placement.hosts, firsts, strict=True)]
+    return any(asked in known and asked != found for asked, found in pairs)
+
+
+def strayed(placement: Placement, told: Sequence[Told]) -> bool:
+    """Whether ranks ran on this machine, although every host that was asked for is another."""
+    return bool(placement.hosts) and any(map(ran_here, told)) and all(map(elsewhere, placement.hosts))
 
 
 def ran_here(one: Told) -> bool:
