@@ -23,9 +23,9 @@ import suite.worker
 import workloads
 from suite.adapter import Adapter
 from suite.errors import RequestError, StoreError
+from suite.worker.job import THREADS
 
 FORMAT = 1
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def digest(adapter: Adapter) -> str:

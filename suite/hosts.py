@@ -11,11 +11,35 @@ def here(host: str) -> bool:
     return host in ("localhost", LOOPBACK, socket.gethostname(), socket.getfqdn()) or _own(host)
 
 
+def own_name(host: str) -> str:
+    """The short name by which a host may call itself; "" for an address, and for the name that every machine has."""
+    short = host.partition(".")[0].lower()
+    return "" if _numbers(host) is not None or short == "localhost" else short
+
+
+def elsewhere(host: str) -> bool:
+    """Whether a name certainly means another machine: it has an address, and none of ours; an address may be mapped."""
+    if own_name(host) in ("", own_name(socket.gethostname())):
+        return False
+    try:
+        found = socket.gethostbyname(host)
+    except OSError:
+        return False
+    return not ipaddress.ip_address(found).is_loopback and not _own(found)
+
+
+def _numbers(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address in numbers; None for a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
 def _own(host: str) -> bool:
     """Whether it is an address in numbers of one of this machine's interfaces."""
-    try:
-        numbers = ipaddress.ip_address(host)
-    except ValueError:
+    numbers = _numbers(host)
+    if numbers is None:
         return False
     import psutil  # here: the command line's help needs none of it
 

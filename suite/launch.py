@@ -1,7 +1,7 @@
 """From a case to an attempt: the job file, the launcher's processes, the watch over them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from suite.environments import Interpreter
 from suite.launcher import Launcher, Request
 from suite.ports import free_port
 from suite.store import write_whole
-from suite.whereabouts import Told, misplaced, pinned, unwired
-from suite.worker.job import FORMAT
+from suite.whereabouts import Told, misplaced, pinned, unthreaded, unwired
+from suite.worker.job import FORMAT, THREADS
 from workloads.catalogue import Workload
 
 Heard = Callable[[int, dict[str, Any]], None]
@@ -70,16 +70,18 @@ class Ready:
         )
         limits = Limits(self.case.time_limit, self.case.silence_limit, joining)
         attempt = run(self.launcher.processes(request), placement.ranks, folder, limits, heard)
-        problem = self._astray(attempt) if attempt.outcome == "ok" else None
+        problem = self._astray(attempt, request.environ) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
 
-    def _astray(self, attempt: Attempt) -> str | None:
+    def _astray(self, attempt: Attempt, environ: Mapping[str, str]) -> str | None:
         """Why what the ranks did is not what the case asks for, or None."""
         told = [Told.of(rank, messages) for rank, messages in sorted(attempt.messages.items())]
-        hellos = [said for messages in attempt.messages.values() for said in messages if said["type"] == "hello"]
-        share, graph = self.adapter.wire_share(self.case), self.workload.graph()
+        placement, share, graph = self.case.placement, self.adapter.wire_share(self.case), self.workload.graph()
+        # As the launcher was given them: an adapter may set its own.
+        threads = {name: environ[name] for name in THREADS}
         return (
-            misplaced(self.case.placement, told)
-            or pinned(self.case.placement, [said["cores"] for said in hellos])
+            misplaced(placement, told, self.launcher.nodes_in_order)
+            or pinned(placement, told)
+            or unthreaded(placement, told, threads)
             or unwired(told, graph.gradient_bytes(), share)
         )

@@ -46,6 +46,7 @@ class Launcher(ABC):
     name: str
     title: str
     companions_on_first_host = False  # True: wherever that is; False: they run on this machine
+    nodes_in_order = True  # False: it numbers the nodes as it likes, however the hosts were named
 
     @abstractmethod
     def missing(self, placement: Placement, interpreter: Path) -> str | None:

@@ -4,13 +4,14 @@ One that never heard of the hosts starts all ranks here; one whose "hosts" share
 report wonderful speeds.
 """
 
-import os
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from suite.case import Placement
+from suite.hosts import elsewhere, own_name
+from suite.worker.wire import boot
 
 EXCHANGING = ("native", "staged", "comm_only")  # the passes in which gradients travel
 LOOPBACK = "lo"
@@ -26,14 +27,19 @@ class Told:
     sent: dict[str, int]  # bytes by interface, while it ran; empty where it could not tell
     steps: int  # in which it exchanged gradients
     moved: float = 0.0  # bytes of all messages that `comm` timed
+    boot: str = ""  # the running kernel's own mark; empty where it could not tell
+    cores: tuple[int, ...] = ()  # that it may use
+    host_cores: int = 0  # of its host in all
+    threads: Mapping[str, str] = field(default_factory=dict)  # the variables of `THREADS` that it saw
 
     @classmethod
     def of(cls, rank: int, messages: Sequence[dict[str, Any]]) -> "Told":
         """From its messages; a later one of the same kind counts."""
-        host, sent, steps, moved = "", {}, 0, 0.0
+        hello: dict[str, Any] = {"host": ""}
+        sent, steps, moved = {}, 0, 0.0
         for message in messages:
             if message["type"] == "hello":
-                host = message["host"]
+                hello = message
             elif message["type"] == "wire":
                 sent = {name: counted["sent"] for name, counted in message["interfaces"].items()}
             elif message["type"] == "pass" and message["record"]["pass"] in EXCHANGING:
@@ -42,22 +48,64 @@ class Told:
                 steps += sum(epoch["steps"] for epoch in message["record"]["epochs"])
             elif message["type"] == "comm" and "seconds" in message["row"]:
                 moved += message["row"]["bytes"] * len(message["row"]["seconds"])
-        return cls(rank, host, sent, steps, moved)
+        return cls(
+            rank,
+            hello["host"],
+            sent,
+            steps,
+            moved,
+            boot=hello.get("boot", ""),
+            cores=tuple(hello.get("cores", ())),
+            host_cores=hello.get("host_cores") or 0,
+            threads=hello.get("threads", {}),
+        )
 
 
-def misplaced(placement: Placement, told: Sequence[Told]) -> str | None:
-    """How the hosts differ from those asked for, or None. Names are not compared: a host has several."""
-    asked = Counter(placement.hosts or range(placement.nodes))
-    wanted = sorted(count * placement.ranks_per_node for count in asked.values())
+def misplaced(placement: Placement, told: Sequence[Told], in_order: bool = True) -> str | None:
+    """How the places differ from those asked for, or None: every host has its own ranks, in a row, node by node.
+
+    `in_order`: nodes are numbered as the hosts were named. Slurm sorts them, Open MPI 4 begins with its own host.
+    """
+    named = len(placement.hosts) == placement.nodes
+    nodes = placement.hosts if named else range(placement.nodes)
+    asked = [node for node in nodes for _ in range(placement.ranks_per_node)]
+    hosts, there = len(set(asked)), len({each.host for each in told})
+    together = there == hosts == len({(host, each.host) for host, each in zip(asked, told, strict=True)})
+    if together and not strayed(placement, told) and not (named and in_order and exchanged(placement, told)):
+        return None
+    return refused(placement, told, hosts)
+
+
+def exchanged(placement: Placement, told: Sequence[Told]) -> bool:
+    """Whether a host that calls itself as one was asked for is at another's place; another name alone proves nothing.
+
+    A person may write an address or an alias.
+    """
+    known = {own_name(each.host) for each in told} - {""}
+    firsts = told[:: placement.ranks_per_node]
+    pairs = [(own_name(host), own_name(first.host)) for host, first in zip(placement.hosts, firsts, strict=True)]
+    return any(asked in known and asked != found for asked, found in pairs)
+
+
+def strayed(placement: Placement, told: Sequence[Told]) -> bool:
+    """Whether ranks ran on this machine, although every host that was asked for is another."""
+    return bool(placement.hosts) and any(map(ran_here, told)) and all(map(elsewhere, placement.hosts))
+
+
+def ran_here(one: Told) -> bool:
+    """Whether a rank ran on this machine: namesakes have another kernel, a kernel's other hosts another name."""
+    return one.host == socket.gethostname() and one.boot == boot()
+
+
+def refused(placement: Placement, told: Sequence[Told], hosts: int) -> str:
+    """What was asked for and what came of it."""
     found: dict[str, list[int]] = {}
     for each in told:
         found.setdefault(each.host, []).append(each.rank)
-    if sorted(map(len, found.values())) == wanted:
-        return None
     named = f" ({', '.join(placement.hosts)})" if placement.hosts else ""
     there = "; ".join(f"ranks {', '.join(map(str, ranks))} on {host}" for host, ranks in found.items())
     return (
-        f"{len(asked)} host{'s' * (len(asked) > 1)}{named} with {placement.ranks_per_node} ranks each were asked for, "
+        f"{hosts} host{'s' * (hosts > 1)}{named} with {placement.ranks_per_node} ranks each, in a row, were asked for, "
         f"the launcher {placement.launcher!r} started {there}; is it of their own library, does it reach every host?"
     )
 
@@ -100,18 +148,33 @@ def past(host: str, interface: str, count: int) -> str:
     )
 
 
-def pinned(placement: Placement, cores: Sequence[Sequence[int]]) -> str | None:
-    """Which rank may use fewer cores than it has threads, or None; a machine that has no more of them is asked for it.
+def pinned(placement: Placement, told: Sequence[Told]) -> str | None:
+    """Which rank may use fewer cores than it has threads, or None; a host that has no more of them is asked for it.
 
-    `cores`: of every rank, those that it may use. Launchers and sites pin ranks of themselves, to one core mostly.
+    Launchers and sites pin ranks of themselves, to one core mostly. A cpuset counts as pinning: a Slurm job or a
+    container that was given fewer cores than threads was asked for wrongly, and its speed is that of fewer threads.
     """
     wanted = placement.threads * placement.devices
-    here = len(os.sched_getaffinity(0))
-    for rank, allowed in enumerate(cores):
-        if 0 < len(allowed) < min(wanted, here):
+    for each in told:
+        if 0 < len(each.cores) < min(wanted, each.host_cores):
             return (
-                f"rank {rank} may use {len(allowed)} core{'s' * (len(allowed) > 1)} ({', '.join(map(str, allowed))}) "
-                f"and is to run {wanted} threads: the launcher {placement.launcher!r}, or what started stagebench, "
-                "pinned it; take that setting away, or ask for fewer threads"
+                f"rank {each.rank} may use {len(each.cores)} core{'s' * (len(each.cores) > 1)} "
+                f"({', '.join(map(str, each.cores))}) of the {each.host_cores} of {each.host} and is to run {wanted} "
+                f"threads: the launcher {placement.launcher!r}, or what started stagebench, pinned it; take that "
+                "setting away, or ask for fewer threads"
             )
+    return None
+
+
+def unthreaded(placement: Placement, told: Sequence[Told], given: Mapping[str, str]) -> str | None:
+    """Which rank saw another number of threads than was `given` to the launcher for it, or None."""
+    for each in told:
+        for name, value in given.items():
+            seen = each.threads.get(name)
+            if seen != value:
+                return (
+                    f"rank {each.rank} on {each.host} was to see {name}={value} and saw "
+                    f"{'none' if seen is None else seen}: the launcher {placement.launcher!r} did not hand it over, or "
+                    "a start-up file or wrapper there sets its own; take that setting away, or ask for as many threads"
+                )
     return None

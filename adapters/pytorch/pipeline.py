@@ -81,7 +81,7 @@ class PipelineTrainer(Base):
         self._optimiser.zero_grad(set_to_none=True)
 
     def bubble(self) -> Optional[Dict[str, float]]:
-        """Seconds in receives, and until what was sent had been taken."""
+        """Seconds in receives, and until what was sent had been taken: on a slow link mostly the transfer itself."""
         assert self._staged is not None
         return dict(self._staged.waited)
 
@@ -148,6 +148,7 @@ class PipelineTrainer(Base):
         name = SCHEDULES[self._asked].__name__
         about = {"schedule": name, "microbatches": self._count, "parts begin at": self._borders}
         about["staged"] = "every forward before the first backward"
+        about["bubble"] = "waiting for the neighbours, the transfer of what crosses included"
         return dict(super().notes(), pipeline=about)
 
     # --- for the subclass -------------------------------------------------------

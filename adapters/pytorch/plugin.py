@@ -47,7 +47,7 @@ STRATEGIES = (
     _way(
         "pipeline",
         "All ranks hold one network, each some of its layers (torch.distributed.pipelining); what they wait for each "
-        "other is the stage bubble.",
+        "other, transfers included, is the stage bubble.",
         separable=TOGETHER,
     ),
     _way(

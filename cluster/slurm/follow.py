@@ -13,13 +13,13 @@ import subprocess
 import time
 from pathlib import Path
 
-from cluster.slurm.job import GOING, LEAVING, QUEUED, Facts, Job, Refused, cancel_named, submit
+from cluster.slurm.job import CANCELLING, GOING, LEAVING, QUEUED, SUBMISSION, Facts, Job, Refused, cancel_named, submit
 from cluster.slurm.words import companion, pass_on, sentence, tell
 
 ENDING = {signal.SIGTERM, signal.SIGINT}
 LOOK = 0.1  # seconds between looks at the mark
 SOON, SELDOM = 0.25, 10.0  # seconds between questions to Slurm
-PATIENCE = 25.0  # seconds: more than submitting or cancelling takes
+PATIENCE = SUBMISSION + CANCELLING + 2.0  # seconds: more than both may take, one after the other
 LINGERS = 30.0  # seconds that a job which has ended may take to leave its nodes
 OUTCOMES = {"TIMEOUT": "timeout", "DEADLINE": "timeout", "OUT_OF_MEMORY": "oom"}
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 ANSWER, SUBMISSION = 5.0, 15.0  # seconds for an answer
 GENTLE, HARD = 3.0, 5.0  # seconds for a cancelled job to leave; then its processes are killed
+CANCELLING = 2 * ANSWER + GENTLE + HARD  # seconds at most, also when nobody answers
 STEP = 0.25
 QUEUED, GOING, LEAVING = ("PENDING", "CONFIGURING", "REQUEUED"), ("RUNNING", "SUSPENDED"), ("COMPLETING",)
 FIELD = re.compile(r"(?<!\w)(JobState|Reason|ExitCode|NodeList|TimeLimit)=(\S*)")
@@ -40,9 +41,9 @@ class Job:
 
     number: str
 
-    def facts(self) -> Facts:
-        """What `scontrol show job` says now."""
-        done = _run_or_not("scontrol", "show", "job", "--oneliner", self.number)
+    def facts(self, seconds: float = ANSWER) -> Facts:
+        """What `scontrol show job` says now, within `seconds`."""
+        done = _run_or_not(seconds, "scontrol", "show", "job", "--oneliner", self.number)
         if done is None:
             return Facts()
         if "Invalid job id" in done.stderr:
@@ -59,12 +60,12 @@ class Job:
         )
 
     def cancel(self) -> None:
-        """Until it has left its nodes: politely, then by force."""
+        """Until it has left its nodes: politely, then by force; within CANCELLING, for then we are killed."""
         for force, patience in (((), GENTLE), (("--full", "--signal=KILL"), HARD)):
-            _run_or_not("scancel", *force, self.number)
+            _run_or_not(ANSWER, "scancel", *force, self.number)
             deadline = time.monotonic() + patience
-            while time.monotonic() < deadline:
-                if self.facts().ended:
+            while (left := deadline - time.monotonic()) > 0:
+                if self.facts(left).ended:
                     return
                 time.sleep(STEP)
 
@@ -79,7 +80,7 @@ def submit(script: str) -> Job:
 
 def cancel_named(name: str) -> None:
     """Cancel our job of that name, if there is one."""
-    _run_or_not("scancel", f"--name={name}", f"--user={pwd.getpwuid(os.getuid()).pw_name}")
+    _run_or_not(ANSWER, "scancel", f"--name={name}", f"--user={pwd.getpwuid(os.getuid()).pw_name}")
 
 
 def environ() -> dict[str, str]:
@@ -102,9 +103,9 @@ def _run(seconds: float, *tokens: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _run_or_not(*tokens: str) -> subprocess.CompletedProcess[str] | None:
+def _run_or_not(seconds: float, *tokens: str) -> subprocess.CompletedProcess[str] | None:
     """... or None when it is late."""
     try:
-        return _run(ANSWER, *tokens)
+        return _run(seconds, *tokens)
     except subprocess.TimeoutExpired:
         return None

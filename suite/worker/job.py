@@ -11,6 +11,8 @@ import time
 from typing import Any, Dict
 
 FORMAT = 1
+# What tells the libraries of computation how many threads to run; every rank must see them.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 # Keys of a job file:
 #   format   1

@@ -15,7 +15,7 @@ import numpy as np
 
 from suite.worker import wire
 from suite.worker.communicator import Communicator
-from suite.worker.job import FORMAT, Outbox, read_job
+from suite.worker.job import FORMAT, THREADS, Outbox, read_job
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import TASKS, Diverged
 from suite.worker.trainer import SGD, Adam, Optimiser, Setup, Trainer, Unavailable, Unsupported
@@ -54,6 +54,9 @@ def main(argv: List[str]) -> int:
             python=platform.python_version(),
             numpy=np.__version__,
             cores=cores,
+            host_cores=os.cpu_count(),
+            boot=wire.boot(),
+            threads={name: os.environ[name] for name in THREADS if name in os.environ},
             settings=settings(os.environ),
         )
         counted = wire.counters()

@@ -15,13 +15,14 @@ SIOCGIFADDR = 0x8915
 DISCARD = 9  # a port; nothing is sent there
 NETWORK = "/proc/net/dev"  # of this process's own network namespace
 INFINIBAND = "/sys/class/infiniband/*/ports/*/counters"  # what goes past the system's own network
+BOOT = "/proc/sys/kernel/random/boot_id"
 WORD = 4  # bytes; their counters count words
 
 Counters = Dict[str, Tuple[int, int]]  # by interface: bytes received, bytes sent
 
 
 def counters(network: str = NETWORK, infiniband: str = INFINIBAND) -> Counters:
-    """As they stand now; empty where the system does not tell."""
+    """As they stand now; empty where the system does not tell, without the ports that do not."""
     found = {}  # type: Counters
     if os.path.exists(network):
         with open(network) as stream:
@@ -30,9 +31,20 @@ def counters(network: str = NETWORK, infiniband: str = INFINIBAND) -> Counters:
                 found[name.strip()] = (int(numbers.split()[0]), int(numbers.split()[8]))
     for folder in glob.glob(infiniband):
         device, _, port = folder.split(os.sep)[-4:-1]
-        received, sent = (_words(os.path.join(folder, "port_%s_data" % way)) for way in ("rcv", "xmit"))
-        found["%s:%s" % (device, port)] = (received * WORD, sent * WORD)
+        # An adapter without management counts nothing: "N/A (no PMA)". Others may be read by root alone.
+        with contextlib.suppress(OSError, ValueError):
+            received, sent = (_words(os.path.join(folder, "port_%s_data" % way)) for way in ("rcv", "xmit"))
+            found["%s:%s" % (device, port)] = (received * WORD, sent * WORD)
     return found
+
+
+def boot() -> str:
+    """What tells the running kernel from every other; empty where the system does not tell."""
+    try:
+        with open(BOOT) as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
 
 
 def growth(before: Counters, after: Counters) -> Dict[str, Dict[str, Any]]:

@@ -49,6 +49,7 @@ def test_nothing_is_fetched(page, source):
         "samples that all ranks consumed ÷ wall time of the slowest rank",
         "alexnet · 2 ranks: pytorch/ddp leads with",
         "= staged ÷ native",
+        "between ranks the transfer of activations and their gradients is in it",
         "fc6",
         "conv1.weight",
         "gradient of conv1.weight is off by 0.04",

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster.local import Local
 from suite.analysis.summary import summarise
 from suite.case import Case, Placement, Sampling
 from suite.errors import Interrupted, RequestError, StoreError, Unavailable
+from suite.launcher import Process, Request
 from suite.observer import Observer
 from suite.plan import Resolved
 from suite.session import Session, Settings, folder_for
@@ -74,6 +76,22 @@ def test_cases_take_turns_and_each_process_has_a_record(folder):
     assert record["proof_reason"] == "proofs were switched off for this run"
     assert set(record["ranks"][0]["passes"]) == {"native", "staged"}
     assert listener.ended == 1
+
+
+class Own(Local):
+    """Lets the ranks see a number of threads of its own."""
+
+    def processes(self, request: Request) -> list[Process]:
+        found = super().processes(request)
+        return [replace(each, environ={**each.environ, "MKL_NUM_THREADS": "7"}) for each in found]
+
+
+def test_threads_that_did_not_reach_the_ranks_are_a_crash_and_no_number(folder, monkeypatch):
+    monkeypatch.setattr("suite.session.launchers", lambda: {"local": Own()})
+    run(folder, [case()])
+    record = folder.record(case().id, 0)
+    assert record["outcome"] == "crash"
+    assert "was to see MKL_NUM_THREADS=1 and saw 7: the launcher 'local' did not hand it over" in record["reason"]
 
 
 def test_an_interrupted_session_goes_on_where_it_stopped(folder):

@@ -1,5 +1,6 @@
 """Ranks where they were not asked to be, and bytes that did not take the wire."""
 
+import socket
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 from suite.analysis.measured import wire
 from suite.case import Placement
-from suite.whereabouts import Told, busiest, misplaced, pinned, unwired
+from suite.whereabouts import Told, busiest, misplaced, pinned, unthreaded, unwired
+from suite.worker.wire import boot
 
 TWO = Placement(nodes=2, ranks_per_node=2, launcher="mpiexec", hosts=("a", "b"))
 
@@ -20,10 +22,14 @@ def on(*hosts: str) -> list[Told]:
     ("placement", "hosts"),
     [
         (TWO, "aabb"),
-        (TWO, "abab"),
+        (TWO, ("a.cluster", "a.cluster", "B", "B")),
         (TWO, ("node1.cluster", "node1.cluster", "n2", "n2")),  # other names of the same hosts
         (replace(TWO, hosts=()), "xxyy"),
         (replace(TWO, hosts=("a", "a")), "aaaa"),
+        (replace(TWO, hosts=("a", "b", "a"), nodes=3, ranks_per_node=1), "aba"),
+        (replace(TWO, hosts=("10.0.0.1", "10.0.0.2")), ("10", "10", "b", "b")),
+        (replace(TWO, hosts=("localhost", "b")), "aabb"),
+        (replace(TWO, hosts=("localhost", "b")), ("a", "a", "localhost", "localhost")),
         (Placement(ranks_per_node=3), "aaa"),
     ],
 )
@@ -37,15 +43,50 @@ def test_ranks_where_they_belong(placement: Placement, hosts: Any) -> None:
         (
             TWO,
             "aaaa",
-            "2 hosts (a, b) with 2 ranks each were asked for, the launcher 'mpiexec' started ranks 0, 1, 2, 3 on a;",
+            "2 hosts (a, b) with 2 ranks each, in a row, were asked for, the launcher 'mpiexec' "
+            "started ranks 0, 1, 2, 3 on a;",
         ),
         (TWO, "aaab", "started ranks 0, 1, 2 on a; ranks 3 on b; is it"),
         (TWO, "aabc", "ranks 0, 1 on a; ranks 2 on b; ranks 3 on c"),
-        (Placement(ranks_per_node=2), "ab", "1 host with 2 ranks each were asked for"),
+        (Placement(ranks_per_node=2), "ab", "1 host with 2 ranks each, in a row, were asked for"),
+        (TWO, "abab", "started ranks 0, 2 on a; ranks 1, 3 on b;"),
+        (replace(TWO, hosts=()), "abba", "started ranks 0, 3 on a; ranks 1, 2 on b;"),
+        (TWO, "bbaa", "started ranks 0, 1 on b; ranks 2, 3 on a;"),
+        (TWO, ("b.cluster", "b.cluster", "z", "z"), "started ranks 0, 1 on b.cluster; ranks 2, 3 on z;"),
     ],
 )
 def test_ranks_elsewhere_are_told_with_their_hosts(placement: Placement, hosts: str, words: str) -> None:
     assert words in str(misplaced(placement, on(*hosts)))
+
+
+def test_a_launcher_may_number_the_nodes_as_it_likes_and_never_deal_out_the_ranks() -> None:
+    assert misplaced(TWO, on(*"bbaa"), in_order=False) is None
+    assert "ranks 0, 2 on b" in str(misplaced(TWO, on(*"baba"), in_order=False))
+
+
+@pytest.mark.parametrize(
+    ("asked", "address", "own_kernel", "fits"),
+    [
+        ("far", "192.0.2.7", True, False),
+        ("far", "192.0.2.7", False, True),  # a namesake of this machine
+        ("alias", "127.0.1.1", True, True),
+        ("unknown", None, True, True),
+        ("192.0.2.7", "192.0.2.7", True, True),  # this machine's perhaps, behind a translation
+    ],
+)
+def test_ranks_on_this_machine_where_another_was_asked_for_are_found_out(
+    monkeypatch: pytest.MonkeyPatch, asked: str, address: str | None, own_kernel: bool, fits: bool
+) -> None:
+    def known(host: str) -> str:
+        if address is None:
+            raise OSError("unknown")
+        return address
+
+    monkeypatch.setattr(socket, "gethostbyname", known)
+    monkeypatch.setattr(socket, "gethostname", lambda: "own")
+    placement = Placement(ranks_per_node=2, launcher="mpiexec", hosts=(asked,))
+    ranks = [replace(one, boot=boot() if own_kernel else "another") for one in on("own", "own")]
+    assert (misplaced(placement, ranks) is None) == fits
 
 
 def told(host: str, eth: int, lo: int = 0, steps: int = 10) -> Told:
@@ -106,15 +147,36 @@ def test_messages_that_were_timed_must_have_left_some_host() -> None:
     assert "they did not take the wire" in words
 
 
-def test_a_rank_with_fewer_cores_than_threads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
+def having(*cores: list[int], host_cores: int) -> list[Told]:
+    return [Told(rank, "a", {}, 0, cores=tuple(each), host_cores=host_cores) for rank, each in enumerate(cores)]
+
+
+def test_a_rank_with_fewer_cores_than_threads_is_named() -> None:
     four = replace(TWO, threads=2, devices=2)
-    assert pinned(four, [[0, 1, 2, 3], [4, 5, 6, 7]]) is None
-    assert pinned(four, [[], []]) is None, "who cannot tell is not judged"
-    words = str(pinned(four, [[0, 1, 2, 3], [4]]))
-    assert words.startswith("rank 1 may use 1 core (4) and is to run 4 threads: the launcher 'mpiexec', or ")
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
-    assert pinned(four, [[0], [0]]) is None, "this machine has no more"
+    assert pinned(four, having([0, 1, 2, 3], [4, 5, 6, 7], host_cores=8)) is None
+    assert pinned(four, having([], [], host_cores=8)) is None, "who cannot tell is not judged"
+    words = str(pinned(four, having([0, 1, 2, 3], [4], host_cores=8)))
+    assert words.startswith("rank 1 may use 1 core (4) of the 8 of a and is to run 4 threads: the launcher 'mpiexec', ")
+    assert pinned(four, having([0], [0], host_cores=1)) is None, "this host has no more"
+
+
+@pytest.mark.parametrize("here", [2, 64])
+def test_cores_are_those_of_the_rank_s_host_not_of_this_machine(monkeypatch: pytest.MonkeyPatch, here: int) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(here)))
+    sixteen, eight = replace(TWO, threads=16), list(range(8))
+    assert pinned(sixteen, having(eight, host_cores=8)) is None
+    assert "rank 0 may use 8 cores" in str(pinned(sixteen, having(eight, host_cores=32)))
+
+
+def test_a_rank_that_saw_other_numbers_of_threads_is_named_with_the_remedy() -> None:
+    given = {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "1"}
+    ranks = [Told(rank, "a", {}, 0, threads=seen) for rank, seen in enumerate([given, {"OMP_NUM_THREADS": "4"}])]
+    assert unthreaded(TWO, ranks[:1], given) is None
+    words = str(unthreaded(TWO, ranks, given))
+    assert words.startswith("rank 1 on a was to see MKL_NUM_THREADS=1 and saw none: the launcher 'mpiexec' did not ")
+    assert words.endswith("take that setting away, or ask for as many threads")
+    other = [replace(ranks[0], threads={**given, "OMP_NUM_THREADS": "1"})]
+    assert "was to see OMP_NUM_THREADS=4 and saw 1:" in str(unthreaded(TWO, other, given))
 
 
 def test_a_record_tells_which_interface_carried_how_much() -> None:

@@ -32,6 +32,15 @@ def test_what_libraries_were_told_is_kept(make_job, work, monkeypatch):
     assert "OMPI_MCA_orte_hnp_uri" not in said
 
 
+def test_a_rank_tells_its_host_s_cores_and_the_threads_that_it_was_given(make_job, work, monkeypatch):
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+    _, messages = work(make_job())
+    (hello,) = by_type(messages, "hello")
+    assert hello["threads"] == {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "7"}
+    assert hello["host_cores"] == os.cpu_count() >= len(hello["cores"])
+    assert hello["boot"]
+
+
 def test_what_a_trainer_told_its_libraries_is_kept_once_it_has_joined(make_job, work, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "before")
     told = {"GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_CYCLE_TIME": "1.0", "HOROVOD_RANK": "0"}

@@ -1,5 +1,7 @@
 import socket
 
+import pytest
+
 from suite.worker.wire import address_towards, counters, growth, interface_of
 
 TABLE = """\
@@ -22,6 +24,17 @@ def test_infiniband_counts_words(tmp_path):
     (folder / "port_rcv_data").write_text("25\n")
     (folder / "port_xmit_data").write_text("50\n")
     assert counters(str(tmp_path / "none"), str(tmp_path / "*/ports/*/counters")) == {"mlx5_0:1": (100, 200)}
+
+
+@pytest.mark.parametrize("lacking", ["N/A (no PMA)\n", None])
+def test_a_port_that_does_not_tell_is_left_out_and_the_others_are_read(tmp_path, lacking):
+    for device, text in (("mlx4_0", lacking), ("mlx5_0", "25\n")):
+        folder = tmp_path / device / "ports" / "1" / "counters"
+        folder.mkdir(parents=True)
+        (folder / "port_rcv_data").write_text("25\n")
+        if text is not None:
+            (folder / "port_xmit_data").write_text(text)
+    assert counters(str(tmp_path / "none"), str(tmp_path / "*/ports/*/counters")) == {"mlx5_0:1": (100, 100)}
 
 
 def test_real_bytes_over_the_loopback_are_seen():

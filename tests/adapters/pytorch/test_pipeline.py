@@ -49,6 +49,7 @@ def test_it_tells_what_it_waited(ranks, tmp_path):
     assert all(0 < idle < whole - NAP for idle, whole in zip(others, last["seconds"], strict=True))
     for notes in (first["built"], first["notes"]):  # also before any native step
         assert notes["pipeline"]["schedule"] == "ScheduleGPipe"
+        assert "the transfer of what crosses included" in notes["pipeline"]["bubble"]
     ours, theirs = (np.load(tmp_path / f"trained-{rank}.npz") for rank in range(2))
     for name in ours.files:
         np.testing.assert_array_equal(ours[name], theirs[name])

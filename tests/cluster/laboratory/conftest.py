@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.lab.agent import entering, environment
+from suite.environments import tox_folders
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +25,12 @@ def head_node(laboratory, tmp_path_factory):
         return entering(laboratory, laboratory.layout.hosts[0], list(words)), variables
 
     return command
+
+
+@pytest.fixture
+def pytorch():
+    """The interpreter of PyTorch's environment."""
+    found = [folder / "pytorch" / "bin" / "python" for folder in tox_folders()]
+    for python in filter(Path.exists, found):
+        return python
+    pytest.skip("no environment pytorch (tox run -e pytorch makes it; STAGEBENCH_TOX_DIR says where)")

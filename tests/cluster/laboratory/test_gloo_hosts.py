@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cluster.lab.agent import entering
-from suite.environments import tox_folders
 from suite.ports import free_port
 
 CHECKOUT = Path(__file__).parents[3]
@@ -20,15 +19,6 @@ group = Group(Setup(rank, 2, 0, "ddp", "cpu", 1, 1, "float32", "default", {}, ru
 print(group.maximum(rank + 0.5), os.environ["GLOO_SOCKET_IFNAME"])
 group.close()
 """
-
-
-@pytest.fixture
-def pytorch():
-    """The interpreter of PyTorch's environment."""
-    found = [folder / "pytorch" / "bin" / "python" for folder in tox_folders()]
-    for python in filter(Path.exists, found):
-        return python
-    pytest.skip("no environment pytorch (tox run -e pytorch makes it; STAGEBENCH_TOX_DIR says where)")
 
 
 @pytest.mark.parametrize("own", ["its name", "127.0.1.1"])

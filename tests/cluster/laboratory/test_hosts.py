@@ -48,6 +48,15 @@ def test_ranks_meet_over_the_wire(laboratory, interpreter, job, on_hosts):
     assert wire(hosts[1]).received - before.received > 7 * mnist_small().gradient_bytes()
 
 
+def test_the_host_that_the_engine_stands_on_may_be_named_last(laboratory, interpreter, job, on_hosts):
+    """Open MPI 4 numbers it first all the same."""
+    request = job(over(laboratory.layout.hosts[::-1], per_node=2), interpreter)
+    result = on_hosts(Mpiexec(), request)
+    assert (result.outcome, result.reason) == ("ok", "")
+    told = [Told.of(rank, messages) for rank, messages in sorted(result.messages.items())]
+    assert misplaced(request.placement, told, Mpiexec.nodes_in_order) is None
+
+
 @pytest.mark.parametrize("name", ["openmpi5", "openmpi4"])
 def test_every_rank_has_the_settings_that_fill_a_wire(laboratory, real, name, job, on_hosts):
     result = on_hosts(Mpiexec(), job(over(laboratory.layout.hosts), real(name)))
@@ -101,7 +110,7 @@ def test_a_host_that_dies_in_mid_run_is_a_crash_that_names_it(laboratory, interp
     assert re.match(rf"the host {mended} was lost: its login ({how}) in native \(warmup", result.reason)
 
 
-@pytest.mark.parametrize("name", ["openmpi5", "mpich"])
+@pytest.mark.parametrize("name", ["openmpi5", "openmpi4", "mpich"])
 def test_a_cut_link_is_silence_that_ends_in_time(laboratory, real, name, job, on_hosts, mended):
     request = job(over(laboratory.layout.hosts), real(name), knobs={"pace": 0.2})
     fault = InStep(lambda: switch_link(mended, on=False))

@@ -4,10 +4,12 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
 from cluster.agent import AGENT
+from cluster.lab.links import switch_link
 from cluster.lab.people import processes
 from suite.store import RunFolder
 from workloads.networks.mnist import mnist_small
@@ -108,3 +110,70 @@ def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, hea
     (record,) = RunFolder.open(tmp_path / "run").records()
     moved = sum(row["bytes"] * len(row["seconds"]) for row in record["ranks"][0]["rows"] if "seconds" in row)
     assert all((rank["wire"]["eth0"]["sent"] > moved / 2) == (not shared) for rank in record["ranks"])
+
+
+CUT = """
+name = "cut"
+
+[defaults]
+workload = "mnist_small"
+data = "synthetic"
+adapter = "pytorch"
+strategy = "ddp"
+launcher = "ssh"
+nodes = 2
+passes = ["native"]
+silence_limit = 8
+
+[sampling]
+quick = true
+warmup_steps = 2
+warmup_limit = 0.1
+steps = 5
+seconds = 3.0
+processes = 1
+
+[[cases]]
+batch = 2
+
+[[cases]]
+batch = 4
+"""
+
+
+def wait_until(true, seconds):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_link_cut_under_gloo_is_a_case_that_ends_in_time_and_the_next_goes_on(
+    laboratory, pytorch, head_node, tmp_path
+):
+    hosts = laboratory.layout.hosts
+    (tmp_path / "plan.toml").write_text(CUT)
+    options = ("--hosts", ",".join(hosts), "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
+    tokens, variables = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+    def in_step():
+        assert command.poll() is None, command.stderr.read()
+        return any('"progress"' in path.read_text() for path in (tmp_path / "run").rglob("rank-1.jsonl"))
+
+    with subprocess.Popen(tokens, env=variables, cwd=tmp_path, **pipes) as command:
+        try:
+            wait_until(in_step, 40)
+            switch_link(hosts[1], on=False)
+            wait_until(lambda: list((tmp_path / "run" / "records").glob("*.json")), 8 + 30)
+            switch_link(hosts[1], on=True)
+            out, err = command.communicate(timeout=60)
+        finally:
+            switch_link(hosts[1], on=True)
+            command.kill()
+    assert out, err
+    cut, good = sorted(RunFolder.open(tmp_path / "run").records(), key=batch)
+    assert cut["outcome"] in ("crash", "timeout")
+    assert "native (" in cut["reason"]
+    assert good["outcome"] == "ok", good["reason"]
+    assert [process for host in hosts for process in processes(host)] == []
