@@ -4,6 +4,7 @@ One that never heard of the hosts starts all ranks here; one whose "hosts" share
 report wonderful speeds.
 """
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -151,15 +152,16 @@ def past(host: str, interface: str, count: int) -> str:
 def pinned(placement: Placement, told: Sequence[Told]) -> str | None:
     """Which rank may use fewer cores than it has threads, or None; a host that has no more of them is asked for it.
 
-    Launchers and sites pin ranks of themselves, to one core mostly. A cpuset counts as pinning: a Slurm job or a
-    container that was given fewer cores than threads was asked for wrongly, and its speed is that of fewer threads.
+    Launchers and sites pin ranks of themselves, to one core mostly. On another host a cpuset counts as pinning, too: a
+    Slurm job that was given fewer cores than threads has the speed of fewer threads. Here this process has the same.
     """
     wanted = placement.threads * placement.devices
     for each in told:
-        if 0 < len(each.cores) < min(wanted, each.host_cores):
+        there = len(os.sched_getaffinity(0)) if ran_here(each) else each.host_cores
+        if 0 < len(each.cores) < min(wanted, there):
             return (
                 f"rank {each.rank} may use {len(each.cores)} core{'s' * (len(each.cores) > 1)} "
-                f"({', '.join(map(str, each.cores))}) of the {each.host_cores} of {each.host} and is to run {wanted} "
+                f"({', '.join(map(str, each.cores))}) of the {there} of {each.host} and is to run {wanted} "
                 f"threads: the launcher {placement.launcher!r}, or what started stagebench, pinned it; take that "
                 "setting away, or ask for fewer threads"
             )

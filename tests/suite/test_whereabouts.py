@@ -168,6 +168,14 @@ def test_cores_are_those_of_the_rank_s_host_not_of_this_machine(monkeypatch: pyt
     assert "rank 0 may use 8 cores" in str(pinned(sixteen, having(eight, host_cores=32)))
 
 
+def test_a_cpuset_of_this_process_is_no_launcher_s_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    four, rank = Placement(threads=4), Told(0, socket.gethostname(), {}, 0, boot=boot(), cores=(0, 1), host_cores=64)
+    assert pinned(four, [rank]) is None
+    assert "of the 2 of" in str(pinned(four, [replace(rank, cores=(0,))]))
+    assert "of the 64 of" in str(pinned(four, [replace(rank, host="another")]))
+
+
 def test_a_rank_that_saw_other_numbers_of_threads_is_named_with_the_remedy() -> None:
     given = {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "1"}
     ranks = [Told(rank, "a", {}, 0, threads=seen) for rank, seen in enumerate([given, {"OMP_NUM_THREADS": "4"}])]
