@@ -145,6 +145,22 @@ def test_passes_left_out_leave_dashes_not_errors(tmp_path):
     assert "samples/s" in page.text
 
 
+def test_the_bubble_of_a_network_in_parts_has_a_column(page, tmp_path):
+    assert "backward exposed comm. update" in page.text, "no column where nobody holds a network in parts"
+    run = MadeRun(tmp_path / "run")
+    case = run.proven(case_of(ranks=2, strategy="pipeline"))
+    for repeat in range(3):
+        record = run.folder.record(case.id, repeat)
+        for rank in record["ranks"]:
+            stages = rank["passes"]["staged"]["stage_s"]
+            stages["bubble"] = [0.0123] * len(stages["forward"])
+        run.folder.write(f"records/{case.id}-r{repeat}.json", record)
+    found = Page(render(run.folder, summarise(run.folder)))
+    assert "forward + backward + bubble + exposed communication" in found.text
+    assert "backward bubble exposed comm. update" in found.text
+    assert " 12.3 " in found.text
+
+
 def test_a_folder_that_cannot_be_made_is_named(folder, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
