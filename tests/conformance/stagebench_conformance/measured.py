@@ -29,9 +29,9 @@ def run(cases: list[Case], folder: Path, proofs: bool) -> RunFolder:
 class Measured(Conformance):
     """Proofs and passes."""
 
-    def test_every_kind_of_layer_is_proven(self, case: Case, tmp_path: Path) -> None:
+    def test_every_kind_of_layer_is_proven(self, lowered: Case, tmp_path: Path) -> None:
         """The probe network, staged and native, against the float64 oracle."""
-        proof = Proofs({}).prove(self.readied(case.on(workload="probe", graph_digest=""), tmp_path), tmp_path)
+        proof = Proofs({}).prove(self.readied(lowered.on(workload="probe", graph_digest=""), tmp_path), tmp_path)
         assert proof["passed"], proof["reason"]
 
     def test_every_optimiser_is_proven(self, tmp_path: Path) -> None:
