@@ -17,7 +17,7 @@ from suite.plugins import adapters
 from suite.proof.verify import ORACLE, Wanted, cases_to_verify
 from suite.session import ready
 
-BRIEF = Sampling(warmup_steps=5, warmup_limit=2.0, steps=3, seconds=0.1, processes=1, quick=True)
+BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)
 DEVICES = 2  # of every strategy that can have several
 
 
