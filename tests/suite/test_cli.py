@@ -4,7 +4,6 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,15 +12,9 @@ import typer
 from PIL import Image
 
 import suite
-from adapters.reference import plugin as reference
-from suite import session
-from suite.adapter import Capabilities
-from suite.case import Case, Sampling
-from suite.cli import app, doctor, main
-from suite.environments import Interpreter
+from suite.cli import app, main
 from suite.errors import Interrupted, RequestError
 from suite.hooks import hookimpl
-from suite.proof.proofs import Proofs
 
 ROOT = Path(suite.__file__).parent.parent
 
@@ -131,109 +124,6 @@ def test_wrong_requests_are_refused(stagebench: Run, arguments: tuple[str, ...],
     assert told in str(error)
 
 
-def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run, startable: SimpleNamespace) -> None:
-    startable.adapters["alpha"].requires = ("no_such_framework",)
-    told = stagebench("doctor")
-    assert told.code == 1
-    assert "tox run -e alpha" in told.out
-    assert "no_such_framework" in told.out
-    assert "stagebench data make digits" in told.out
-    found = json.loads(stagebench("doctor", "--json").out)
-    alpha, beta = found["adapters"]
-    assert (alpha["ready"], alpha["framework"], beta["ready"], beta["framework"]) == (False, True, True, False)
-    assert not found["ready"], "a reference without a framework does not make the machine ready"
-    assert [(row["name"], row["ready"]) for row in found["launchers"]] == [("local", True), ("many", False)]
-    assert "pip install manyexec" in found["launchers"][1]["remedy"]
-    assert found["host"]["cores"] >= 1
-
-
-def test_doctor_is_content_with_one_framework(stagebench: Run, startable: SimpleNamespace) -> None:
-    found = json.loads(stagebench("doctor", "--json").out)
-    alpha = found["adapters"][0]
-    assert found["ready"]
-    assert isinstance(alpha["python"], str)
-    assert Path(alpha["interpreter"]).exists()
-    assert stagebench("doctor").code == 0
-
-
-def test_doctor_uses_the_real_finders(startable: SimpleNamespace) -> None:
-    state = doctor.adapter_state(startable.adapters["beta"], [])
-    assert state["versions"] == {"toy": "1"}
-    assert state["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert Interpreter(Path(state["interpreter"]), "", "").path.exists()
-
-
-def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stagebench: Run) -> None:
-    startable.adapters["alpha"].trainer = "toy:NoSuchTrainer"
-    state = doctor.adapter_state(startable.adapters["alpha"], [])
-    assert not state["ready"]
-    assert state["missing"].startswith("alpha does not start: on cpu: rank 0: AttributeError: ")
-    startable.adapters["alpha"].trainer = "nowhere.worker:X"
-    told = stagebench("doctor")
-    assert "alpha does not start: on cpu: the adapter 'alpha' names the trainer 'nowhere.worker:X'" in told.out
-
-
-@pytest.mark.parametrize(
-    ("body", "remedy"),
-    [
-        ("raise ImportError('libalpha.so.1: cannot open shared object file')", "tox run -r -e alpha"),
-        ("import os; os.kill(os.getpid(), 11)", "tox run -r -e alpha"),
-        ("raise NotImplementedError('a stub still')", None),  # the adapter's own fault: what is installed is good
-    ],
-)
-def test_doctor_makes_a_damaged_environment_anew(
-    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, remedy: str | None
-) -> None:
-    alpha = startable.adapters["alpha"]
-    (tmp_path / "damaged.py").write_text(body + "\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    alpha.trainer = "damaged:Trainer"
-    assert doctor.adapter_state(alpha, [])["remedy"] is None, "the running interpreter is nobody's to make"
-    python = tmp_path / alpha.environment / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setenv("STAGEBENCH_TOX_DIR", str(tmp_path))
-    assert doctor.adapter_state(alpha, [])["remedy"] == remedy
-
-
-def test_doctor_says_that_a_framework_for_gpus_has_none(startable: SimpleNamespace) -> None:
-    class ForGPUs(type(startable.adapters["alpha"])):  # type: ignore[misc]
-        trainer = "toy:ToyTrainer"
-        requires = ("json",)
-
-        @property
-        def capabilities(self) -> Capabilities:
-            return replace(super().capabilities, devices=("cuda",))
-
-    state = doctor.adapter_state(ForGPUs(), [])
-    assert (state["missing"], state["remedy"]) == ("alpha works on cuda only, and no GPU is seen here", None)
-
-
-def test_doctor_names_a_reader_that_lacks_a_library(stagebench: Run, gamma: SimpleNamespace) -> None:
-    gamma.lacks = "whole"
-    assert "- gamma, format whole: there is no libgamma.so.1; build it" in stagebench("doctor").out
-    state = doctor.adapter_state(gamma, [])  # type: ignore[arg-type]
-    assert (state["ready"], state["formats"]["cut"]) == (True, None)
-
-
-def test_doctor_shows_the_devices_that_are_here(startable: SimpleNamespace) -> None:
-    alpha = startable.adapters["alpha"]  # does cpu and cuda
-    assert doctor.adapter_state(alpha, [])["devices"] == ["cpu"]
-    assert doctor.adapter_state(alpha, ["GPU 0: NVIDIA H200"])["devices"] == ["cpu", "cuda"]
-
-
-def test_doctor_tells_of_a_setting_that_does_not_work_and_goes_on(
-    stagebench: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STAGEBENCH_PYTHON_ALPHA", "/no-such-python")
-    told = stagebench("doctor")
-    assert told.code == 1
-    words = "alpha: STAGEBENCH_PYTHON_ALPHA is /no-such-python, which is not an executable file; name another one"
-    assert words in told.out
-    assert "Data sets" in told.out or "imagenet-like" in told.out
-
-
 def test_a_python_that_does_not_work_is_refused_before_anything_starts(
     stagebench: Run, plan_file: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -243,91 +133,6 @@ def test_a_python_that_does_not_work_is_refused_before_anything_starts(
         assert isinstance(error, RequestError)
         assert "--python alpha is /no-such-python" in str(error)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(("trainer", "verdict"), [("RefusingToy", "1 unsupported"), ("ToyTrainer", "1 FAILED")])
-def test_verify_tells_a_framework_s_refusal_from_a_failure(
-    stagebench: Run,
-    startable: SimpleNamespace,
-    trainer: str,
-    verdict: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(
-        "STAGEBENCH_CACHE", str(tmp_path)
-    )  # a proof is remembered by its code, and both toys' is one file
-    startable.manager.register(reference)  # makes the oracle
-    startable.adapters["alpha"].trainer = f"toy:{trainer}"
-    asked = ("--adapter", "alpha", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
-    told = stagebench("verify", *asked)
-    assert told.code == 1  # nothing is proven
-    assert told.out.rstrip().endswith(verdict), told.out
-    assert ("mnist_small cannot be cut so often" in told.out) == (trainer == "RefusingToy")
-    (row,) = json.loads(stagebench("verify", *asked, "--json").stdout)
-    assert (row["strategy"], row["passed"]) == ("single", None if trainer == "RefusingToy" else False)
-
-
-def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(
-    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STAGEBENCH_PYTHON_BETA", "/no-such-python")
-    monkeypatch.setattr(Proofs, "prove", lambda *_: pytest.fail("something was started"))
-    error = stagebench("verify", "--workload", "mnist_small").error
-    assert isinstance(error, RequestError)
-    assert "STAGEBENCH_PYTHON_BETA is /no-such-python" in str(error)
-
-
-def test_verify_keeps_what_it_proved_when_it_is_stopped(
-    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = iter([{"passed": True, "adapter": "alpha"}])
-
-    def prove(*_: object) -> dict[str, object]:
-        for proof in made:
-            return proof
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Proofs, "prove", prove)
-    told = stagebench("verify", "--adapter", "alpha", "--workload", "mnist_small", "--json")
-    assert told.code == 130
-    assert json.loads(told.stdout) == [{"passed": True, "adapter": "alpha"}]
-
-
-def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(
-    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    startable.adapters["alpha"].trainer = "nowhere.worker:X"
-    monkeypatch.setattr(Proofs, "prove", lambda *_: {"passed": True})
-    told = stagebench("verify", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
-    assert told.code == 1
-    assert "names the trainer 'nowhere.worker:X'" in told.out
-    assert told.out.rstrip().endswith("1 FAILED, 1 proven")
-
-
-def test_a_proof_that_died_is_not_made_again_by_the_same_run(
-    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    startable.manager.register(reference)
-    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
-    case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
-    maker, first = Proofs({}), []
-    for steps in (3, 4):  # two cases of one proof
-        ready = session.ready(case.on(sampling=Sampling(steps=steps)), {}, tmp_path / "bundle")
-        first.append(maker.prove(ready, tmp_path / f"proof{steps}"))
-    assert first[0] == first[1]
-    assert (tmp_path / "proof3").exists()
-    assert not (tmp_path / "proof4").exists(), "it hung once"
-
-
-def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable: SimpleNamespace, tmp_path: Path) -> None:
-    startable.manager.register(reference)
-    case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
-    ready = session.ready(case, {}, tmp_path / "bundle")
-    proof = Proofs({}).prove(ready, tmp_path / "proof")
-    assert not proof["passed"]
-    assert "timeout, rank 0 said nothing for 1 s" in proof["reason"]
-    assert "float64" not in proof["reason"], "what hangs is not asked again"
 
 
 @pytest.mark.parametrize(

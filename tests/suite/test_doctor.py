@@ -1,0 +1,119 @@
+"""`stagebench doctor`: what it says is ready, what is missing, and what to do about it."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from suite.adapter import Capabilities
+from suite.cli import doctor
+from suite.environments import Interpreter
+
+Run = Callable[..., SimpleNamespace]
+
+
+def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run, startable: SimpleNamespace) -> None:
+    startable.adapters["alpha"].requires = ("no_such_framework",)
+    told = stagebench("doctor")
+    assert told.code == 1
+    assert "tox run -e alpha" in told.out
+    assert "no_such_framework" in told.out
+    assert "stagebench data make digits" in told.out
+    found = json.loads(stagebench("doctor", "--json").out)
+    alpha, beta = found["adapters"]
+    assert (alpha["ready"], alpha["framework"], beta["ready"], beta["framework"]) == (False, True, True, False)
+    assert not found["ready"], "a reference without a framework does not make the machine ready"
+    assert [(row["name"], row["ready"]) for row in found["launchers"]] == [("local", True), ("many", False)]
+    assert "pip install manyexec" in found["launchers"][1]["remedy"]
+    assert found["host"]["cores"] >= 1
+
+
+def test_doctor_is_content_with_one_framework(stagebench: Run, startable: SimpleNamespace) -> None:
+    found = json.loads(stagebench("doctor", "--json").out)
+    alpha = found["adapters"][0]
+    assert found["ready"]
+    assert isinstance(alpha["python"], str)
+    assert Path(alpha["interpreter"]).exists()
+    assert stagebench("doctor").code == 0
+
+
+def test_doctor_uses_the_real_finders(startable: SimpleNamespace) -> None:
+    state = doctor.adapter_state(startable.adapters["beta"], [])
+    assert state["versions"] == {"toy": "1"}
+    assert state["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert Interpreter(Path(state["interpreter"]), "", "").path.exists()
+
+
+def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stagebench: Run) -> None:
+    startable.adapters["alpha"].trainer = "toy:NoSuchTrainer"
+    state = doctor.adapter_state(startable.adapters["alpha"], [])
+    assert not state["ready"]
+    assert state["missing"].startswith("alpha does not start: on cpu: rank 0: AttributeError: ")
+    startable.adapters["alpha"].trainer = "nowhere.worker:X"
+    told = stagebench("doctor")
+    assert "alpha does not start: on cpu: the adapter 'alpha' names the trainer 'nowhere.worker:X'" in told.out
+
+
+@pytest.mark.parametrize(
+    ("body", "remedy"),
+    [
+        ("raise ImportError('libalpha.so.1: cannot open shared object file')", "tox run -r -e alpha"),
+        ("import os; os.kill(os.getpid(), 11)", "tox run -r -e alpha"),
+        ("raise NotImplementedError('a stub still')", None),  # the adapter's own fault: what is installed is good
+    ],
+)
+def test_doctor_makes_a_damaged_environment_anew(
+    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, remedy: str | None
+) -> None:
+    alpha = startable.adapters["alpha"]
+    (tmp_path / "damaged.py").write_text(body + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    alpha.trainer = "damaged:Trainer"
+    assert doctor.adapter_state(alpha, [])["remedy"] is None, "the running interpreter is nobody's to make"
+    python = tmp_path / alpha.environment / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("STAGEBENCH_TOX_DIR", str(tmp_path))
+    assert doctor.adapter_state(alpha, [])["remedy"] == remedy
+
+
+def test_doctor_says_that_a_framework_for_gpus_has_none(startable: SimpleNamespace) -> None:
+    class ForGPUs(type(startable.adapters["alpha"])):  # type: ignore[misc]
+        trainer = "toy:ToyTrainer"
+        requires = ("json",)
+
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(super().capabilities, devices=("cuda",))
+
+    state = doctor.adapter_state(ForGPUs(), [])
+    assert (state["missing"], state["remedy"]) == ("alpha works on cuda only, and no GPU is seen here", None)
+
+
+def test_doctor_names_a_reader_that_lacks_a_library(stagebench: Run, gamma: SimpleNamespace) -> None:
+    gamma.lacks = "whole"
+    assert "- gamma, format whole: there is no libgamma.so.1; build it" in stagebench("doctor").out
+    state = doctor.adapter_state(gamma, [])  # type: ignore[arg-type]
+    assert (state["ready"], state["formats"]["cut"]) == (True, None)
+
+
+def test_doctor_shows_the_devices_that_are_here(startable: SimpleNamespace) -> None:
+    alpha = startable.adapters["alpha"]  # does cpu and cuda
+    assert doctor.adapter_state(alpha, [])["devices"] == ["cpu"]
+    assert doctor.adapter_state(alpha, ["GPU 0: NVIDIA H200"])["devices"] == ["cpu", "cuda"]
+
+
+def test_doctor_tells_of_a_setting_that_does_not_work_and_goes_on(
+    stagebench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAGEBENCH_PYTHON_ALPHA", "/no-such-python")
+    told = stagebench("doctor")
+    assert told.code == 1
+    words = "alpha: STAGEBENCH_PYTHON_ALPHA is /no-such-python, which is not an executable file; name another one"
+    assert words in told.out
+    assert "Data sets" in told.out or "imagenet-like" in told.out

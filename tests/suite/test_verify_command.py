@@ -1,0 +1,101 @@
+"""`stagebench verify` and the proofs behind it, with frameworks that refuse, hang or die."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from adapters.reference import plugin as reference
+from suite import session
+from suite.case import Case, Sampling
+from suite.errors import RequestError
+from suite.proof.proofs import Proofs
+
+Run = Callable[..., SimpleNamespace]
+
+
+@pytest.mark.parametrize(("trainer", "verdict"), [("RefusingToy", "1 unsupported"), ("ToyTrainer", "1 FAILED")])
+def test_verify_tells_a_framework_s_refusal_from_a_failure(
+    stagebench: Run,
+    startable: SimpleNamespace,
+    trainer: str,
+    verdict: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(
+        "STAGEBENCH_CACHE", str(tmp_path)
+    )  # a proof is remembered by its code, and both toys' is one file
+    startable.manager.register(reference)  # makes the oracle
+    startable.adapters["alpha"].trainer = f"toy:{trainer}"
+    asked = ("--adapter", "alpha", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
+    told = stagebench("verify", *asked)
+    assert told.code == 1  # nothing is proven
+    assert told.out.rstrip().endswith(verdict), told.out
+    assert ("mnist_small cannot be cut so often" in told.out) == (trainer == "RefusingToy")
+    (row,) = json.loads(stagebench("verify", *asked, "--json").stdout)
+    assert (row["strategy"], row["passed"]) == ("single", None if trainer == "RefusingToy" else False)
+
+
+def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(
+    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAGEBENCH_PYTHON_BETA", "/no-such-python")
+    monkeypatch.setattr(Proofs, "prove", lambda *_: pytest.fail("something was started"))
+    error = stagebench("verify", "--workload", "mnist_small").error
+    assert isinstance(error, RequestError)
+    assert "STAGEBENCH_PYTHON_BETA is /no-such-python" in str(error)
+
+
+def test_verify_keeps_what_it_proved_when_it_is_stopped(
+    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = iter([{"passed": True, "adapter": "alpha"}])
+
+    def prove(*_: object) -> dict[str, object]:
+        for proof in made:
+            return proof
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Proofs, "prove", prove)
+    told = stagebench("verify", "--adapter", "alpha", "--workload", "mnist_small", "--json")
+    assert told.code == 130
+    assert json.loads(told.stdout) == [{"passed": True, "adapter": "alpha"}]
+
+
+def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(
+    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    startable.adapters["alpha"].trainer = "nowhere.worker:X"
+    monkeypatch.setattr(Proofs, "prove", lambda *_: {"passed": True})
+    told = stagebench("verify", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
+    assert told.code == 1
+    assert "names the trainer 'nowhere.worker:X'" in told.out
+    assert told.out.rstrip().endswith("1 FAILED, 1 proven")
+
+
+def test_a_proof_that_died_is_not_made_again_by_the_same_run(
+    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    startable.manager.register(reference)
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
+    maker, first = Proofs({}), []
+    for steps in (3, 4):  # two cases of one proof
+        ready = session.ready(case.on(sampling=Sampling(steps=steps)), {}, tmp_path / "bundle")
+        first.append(maker.prove(ready, tmp_path / f"proof{steps}"))
+    assert first[0] == first[1]
+    assert (tmp_path / "proof3").exists()
+    assert not (tmp_path / "proof4").exists(), "it hung once"
+
+
+def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable: SimpleNamespace, tmp_path: Path) -> None:
+    startable.manager.register(reference)
+    case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
+    ready = session.ready(case, {}, tmp_path / "bundle")
+    proof = Proofs({}).prove(ready, tmp_path / "proof")
+    assert not proof["passed"]
+    assert "timeout, rank 0 said nothing for 1 s" in proof["reason"]
+    assert "float64" not in proof["reason"], "what hangs is not asked again"
