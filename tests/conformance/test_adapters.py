@@ -2,7 +2,8 @@
 
 An adapter's own refusals and gaps stand in tests/adapters/FOLDER/conformance.py, as its code in adapters/FOLDER. What
 needs a framework runs in the adapter's own interpreter; where there is none it is skipped, and fails for the adapters
-that STAGEBENCH_NEED names ("pytorch,jax"), as tox.ini does.
+that STAGEBENCH_NEED names ("pytorch,jax"), as tox.ini does. STAGEBENCH_EVERY_PAIR=1 proves the network of every layer
+kind in every pair of strategy and tuning (`tox run -e verify`): too long for every day.
 """
 
 import os
@@ -18,6 +19,7 @@ from workloads.kinds import KINDS
 
 OWN = {path.parent.name: path for path in Path(__file__).parents[1].glob("adapters/*/conformance.py")}
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
+EVERY_PAIR = os.environ.get("STAGEBENCH_EVERY_PAIR") == "1"
 
 
 def folder_of(adapter: Adapter) -> str:
@@ -32,7 +34,8 @@ def suite_of(name: str) -> type[AdapterConformance]:
     own = runpy.run_path(str(place)) if place else {}
     rows = {row: own[row] for row in ("gaps", "refusals") if row in own}
     missing = "fail" if name in NEEDED else "skip"
-    return type(f"Test_{name}", (AdapterConformance,), {"adapter": name, "where_missing": missing, **rows})
+    choices = {"where_missing": missing, "every_pair": EVERY_PAIR}
+    return type(f"Test_{name}", (AdapterConformance,), {"adapter": name, **choices, **rows})
 
 
 for _name in sorted(adapters()):
@@ -60,3 +63,13 @@ def test_cases_run_on_the_kind_of_device_that_a_class_names():
     cases = on_gpus.cases()
     assert {case.placement.device for case in (*cases, on_gpus.plain())} == {"cuda"}
     assert "dp" in {case.strategy for case in cases}, "which CPUs do not have"
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_fewer_pairs_leave_out_no_strategy_and_no_tuning(every):
+    suite = type("Suite", (AdapterConformance,), {"adapter": "pytorch", "every_pair": every})()
+    pairs = {(case.strategy, case.tuning) for case in suite.lowered()}
+    all_of_them = {(case.strategy, case.tuning) for case in suite.cases()}
+    assert (pairs == all_of_them) == every
+    for part in (0, 1):
+        assert {pair[part] for pair in pairs} == {pair[part] for pair in all_of_them}

@@ -33,9 +33,11 @@ class Conformance:
     # What a machine without the framework means: an adapter is not proven where nothing ran, so "skip" is only for one
     # of many adapters, where another machine runs it.
     where_missing: ClassVar[Literal["fail", "skip"]] = "fail"
+    # The network of every layer kind in every pair of strategy and tuning; False: what `lowered` leaves, to save time.
+    every_pair: ClassVar[bool] = True
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """A test that takes `case` runs for every strategy and tuning, one that takes `lowered` for fewer."""
+        """A test that takes `case` runs for every strategy and tuning, one that takes `lowered` for those."""
         for fixture, cases in (("case", self.cases), ("lowered", self.lowered)):
             if fixture in metafunc.fixturenames:
                 metafunc.parametrize(fixture, cases(), ids=case_id)
@@ -86,8 +88,10 @@ class Conformance:
         return [case for case, refused in found if refused is None]
 
     def lowered(self) -> list[Case]:
-        """The first strategy in every tuning, the others in their last: tunings choose layers, strategies do not."""
+        """Every case; without `every_pair` the first strategy in every tuning, the others in their last."""
         found = self.cases()
+        if self.every_pair:
+            return found
         last = {case.strategy: case.tuning for case in found}
         return [case for case in found if case.strategy == found[0].strategy or case.tuning == last[case.strategy]]
 
