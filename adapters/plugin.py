@@ -1,14 +1,14 @@
 """The adapters of this tree: every folder here that holds a `plugin`. Nothing else lists them.
 
-A package of somebody else's names its plugin in the entry-point group `stagebench` (`suite.hooks`), and so does this
-file, once for all: a new adapter is to need no change outside of its folder.
+A package of somebody else's names its plugin in the entry-point group `stagebench` (`suite.contracts.hooks`),
+and so does this file, once for all: a new adapter is to need no change outside of its folder.
 """
 
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from suite.hooks import hookimpl
+from suite.contracts.hooks import hookimpl
 
 
 @hookimpl

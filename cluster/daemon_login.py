@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cluster import lifeline, remote
 from cluster.agent import LIKE_SSH, login
+from suite.contracts.launcher import LOGINS, Request
 from suite.errors import RequestError
-from suite.launcher import LOGINS, Request
 
 BEAT, PATIENCE = 5.0, 20.0  # seconds between two signs of life, and without any before a host ends its ranks
 LOGIN, REMOTE = "login", "remote.py"  # in the attempt's folder

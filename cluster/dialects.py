@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from suite.case import Placement
+from suite.contracts.case import Placement
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from cluster.dialects import DIALECTS, Dialect, recognised
-from suite.ask import ask
+from suite.environments.ask import ask
 from suite.errors import Unavailable
 
 SETTING = "STAGEBENCH_MPIEXEC"

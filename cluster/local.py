@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.hooks import hookimpl
+from suite.contracts.launcher import Launcher, Process, Request
+from suite.environments.hosts import LOOPBACK, here
 from suite.errors import RequestError
-from suite.hooks import hookimpl
-from suite.hosts import LOOPBACK, here
-from suite.launcher import Launcher, Process, Request
 
 
 class Local(Launcher):

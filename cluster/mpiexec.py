@@ -7,11 +7,11 @@ from cluster.dialects import Dialect, filled, knobs
 from cluster.engine import find
 from cluster.local import companions, rendezvous
 from cluster.nodes import meeting_address, unnamed
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.hooks import hookimpl
+from suite.contracts.launcher import Launcher, Process, Request
+from suite.environments.hosts import here
 from suite.errors import RequestError, Unavailable
-from suite.hooks import hookimpl
-from suite.hosts import here
-from suite.launcher import Launcher, Process, Request
 
 
 class Mpiexec(Launcher):

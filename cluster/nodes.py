@@ -3,9 +3,9 @@
 import ipaddress
 import socket
 
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.environments.hosts import LOOPBACK, here
 from suite.errors import Unavailable
-from suite.hosts import LOOPBACK, here
 
 
 def unnamed(placement: Placement) -> str | None:

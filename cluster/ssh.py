@@ -14,11 +14,11 @@ from pathlib import Path
 from cluster import agent, lifeline, remote
 from cluster.local import numbers, rendezvous
 from cluster.nodes import meeting_address, unnamed
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.hooks import hookimpl
+from suite.contracts.launcher import Launcher, Process, Request
+from suite.environments.hosts import here
 from suite.errors import RequestError, Unavailable
-from suite.hooks import hookimpl
-from suite.hosts import here
-from suite.launcher import Launcher, Process, Request
 
 BEAT, PATIENCE = 5.0, 20.0  # seconds between two signs of life, and without any before a rank's host gives up
 REMOTE = "remote.py"  # in the attempt's folder

@@ -10,7 +10,7 @@ from reports.text import number, told
 from suite.analysis.best import USUAL, Best, Contest, Defaults, contests, prefixed, settings
 from suite.analysis.measured import DISQUALIFYING
 from suite.analysis.rows import Row
-from suite.case import Case
+from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
 from suite.plugins import adapters as installed
 

@@ -13,7 +13,7 @@ from suite.analysis.links import Link, Point, links
 from suite.comm.cases import gradient_tensors
 from suite.comm.sizes import ITEMSIZE, written
 from suite.plugins import workloads
-from suite.store import RunFolder
+from suite.results.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

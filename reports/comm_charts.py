@@ -8,8 +8,8 @@ from reports.figure import Figure, axis, colour, layout
 from reports.lines import LEGEND_ROW, SYMBOLS
 from suite.analysis.alpha_beta import Fit
 from suite.analysis.links import Link, Point
-from suite.backend import OPERATIONS
 from suite.comm.sizes import written
+from suite.contracts.backend import OPERATIONS
 
 CURVE = 60  # points of a fitted line
 TICKS = tuple(4**power for power in range(1, 17))

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suite.hooks import hookimpl
+from suite.contracts.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from suite.store import RunFolder
+    from suite.results.run_folder import RunFolder
 
 COMMUNICATION = "comm"  # the kind of a run folder that `stagebench comm` has written
 
@@ -32,7 +32,7 @@ def report(
     from rich.console import Console
 
     from suite.analysis.summary import left_out, summarise
-    from suite.store import RunFolder
+    from suite.results.run_folder import RunFolder
 
     folder, told = RunFolder.open(run), Console(stderr=True)
     if folder.about.get("kind") == COMMUNICATION:

@@ -20,7 +20,7 @@ from suite.analysis.measured import DISQUALIFYING, NOTED
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import left_out
-from suite.store import RunFolder
+from suite.results.run_folder import RunFolder
 
 Chart = tuple[Panel, Figure]
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}

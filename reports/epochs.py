@@ -11,7 +11,7 @@ from suite.analysis.learning import Epoch
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
 from suite.analysis.stats import Interval
-from suite.case import Case
+from suite.contracts.case import Case
 
 Chart = tuple[Panel, Figure]
 

@@ -11,7 +11,7 @@ from suite.analysis.curves import WINDOW, smoothed
 from suite.analysis.exchange import Exchange, Way, exchanges
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread
-from suite.case import Case
+from suite.contracts.case import Case
 
 Chart = tuple[Panel, Figure]
 

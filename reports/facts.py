@@ -10,7 +10,7 @@ from reports.text import number
 from suite.analysis.comparison import Against, group
 from suite.analysis.rows import Row
 from suite.errors import StoreError
-from suite.store import CANCELLED, RunFolder
+from suite.results.run_folder import CANCELLED, RunFolder
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from reports.panels import Panel, beside_others
 from reports.text import number, share
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.rows import Row
-from suite.case import Case, Input
+from suite.contracts.case import Case, Input
 
 Chart = tuple[Panel, Figure]
 MODE_COLOURS = {"synthetic": "#9AA0A6", "memory": "#56B4E9", "disk": "#0072B2"}

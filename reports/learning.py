@@ -11,7 +11,7 @@ from reports.panels import Panel, beside_others
 from reports.tradeoff import TradeOff, answers, trade_off_charts, trade_offs
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
-from suite.case import Case
+from suite.contracts.case import Case
 
 Chart = tuple[Panel, Figure]
 

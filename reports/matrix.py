@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from reports.names import names
 from reports.panels import Panel
 from suite.analysis.rows import Row
-from suite.case import Case, Placement
+from suite.contracts.case import Case, Placement
 
 Place = tuple[int, int]  # nodes, devices on each
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from suite.case import Case, Input
+from suite.contracts.case import Case, Input
 
 
 def names(cases: Sequence[Case]) -> list[str]:

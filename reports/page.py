@@ -14,7 +14,8 @@ from reports.text import FILTERS
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import StoreError
-from suite.store import RunFolder, write_whole
+from suite.files import write_whole
+from suite.results.run_folder import RunFolder
 
 BEST = "best.toml"  # beside the page, where a run has compared configurations
 

@@ -8,7 +8,7 @@ from reports.lines import SYMBOLS
 from reports.names import names
 from reports.panels import Panel
 from suite.analysis.rows import Row
-from suite.case import Case, Placement
+from suite.contracts.case import Case, Placement
 
 
 def scaling(panel: Panel) -> Figure | None:

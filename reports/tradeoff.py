@@ -11,7 +11,7 @@ from reports.text import number
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
-from suite.case import Case
+from suite.contracts.case import Case
 
 Chart = tuple[Panel, Figure]
 

@@ -8,10 +8,10 @@ from importlib.metadata import entry_points
 
 import pluggy
 
-from suite.adapter import Adapter
+from suite.contracts.adapter import Adapter
+from suite.contracts.hooks import PROJECT, Hooks
+from suite.contracts.launcher import Launcher
 from suite.errors import RequestError, StagebenchError
-from suite.hooks import PROJECT, Hooks
-from suite.launcher import Launcher
 from workloads.catalogue import Workload
 
 

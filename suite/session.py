@@ -12,20 +12,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from suite import bundle
-from suite.attempt import Attempt
-from suite.case import Case
-from suite.environments import Interpreter, find
+from suite.contracts.case import Case
+from suite.contracts.observer import Observer
+from suite.environments.find import Interpreter, find
+from suite.environments.fingerprint import fingerprint, load
+from suite.environments.hosts import here
 from suite.errors import Interrupted, Unavailable
-from suite.fingerprint import fingerprint, load
-from suite.hosts import here
-from suite.launch import Ready
-from suite.lock import held
-from suite.observer import Observer
+from suite.launching import bundle
+from suite.launching.launch import Ready
 from suite.plan import Resolved
 from suite.plugins import adapters, launchers, workloads
-from suite.proof.proofs import Proofs
-from suite.store import CANCELLED, FORMAT, RunFolder
+from suite.proofs.prove import Proofs
+from suite.results.lock import held
+from suite.results.run_folder import CANCELLED, FORMAT, RunFolder
+from suite.supervision import Attempt
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
 RETRIED = (*FAILURES, "unavailable")  # what the machine lacked may be there by now

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
-from suite.backend import Backend
-from suite.case import Case
-from suite.hooks import hookimpl
+from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.backend import Backend
+from suite.contracts.case import Case
+from suite.contracts.hooks import hookimpl
 
 MPI = ("mpiexec", "slurm")
 
-# As suite.allocator, stricter: nothing is mapped, nothing is given back, and the heap grows in steps of 64 MiB.
+# As suite.contracts.allocator, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 
 # Open MPI's waiting ranks spin. Where anything else wants their core, the others wait for their time slice to

@@ -8,12 +8,12 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
-from suite.ask import ask
-from suite.backend import Backend
 from suite.cache import cache_folder
-from suite.case import Case
-from suite.hooks import hookimpl
+from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.backend import Backend
+from suite.contracts.case import Case
+from suite.contracts.hooks import hookimpl
+from suite.environments.ask import ask
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Strategy
-from suite.allocator import keep_memory
-from suite.case import Case
-from suite.hooks import hookimpl
+from suite.contracts.adapter import Adapter, Capabilities, Strategy
+from suite.contracts.allocator import keep_memory
+from suite.contracts.case import Case
+from suite.contracts.hooks import hookimpl
 
 STRATEGIES = (
     Strategy("single", "One process, one device: a jitted step.", ("local", "mpiexec", "slurm"), distributed=False),

@@ -3,11 +3,11 @@
 from ctypes.util import find_library
 from pathlib import Path
 
-from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
-from suite.allocator import keep_memory
-from suite.backend import Backend
-from suite.case import Case
-from suite.hooks import hookimpl
+from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.allocator import keep_memory
+from suite.contracts.backend import Backend
+from suite.contracts.case import Case
+from suite.contracts.hooks import hookimpl
 
 LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 

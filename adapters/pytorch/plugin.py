@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
-from suite.allocator import keep_memory
-from suite.backend import Backend
-from suite.case import Case
-from suite.hooks import hookimpl
+from suite.contracts.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.contracts.allocator import keep_memory
+from suite.contracts.backend import Backend
+from suite.contracts.case import Case
+from suite.contracts.hooks import hookimpl
 
 LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 

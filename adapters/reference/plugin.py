@@ -1,8 +1,8 @@
 """The reference as the controller sees it: NumPy in float64, the oracle of every proof."""
 
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
-from suite.case import Case
-from suite.hooks import hookimpl
+from suite.contracts.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.contracts.case import Case
+from suite.contracts.hooks import hookimpl
 
 
 class Reference(Adapter):

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cluster.kubernetes.settings import Settings
-from suite.hooks import hookimpl
+from suite.contracts.hooks import hookimpl
 
 
 @hookimpl

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from suite.case import Case
+from suite.contracts.case import Case
 
 LONGEST = 45  # characters of a job's name: pods are called after it, and none may pass 63
 KINDS = ("Job", "MPIJob", "PyTorchJob")

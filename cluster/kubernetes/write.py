@@ -10,9 +10,10 @@ from cluster.kubernetes.jobs import documents
 from cluster.kubernetes.pods import RESULTS, Yaml
 from cluster.kubernetes.settings import Settings
 from suite.errors import RequestError
+from suite.files import write_whole
 from suite.plan import Resolved
 from suite.plan.text import Block, plan_text
-from suite.store import usable, write_whole
+from suite.results.run_folder import usable
 
 
 class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it carries no types

@@ -6,7 +6,7 @@ import typer
 
 from cluster.lab.layout import NAME, NETWORK, SETTING
 from cluster.lab.rate import UNSHAPED
-from suite.hooks import hookimpl
+from suite.contracts.hooks import hookimpl
 
 group = typer.Typer(
     no_args_is_help=True,

@@ -18,7 +18,7 @@ from cluster.lab.layout import Layout, checked_name
 from cluster.lab.rate import UNSHAPED
 from cluster.slurm.private import Private
 from suite.errors import RequestError
-from suite.store import write_whole
+from suite.files import write_whole
 
 FORMAT = 1
 SETTING = "STAGEBENCH_LAB_FOLDER"

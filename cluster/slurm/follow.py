@@ -2,7 +2,7 @@
 
 SIGTERM (ours, or the kernel's when the controller dies) cancels the job, and so does waiting in the
 queue for too long. What the job printed goes to the output at its end; what Slurm says of it goes to
-engine.jsonl (`suite.attempt.engine_words`). Slurm is asked with longer and longer pauses while
+engine.jsonl (`suite.supervision.engine_words`). Slurm is asked with longer and longer pauses while
 nothing changes, and at once when the job marks its beginning or its end on the shared disk.
 Standard library only.
 """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cluster.slurm import pmi
 from cluster.slurm.script import SETTING, cores, resources
-from suite.ask import ask
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.environments.ask import ask
 from suite.errors import Unavailable
 
 WAIT, USUAL = "STAGEBENCH_SLURM_WAIT", 3600.0  # seconds that a job may wait in the queue

@@ -7,10 +7,10 @@ from pathlib import Path
 from cluster.slurm import follow, run, script
 from cluster.slurm.lacking import check, patience
 from cluster.slurm.pmi import plugin, wire
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.hooks import hookimpl
+from suite.contracts.launcher import Launcher, Process, Request
 from suite.errors import RequestError, Unavailable
-from suite.hooks import hookimpl
-from suite.launcher import Launcher, Process, Request
 
 
 class Slurm(Launcher):

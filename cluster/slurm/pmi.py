@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.dialects import DIALECTS, knobs
 from cluster.engine import LIBRARY, output
-from suite.case import Placement
+from suite.contracts.case import Placement
 from suite.errors import Unavailable
 
 SETTING = "SLURM_MPI_TYPE"  # Slurm's own name for it

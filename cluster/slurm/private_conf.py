@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.hosts import LOOPBACK
-from suite.ports import free_port
+from suite.environments.hosts import LOOPBACK
+from suite.launching.ports import free_port
 
 MEMORY = 2000  # MB that each node is said to have; nobody counts them
 

@@ -10,9 +10,9 @@ import shlex
 from pathlib import Path
 
 from cluster.slurm.words import FAILED
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Request
 from suite.errors import Unavailable
-from suite.launcher import Request
 
 SETTING = "STAGEBENCH_SBATCH"  # more options of sbatch: "--partition=gpu --account=me"
 NAME, LOG, MARK = "job.sbatch", "slurm.log", "slurm.mark"

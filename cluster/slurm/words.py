@@ -13,7 +13,7 @@ LAST = 65536  # bytes of the job's output that are passed on
 
 
 def tell(type: str, **content: object) -> None:
-    """One message of `suite.attempt.engine_words`."""
+    """One message of `suite.supervision.engine_words`."""
     with open("engine.jsonl", "a") as stream:
         stream.write(json.dumps({"type": type, "time": time.time(), **content}) + "\n")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, ratio
-from suite.case import Case, Input
+from suite.contracts.case import Case, Input
 from suite.plan.model import Block
 
 Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from suite.analysis.stats import Estimate, Interval, ratio
-from suite.case import Case
+from suite.contracts.case import Case
 
 Entry = tuple[str, Case, Estimate | None]
 Key = tuple[str | int, ...]

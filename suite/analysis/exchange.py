@@ -8,7 +8,7 @@ from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
 from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Interval, ratio
-from suite.case import Case, Input, Sampling, Training
+from suite.contracts.case import Case, Input, Sampling, Training
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from suite.analysis.rows import Row
 from suite.analysis.stats import Estimate, Interval, rate, ratio
-from suite.case import Case, Input
+from suite.contracts.case import Case, Input
 
 MODES = ("synthetic", "memory", "disk")
 NOTICED = 0.05  # of the iteration: less waiting holds nothing up

@@ -9,7 +9,7 @@ import numpy as np
 from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
 from suite.comm.cases import CommCase
-from suite.store import RunFolder
+from suite.results.run_folder import RunFolder
 
 Row = dict[str, Any]
 LEFT_OUT = "left out"  # the kind of the row that names the sizes for which the budget did not last

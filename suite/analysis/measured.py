@@ -12,10 +12,10 @@ from suite.analysis.learning import Learnt, learnt
 from suite.analysis.reading import Reading
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
-from suite.case import TRAIN, Case
+from suite.contracts.case import TRAIN, Case
 from suite.errors import StoreError
-from suite.store import FORMAT
-from suite.whereabouts import Told, busiest
+from suite.launching.placement_check import Told, busiest
+from suite.results.run_folder import FORMAT
 
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
 DISQUALIFYING = {

@@ -12,7 +12,7 @@ from suite.analysis.measured import DISQUALIFYING, Process, merge_layers
 from suite.analysis.scaling import Scaling
 from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Estimate, Interval, rate
-from suite.case import Case
+from suite.contracts.case import Case
 
 
 @dataclass

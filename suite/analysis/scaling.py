@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suite.analysis.stats import Estimate, Interval, ratio
-from suite.case import Case
+from suite.contracts.case import Case
 
 Entry = tuple[str, Case, Estimate | None]
 

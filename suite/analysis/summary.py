@@ -13,9 +13,9 @@ from suite.analysis.measured import RESIDUAL, Process, read
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_nodes, scaling_of
 from suite.analysis.stats import rate
-from suite.case import Case
+from suite.contracts.case import Case
 from suite.errors import StoreError
-from suite.store import CANCELLED, RunFolder
+from suite.results.run_folder import CANCELLED, RunFolder
 
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 

@@ -11,8 +11,8 @@ import typer
 from suite.errors import RequestError, Unavailable
 
 if TYPE_CHECKING:
-    from suite.adapter import Adapter
-    from suite.environments import Interpreter
+    from suite.contracts.adapter import Adapter
+    from suite.environments.find import Interpreter
     from workloads.catalogue import Workload
 
 
@@ -70,7 +70,7 @@ def adapters_for(asked: list[str]) -> "list[Adapter]":
 
 def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -> "Interpreter | None":
     """Its interpreter; without one, an adapter that was not asked for is named and left out."""
-    from suite.environments import find
+    from suite.environments.find import find
 
     try:
         return find(adapter, settings)

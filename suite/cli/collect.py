@@ -16,7 +16,7 @@ def collect(
     output: Annotated[Path, typer.Option("-o", "--output", help="The new run folder.")],
 ) -> None:
     """Join runs of different cases, such as those of a cluster's jobs, into one that can be reported on."""
-    from suite.collect import collect as joined
+    from suite.results.collect import collect as joined
 
     count = joined(runs, output)
     typer.echo(f"{output}: {count} records of {len(runs)} runs. Next: stagebench report {output} -o {output}/report")

@@ -65,8 +65,8 @@ def comm(
     from suite.comm.offers import chosen, offers
     from suite.comm.session import KIND, CommSession, Listener
     from suite.errors import RequestError
-    from suite.lock import held
     from suite.plugins import workloads
+    from suite.results.lock import held
     from suite.session import FAILURES, folder_for
 
     offered = offers()
@@ -115,13 +115,13 @@ def asked_for(
     nodes: int | None = None,
 ) -> "Asked":
     """The options checked; RequestError for an unknown name, or a placement that cannot be."""
-    from suite.backend import OPERATIONS
     from suite.cli.options import hosts_from
     from suite.comm.cases import Asked
     from suite.comm.offers import chosen
     from suite.comm.sizes import sizes_from
+    from suite.contracts.backend import OPERATIONS
+    from suite.environments.hosts import here
     from suite.errors import RequestError
-    from suite.hosts import here
     from suite.plugins import launchers, workloads
 
     known, placed = list(workloads()), hosts_from(hosts)

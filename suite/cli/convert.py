@@ -10,7 +10,7 @@ from suite.cli.chosen import bar, full_name, interpreter_for, source_of, workloa
 from suite.errors import Interrupted, RequestError, Unavailable
 
 if TYPE_CHECKING:
-    from suite.adapter import Adapter, Format
+    from suite.contracts.adapter import Adapter, Format
     from workloads.catalogue import Workload
 
 
@@ -80,7 +80,7 @@ def _check_resize(resize: int, source: Path, network: "Workload") -> None:
 
 def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
     """The formats asked for, or all, each with the adapter that writes it; RequestError when none holds the set."""
-    from suite.adapter import KINDS
+    from suite.contracts.adapter import KINDS
     from suite.data.sets import kind_of
     from suite.plugins import adapters
     from suite.suggest import known

@@ -5,7 +5,7 @@ from typing import TextIO
 
 from suite.cli.live import LiveDisplay
 from suite.cli.plain import PlainDisplay
-from suite.observer import Observer
+from suite.contracts.observer import Observer
 
 __all__ = ["LiveDisplay", "PlainDisplay", "for_terminal"]
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.adapter import Adapter
-from suite.case import Placement
 from suite.cli.tables import Row, show, show_json
+from suite.contracts.adapter import Adapter
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Launcher
 from suite.errors import RequestError, Unavailable
-from suite.launcher import Launcher
 from suite.plugins import adapters, launchers
 
 if TYPE_CHECKING:
-    from suite.environments import Interpreter
-    from suite.look import Look
+    from suite.environments.find import Interpreter
+    from suite.launching.trial import Look
 
 
 def register(app: typer.Typer) -> None:
@@ -55,8 +55,8 @@ def examination() -> dict[str, Any]:
 
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     """Ready or not, which interpreter, what was tried, the remedy; `gpus` are those of this machine."""
-    from suite.environments import Lacking, find, survey
-    from suite.look import look
+    from suite.environments.find import Lacking, find, survey
+    from suite.launching.trial import look
 
     state: Row = {
         "name": adapter.name,

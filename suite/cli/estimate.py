@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from suite.case import Case
+from suite.contracts.case import Case
 
 WARMUP_SHARE = 0.3  # of a pass, when one must guess
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from suite.fingerprint import governor, gpus, load
+from suite.environments.fingerprint import governor, gpus, load
 
 
 def facts(folder: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from suite.adapter import KINDS, Adapter
 from suite.cli.tables import Row, show, show_json
+from suite.contracts.adapter import KINDS, Adapter
 from suite.plugins import adapters, launchers, workloads
 
 WIDE = 100  # columns of a terminal that hold all that a table has

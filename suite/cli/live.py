@@ -6,10 +6,10 @@ rich is imported inside the functions, as everywhere in the command line (see `s
 import threading
 from typing import TYPE_CHECKING, Any
 
-from suite.case import Case
 from suite.cli import words
 from suite.cli.estimate import Estimate
-from suite.observer import Observer
+from suite.contracts.case import Case
+from suite.contracts.observer import Observer
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -8,7 +8,7 @@ from suite.errors import RequestError
 
 def interpreters_from(options: list[str]) -> dict[str, str]:
     """`--python NAME=PATH` options as a mapping; RequestError for one that is malformed, unknown or does not work."""
-    from suite.environments import find
+    from suite.environments.find import find
     from suite.plugins import adapters  # here: plugins are loaded when a command needs them
 
     settings = {}

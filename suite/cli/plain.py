@@ -3,10 +3,10 @@
 import sys
 from typing import Any, TextIO
 
-from suite.case import Case
 from suite.cli import words
 from suite.cli.estimate import Estimate
-from suite.observer import Observer
+from suite.contracts.case import Case
+from suite.contracts.observer import Observer
 
 
 class PlainDisplay(Observer):

@@ -44,10 +44,10 @@ def run(
     from suite import __version__
     from suite.cli.display import for_terminal
     from suite.cli.options import hosts_from, interpreters_from
-    from suite.lock import held
-    from suite.observer import Observer
+    from suite.contracts.observer import Observer
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
+    from suite.results.lock import held
     from suite.session import FAILURES, Session, Settings, folder_for
 
     loaded = load(plan, scale)

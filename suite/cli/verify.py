@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from suite.case import Case
-    from suite.proof.proofs import Proofs
-    from suite.proof.verify import Wanted
+    from suite.contracts.case import Case
+    from suite.proofs.prove import Proofs
+    from suite.proofs.verify import Wanted
 
 
 COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
@@ -40,8 +40,8 @@ def verify(
     from rich.console import Console
 
     from suite.cli.options import interpreters_from, knobs_from
-    from suite.proof.proofs import Proofs, about
-    from suite.proof.verify import Wanted, cases_to_verify
+    from suite.proofs.prove import Proofs, about
+    from suite.proofs.verify import Wanted, cases_to_verify
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
     wanted = Wanted(
@@ -86,7 +86,7 @@ def _look_for(names: set[str], interpreters: dict[str, str]) -> None:
     """RequestError for an interpreter that was asked for and does not work: before anything is started."""
     from contextlib import suppress
 
-    from suite.environments import find
+    from suite.environments.find import find
     from suite.errors import Unavailable
     from suite.plugins import adapters
 
@@ -101,7 +101,7 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tupl
     from pathlib import Path
 
     from suite.errors import StagebenchError, Unavailable
-    from suite.proof.proofs import about
+    from suite.proofs.prove import about
     from suite.session import ready
 
     with tempfile.TemporaryDirectory() as scratch:

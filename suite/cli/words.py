@@ -3,8 +3,8 @@
 from typing import Any
 
 from suite.analysis.budget import wall_per_step
-from suite.case import Case
 from suite.cli.estimate import Estimate
+from suite.contracts.case import Case
 
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from suite.backend import OPERATIONS
-from suite.case import Case, Placement
 from suite.comm.offers import Offer
 from suite.comm.sizes import ITEMSIZE
+from suite.contracts.backend import OPERATIONS
+from suite.contracts.case import Case, Placement
 from workloads.catalogue import Workload
 
 GRADIENTS = "all-reduce"  # what training does with gradients

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.adapter import Adapter
-from suite.backend import Backend
-from suite.environments import Interpreter, find
+from suite.contracts.adapter import Adapter
+from suite.contracts.backend import Backend
+from suite.environments.find import Interpreter, find
 from suite.errors import RequestError
 from suite.plugins import adapters
 from suite.suggest import known

@@ -1,7 +1,7 @@
 """Measures cases of communication one after the other, a record each, whole or not at all.
 
     RUN/
-      run.json                 "kind": "comm"; otherwise as of a training's run, see suite.store
+      run.json                 "kind": "comm"; otherwise as of a training's run, see suite.results.run_folder
       plan.toml                what was asked for
       cases.json               every case with its id, or why it cannot run
       hosts, bundles, records, attempts   as of a training's run
@@ -14,17 +14,17 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from suite import bundle
-from suite.attempt import Attempt
 from suite.comm.cases import CommCase, job, launched, refusal
 from suite.comm.offers import Offer
+from suite.environments.fingerprint import fingerprint, load
 from suite.errors import Interrupted, Unavailable
-from suite.fingerprint import fingerprint, load
-from suite.launch import Ready
-from suite.lock import held
+from suite.launching import bundle
+from suite.launching.launch import Ready
 from suite.plugins import workloads
+from suite.results.lock import held
+from suite.results.run_folder import FORMAT, RunFolder
 from suite.session import RETRIED, ready
-from suite.store import FORMAT, RunFolder
+from suite.supervision import Attempt
 
 KIND = "comm"
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from suite import bundle
-from suite.adapter import Adapter
-from suite.case import Case, Placement
-from suite.environments import Interpreter
-from suite.launch import Ready
-from suite.optimisers import settings
+from suite.contracts.adapter import Adapter
+from suite.contracts.case import Case, Placement
+from suite.contracts.optimisers import settings
+from suite.environments.find import Interpreter
+from suite.launching import bundle
+from suite.launching.launch import Ready
 from suite.plugins import launchers
 from workloads.catalogue import Workload
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from suite.data.sets import MARKER, read_marker
 from suite.errors import RequestError, StoreError, Unavailable
-from suite.store import write_whole
+from suite.files import write_whole
 
 QUALITY = 97
 

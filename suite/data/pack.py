@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite.adapter import Adapter, Format
+from suite.contracts.adapter import Adapter, Format
 from suite.data.alone import alone
 from suite.data.records import count, listing, read_json
 from suite.data.sets import kind_of, records_place
-from suite.environments import Interpreter
+from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError, StoreError
-from suite.store import write_whole
+from suite.files import write_whole
 from suite.worker.records import MARKER
 from workloads.catalogue import Workload
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from suite.adapter import Adapter, Format
+from suite.contracts.adapter import Adapter, Format
 from suite.data.alone import alone
 from suite.data.check import header, images
 from suite.data.pack import Packing, pack
 from suite.data.pixels import DECODED, EXACT, SCALED, Bounds, Samples, compare
 from suite.data.sets import kind_of
 from suite.data.some import some
-from suite.environments import Interpreter
+from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError
 from suite.worker.photographs import Photographs
 from suite.worker.sources import open_source

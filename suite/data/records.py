@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from suite.adapter import Format
+from suite.contracts.adapter import Format
 from suite.data.sets import kind_of, records_place
 from suite.worker.idx import pair
 from suite.worker.records import FORMAT, MARKER

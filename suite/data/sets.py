@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite.adapter import Format
 from suite.cache import cache_root
+from suite.contracts.adapter import Format
 from suite.errors import Unavailable
 from suite.worker import idx
 from workloads.catalogue import Workload

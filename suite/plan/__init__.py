@@ -6,7 +6,7 @@
     [defaults]                  # any key of a [[cases]] block
     threads = 1
 
-    [sampling]                  # how long to measure; see suite.case.Sampling
+    [sampling]                  # how long to measure; see suite.contracts.case.Sampling
     quick = true                # needed by anything shorter than the full measurement
 
     [[cases]]                   # every list is swept; a block is the product of its lists

@@ -1,7 +1,7 @@
 """Can the adapter do this case? What it cannot is `unsupported`, with the reason, beside the cases that it can."""
 
-from suite.adapter import Adapter, Capabilities
-from suite.case import Case
+from suite.contracts.adapter import Adapter, Capabilities
+from suite.contracts.case import Case
 from workloads.graph import Graph
 
 

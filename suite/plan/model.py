@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from suite.case import Input, Sampling, Training
+from suite.contracts.case import Input, Sampling, Training
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 MOST_READERS = 1024  # of a rank
@@ -71,7 +71,7 @@ class Block(Strict):
 
 
 class SamplingBlock(Strict):
-    """[sampling]; the fields and defaults of `suite.case.Sampling`."""
+    """[sampling]; the fields and defaults of `suite.contracts.case.Sampling`."""
 
     warmup_steps: Count = Sampling.warmup_steps
     warmup_limit: Positive = Sampling.warmup_limit
@@ -89,7 +89,7 @@ class SamplingBlock(Strict):
 
 
 class TrainingBlock(Strict):
-    """[training], for the pass `train`; the fields and defaults of `suite.case.Training`."""
+    """[training], for the pass `train`; the fields and defaults of `suite.contracts.case.Training`."""
 
     epochs: Count = Training.epochs
     held_out: Annotated[float, Field(gt=0, lt=1)] = Training.held_out

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from suite.adapter import Adapter
-from suite.launcher import Launcher
+from suite.contracts.adapter import Adapter
+from suite.contracts.launcher import Launcher
 from suite.plan.problems import Problems
 from suite.plan.written import Written
 from suite.suggest import known

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from suite.hosts import here
+from suite.environments.hosts import here
 from suite.plan.problems import Problems
 from suite.plan.sweep import Choice
 

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from suite.case import Sampling, Training
+from suite.contracts.case import Sampling, Training
 from suite.errors import RequestError
 from suite.plan.checked import checked
 from suite.plan.locator import Locator

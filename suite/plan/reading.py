@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from suite.adapter import KINDS, Adapter, Capabilities, Format
-from suite.case import TRAIN, Case
+from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format
+from suite.contracts.case import TRAIN, Case
 from suite.data.sets import kind_of
 from suite.plan.sweep import Choice
 from workloads.catalogue import Workload

@@ -4,14 +4,14 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from suite.adapter import Adapter, Strategy
-from suite.case import PASSES, TRAIN, Case, Input, Placement, Training
+from suite.contracts.adapter import Adapter, Strategy
+from suite.contracts.case import PASSES, TRAIN, Case, Input, Placement, Training
+from suite.contracts.launcher import Launcher
+from suite.contracts.optimisers import settings
 from suite.data.fits import Fit, fit
 from suite.data.records import missing
+from suite.environments.hosts import here
 from suite.errors import RequestError
-from suite.hosts import here
-from suite.launcher import Launcher
-from suite.optimisers import settings
 from suite.plan import able, placing, reading
 from suite.plan.names import AUTO, Names
 from suite.plan.sweep import Choice, choices

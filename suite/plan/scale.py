@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from suite.case import Sampling, Training
+from suite.contracts.case import Sampling, Training
 from suite.plan.locator import Path as KeyPath
 from suite.plan.model import Block, Count, Strict
 from suite.suggest import known

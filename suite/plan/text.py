@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from suite.case import TRAIN, Case, Input, Placement
+from suite.contracts.case import TRAIN, Case, Input, Placement
 
 USUAL = Case("", "", "")
 BARE = re.compile(r"[A-Za-z0-9_-]+")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from suite.case import Sampling, Training
+from suite.contracts.case import Sampling, Training
 from suite.errors import RequestError
 from suite.plan.locator import Path as KeyPath
 from suite.plan.model import Block

@@ -18,7 +18,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 #   format   1
 #   task     "measure", "prove", "oracle", "pack", "read", "look" or "comm"
 #   trainer  "module:class" inside the bundle
-#   case     suite.case.Case.to_dict()
+#   case     suite.contracts.case.Case.to_dict()
 #   graph    workloads.graph.Graph.to_dict()
 #   data     null (synthetic) or {"kind": "arrays" | "folder" | "records", "path": ...}
 #   preprocessing  workloads.preprocessing.Preprocessing as a dictionary

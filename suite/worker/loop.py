@@ -27,7 +27,7 @@ class Loop:
     """Runs the body of a pass on every rank with the same number of steps."""
 
     def __init__(self, trainer: Trainer, sampling: Dict[str, Any], progress: Callable[..., None]) -> None:
-        """`sampling` is suite.case.Sampling as a dictionary; `progress` takes keywords."""
+        """`sampling` is suite.contracts.case.Sampling as a dictionary; `progress` takes keywords."""
         self._trainer, self._sampling, self._progress = trainer, sampling, progress
 
     def run(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from suite.case import Case
+from suite.contracts.case import Case
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ import pytest
 from suite.plugins import adapters
 
 LUMEN = """
-from suite.hooks import hookimpl
+from suite.contracts.hooks import hookimpl
 
 
 class Lumen:

@@ -100,7 +100,7 @@ def test_the_controller_imports_only_what_stagebench_depends_on(root, sources, w
         ("import requests", True),
         ("import pytest", True),
         ("from sklearn.datasets import load_sample_images", False),
-        ("from suite.case import Case", False),
+        ("from suite.contracts.case import Case", False),
     ],
 )
 def test_the_controller_s_check_sees_what_it_should(root, imports_of, line, refused):
@@ -124,7 +124,7 @@ def test_plugins_import_only_the_core(sources, imports_of):
     ("place", "line", "refused"),
     [
         ("suite/worker/loop.py", "import pydantic", True),
-        ("suite/worker/loop.py", "from suite.case import Case", True),
+        ("suite/worker/loop.py", "from suite.contracts.case import Case", True),
         ("suite/worker/loop.py", "import math", False),
         ("suite/worker/loop.py", "from PIL import Image", True),
         ("suite/worker/photographs.py", "from PIL import Image", False),

@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from adapters.jax.worker import JaxTrainer
-from suite.allocator import KEEP_MEMORY
+from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.feed import synthetic
 from suite.worker.trainer import SGD, Setup
 from workloads import weights

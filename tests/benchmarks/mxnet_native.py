@@ -36,7 +36,7 @@ from alternating import BLOCK_SECONDS, alternated, block, ratio
 from mxnet_plain import Criterion, plain, trainable
 
 from adapters.mxnet.worker import MXNetTrainer
-from suite.allocator import KEEP_MEMORY
+from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.feed import synthetic
 from suite.worker.trainer import SGD, Setup
 from workloads import weights

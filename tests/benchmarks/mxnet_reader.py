@@ -37,7 +37,7 @@ from alternating import ratio
 
 from adapters.mxnet.records import files_of
 from adapters.mxnet.worker import MXNetTrainer
-from suite.allocator import KEEP_MEMORY
+from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource

@@ -26,7 +26,7 @@ def variables(hosts: list[str]) -> dict[str, str]:
     from adapters.caffempi.plugin import GIVE_WAY
     from cluster.dialects import DIALECTS, knobs
     from cluster.nodes import meeting_address
-    from suite.case import Placement
+    from suite.contracts.case import Placement
 
     placement = Placement(nodes=len(hosts), hosts=tuple(hosts), launcher="mpiexec")
     return {

@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from adapters.pytorch.lrn import FastLRN
 from adapters.pytorch.worker import PyTorchTrainer
-from suite.allocator import KEEP_MEMORY
+from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.feed import ResidentFeed, share, synthetic
 from suite.worker.ranks import own_rank
 from suite.worker.trainer import SGD, Setup

@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from adapters.tensorflow.plugin import TensorFlow
-from suite.case import Case
+from suite.contracts.case import Case
 from suite.worker.feed import ResidentFeed, synthetic
 from suite.worker.trainer import SGD, Setup
 from workloads import weights

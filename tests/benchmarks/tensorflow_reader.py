@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from adapters.tensorflow.plugin import TensorFlow
 from suite.cache import cache_folder
-from suite.case import Case, Input
+from suite.contracts.case import Case, Input
 
 BATCH = {"digits": 64, "files": 8, "tfrecord": 8}
 SECONDS = 1.0  # a block, by the plain side's pace

@@ -12,12 +12,12 @@ from cluster.lab import build
 from cluster.lab.layout import NETWORK, checked_layout
 from cluster.lab.rights import missing
 from cluster.lab.state import SETTING
-from suite import bundle
-from suite.attempt import Limits, run
-from suite.case import Case, Sampling
-from suite.environments import tox_folders
-from suite.launcher import Request
-from suite.ports import free_port
+from suite.contracts.case import Case, Sampling
+from suite.contracts.launcher import Request
+from suite.environments.find import tox_folders
+from suite.launching import bundle
+from suite.launching.ports import free_port
+from suite.supervision import Limits, run
 from workloads.networks.mnist import mnist_small
 
 ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}

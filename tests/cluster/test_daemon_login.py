@@ -9,8 +9,8 @@ import pytest
 
 from cluster.agent import AGENT
 from cluster.daemon_login import written
-from suite.case import Placement
-from suite.launcher import LOGINS, Request
+from suite.contracts.case import Placement
+from suite.contracts.launcher import LOGINS, Request
 
 
 @pytest.mark.parametrize(

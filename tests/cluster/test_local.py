@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from cluster.local import Local, stagebench_launchers
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Request
 from suite.errors import RequestError
-from suite.launcher import Request
 
 HERE = Path(sys.executable)
 

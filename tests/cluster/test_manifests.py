@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from cluster.kubernetes.inside import LONGEST, inside, label
 from cluster.kubernetes.settings import Settings
 from cluster.kubernetes.write import text_of, write
-from suite.case import Case, Placement, Sampling
 from suite.cli import app
+from suite.contracts.case import Case, Placement, Sampling
 from suite.errors import RequestError
 from suite.plan import Resolved, load, resolve
 from suite.plugins import adapters, launchers, workloads

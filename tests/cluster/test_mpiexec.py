@@ -18,9 +18,9 @@ from cluster import engine
 from cluster.agent import AGENT
 from cluster.dialects import DIALECTS, recognised
 from cluster.mpiexec import Mpiexec, arguments, stagebench_launchers
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Process, Request
 from suite.errors import RequestError
-from suite.launcher import Process, Request
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 TWO = Placement(ranks_per_node=2)
@@ -266,8 +266,8 @@ def test_real_ranks_do_not_outlive_a_killed_controller(interpreter, job, tmp_pat
     program = f"""
 import sys
 from pathlib import Path
-from suite.attempt import Limits, run
-from suite.launcher import Process
+from suite.supervision import Limits, run
+from suite.contracts.launcher import Process
 run([Process({process.tokens!r}, {process.environ!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
 """
     controller = subprocess.Popen(

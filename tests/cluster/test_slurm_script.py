@@ -9,9 +9,9 @@ import pytest
 
 from cluster.slurm import script
 from cluster.slurm.launcher import Slurm, stagebench_launchers
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Request
 from suite.errors import RequestError
-from suite.launcher import Request
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = Path("/env/bin/python")

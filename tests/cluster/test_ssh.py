@@ -13,13 +13,13 @@ from cluster import agent, lifeline
 from cluster.agent import AGENT
 from cluster.nodes import meeting_address
 from cluster.ssh import BEAT, PATIENCE, REMOTE, Ssh, stagebench_launchers
-from suite.attempt import watchdog
-from suite.attempt.facts import companion
-from suite.case import Placement
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Request
 from suite.errors import RequestError, Unavailable
-from suite.launcher import Request
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
+from suite.supervision import watchdog
+from suite.supervision.facts import companion
 
 HERE = Path(sys.executable)
 OTHER = "127.0.0.2"  # this machine too, under an address that `here` does not know

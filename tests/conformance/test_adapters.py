@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from stagebench_conformance import AdapterConformance, probe_graph
 
-from suite.adapter import Adapter
+from suite.contracts.adapter import Adapter
 from suite.plugins import adapters
 from workloads.kinds import KINDS
 

@@ -3,7 +3,7 @@
 import pytest
 from stagebench_conformance import AdapterConformance, probe
 
-from suite.proof.proofs import Proofs
+from suite.proofs.prove import Proofs
 
 
 class OverMXNet(AdapterConformance):

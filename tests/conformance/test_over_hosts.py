@@ -17,7 +17,7 @@ from cluster.lab.layout import NETWORK, checked_layout
 from cluster.lab.links import wire
 from cluster.lab.rights import missing
 from cluster.lab.state import SETTING
-from suite.environments import find
+from suite.environments.find import find
 from suite.errors import Unavailable
 from suite.plugins import adapters
 

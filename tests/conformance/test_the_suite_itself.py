@@ -8,8 +8,8 @@ import pytest
 
 HEAD = """
 from stagebench_conformance import {part}
-from suite.adapter import Adapter, Capabilities, Format, Strategy
-from suite.hooks import hookimpl
+from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
+from suite.contracts.hooks import hookimpl
 from suite.plugins import manager
 
 class Odd(Adapter):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.store import RunFolder
+from suite.results.run_folder import RunFolder
 
 GIVE_UP = 3600.0  # seconds after which a plan is no longer waited for
 MINUTES = pytest.StashKey[dict[str, float]]()

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from suite.case import Case, Input, Placement, Sampling, Training
-from suite.store import RunFolder
+from suite.contracts.case import Case, Input, Placement, Sampling, Training
+from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of
 
 PHOTOGRAPHS, DIGITS = "/data/imagenet-like", "/data/digits.npz"

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from suite.case import Case, Placement, Sampling
-from suite.store import FORMAT, RunFolder
+from suite.contracts.case import Case, Placement, Sampling
+from suite.results.run_folder import FORMAT, RunFolder
 
 NETWORKS = {
     # ms per iteration of io, h2d, forward, backward, communication, update
@@ -100,7 +100,7 @@ def layers_of(case: Case) -> list[dict[str, Any]] | None:
 
 
 def proof_of(case: Case, passed: bool = True) -> dict[str, Any]:
-    """A proof as suite.proof.proofs writes it."""
+    """A proof as suite.proofs.prove writes it."""
     worst = {"what": "gradient", "tensor": "conv1.weight", "error": 3.1e-6 if passed else 4e-2, "tolerance": 1e-5}
     return {
         "key": f"{case.id}aaaa",

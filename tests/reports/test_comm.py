@@ -11,10 +11,10 @@ import reports.command
 from reports.comm import context, gradients, write
 from reports.comm_charts import bandwidths, times
 from suite.analysis.links import links
-from suite.case import Placement
 from suite.comm.cases import CommCase, gradient_tensors
+from suite.contracts.case import Placement
 from suite.plugins import workloads
-from suite.store import RunFolder
+from suite.results.run_folder import RunFolder
 
 ALPHA, BETA = 10e-6, 1e-9
 SIZES = [4**power for power in range(1, 9)]

@@ -8,8 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 import reports.command
+from suite.contracts.hooks import PROJECT, Hooks
 from suite.errors import RequestError, StoreError
-from suite.hooks import PROJECT, Hooks
 from tests.reports.made_run import MadeRun, case_of
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from reports.best import plan_of, winners_of
 from suite.analysis.summary import summarise
-from suite.case import Input, Placement, Sampling, Training
+from suite.contracts.case import Input, Placement, Sampling, Training
 from suite.plan import load, resolve
 from suite.plan.text import Block, plan_text, value
 from suite.plugins import adapters, launchers, workloads

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 import cluster.local
-from suite import catalogue, plugins
-from suite.adapter import Adapter, Capabilities, Format, Knob, Strategy
-from suite.case import Case, Placement
+from suite import builtin, plugins
 from suite.cli import app
-from suite.hooks import PROJECT, Hooks, hookimpl
-from suite.launcher import Launcher, Process, Request
+from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.case import Case, Placement
+from suite.contracts.hooks import PROJECT, Hooks, hookimpl
+from suite.contracts.launcher import Launcher, Process, Request
 
 
 class Alpha(Adapter):
@@ -108,7 +108,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(Hooks)
     manager.register(Toys())
-    manager.register(catalogue)
+    manager.register(builtin)
     manager.check_pending()
     monkeypatch.setattr(plugins, "manager", lambda: manager)
     return SimpleNamespace(

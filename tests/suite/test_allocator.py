@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from suite.allocator import KEEP_MEMORY, keep_memory
-from suite.case import Case, Placement
+from suite.contracts.allocator import KEEP_MEMORY, keep_memory
+from suite.contracts.case import Case, Placement
 
 CASE = Case("pytorch", "single", "mnist_small", tuning="tuned")
 

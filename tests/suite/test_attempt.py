@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.attempt import Limits, attempt, watchdog
+from suite.contracts.launcher import Process
 from suite.errors import StoreError
-from suite.launcher import Process
+from suite.supervision import Limits, attempt, watchdog
 
 CHECKOUT = Path(__file__).parents[2]
 LIMITS = Limits(seconds=20, silence=20)
@@ -208,8 +208,8 @@ def test_ranks_do_not_outlive_a_killed_controller(tmp_path):
 import sys
 sys.path[:0] = [{str(CHECKOUT)!r}]
 from pathlib import Path
-from suite.attempt import Limits, run
-from suite.launcher import Process
+from suite.supervision import Limits, run
+from suite.contracts.launcher import Process
 tokens = (sys.executable, "-c", "import time; open('up', 'w').close(); time.sleep(1000)")
 run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
 """

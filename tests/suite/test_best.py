@@ -4,7 +4,7 @@ import pytest
 
 from suite.analysis.best import USUAL, contests, question, settings
 from suite.analysis.summary import summarise
-from suite.case import Case, Input, Placement
+from suite.contracts.case import Case, Input, Placement
 from tests.reports.made_experiments import autotune
 from tests.reports.made_run import MadeRun, case_of
 

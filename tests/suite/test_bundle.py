@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from suite import bundle, plugins
-from suite.adapter import Adapter
+from suite import plugins
+from suite.contracts.adapter import Adapter
 from suite.errors import RequestError, StoreError
+from suite.launching import bundle
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = {

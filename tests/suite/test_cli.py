@@ -13,8 +13,8 @@ from PIL import Image
 
 import suite
 from suite.cli import app, main
+from suite.contracts.hooks import hookimpl
 from suite.errors import Interrupted, RequestError
-from suite.hooks import hookimpl
 
 ROOT = Path(suite.__file__).parent.parent
 
@@ -160,7 +160,7 @@ def shell(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     (info / "entry_points.txt").write_text("[stagebench]\ntoy = toy_plugin\n")
     (site / "toy_plugin.py").write_text(
         "import os\n"
-        "from suite.hooks import hookimpl\n"
+        "from suite.contracts.hooks import hookimpl\n"
         "@hookimpl\n"
         "def stagebench_commands(app):\n"
         "    @app.command()\n"
@@ -203,7 +203,7 @@ def test_the_real_program(shell: Shell) -> None:
     assert shell("toy", TOY_INTERRUPT="1").returncode == 130
 
 
-HOOK = "from suite.hooks import hookimpl\n@hookimpl\n"
+HOOK = "from suite.contracts.hooks import hookimpl\n@hookimpl\n"
 
 
 @pytest.mark.parametrize(

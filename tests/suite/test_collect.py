@@ -3,12 +3,12 @@
 import pytest
 
 from suite.analysis.summary import summarise
-from suite.case import Sampling
-from suite.collect import collect
+from suite.contracts.case import Sampling
 from suite.errors import RequestError
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
-from suite.store import RunFolder
+from suite.results.collect import collect
+from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of
 
 PLAN = """

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from suite.backend import OPERATIONS, Backend
-from suite.case import Placement
 from suite.cli.comm import asked_for
 from suite.cli.comm_display import LiveTables
 from suite.comm import session
 from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, launched
 from suite.comm.offers import offers
 from suite.comm.sizes import sizes_from, written
+from suite.contracts.backend import OPERATIONS, Backend
+from suite.contracts.case import Placement
 from suite.errors import Interrupted, RequestError, Unavailable
 from workloads.catalogue import by_name
 

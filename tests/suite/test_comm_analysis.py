@@ -8,9 +8,9 @@ import pytest
 from suite.analysis.alpha_beta import fitted
 from suite.analysis.bus import factor
 from suite.analysis.links import link, overlap, point
-from suite.backend import OPERATIONS
-from suite.case import Placement
 from suite.comm.cases import CommCase
+from suite.contracts.backend import OPERATIONS
+from suite.contracts.case import Placement
 from suite.worker import communicator
 
 SIZES = [4**power for power in range(1, 14)]

@@ -9,11 +9,12 @@ import pytest
 
 from adapters.reference.plugin import Reference
 from cluster.local import Local
-from suite import bundle, session
-from suite.attempt import Attempt, Limits, run, watchdog
-from suite.case import Case, Placement
+from suite import session
+from suite.contracts.case import Case, Placement
+from suite.contracts.launcher import Process, Request
 from suite.errors import Unavailable
-from suite.launcher import Process, Request
+from suite.launching import bundle
+from suite.supervision import Attempt, Limits, run, watchdog
 
 CHECKOUT = Path(__file__).parents[2]
 RANK = f"""

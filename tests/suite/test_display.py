@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from suite.case import Case, Placement, Sampling
 from suite.cli import words
 from suite.cli.display import LiveDisplay, PlainDisplay, for_terminal
 from suite.cli.estimate import Estimate, passes_run
-from suite.observer import Observer
+from suite.contracts.case import Case, Placement, Sampling
+from suite.contracts.observer import Observer
 
 SAMPLING = Sampling(processes=2)
 ONE = Case("alpha", "single", "alexnet", batch=8, data="/data/imagenet-like", sampling=SAMPLING)

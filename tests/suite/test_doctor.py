@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.adapter import Capabilities
 from suite.cli import doctor
-from suite.environments import Interpreter
+from suite.contracts.adapter import Capabilities
+from suite.environments.find import Interpreter
 
 Run = Callable[..., SimpleNamespace]
 

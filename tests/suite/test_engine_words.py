@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.attempt import Attempt, Limits, run
-from suite.launcher import Process
+from suite.contracts.launcher import Process
+from suite.supervision import Attempt, Limits, run
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = f"""

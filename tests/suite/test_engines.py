@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from suite.attempt import Limits, run
-from suite.attempt.engines import first_death, missed
-from suite.launcher import Process
+from suite.contracts.launcher import Process
+from suite.supervision import Limits, run
+from suite.supervision.engines import first_death, missed
 
 # Open MPI 5.0.11: rank 1 was killed on b, rank 0 ended the job before the daemon on b could tell.
 CLOSED = """\

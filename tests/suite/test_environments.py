@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite import environments, interpreter
-from suite.adapter import Adapter
+from suite.contracts.adapter import Adapter
+from suite.environments import find as environments
+from suite.environments import probe as interpreter
 from suite.errors import RequestError, Unavailable
 
 

@@ -6,7 +6,7 @@ import pytest
 from suite.analysis import reading
 from suite.analysis.inputs import groups, unhindered
 from suite.analysis.summary import summarise
-from suite.case import Input
+from suite.contracts.case import Input
 from tests.reports.made_experiments import inputs
 from tests.reports.made_run import MadeRun, case_of
 

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
-from suite.attempt import Attempt
-from suite.proof.judgement import joined, judge
+from suite.proofs.judgement import joined, judge
+from suite.supervision import Attempt
 from suite.worker.job import finite
 from workloads.catalogue import by_name
 

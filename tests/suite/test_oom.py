@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.attempt.oom import oom_kills
+from suite.supervision.oom import oom_kills
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT = 120 << 20
@@ -44,8 +44,8 @@ from pathlib import Path
 group, folder, checkout = sys.argv[1:]
 Path(group, "cgroup.procs").write_text(str(os.getpid()))
 sys.path.insert(0, checkout)
-from suite.attempt import Limits, run
-from suite.launcher import Process
+from suite.supervision import Limits, run
+from suite.contracts.launcher import Process
 eats = "import os; open('rank-0.log', 'w').write('eating'); x = b'x' * (400 << 20)"
 result = run([Process((sys.executable, "-c", eats), rank=0)], 1, Path(folder), Limits(20, 20), print)
 print(json.dumps([result.outcome, result.reason, result.evidence["oom_kills"]]))

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.case import Case
+from suite.contracts.case import Case
+from suite.contracts.optimisers import for_proof, settings
 from suite.errors import RequestError
-from suite.optimisers import for_proof, settings
 from suite.plan import Resolved, load, resolve
-from suite.proof.tolerances import tolerance
-from suite.proof.verify import Wanted, cases_to_verify
+from suite.proofs.tolerances import tolerance
+from suite.proofs.verify import Wanted, cases_to_verify
 from suite.worker.main import optimiser_of
 from suite.worker.trainer import SGD, Adam
 from workloads.catalogue import by_name

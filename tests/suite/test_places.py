@@ -9,9 +9,9 @@ import pytest
 
 from suite.cache import cache_folder
 from suite.errors import RequestError, StoreError
-from suite.lock import held
+from suite.results.lock import held
+from suite.results.run_folder import RunFolder
 from suite.session import folder_for
-from suite.store import RunFolder
 
 
 @pytest.mark.parametrize("below", ["", "run", "a/run"])
@@ -48,7 +48,7 @@ def test_an_unusable_cache_names_its_variable(monkeypatch: pytest.MonkeyPatch, p
 HOLD = """
 import sys
 from pathlib import Path
-from suite.lock import held
+from suite.results.lock import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     input()

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from suite.case import PASSES, Case, Sampling, Training
+from suite.contracts.case import PASSES, Case, Sampling, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve

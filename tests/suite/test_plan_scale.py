@@ -13,8 +13,8 @@ from suite.cli import app
 from suite.errors import RequestError
 from suite.plan import Plan, Resolved, load, ready_made, resolve
 from suite.plugins import adapters, launchers, workloads
+from suite.results.run_folder import RunFolder
 from suite.session import folder_for
-from suite.store import RunFolder
 
 Write = Callable[[str], Path]
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from suite.data.readers import Check
-from suite.environments import find
+from suite.environments.find import find
 from suite.errors import RequestError, Unavailable
 from workloads.catalogue import by_name
 

@@ -12,13 +12,13 @@ import pytest
 
 from cluster.local import Local
 from suite.analysis.summary import summarise
-from suite.case import Case, Placement, Sampling
+from suite.contracts.case import Case, Placement, Sampling
+from suite.contracts.launcher import Process, Request
+from suite.contracts.observer import Observer
 from suite.errors import Interrupted, RequestError, StoreError, Unavailable
-from suite.launcher import Process, Request
-from suite.observer import Observer
 from suite.plan import Resolved
+from suite.results.run_folder import RunFolder
 from suite.session import Session, Settings, folder_for
-from suite.store import RunFolder
 from workloads.catalogue import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
@@ -127,7 +127,7 @@ def test_what_a_person_stops_is_written_down_and_measured_when_the_run_goes_on(f
 
 def test_a_second_session_in_the_same_folder_is_refused(folder):
     program = (
-        "import sys; from pathlib import Path; from suite.lock import held\n"
+        "import sys; from pathlib import Path; from suite.results.lock import held\n"
         "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     tokens = [sys.executable, "-c", program, str(folder.path)]

@@ -4,7 +4,7 @@ import pytest
 
 from suite.analysis.measured import DISQUALIFYING, NOTED
 from suite.analysis.summary import left_out, summarise
-from suite.case import Sampling
+from suite.contracts.case import Sampling
 from suite.errors import StoreError
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.case import Case, Placement
-from suite.environments import Interpreter
+from suite.contracts.case import Case, Placement
+from suite.environments.find import Interpreter
 from suite.errors import RequestError
-from suite.launch import Ready
-from suite.proof.proofs import case_of_proof, networks, pieces
-from suite.proof.tolerances import BY_PRECISION, tolerance
-from suite.proof.verify import Wanted, cases_to_verify
+from suite.launching.launch import Ready
+from suite.proofs.prove import case_of_proof, networks, pieces
+from suite.proofs.tolerances import BY_PRECISION, tolerance
+from suite.proofs.verify import Wanted, cases_to_verify
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 
 from adapters.reference import plugin as reference
 from suite import session
-from suite.case import Case, Sampling
+from suite.contracts.case import Case, Sampling
 from suite.errors import RequestError
-from suite.proof.proofs import Proofs
+from suite.proofs.prove import Proofs
 
 Run = Callable[..., SimpleNamespace]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from suite.analysis.measured import wire
-from suite.case import Placement
-from suite.whereabouts import Told, busiest, misplaced, pinned, unthreaded, unwired
+from suite.contracts.case import Placement
+from suite.launching.placement_check import Told, busiest, misplaced, pinned, unthreaded, unwired
 from suite.worker.wire import boot
 
 TWO = Placement(nodes=2, ranks_per_node=2, launcher="mpiexec", hosts=("a", "b"))

@@ -1,6 +1,6 @@
 """What the conformance suite is told of caffempi: what its `unsupported` refuses, and the words of the answer."""
 
-from suite.case import Placement
+from suite.contracts.case import Placement
 
 TWO_RANKS = Placement(launcher="mpiexec", ranks_per_node=2)
 

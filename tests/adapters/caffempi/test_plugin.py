@@ -7,8 +7,8 @@ import pluggy
 import pytest
 
 from adapters.caffempi import plugin
-from suite.case import Case
-from suite.hooks import PROJECT, Hooks
+from suite.contracts.case import Case
+from suite.contracts.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
 DISTRIBUTED = ("data_parallel", "two_level", "parameter_server", "parameter_server_async")

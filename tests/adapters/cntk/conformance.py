@@ -1,6 +1,6 @@
 """What the conformance suite is told of CNTK: what its `unsupported` refuses, and the words of the answer."""
 
-from suite.case import Placement
+from suite.contracts.case import Placement
 
 MPI = Placement(launcher="mpiexec")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from adapters.horovod import plugin
-from suite import bundle
-from suite.case import Case, Placement
+from suite.contracts.case import Case, Placement
+from suite.launching import bundle
 
 PYTHON = Path(sys.executable)
 ADAPTERS = {adapter.name: adapter for adapter in plugin.stagebench_adapters()}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pluggy
 
 from adapters.jax import plugin
-from suite.case import Case, Placement
-from suite.hooks import PROJECT, Hooks
+from suite.contracts.case import Case, Placement
+from suite.contracts.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.Jax()

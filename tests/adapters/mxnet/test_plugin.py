@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapters.mxnet import plugin
-from suite.case import Case, Placement
+from suite.contracts.case import Case, Placement
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.MXNet()

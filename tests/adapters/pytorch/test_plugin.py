@@ -7,8 +7,8 @@ import pluggy
 import pytest
 
 from adapters.pytorch import plugin
-from suite.case import Case, Placement
-from suite.hooks import PROJECT, Hooks
+from suite.contracts.case import Case, Placement
+from suite.contracts.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
 

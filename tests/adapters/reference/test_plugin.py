@@ -4,8 +4,8 @@ import pluggy
 import pytest
 
 from adapters.reference import plugin
-from suite.case import Case
-from suite.hooks import PROJECT, Hooks
+from suite.contracts.case import Case
+from suite.contracts.hooks import PROJECT, Hooks
 
 
 def test_it_registers_as_a_third_party_would():

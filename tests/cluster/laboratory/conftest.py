@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.lab.agent import entering, environment
-from suite.environments import tox_folders
+from suite.environments.find import tox_folders
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from cluster.ssh import Ssh
-from suite.attempt import Limits, run
-from suite.case import Placement
-from suite.launcher import Request
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Request
+from suite.supervision import Limits, run
 
 
 def main(asked):

@@ -12,9 +12,9 @@ from cluster.lab.agent import entering
 from cluster.lab.links import switch_link, wire
 from cluster.lab.people import end, processes
 from cluster.mpiexec import Mpiexec
-from suite.case import Placement
+from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.whereabouts import Told, misplaced, unwired
+from suite.launching.placement_check import Told, misplaced, unwired
 from workloads.networks.mnist import mnist_small
 
 

@@ -11,7 +11,7 @@ import pytest
 from cluster.agent import AGENT
 from cluster.lab.links import switch_link
 from cluster.lab.people import processes
-from suite.store import RunFolder
+from suite.results.run_folder import RunFolder
 from workloads.networks.mnist import mnist_small
 
 PLAN = """

@@ -20,7 +20,7 @@ from cluster.slurm.launcher import Slurm
 from cluster.slurm.pmi import SETTING as MPI_TYPE
 from cluster.slurm.private import Node, Private, missing
 from cluster.slurm.script import SETTING
-from suite.case import Placement
+from suite.contracts.case import Placement
 from suite.errors import Unavailable
 
 HERE = Path(sys.executable)
@@ -220,8 +220,8 @@ def test_a_job_does_not_outlive_a_killed_controller(job, tmp_path):
     (process,) = Slurm().processes(request)
     program = f"""
 from pathlib import Path
-from suite.attempt import Limits, run
-from suite.launcher import Process
+from suite.supervision import Limits, run
+from suite.contracts.launcher import Process
 run([Process({process.tokens!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
 """
     root = Path(__file__).parents[3]

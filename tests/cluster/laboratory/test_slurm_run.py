@@ -11,7 +11,7 @@ import pytest
 from cluster.lab.agent import entering
 from cluster.lab.people import processes
 from cluster.slurm.private import Node, missing
-from suite.store import RunFolder
+from suite.results.run_folder import RunFolder
 
 PLAN = """
 name = "jobs"

@@ -16,7 +16,7 @@ from cluster.agent import AGENT
 from cluster.lab import build, links
 from cluster.lab.agent import entering, environment
 from cluster.lab.people import processes
-from suite.case import Placement
+from suite.contracts.case import Placement
 
 HERE = Path(sys.executable)
 CHECKOUT = Path(__file__).parents[3]

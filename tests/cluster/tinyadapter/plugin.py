@@ -1,7 +1,7 @@
 """The controller's side of an adapter that only meets its ranks: launchers are tested with it."""
 
-from suite.adapter import Adapter, Capabilities, Knob, Strategy
-from suite.hooks import hookimpl
+from suite.contracts.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.contracts.hooks import hookimpl
 
 
 class Tiny(Adapter):

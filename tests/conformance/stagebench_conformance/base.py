@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from stagebench_conformance import probe
-from suite.adapter import Adapter
-from suite.case import Case, Placement, Sampling
+from suite.contracts.adapter import Adapter
+from suite.contracts.case import Case, Placement, Sampling
 from suite.errors import Unavailable
-from suite.launch import Ready
+from suite.launching.launch import Ready
 from suite.plugins import adapters
-from suite.proof.verify import ORACLE, Wanted, cases_to_verify
+from suite.proofs.verify import ORACLE, Wanted, cases_to_verify
 from suite.session import ready
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)

@@ -6,13 +6,13 @@ import pytest
 
 from stagebench_conformance.base import DEVICES, Conformance
 from suite.analysis.links import Link, links
-from suite.backend import OPERATIONS, Backend
 from suite.comm.cases import Asked, CommCase, cases
 from suite.comm.offers import Offer
 from suite.comm.session import CommSession, Listener
+from suite.contracts.backend import OPERATIONS, Backend
 from suite.errors import Unavailable
 from suite.plugins import adapters, workloads
-from suite.store import RunFolder
+from suite.results.run_folder import RunFolder
 
 SIZES = (4, 256, 65536)  # bytes; the last one is measured beside computation, too
 TENSORS = "mnist_small"
@@ -29,7 +29,7 @@ class Communicating(Conformance):
             metafunc.parametrize("backend", found, ids=lambda backend: str(backend.name))
 
     def test_every_backend_declares_operations_and_a_strategy_that_there_are(self) -> None:
-        """Names of `suite.backend.OPERATIONS`; a distributed strategy of this adapter."""
+        """Names of `suite.contracts.backend.OPERATIONS`; a distributed strategy of this adapter."""
         for backend in self.it().backends:
             assert backend.operations, f"{backend.name} declares no operation"
             assert set(backend.operations) <= set(OPERATIONS), f"{backend.name}: {', '.join(backend.operations)}"

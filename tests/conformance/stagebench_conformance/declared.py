@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from stagebench_conformance.base import Conformance
-from suite import bundle
-from suite.adapter import Adapter
-from suite.case import Case, Placement
-from suite.optimisers import NAMES as OPTIMISERS
+from suite.contracts.adapter import Adapter
+from suite.contracts.case import Case, Placement
+from suite.contracts.optimisers import NAMES as OPTIMISERS
+from suite.launching import bundle
 from suite.plan import able
 from suite.plugins import adapters, launchers, workloads
 from workloads.kinds import KINDS

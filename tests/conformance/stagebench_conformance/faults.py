@@ -11,7 +11,7 @@ import pytest
 from stagebench_conformance.base import BRIEF, Conformance
 from stagebench_conformance.lonely import Lonely, registered
 from stagebench_conformance.measured import run
-from suite.case import Case, Placement
+from suite.contracts.case import Case, Placement
 
 HEALTHY = 7  # seeds tell the cases of one session apart
 SILENCE = 15.0  # seconds

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from suite.case import Placement
-from suite.hooks import hookimpl
-from suite.launcher import Launcher, Process, Request
+from suite.contracts.case import Placement
+from suite.contracts.hooks import hookimpl
+from suite.contracts.launcher import Launcher, Process, Request
 from suite.plugins import manager
 
 

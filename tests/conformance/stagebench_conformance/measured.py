@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from stagebench_conformance.base import BRIEF, Conformance
-from suite.case import PASSES, Case
-from suite.observer import Observer
+from suite.contracts.case import PASSES, Case
+from suite.contracts.observer import Observer
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
-from suite.proof.proofs import Proofs
+from suite.proofs.prove import Proofs
+from suite.results.run_folder import RunFolder
 from suite.session import Session, Settings
-from suite.store import RunFolder
 
 EXCHANGING = {"compute_only", "comm_only"}
 

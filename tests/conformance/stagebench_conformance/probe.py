@@ -1,6 +1,6 @@
 """Tiny networks: one of every layer kind and every attribute that frameworks disagree on, one of photographs."""
 
-from suite.hooks import hookimpl
+from suite.contracts.hooks import hookimpl
 from suite.plugins import manager
 from workloads.build import Builder
 from workloads.catalogue import Optimiser, Workload

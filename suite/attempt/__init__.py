@@ -1,5 +1,0 @@
-"""One attempt at a case: processes started, watched, ended; an outcome by evidence."""
-
-from suite.attempt.attempt import Attempt, Limits, run
-
-__all__ = ["Attempt", "Limits", "run"]

@@ -1,0 +1,165 @@
+"""What an adapter's `plugin.py` declares: the controller's view of a framework.
+
+The declaration is data and two questions; nothing here imports the framework. A whole
+plan is checked against it before anything starts.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from suite.contracts.backend import Backend
+from suite.contracts.case import Case
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting of an adapter: its values, its default, what it does."""
+
+    values: tuple[Any, ...] | type  # the values allowed, or a type such as int; a type may stand among values
+    default: Any
+    help: str
+
+    def problem(self, value: Any) -> str | None:
+        """Why a value is not allowed, or None."""
+        if isinstance(self.values, type):
+            return None if _fits(value, self.values) else f"wants {self.values.__name__}, not {value!r}"
+        if any(_fits(value, allowed) for allowed in self.values):
+            return None
+        words = [allowed.__name__ if isinstance(allowed, type) else repr(allowed) for allowed in self.values]
+        return f"is one of {', '.join(words)}, not {value!r}"
+
+
+def _fits(value: Any, allowed: Any) -> bool:
+    if isinstance(allowed, type):  # to Python True is an int; here it is not
+        return isinstance(value, allowed) and not (allowed is not bool and isinstance(value, bool))
+    return bool(value == allowed)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way of spreading the training."""
+
+    name: str
+    help: str
+    launchers: tuple[str, ...]  # the first is taken when a plan says "auto"
+    distributed: bool = True  # False: one rank only
+    several_devices: bool = False  # True: a rank may drive several devices
+    synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...
+    # Stages that can be told apart: what is left out happens inside another one, its own method
+    # does nothing, and without "communication" there is no comm_only pass.
+    separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
+
+
+KINDS = {"folder": "image folders", "arrays": "array files"}  # of data sets, in words
+
+
+@dataclass(frozen=True)
+class Format:
+    """A record format that the framework's own reader takes; its trainer packs it (`stagebench data convert`)."""
+
+    name: str  # "tfrecord"
+    help: str
+    kinds: tuple[str, ...] = ("folder",)  # of the data sets it can hold: "folder" (of images), "arrays"
+    ordered: bool = False  # samples can be had in the order asked for; else the reader shuffles in its own way
+    scaling: str = ""  # why its reader scales images by another filter than workloads.preprocessing's, where it must
+    whole: bool = True  # images are whole, so that random crops can be cut; False: they were cut when packed
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """All that a plan may ask of an adapter."""
+
+    strategies: tuple[Strategy, ...]
+    devices: tuple[str, ...] = ("cpu",)
+    precisions: tuple[str, ...] = ("float32",)
+    tunings: tuple[str, ...] = ("default", "tuned")
+    layer_kinds: tuple[str, ...] = ()  # empty: every kind of workloads.kinds
+    knobs: dict[str, Knob] = field(default_factory=dict)
+    real_data: bool = True
+    optimisers: tuple[str, ...] = ("sgd",)
+    formats: tuple[Format, ...] = ()  # beside the files as they stand; the first that holds a set is its "best"
+
+    def strategy(self, name: str) -> Strategy | None:
+        """The strategy of that name, or None."""
+        return next((strategy for strategy in self.strategies if strategy.name == name), None)
+
+    def format(self, name: str) -> Format | None:
+        """The record format of that name, or None."""
+        return next((form for form in self.formats if form.name == name), None)
+
+
+class Adapter(ABC):
+    """A framework as the controller sees it; one instance is registered per adapter."""
+
+    name: str  # also its folder and its tox environment
+    title: str  # "PyTorch"
+    trainer: str  # "adapters.pytorch.worker:PyTorchTrainer", resolved inside the bundle
+    requires: tuple[str, ...] = ()  # modules that its interpreter must have
+    environment: str | None = None  # tox environment; None: any interpreter with NumPy does
+    remedy: str = ""  # the command that makes its environment
+    builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it
+    backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What it can do, whatever the machine."""
+
+    def exact(self, case: Case) -> bool:
+        """Whether its devices together do what one does with the joined batch; a knob may take it from a strategy."""
+        strategy = self.capabilities.strategy(case.strategy)
+        return strategy is None or strategy.synchronous
+
+    def parts(self, case: Case) -> int:
+        """Devices that hold one network together, each a part of it: 1, or a divisor of all that the case has.
+
+        A rank's devices count as one network's when there are parts. `case.batch` is per device all the same:
+        a network held by n devices takes n batches at once.
+        """
+        return 1
+
+    def microbatches(self, case: Case) -> int:
+        """Equal pieces in which a network takes its batch, one after the other, each normalised by itself."""
+        return 1
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why this case cannot be done by this adapter, beyond what capabilities say; None when it can."""
+        return None
+
+    def missing(self, interpreter: Path) -> str | None:
+        """What this machine lacks beyond Python modules (a library, a driver), with the remedy; None: nothing."""
+        return None
+
+    def unreadable(self, form: Format) -> str | None:
+        """What this machine lacks for the reader of one of `formats`, with the remedy; None: nothing.
+
+        Cases in that format are unavailable here, and "best" never is that one.
+        """
+        return None
+
+    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+        """Environment variables that its processes need, beyond thread counts."""
+        return {}
+
+    def wire_share(self, case: Case) -> float:
+        """The least part of the gradients' bytes that every host must send to others in a step; 0: nobody can tell.
+
+        Ranks on several hosts that send less have met elsewhere than on the wire: a crash. A ring's hosts send
+        all of them, so this is generous, and more so where gradients are quantised. Whoever waits some steps says 0:
+        a short pass may end before.
+        """
+        if self.parts(case) > 1:
+            return 0.0
+        return 1 / 64 if self.exact(case) else 1 / 4096
+
+    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+        """Programs that run beside the ranks (parameter servers, schedulers): a file of the bundle, its arguments.
+
+        The launcher starts each with the framework's interpreter on the placement's first host,
+        where the ranks meet; some launchers want this machine to be that. Each has the ranks' variables (MASTER_ADDR
+        and MASTER_PORT among them). They are ended when the ranks are done; one that fails before
+        that ends the case as a crash.
+        """
+        return ()

@@ -1,0 +1,57 @@
+"""What a launcher is: it turns a placement into token lists, and starts nothing itself."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from suite.contracts.case import Placement
+
+LOGINS = "logins.jsonl"  # in an attempt's folder: how an engine's logins on other hosts ended, a line each
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process to start: tokens (no shell), variables to add, the rank if it is one."""
+
+    tokens: tuple[str, ...]
+    environ: dict[str, str] = field(default_factory=dict)
+    rank: int | None = None  # None: an engine that starts the ranks, or a companion
+    companion: bool = False  # runs beside the ranks and is ended when they are done
+    known_by: tuple[str, ...] = ()  # tokens to call an engine or companion by, where others start it
+    queues: bool = False  # its ranks wait for their turn until it says that they have begun; no limit counts before
+    patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be launched."""
+
+    placement: Placement
+    command: tuple[str, ...]  # the worker's tokens, the same on every rank
+    interpreter: Path  # the framework's Python; engines of the same environment stand beside it
+    environ: dict[str, str]  # variables that every rank must see
+    folder: Path  # the attempt's folder, for hostfiles and batch scripts
+    port: int = 0  # a free port on the first host, for rendezvous
+    companions: tuple[tuple[str, ...], ...] = ()  # tokens of programs to start beside the ranks
+    seconds: float = 1800.0  # the case's time limit, for engines that must know one
+
+
+class Launcher(ABC):
+    """A way of starting the ranks of a case.
+
+    An engine that has more to say than an exit code writes it into the attempt's engine.jsonl: see
+    `suite.supervision.engine_words`.
+    """
+
+    name: str
+    title: str
+    companions_on_first_host = False  # True: wherever that is; False: they run on this machine
+    nodes_in_order = True  # False: it numbers the nodes as it likes, however the hosts were named
+
+    @abstractmethod
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        """What this machine lacks for it, with the remedy; None when it can be used."""
+
+    @abstractmethod
+    def processes(self, request: Request) -> list[Process]:
+        """The processes to start, as token lists."""

@@ -1,0 +1,143 @@
+"""Finds each adapter's own interpreter and looks inside it.
+
+Order: an explicit setting (`--python pytorch=/path`, or STAGEBENCH_PYTHON_PYTORCH), the tox
+environment of the adapter's name, the running interpreter. An explicit setting that does
+not work is an error: what a person asked for is never silently replaced.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from suite.environments.probe import Probe, examine
+from suite.errors import RequestError, Unavailable
+
+TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+class Needs(Protocol):
+    """What an interpreter is looked for by: an Adapter's own attributes, or a communication backend's."""
+
+    @property
+    def name(self) -> str:
+        """In settings and messages."""
+
+    @property
+    def environment(self) -> str | None:
+        """The tox environment."""
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Modules that it must have."""
+
+    @property
+    def remedy(self) -> str:
+        """The command that makes it."""
+
+    def missing(self, interpreter: Path) -> str | None:
+        """What else this machine lacks."""
+
+
+class Lacking(Unavailable):
+    """This machine lacks something that no interpreter brings; the message has the remedy."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that can run an adapter's worker."""
+
+    path: Path
+    origin: str  # in words: "tox environment pytorch", ...
+    version: str  # "3.11.7"
+    packages: dict[str, str] = field(default_factory=dict)  # the required modules and NumPy: version, "" when unknown
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A place where an adapter's interpreter may be."""
+
+    path: Path
+    origin: str
+    explicit: bool = False
+
+
+def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpreter:
+    """The first candidate that has all the adapter requires.
+
+    `settings` maps adapter names to interpreters, as given with `--python`. Raises
+    Unavailable with every place tried, what was wrong there, and the remedy; Lacking when
+    the interpreter is there and something else is not; RequestError when a place was asked
+    for and does not work.
+    """
+    tried = []
+    for candidate in candidates(adapter, settings or {}):
+        probe, problem = _checked(adapter, candidate)
+        if problem is None:
+            assert probe is not None
+            lacking = adapter.missing(candidate.path)
+            if lacking is not None:
+                raise Lacking(f"{adapter.name}: {lacking}")
+            return Interpreter(candidate.path, candidate.origin, probe.version, probe.packages)
+        if candidate.explicit:
+            raise RequestError(
+                f"{adapter.name}: {candidate.origin} is {candidate.path}, which {problem}; "
+                "name another one, or leave it out to have one looked for"
+            )
+        tried.append(f"{candidate.origin} ({candidate.path}) {problem}")
+    where = "; ".join(tried) or "there was nowhere to look"
+    raise Unavailable(f"{adapter.name}: no interpreter has {_wanted(adapter)}: {where}. {remedy(adapter)}")
+
+
+def survey(adapter: Needs, settings: Mapping[str, str] | None = None) -> list[tuple[Candidate, str | None]]:
+    """Every candidate in order, each with what is wrong with it (None: nothing); raises nothing."""
+    return [(each, _checked(adapter, each)[1]) for each in candidates(adapter, settings or {})]
+
+
+def candidates(adapter: Needs, settings: Mapping[str, str]) -> Iterator[Candidate]:
+    """Where to look, best first; an explicit setting is the only place there is."""
+    variable = "STAGEBENCH_PYTHON_" + adapter.name.upper().replace("-", "_")
+    explicit = ((settings.get(adapter.name), f"--python {adapter.name}"), (os.environ.get(variable), variable))
+    for value, origin in explicit:
+        if value:
+            yield Candidate(Path(os.path.abspath(os.path.expanduser(value))), origin, explicit=True)
+            return
+    if adapter.environment is not None:
+        # Not resolved: a virtual environment is known by the path of its python, a symbolic link.
+        for folder in tox_folders():
+            path = folder / adapter.environment / "bin" / "python"
+            if path.exists():
+                yield Candidate(path, f"tox environment {adapter.environment}")
+    yield Candidate(Path(sys.executable), "the running interpreter")
+
+
+def tox_folders() -> list[Path]:
+    """Folders that may hold tox environments, each once."""
+    named = os.environ.get(TOX_DIR)
+    folders = [Path(named).expanduser()] if named else [Path.cwd() / ".tox", CHECKOUT / ".tox"]
+    return list(dict.fromkeys(folder.absolute() for folder in folders))
+
+
+def remedy(adapter: Needs) -> str:
+    """What a person can do about a missing interpreter."""
+    made = f"Make its environment with `{adapter.remedy}`, or name" if adapter.remedy else "Name"
+    return f"{made} one with --python {adapter.name}=/path/to/python"
+
+
+def _wanted(adapter: Needs) -> str:
+    return " and ".join(("NumPy", *adapter.requires))
+
+
+def _checked(adapter: Needs, candidate: Candidate) -> tuple[Probe | None, str | None]:
+    """(what is there, None) or (None or what is there, what is wrong: a sentence's end)."""
+    if not os.access(candidate.path, os.X_OK):
+        return None, "is not an executable file"
+    probe = examine(candidate.path, tuple(dict.fromkeys(("numpy", *adapter.requires))))
+    if probe.problem is not None:
+        return probe, probe.problem
+    if probe.missing:
+        return probe, f"has no {' and no '.join(probe.missing)}"
+    return probe, None

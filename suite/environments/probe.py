@@ -1,0 +1,77 @@
+"""Runs an interpreter once and learns what it is and has; answers are kept for the process's life."""
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from suite.environments.ask import ask
+
+SECONDS = 30.0  # a cold network file system is slow; a hung interpreter must not hang us
+
+# Runs on Python 3.6 too; importlib.metadata came with 3.8, and before that setuptools knew versions.
+# find_spec looks without importing: importing a framework takes seconds.
+LOOK = """
+import importlib.util, json, platform, sys
+
+def version_of(name):
+    try:
+        try:
+            from importlib import metadata
+        except ImportError:
+            import pkg_resources
+            return pkg_resources.get_distribution(name).version
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return metadata.version(metadata.packages_distributions()[name][0])
+    except Exception:
+        return ""
+
+packages, missing = {}, []
+for name in sys.argv[1:]:
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except ImportError:
+        found = False
+    if found:
+        packages[name] = version_of(name)
+    else:
+        missing.append(name)
+print(json.dumps({"version": platform.python_version(), "packages": packages, "missing": missing}))
+"""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What an interpreter said about itself."""
+
+    version: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    problem: str | None = None  # why it could not be asked: a sentence's end
+
+
+@cache
+def examine(path: Path, modules: tuple[str, ...]) -> Probe:
+    """Run the interpreter at `path` and ask for its version and these modules."""
+    try:
+        done = ask([str(path), "-c", LOOK, *modules], SECONDS)
+    except subprocess.TimeoutExpired:
+        return Probe(problem=f"did not answer within {SECONDS:g} s")
+    except OSError as error:
+        return Probe(problem=f"cannot be started: {error.strerror or error}")
+    return _understood(done)
+
+
+def _understood(done: subprocess.CompletedProcess[str]) -> Probe:
+    last = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+    if done.returncode != 0:
+        return Probe(problem=f"ended with exit code {done.returncode}: {last}")
+    try:
+        # A site's start-up files may print before us.
+        answer = json.loads(done.stdout.strip().splitlines()[-1])
+        return Probe(answer["version"], answer["packages"], tuple(answer["missing"]))
+    except (ValueError, IndexError, KeyError, TypeError):
+        return Probe(problem=f"is not a Python interpreter: {last}")

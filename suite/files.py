@@ -1,0 +1,23 @@
+"""Files written whole or not at all."""
+
+import os
+from pathlib import Path
+
+from suite.errors import StoreError
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write beside the file, flush to the disk, then rename over it."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}; what was measured before is kept. "
+            "Free some space or name another folder with -o, then run the same command again to resume"
+        ) from error

@@ -1,0 +1,161 @@
+"""The bundle: exactly the code that runs in a framework's interpreter, beside the results.
+
+    BUNDLE/
+      bundle.json      the adapter, and the digest of every file
+      __main__.py      so that `python BUNDLE JOB` starts the worker
+      suite/worker/    the worker half
+      workloads/
+      adapters/NAME/   the adapter's package, without its plugin.py, and those that it builds on
+
+Nothing is installed into the framework's environment.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import suite.worker
+import workloads
+from suite.contracts.adapter import Adapter
+from suite.errors import RequestError, StoreError
+from suite.worker.job import THREADS
+
+FORMAT = 1
+
+
+def digest(adapter: Adapter) -> str:
+    """Twelve hexadecimal digits over all that would be in the adapter's bundle."""
+    return combined(digests(sources(adapter)))
+
+
+def written_digest(folder: Path) -> str:
+    """The digest of a bundle as it stands in a folder: of the code that runs, whatever became of its sources."""
+    return combined({name: each for name, each in digests(dict(below_all(folder))).items() if name != "bundle.json"})
+
+
+def write(adapter: Adapter, folder: Path) -> Path:
+    """Write the adapter's bundle to `folder`, whole or not at all; returns its absolute path.
+
+    A bundle that is there already is kept when it is the same; RequestError when it is
+    not, since records made with other code must not stand beside new ones.
+    """
+    found = sources(adapter)
+    now = digests(found)
+    if folder.exists():
+        check_same(adapter, folder, now)
+        return folder.absolute()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+            whole = Path(scratch) / "bundle"
+            for name, source in found.items():
+                (whole / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, whole / name)
+            about = {"format": FORMAT, "adapter": adapter.name, "trainer": adapter.trainer, "digest": combined(now)}
+            (whole / "bundle.json").write_text(json.dumps({**about, "files": now}, indent=1) + "\n")
+            whole.rename(folder)
+    except OSError as error:
+        raise StoreError(f"cannot write the bundle {folder}: {error.strerror or error}") from error
+    return folder.absolute()
+
+
+def command(interpreter: Path, bundle: Path, job: Path, threads: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The worker's tokens, and the variables that every rank must see.
+
+    A folder with a __main__.py is run as a program: its code comes first on Python's path,
+    on 3.6 as on 3.13, wherever the process stands, and no variable has to reach it.
+    The user's own site-packages stay: the environment was examined with them.
+    """
+    tokens = (str(interpreter), "-B", "-u", str(bundle.absolute()), str(job.absolute()))
+    return tokens, dict.fromkeys(THREADS, str(threads))
+
+
+def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """The tokens that run a file of the bundle, named first, with its arguments."""
+    return (str(interpreter), "-B", "-u", str(bundle.absolute() / tokens[0]), *tokens[1:])
+
+
+def sources(adapter: Adapter) -> dict[str, Path]:
+    """Every file of the bundle: its name there, and where it comes from."""
+    suite_folder, worker = Path(suite.__file__).parent, Path(suite.worker.__file__).parent
+    found = {"__main__.py": worker / "__main__.py", "suite/__init__.py": suite_folder / "__init__.py"}
+    found.update(below("suite/worker", worker))
+    found.update(below("workloads", Path(workloads.__file__).parent))
+    found.update(own_sources(adapter))
+    return dict(sorted(found.items()))
+
+
+def own_sources(adapter: Adapter) -> Iterator[tuple[str, Path]]:
+    """The adapter's package and those that it builds on, found without importing the worker."""
+    module = adapter.trainer.partition(":")[0]
+    package = module.rpartition(".")[0]
+    if not package:
+        yield f"{module}.py", located(adapter, module, ".py file")
+    for name in filter(None, (package, *adapter.builds_on)):
+        yield from packaged(adapter, name.split("."))
+
+
+def packaged(adapter: Adapter, names: list[str]) -> Iterator[tuple[str, Path]]:
+    """The files of a package, and the __init__ files above it."""
+    for depth in range(1, len(names)):
+        init = located(adapter, ".".join(names[:depth]), "package") / "__init__.py"
+        if init.is_file():  # a namespace package has none
+            yield "/".join((*names[:depth], "__init__.py")), init
+    yield from below("/".join(names), located(adapter, ".".join(names), "package"))
+
+
+def located(adapter: Adapter, module: str, kind: str) -> Path:
+    """A package's folder or a module's file; RequestError when there is none on disk."""
+    spec = find_spec(module)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    place = Path(places[0] if places else (spec.origin or "") if spec else "")
+    if spec is None or not (place.is_dir() if kind == "package" else place.is_file()):
+        raise RequestError(
+            f"the adapter {adapter.name!r} names the trainer {adapter.trainer!r}, but {module!r} is not a {kind} "
+            "on this machine; correct `trainer` or `builds_on` in its plugin.py, or install the package unzipped"
+        )
+    return place
+
+
+def below(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a package, without what Python compiled and without the controller's side."""
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(each for each in folders if each != "__pycache__")
+        for file in sorted(files):
+            if file != "plugin.py" and not file.endswith((".pyc", ".pyo")):
+                path = Path(root) / file
+                yield f"{name}/{path.relative_to(folder).as_posix()}", path
+
+
+def digests(found: dict[str, Path]) -> dict[str, str]:
+    """SHA-256 of each file."""
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
+
+
+def combined(files: dict[str, str]) -> str:
+    """One digest over names and digests."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
+    """RequestError when what is in the folder, as it stands now, is not what would be written."""
+    there = digests({name: path for name, path in below_all(folder) if name != "bundle.json"})
+    changed = sorted(name for name in {*there, *now} if there.get(name) != now.get(name))
+    if changed:
+        shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+        raise RequestError(
+            f"the code of the adapter {adapter.name!r} is not what the run began with: {shown} differ from {folder}; "
+            "name another run folder with -o, or go back to that code"
+        )
+
+
+def below_all(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Every file of a bundle."""
+    for path in folder.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path.relative_to(folder).as_posix(), path

@@ -1,0 +1,104 @@
+"""Which proofs there are to make: every adapter x workload x strategy x tuning, each as a case.
+
+An asynchronous strategy is proven on one device: see `proofs.case_of_proof`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from suite.contracts.adapter import Adapter, Strategy
+from suite.contracts.case import Case, Placement
+from suite.contracts.optimisers import NAMES, for_proof, settings
+from suite.errors import RequestError
+from suite.plan.able import refusal
+from suite.plugins import adapters, workloads
+from suite.suggest import known
+from workloads.catalogue import Workload
+
+ORACLE = "reference"  # proven against finite differences by its own tests, not against itself
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be proven, and where."""
+
+    adapters: list[str] = field(default_factory=list)  # empty: all of them; so below
+    workloads: list[str] = field(default_factory=list)
+    strategies: list[str] = field(default_factory=list)
+    tunings: list[str] = field(default_factory=list)
+    devices: int = 2  # of the distributed strategies
+    device: str = "cpu"
+    optimiser: str = "sgd"
+    knobs: dict[str, Any] = field(default_factory=dict)  # for the adapters that have them; defaults where none is named
+
+
+def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
+    """The cases, each with why its adapter refuses it (None: it does not).
+
+    RequestError for a name that is unknown or a choice that leaves nothing.
+    """
+    names = _chosen("adapter", wanted.adapters, [name for name in adapters() if name != ORACLE])
+    networks = _chosen("workload", wanted.workloads, list(workloads()))
+    tunings = sorted({tuning for name in names for tuning in adapters()[name].capabilities.tunings})
+    _chosen("tuning", wanted.tunings, tunings)
+    _chosen("optimiser", [wanted.optimiser], list(NAMES))
+    _check_knobs(wanted.knobs, [adapters()[name] for name in names])
+    found = [
+        (case, refusal(adapters()[name], adapters()[name].capabilities, case, workloads()[workload].graph()))
+        for name in names
+        for workload in networks
+        for case in _cases(adapters()[name], workloads()[workload], wanted)
+    ]
+    if not found:
+        raise RequestError(
+            f"no strategy named {', '.join(wanted.strategies) or 'at all'} in {', '.join(names)}; "
+            "see `stagebench list strategies`"
+        )
+    return found
+
+
+def _chosen(kind: str, asked: list[str], names: list[str]) -> list[str]:
+    unknown = [name for name in asked if name not in names]
+    if unknown:
+        raise RequestError(f"there is no {kind} {unknown[0]!r}; {known(unknown[0], names)}")
+    return asked or names
+
+
+def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
+    """RequestError for a knob that none of them has, or a value that none allows; `refusal` says what one does not."""
+    having = sorted({name for adapter in chosen for name in adapter.capabilities.knobs})
+    for name, value in asked.items():
+        if name not in having:
+            raise RequestError(f"no chosen adapter has a knob {name!r}; {known(name, having)}")
+        owners = [able.knobs[name] for able in (each.capabilities for each in chosen) if name in able.knobs]
+        problems = [knob.problem(value) for knob in owners]
+        if all(problems):
+            raise RequestError(f"the knob {name} {problems[0]}")
+
+
+def _cases(adapter: Adapter, workload: Workload, wanted: Wanted) -> Iterator[Case]:
+    for strategy in adapter.capabilities.strategies:
+        if not wanted.strategies or strategy.name in wanted.strategies:
+            for tuning in adapter.capabilities.tunings:
+                if not wanted.tunings or tuning in wanted.tunings:
+                    yield _case(adapter, workload, strategy, tuning, wanted)
+
+
+def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, wanted: Wanted) -> Case:
+    ranks = wanted.devices if strategy.distributed and strategy.synchronous else 1
+    driven = wanted.devices if strategy.several_devices and strategy.synchronous and ranks == 1 else 1
+    case = Case(
+        adapter=adapter.name,
+        strategy=strategy.name,
+        workload=workload.name,
+        placement=Placement(ranks_per_node=ranks, devices=driven, device=wanted.device, launcher=strategy.launchers[0]),
+        batch=workload.proof_batch,
+        tuning=tuning,
+        **settings(wanted.optimiser, workload, workload.proof_batch),
+        knobs={name: wanted.knobs.get(name, knob.default) for name, knob in adapter.capabilities.knobs.items()},
+        graph_digest=workload.graph().digest,
+    )
+    # As the proof's own batch: refused would be what the proof does not train.
+    whole = workload.proof_batch + -workload.proof_batch % adapter.microbatches(case)
+    return case.on(batch=whole, lr=for_proof(case, workload))

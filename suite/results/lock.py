@@ -1,0 +1,49 @@
+"""One session in a run folder at a time: two would write the same records and disturb each other's times."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from suite.errors import RequestError
+from suite.results.run_folder import usable
+
+_OURS: set[Path] = set()  # what this process holds: its session may hold again what the command line holds
+LOCK = ".lock"  # in the run folder; it stays there, and the kernel frees it with the process that held it
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run folder, made when needed.
+
+    RequestError when another process holds it (its id is told), or when no folder can stand there.
+    """
+    place = folder.resolve()
+    if place in _OURS:
+        yield
+        return
+    with usable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _take(descriptor, folder)
+        _OURS.add(place)
+        yield
+    finally:
+        _OURS.discard(place)
+        os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
+        raise RequestError(
+            f"{folder} is in use by another session (process {holder}); wait for it, end it, "
+            "or name another folder with -o"
+        ) from None
+    with usable(folder):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

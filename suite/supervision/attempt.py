@@ -1,0 +1,108 @@
+"""One attempt at a case: start its processes, listen, watch, end what must end, say what came of it.
+
+The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended and when,
+and what stands in their logs. Whatever happens, nothing that was started stays behind.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from suite.contracts.launcher import LOGINS, Process
+from suite.errors import StoreError
+from suite.supervision.engine_words import FILE, EngineWords
+from suite.supervision.facts import Facts
+from suite.supervision.logins import lost
+from suite.supervision.mailbox import Mailbox
+from suite.supervision.oom import oom_kills
+from suite.supervision.outcome import judge
+from suite.supervision.processes import Group
+from suite.supervision.watchdog import Limits, Watchdog
+
+__all__ = ["Attempt", "Limits", "run"]
+
+LOOK_EVERY = 0.1  # seconds; a process that ends is noticed at once
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of it."""
+
+    outcome: str  # ok | unsupported | unavailable | oom | timeout | crash | diverged
+    reason: str  # "" when ok; else who, what and the last lines
+    messages: dict[int, list[dict[str, Any]]]  # of each rank, in order, without "progress"
+    seconds: float  # from the first start until all had ended
+    evidence: dict[str, Any]  # exit codes, last lines of the logs, limits: ready for JSON
+
+
+def run(
+    processes: list[Process],
+    ranks: int,
+    folder: Path,
+    limits: Limits,
+    heard: Callable[[int, dict[str, Any]], None],
+) -> Attempt:
+    """Run the processes to their end; `heard(rank, message)` is called as messages come.
+
+    `folder` is the attempt's: the ranks' files of an earlier attempt are removed, the
+    processes run in it and their own output goes to its launcher-N.log. What `heard`
+    raises, and KeyboardInterrupt, ends the processes and is passed on.
+    """
+    prepare(folder)
+    began, kills = time.monotonic(), oom_kills()
+    mailbox, engine = Mailbox(folder, ranks), EngineWords(folder)
+    group = Group(processes, folder)
+    watchdog = Watchdog(limits, ranks, any(process.queues for process in processes))
+    try:
+        group.start()
+        while group.alive():
+            group.wait(LOOK_EVERY)
+            for message in engine.new():
+                watchdog.engine(message)
+            for rank, message in mailbox.new():
+                watchdog.heard(rank, message)
+                heard(rank, message)
+            if watchdog.verdict(group.deaths(), lost(folder)) is not None:
+                break
+        group.end()
+        mailbox.close()  # opened afresh: see Growing.close
+        for rank, message in mailbox.new():
+            heard(rank, message)
+        engine.new()
+    finally:
+        group.end()
+        mailbox.close()
+        engine.close()
+    facts = Facts(
+        ranks=ranks,
+        lost=lost(folder),
+        messages=mailbox.messages,
+        last_words=mailbox.last,
+        engine_words=engine.messages,
+        processes=processes,
+        deaths=group.deaths(),
+        stopped=watchdog.stopped,
+        oom_kills=oom_kills() - kills,
+        folder=folder,
+    )
+    outcome, reason = judge(facts)
+    evidence = {**facts.evidence(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
+    return Attempt(outcome, reason, mailbox.messages, time.monotonic() - began, evidence)
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder and remove what an earlier, unfinished attempt left in it; StoreError when that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", FILE, LOGINS):
+            for stale in folder.glob(pattern):
+                stale.unlink()
+        with tempfile.TemporaryFile(dir=folder) as probe:  # a full disk is better met here than in a rank
+            probe.write(b"x" * 4096)
+    except OSError as error:
+        raise StoreError(
+            f"cannot prepare {folder}: {error.strerror or error}; free some space or name another folder with -o"
+        ) from error

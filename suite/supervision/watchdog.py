@@ -1,0 +1,92 @@
+"""Decides when a group of ranks must be ended: too long, too silent, or one of them dead."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from suite.supervision.logins import Login
+from suite.supervision.processes import Death
+
+GRACE = 5.0  # seconds that the others get after one rank's death, to say what they saw
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a group may take."""
+
+    seconds: float  # for the whole group
+    silence: float  # without any message from a rank that is not done
+    joining: float | None = None  # the same until it has joined: nothing compiles yet. None: no other than `silence`
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Why the group was ended by us."""
+
+    why: str  # "time", "silence" or "grace"
+    rank: int | None  # the silent one
+    seconds: float  # the limit that was passed
+
+
+class Watchdog:
+    """Listens to messages and deaths; `verdict` says whether to end the group now."""
+
+    def __init__(self, limits: Limits, ranks: int, queued: bool = False) -> None:
+        """The clocks start at once; for who is queued, when the engine says so."""
+        now = time.monotonic()
+        self._limits = limits
+        self._began = now
+        self._last_heard = dict.fromkeys(range(ranks), now)
+        self._done: set[int] = set()
+        self._joined: set[int] = set()
+        self._failed_at: float | None = None
+        self._queued = queued
+        self.stopped: Stopped | None = None
+
+    def heard(self, rank: int, message: dict[str, Any]) -> None:
+        """A rank said something: it lives, or it says that it does not."""
+        self._last_heard[rank] = time.monotonic()
+        if message["type"] == "joined":
+            self._joined.add(rank)
+        if message["type"] == "done":
+            self._done.add(rank)
+        if message["type"] == "failed":
+            self._fail()
+
+    def engine(self, message: dict[str, Any]) -> None:
+        """The engine sent a message (suite.supervision.engine_words); who is queued is neither late nor silent."""
+        if message["type"] == "begun":
+            self._queued = False
+            self._began = time.monotonic()
+            self._last_heard = dict.fromkeys(self._last_heard, self._began)
+
+    def verdict(self, deaths: list[Death], lost: list[Login] | None = None) -> Stopped | None:
+        """Why the group must be ended now, or None; a host that is lost does not come back."""
+        if lost or any(death.code != 0 for death in deaths):
+            self._fail()
+        now = time.monotonic()
+        if self._failed_at is not None:
+            self.stopped = Stopped("grace", None, GRACE) if now - self._failed_at > GRACE else None
+        elif self._queued:
+            self.stopped = None
+        elif now - self._began > self._limits.seconds:
+            self.stopped = Stopped("time", None, self._limits.seconds)
+        else:
+            self.stopped = self._silence(now)
+        return self.stopped
+
+    def _fail(self) -> None:
+        self._failed_at = self._failed_at or time.monotonic()
+
+    def _silence(self, now: float) -> Stopped | None:
+        # Who is done may wait for the others in silence; when all are done, leaving may not last either.
+        watched = {rank: at for rank, at in self._last_heard.items() if rank not in self._done} or {
+            -1: max(self._last_heard.values())
+        }
+        late = {rank: now - at - self._patience(rank) for rank, at in watched.items()}
+        rank = max(late, key=lambda rank: late[rank])
+        return Stopped("silence", rank if rank >= 0 else None, self._patience(rank)) if late[rank] > 0 else None
+
+    def _patience(self, rank: int) -> float:
+        early = self._limits.joining is not None and rank >= 0 and rank not in self._joined
+        return float(self._limits.joining or 0.0) if early else self._limits.silence

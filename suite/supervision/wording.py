@@ -1,0 +1,82 @@
+"""The sentences that say what became of an attempt: who, what, doing what, and the last lines."""
+
+import shutil
+import signal
+
+from suite.supervision.facts import Facts
+from suite.supervision.logs import last_lines
+from suite.supervision.watchdog import Stopped
+
+FULL = 1 << 20  # bytes free; below it a disk counts as full
+NAMED = 4  # ranks that a sentence names
+
+
+def timeout(facts: Facts, stopped: Stopped) -> str:
+    """Which limit was passed, by whom, doing what."""
+    limit = f"{stopped.seconds:g} s"
+    if stopped.why == "silence":
+        if stopped.rank is None:
+            return f"all ranks were done, yet did not end within the silence limit of {limit}"
+        rank = stopped.rank
+        return f"rank {rank} said nothing for {limit} (silence limit){doing(facts, rank)}{lines(facts, rank)}"
+    late = [rank for rank in range(facts.ranks) if not facts.said(rank, "done")]
+    if not late:
+        return f"all ranks were done, yet did not end within the time limit of {limit}"
+    return f"{named(late)} not done within the time limit of {limit}{doing(facts, late[0])}{lines(facts, late[0])}"
+
+
+def doing(facts: Facts, rank: int | None) -> str:
+    """What a rank did last, as the end of a clause."""
+    if rank is None:
+        return ""
+    last = facts.last_words.get(rank)
+    if last is None:
+        return " before it said anything"
+    if last["type"] == "progress":
+        return f" in {last.get('name')} ({last.get('phase')}, step {steps(last.get('step'), last.get('of'))})"
+    return f" in {last['name']}" if last["type"] == "phase" and "name" in last else f" after {last['type']!r}"
+
+
+def steps(step: object, of: object) -> str:
+    """How far: warm-up goes on beyond its steps until its seconds, too, are over."""
+    beyond = isinstance(step, int) and isinstance(of, int) and step > of
+    return f"{step}, of at least {of}" if beyond else f"{step} of {of}"
+
+
+def ended(code: int) -> str:
+    """An exit code in words; engines and shells say 128 + N for signal N."""
+    if code < 0:
+        return f"was ended by {signal_name(-code)}"
+    return f"ended with exit code {code}" + (f" (128 + {signal_name(code - 128)})" if 128 < code < 160 else "")
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL and so on; real-time signals have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def lines(facts: Facts, rank: int | None, companion: int | None = None) -> str:
+    """The last lines of a rank's log or, when it has none, of its launcher's; a companion has its own."""
+    starter = next((i for i, process in enumerate(facts.processes) if process.rank in (rank, None)), 0)
+    starter = starter if companion is None else companion
+    found = [] if rank is None else last_lines(facts.folder / f"rank-{rank}.log", 3)
+    # What starts one rank alone may tell what that rank could not: "connection lost".
+    if not found or facts.processes[starter].rank is not None:
+        found += last_lines(facts.folder / f"launcher-{starter}.log", 3)
+    return "; its last lines: " + " | ".join(found) if found else ""
+
+
+def full_disk(facts: Facts) -> str:
+    """A likely cause that no rank could have written down."""
+    if shutil.disk_usage(facts.folder).free >= FULL:
+        return ""
+    return f"; the disk of {facts.folder} is full: free some space or name another folder with -o"
+
+
+def named(ranks: list[int]) -> str:
+    """Ranks in words, not too many of them."""
+    shown = ", ".join(map(str, ranks[:NAMED])) + (f" and {len(ranks) - NAMED} more" if len(ranks) > NAMED else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
