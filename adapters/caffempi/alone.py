@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional
 from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.net import Net
 from adapters.caffempi.solver import solver_of
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 Timed = Callable[[Group, float], None]
 

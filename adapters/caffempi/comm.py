@@ -10,7 +10,7 @@ import mpi4py
 import numpy as np
 
 from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.trainer import Joined, Unsupported
+from suite.worker.contract import Joined, Unsupported
 
 # As the trainer's: only one thread calls MPI. Must stand before the import of MPI.
 mpi4py.rc.thread_level = "funneled"

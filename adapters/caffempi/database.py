@@ -12,10 +12,10 @@ import numpy as np
 
 from adapters.caffempi.datum import LABEL, Datum, number, parsed, varint
 from adapters.caffempi.packing import KEY, LEVELS, VALUES
+from suite.worker.contract import Batch
 from suite.worker.photographs import Photographs
 from suite.worker.records import RecordSource
 from suite.worker.sources import Source
-from suite.worker.trainer import Batch
 
 # Where a message of levels has them: what stands before, how long the message is up to the label.
 Layout = NamedTuple("Layout", [("shape", Tuple[int, ...]), ("before", bytes), ("end", int)])

@@ -16,7 +16,7 @@ from adapters.caffempi.layers.normalisation import BatchNormalisation, LocalResp
 from adapters.caffempi.layers.pooling import AveragePooling, MaxPooling
 from adapters.caffempi.layers.simple import Add, Concat, Dropout, Flatten, Identity, Rectifier
 from adapters.caffempi.net import Net, Slot
-from suite.worker.trainer import Unsupported
+from suite.worker.contract import Unsupported
 from workloads.graph import Graph
 from workloads.graph import Layer as Node
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import Backend
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 
 MPI = ("mpiexec", "slurm")
 

@@ -6,8 +6,8 @@ Oldest Python: 3.6.
 from typing import List
 
 from adapters.caffempi.database import Database
+from suite.worker.contract import Batch, Setup
 from suite.worker.threaded import ThreadedReader
-from suite.worker.trainer import Batch, Setup
 from suite.worker.view import View
 
 

@@ -19,7 +19,7 @@ from adapters.caffempi.net import Net
 from adapters.caffempi.ranks import Ranks
 from adapters.caffempi.server import COUNT, POLL_S, WEIGHTS, Server
 from adapters.caffempi.staleness import Staleness
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 
 class Served(Alone):

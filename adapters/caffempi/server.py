@@ -13,7 +13,7 @@ from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.progress import Driver
 from adapters.caffempi.solver import solver_of
 from adapters.caffempi.transfer import TAGS, Moving, Steps
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 POLL_S = 3e-4
 COUNT, WEIGHTS = TAGS - 1, TAGS - 2  # tags that no piece of a gradient has

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from adapters.caffempi.arena import Arena, Span
-from suite.worker.trainer import SGD, Adam, Optimiser
+from suite.worker.contract import SGD, Adam, Optimiser
 
 
 class Momentum:

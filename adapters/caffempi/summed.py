@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional
 from adapters.caffempi.alone import Alone, Timed
 from adapters.caffempi.exchange import Exchange
 from adapters.caffempi.net import Net
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 LARGEST = 2.0**30  # by how much repeated sums may grow before they are divided again
 

@@ -12,7 +12,7 @@ from adapters.caffempi.planning import Plan, plan_for
 from adapters.caffempi.ranks import Ranks
 from adapters.caffempi.served import Served
 from adapters.caffempi.summed import Summed
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 
 
 def together(setup: Setup, ranks: Ranks, net: Net, ready_s: Callable[[], List[float]]) -> Alone:

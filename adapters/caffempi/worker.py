@@ -13,8 +13,9 @@ from adapters.caffempi.alone import Alone
 from adapters.caffempi.arena import exported
 from adapters.caffempi.lower import lower
 from adapters.caffempi.timing import LayerClock
+from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 TRIALS = 3  # iterations that tell the merge rule when each layer's gradient is ready

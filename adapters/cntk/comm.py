@@ -9,7 +9,7 @@ from adapters.cntk import machine
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.group import Group
 from suite.worker.communicator import Communicator, Exchange
-from suite.worker.trainer import Joined, Unsupported
+from suite.worker.contract import Joined, Unsupported
 
 
 class CNTKCommunicator(Communicator):

@@ -10,7 +10,7 @@ from typing import Any, List, Mapping
 import numpy as np
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from suite.worker.trainer import Unavailable
+from suite.worker.contract import Unavailable
 
 
 class Group:

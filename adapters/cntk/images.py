@@ -15,8 +15,8 @@ import numpy as np
 from adapters.cntk import imagemap, libraries
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.minibatches import MinibatchReader, enough
+from suite.worker.contract import Batch, Setup, Unavailable
 from suite.worker.records import RecordSource
-from suite.worker.trainer import Batch, Setup, Unavailable
 from workloads.preprocessing import Preprocessing
 
 OPENMP = "libiomp5.so"  # CNTK's, loaded already

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 import numpy as np
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from suite.worker.trainer import SGD, Adam, Setup
+from suite.worker.contract import SGD, Adam, Setup
 
 
 def learner(setup: Setup, parameters: List[Any]) -> Any:

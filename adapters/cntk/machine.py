@@ -8,7 +8,7 @@ import os
 from typing import Any, Dict
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 
 TUNED = {
     "relu": "x * (x > 0)",

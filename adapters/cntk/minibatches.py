@@ -5,7 +5,7 @@ Oldest Python: 3.6.
 
 from typing import Any, Callable
 
-from suite.worker.trainer import Batch, Setup
+from suite.worker.contract import Batch, Setup
 
 
 class TooFew(ValueError):

@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 
 from suite.cache import cache_folder
-from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import Backend
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 from suite.environments.ask import ask
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update

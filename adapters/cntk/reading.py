@@ -17,9 +17,9 @@ from adapters.cntk import binary, imagemap, packed
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.images import ImageReader
 from adapters.cntk.minibatches import MinibatchReader, enough
+from suite.worker.contract import Batch, Setup
 from suite.worker.records import RecordSource
 from suite.worker.threaded import ThreadedReader, batches_of_indices
-from suite.worker.trainer import Batch, Setup
 from suite.worker.view import View
 
 WINDOW_BYTES = 256 << 20  # of chunks that are held and mixed; packing has mixed the whole set already

@@ -12,7 +12,8 @@ from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody
 from adapters.cntk.group import Group
 from adapters.cntk.learners import distributed, learner
 from adapters.cntk.net import Net
-from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 

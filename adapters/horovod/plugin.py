@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 
 RING = "adapters.horovod.ring"  # what the engines share
 

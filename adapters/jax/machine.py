@@ -14,7 +14,7 @@ from typing import Any, Dict, List
 import jax
 import jaxlib
 
-from suite.worker.trainer import Setup, Unavailable
+from suite.worker.contract import Setup, Unavailable
 
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from suite.worker.trainer import SGD, Adam, Optimiser
+from suite.worker.contract import SGD, Adam, Optimiser
 
 Tensors = Dict[str, Any]
 

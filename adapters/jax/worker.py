@@ -13,7 +13,8 @@ from adapters.jax import counting, machine
 from adapters.jax.net import Net, canonical, native
 from adapters.jax.programs import Programs
 from adapters.jax.solvers import solver_of
-from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 

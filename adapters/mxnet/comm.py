@@ -11,7 +11,7 @@ import numpy as np
 from adapters.mxnet import machine
 from adapters.mxnet.group import Group
 from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.trainer import Joined, Unsupported
+from suite.worker.contract import Joined, Unsupported
 
 KEPT = 1 << 30  # bytes: the servers keep every value that was ever broadcast
 

@@ -9,7 +9,7 @@ Oldest Python: 3.6.
 
 from typing import Any, Dict, Optional
 
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 
 BITS = "2bit"
 THRESHOLD = 0.5  # MXNet's default

@@ -13,7 +13,7 @@ import mxnet as mx
 import numpy as np
 
 from adapters.mxnet.staleness import Staleness, counting
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 Devices = List[Any]  # one array a device
 

@@ -13,7 +13,7 @@ Oldest Python: 3.6.
 from typing import Any, Callable, Dict, List, NamedTuple
 
 from adapters.mxnet.lrn import composed
-from suite.worker.trainer import Unsupported
+from suite.worker.contract import Unsupported
 from workloads.graph import Layer
 from workloads.kinds import pooled
 

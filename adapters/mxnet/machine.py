@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 import mxnet as mx
 
-from suite.worker.trainer import Setup, Unavailable
+from suite.worker.contract import Setup, Unavailable
 
 
 def contexts(setup: Setup) -> List[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from mxnet import autograd, gluon
 
 from adapters.mxnet.lower import Choices, lower
-from suite.worker.trainer import Unsupported
+from suite.worker.contract import Unsupported
 from workloads.graph import Graph
 
 

@@ -3,11 +3,12 @@
 from ctypes.util import find_library
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 
 LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 

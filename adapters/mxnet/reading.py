@@ -14,9 +14,9 @@ import mxnet as mx
 import numpy as np
 
 from adapters.mxnet.records import FORM, check, files_of
+from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.records import RecordSource
 from suite.worker.threaded import ThreadedReader, batches_of_indices
-from suite.worker.trainer import Batch, Setup, Unsupported
 from suite.worker.view import View
 
 AREA = 3  # OpenCV's number of its averaging filter, the one that comes near to Pillow's

@@ -13,7 +13,7 @@ from typing import Any, Dict
 import mxnet as mx
 
 from adapters.mxnet.updates import name_of, settings
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 
 class Counts:

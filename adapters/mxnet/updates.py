@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import mxnet as mx
 import numpy as np
 
-from suite.worker.trainer import Adam, Optimiser
+from suite.worker.contract import Adam, Optimiser
 
 
 def name_of(rule: Optimiser) -> str:

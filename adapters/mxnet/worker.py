@@ -24,7 +24,8 @@ from adapters.mxnet.net import JointLoss, Net
 from adapters.mxnet.reading import as_numpy, joined, reader_of
 from adapters.mxnet.records import join, pack
 from adapters.mxnet.updates import Direct, Documented, name_of, settings
-from suite.worker.trainer import Batch, Joined, Setup, Trainer
+from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 STORES = {"kvstore_local": "local", "kvstore_device": "device"}

@@ -9,7 +9,7 @@ import torch
 
 from adapters.pytorch.ddp import DDPTrainer
 from adapters.pytorch.whole import Whole, pieces_of
-from suite.worker.trainer import Batch, Setup
+from suite.worker.contract import Batch, Setup
 
 
 class AccumulatingTrainer(DDPTrainer):

@@ -15,7 +15,8 @@ from adapters.pytorch.net import joint_loss
 from adapters.pytorch.pixels import Normalise
 from adapters.pytorch.reading import reader_of
 from adapters.pytorch.solvers import described
-from suite.worker.trainer import Batch, Joined, Setup, Trainer, Unsupported
+from suite.worker.contract import Batch, Joined, Setup, Unsupported
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 

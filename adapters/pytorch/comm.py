@@ -12,7 +12,7 @@ import torch.distributed as dist
 from adapters.pytorch import machine
 from adapters.pytorch.group import Group
 from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.trainer import Joined, Unsupported
+from suite.worker.contract import Joined, Unsupported
 
 SIDE = 256  # of the matrices that a GPU multiplies: a slice of computation
 

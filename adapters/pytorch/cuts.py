@@ -6,7 +6,7 @@ Oldest Python: 3.6.
 from typing import Dict, List, Sequence, Tuple
 
 from adapters.pytorch.net import Piece, whole
-from suite.worker.trainer import Unsupported
+from suite.worker.contract import Unsupported
 from workloads.graph import Graph
 
 

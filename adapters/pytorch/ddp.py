@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from adapters.pytorch.compression import Compression
 from adapters.pytorch.exchange import CompressedExchange, Exchange, limits_of
 from adapters.pytorch.whole import Whole
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 from workloads.graph import Graph
 
 OPTIONS = ("bucket_cap_mb", "static_graph", "gradient_as_bucket_view", "forward_sync_buffers")

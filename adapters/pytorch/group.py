@@ -15,7 +15,7 @@ import torch.distributed as dist
 # DDP, which imports it when first used, would tie the group to them for ever.
 import torch.distributed.nn
 
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 from suite.worker.wire import address_towards, interface_of
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"

@@ -10,7 +10,7 @@ import numpy as np
 from adapters.pytorch.ddp import wrap
 from adapters.pytorch.exchange import Exchange, limits_of
 from adapters.pytorch.pipeline import PipelineTrainer
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 from workloads.graph import Graph
 
 

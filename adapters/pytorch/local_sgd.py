@@ -9,7 +9,7 @@ import torch
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
 from adapters.pytorch.whole import Whole
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 
 
 class LocalSGDTrainer(Whole):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from adapters.pytorch.lrn import FastLRN
-from suite.worker.trainer import Unsupported
+from suite.worker.contract import Unsupported
 from workloads.graph import Graph, Layer
 
 Operation = Callable[..., torch.Tensor]

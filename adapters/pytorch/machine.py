@@ -10,7 +10,7 @@ from typing import Dict
 
 import torch
 
-from suite.worker.trainer import Setup, Unavailable
+from suite.worker.contract import Setup, Unavailable
 
 
 def prepare(setup: Setup, tuned: bool, compiled: bool) -> torch.device:

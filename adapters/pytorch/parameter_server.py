@@ -13,7 +13,7 @@ from adapters.pytorch import servers
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.solvers import solver
 from adapters.pytorch.whole import Whole
-from suite.worker.trainer import Joined, Setup
+from suite.worker.contract import Joined, Setup
 
 
 class ServedTrainer(Whole):

@@ -18,7 +18,7 @@ from adapters.pytorch.parts import Neighbours, Part
 from adapters.pytorch.solvers import solver
 from adapters.pytorch.staged_pipeline import Staged
 from adapters.pytorch.whole import counted_macs
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 from workloads.graph import Graph
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}

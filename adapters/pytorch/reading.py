@@ -21,9 +21,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from adapters.pytorch.pixels import Pixels
+from suite.worker.contract import Batch, Setup
 from suite.worker.sources import Source
 from suite.worker.threaded import batches_of_indices
-from suite.worker.trainer import Batch, Setup
 from suite.worker.view import View
 
 # Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.

@@ -15,7 +15,7 @@ from torch.distributed import rpc
 
 from adapters.pytorch.group import GLOO_INTERFACE
 from adapters.pytorch.solvers import solver
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 
 CALLS_INTERFACE = "TP_SOCKET_IFNAME"  # TensorPipe's; unset, it takes what the host's own name means
 PATIENCE = 1e6  # seconds: a call waits for the slowest rank, and who waits too long is the launcher's affair

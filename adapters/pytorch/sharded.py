@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.whole import Whole
-from suite.worker.trainer import Adam, Setup, Unsupported
+from suite.worker.contract import Adam, Setup, Unsupported
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from suite.worker.trainer import Adam, Optimiser
+from suite.worker.contract import Adam, Optimiser
 
 
 class KerasAdam(torch.optim.Adam):

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from adapters.pytorch.base import Base, to_numpy
 from adapters.pytorch.net import Net
 from adapters.pytorch.solvers import solver
-from suite.worker.trainer import Setup
+from suite.worker.contract import Setup
 from workloads.graph import Graph
 
 

@@ -6,7 +6,8 @@ Oldest Python: 3.6.
 import importlib
 from typing import Any, Dict, Tuple
 
-from suite.worker.trainer import Setup, Trainer
+from suite.worker.contract import Setup
+from suite.worker.trainer import Trainer
 
 # strategy -> (module, class); a module is loaded when its strategy is asked for, and with it what it needs of torch.
 WAYS: Dict[str, Tuple[str, str]] = {

@@ -1,8 +1,9 @@
 """The reference as the controller sees it: NumPy in float64, the oracle of every proof."""
 
-from suite.contracts.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 
 
 class Reference(Adapter):

@@ -9,7 +9,8 @@ from typing import Dict, List
 import numpy as np
 
 from adapters.reference.lower import Network, Run
-from suite.worker.trainer import Adam, Batch, Joined, Setup, Trainer, Unsupported
+from suite.worker.contract import Adam, Batch, Joined, Setup, Unsupported
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from adapters.tensorflow import machine
 from adapters.tensorflow.spread import MultiWorker
 from suite.worker.communicator import Communicator, Exchange
-from suite.worker.trainer import Joined, Unsupported
+from suite.worker.contract import Joined, Unsupported
 
 OWN_GROUP = 1 << 20  # a group key that the strategy does not reach
 FIRST_INSTANCE = 1 << 20

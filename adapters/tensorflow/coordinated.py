@@ -16,7 +16,7 @@ import tensorflow as tf
 from adapters.tensorflow.cluster import Member
 from adapters.tensorflow.scheduled import Scheduled
 from adapters.tensorflow.ways import Tensors, Way, shares
-from suite.worker.trainer import Adam, Batch, Setup
+from suite.worker.contract import Adam, Batch, Setup
 
 
 class Coordinated(Way):

@@ -5,7 +5,7 @@ Oldest Python: 3.6; standard library only.
 
 from typing import Dict, List, Tuple
 
-from suite.worker.trainer import Unsupported
+from suite.worker.contract import Unsupported
 from workloads.graph import Graph
 
 Cost = Tuple[int, int]  # multiply-accumulates of the heaviest part, numbers of a sample that cross all cuts

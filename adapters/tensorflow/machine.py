@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 import tensorflow as tf
 
-from suite.worker.trainer import Setup, Unavailable
+from suite.worker.contract import Setup, Unavailable
 
 INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
 

@@ -15,7 +15,7 @@ from adapters.tensorflow.net import COUNT
 from adapters.tensorflow.parts import Part, PartPrograms
 from adapters.tensorflow.updates import states
 from adapters.tensorflow.ways import Tensors, Way, joined
-from suite.worker.trainer import Batch, Setup, Unsupported
+from suite.worker.contract import Batch, Setup, Unsupported
 
 
 class ModelParallel(Way):

@@ -17,7 +17,7 @@ from adapters.tensorflow.lower import Style
 from adapters.tensorflow.net import Net, joint_loss
 from adapters.tensorflow.programs import cluster, compiled
 from adapters.tensorflow.updates import Tensors, updating
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 from workloads.graph import Graph
 
 

@@ -14,8 +14,8 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
+from suite.worker.contract import Setup
 from suite.worker.threaded import batches_of_indices
-from suite.worker.trainer import Setup
 from suite.worker.view import View
 
 POSITIONS = 4096  # that Python is asked for at a time

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 
 LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 

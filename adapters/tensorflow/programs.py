@@ -14,7 +14,7 @@ import tensorflow as tf
 from adapters.tensorflow.net import Net
 from adapters.tensorflow.spread import Spread
 from adapters.tensorflow.updates import Tensors, updating
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 PerDevice = Sequence[Any]  # a value a device of this rank
 

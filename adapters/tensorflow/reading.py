@@ -12,8 +12,8 @@ import tensorflow as tf
 from adapters.tensorflow.pipeline import TensorReader, mapped, positions, under_way
 from adapters.tensorflow.pixels import Pixels
 from adapters.tensorflow.records import from_records
+from suite.worker.contract import Setup
 from suite.worker.threaded import batches_of_indices
-from suite.worker.trainer import Setup
 from suite.worker.view import View
 
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from adapters.tensorflow.pipeline import TensorReader, mapped, under_way
 from adapters.tensorflow.pixels import Pixels
+from suite.worker.contract import Setup
 from suite.worker.records import PART, Record
-from suite.worker.trainer import Setup
 from suite.worker.view import View
 
 FORM = "tfrecord"

@@ -14,7 +14,7 @@ from adapters.tensorflow.net import COUNT, Net
 from adapters.tensorflow.programs import Programs
 from adapters.tensorflow.updates import states
 from adapters.tensorflow.ways import Tensors, Way, joined, shares
-from suite.worker.trainer import Batch, Setup
+from suite.worker.contract import Batch, Setup
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 

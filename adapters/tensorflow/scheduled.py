@@ -18,7 +18,7 @@ from adapters.tensorflow.programs import compiled
 from adapters.tensorflow.store import spread, with_end
 from adapters.tensorflow.updates import states, updating
 from adapters.tensorflow.ways import Way
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 Tensors = List[Any]
 

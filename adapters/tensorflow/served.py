@@ -13,7 +13,7 @@ from adapters.tensorflow.cluster import Member
 from adapters.tensorflow.replicas import Replicas
 from adapters.tensorflow.store import Store
 from adapters.tensorflow.ways import Tensors
-from suite.worker.trainer import Adam, Setup
+from suite.worker.contract import Adam, Setup
 
 
 class Served(Replicas):

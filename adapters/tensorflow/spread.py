@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, List
 import tensorflow as tf
 
 from adapters.tensorflow.addresses import free_port, meeting_place
+from suite.worker.contract import Setup
 from suite.worker.meeting import Meeting
-from suite.worker.trainer import Setup
 
 
 class Spread:

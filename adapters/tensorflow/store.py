@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow.updates import states, updating
-from suite.worker.trainer import Optimiser
+from suite.worker.contract import Optimiser
 
 
 class Store:

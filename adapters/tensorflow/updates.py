@@ -11,7 +11,7 @@ from typing import Any, Callable, List
 
 import tensorflow as tf
 
-from suite.worker.trainer import SGD, Adam, Optimiser
+from suite.worker.contract import SGD, Adam, Optimiser
 
 Tensors = List[Any]
 Rule = Callable[..., None]  # (weight, its state, gradient with the decay added, the update's factor)

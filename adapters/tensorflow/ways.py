@@ -13,7 +13,7 @@ from adapters.tensorflow.layout import Layout
 from adapters.tensorflow.lower import Style
 from adapters.tensorflow.net import macs
 from adapters.tensorflow.programs import compiled
-from suite.worker.trainer import Batch, Setup, Unsupported
+from suite.worker.contract import Batch, Setup, Unsupported
 from workloads.graph import Graph
 
 Tensors = Dict[str, np.ndarray]

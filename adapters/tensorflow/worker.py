@@ -14,7 +14,8 @@ from adapters.tensorflow.lower import described
 from adapters.tensorflow.model_parallel import ModelParallel
 from adapters.tensorflow.replicas import Replicas
 from adapters.tensorflow.served import Served
-from suite.worker.trainer import Adam, Batch, Joined, Setup, Trainer
+from suite.worker.contract import Adam, Batch, Joined, Setup
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 # All others are replicas.

@@ -8,6 +8,7 @@ from typing import Any
 
 from suite.comm.offers import Offer
 from suite.comm.sizes import ITEMSIZE
+from suite.contracts import knobs
 from suite.contracts.backend import OPERATIONS
 from suite.contracts.case import Case, Placement
 from workloads.catalogue import Workload
@@ -107,7 +108,7 @@ def launched(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) ->
         placement=case.placement,
         precision="float32",
         tuning=able.tunings[0],
-        knobs={name: knob.default for name, knob in able.knobs.items()},
+        knobs=knobs.values(able.knobs),
         passes=(),
         time_limit=time_limit(case, workloads),
         silence_limit=SILENCE_LIMIT,

@@ -7,34 +7,10 @@ plan is checked against it before anything starts.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from suite.contracts.backend import Backend
 from suite.contracts.case import Case
-
-
-@dataclass(frozen=True)
-class Knob:
-    """One setting of an adapter: its values, its default, what it does."""
-
-    values: tuple[Any, ...] | type  # the values allowed, or a type such as int; a type may stand among values
-    default: Any
-    help: str
-
-    def problem(self, value: Any) -> str | None:
-        """Why a value is not allowed, or None."""
-        if isinstance(self.values, type):
-            return None if _fits(value, self.values) else f"wants {self.values.__name__}, not {value!r}"
-        if any(_fits(value, allowed) for allowed in self.values):
-            return None
-        words = [allowed.__name__ if isinstance(allowed, type) else repr(allowed) for allowed in self.values]
-        return f"is one of {', '.join(words)}, not {value!r}"
-
-
-def _fits(value: Any, allowed: Any) -> bool:
-    if isinstance(allowed, type):  # to Python True is an int; here it is not
-        return isinstance(value, allowed) and not (allowed is not bool and isinstance(value, bool))
-    return bool(value == allowed)
+from suite.contracts.knobs import Knob
 
 
 @dataclass(frozen=True)

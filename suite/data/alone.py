@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement
 from suite.contracts.optimisers import settings
@@ -25,7 +26,7 @@ def alone(adapter: Adapter, workload: Workload, interpreter: Interpreter, folder
         Placement(device=able.devices[0], launcher=launcher),
         precision=able.precisions[0],
         tuning=able.tunings[0],
-        knobs={name: knob.default for name, knob in able.knobs.items()},
+        knobs=knobs.values(able.knobs),
         passes=(),
         **settings(able.optimisers[0], workload, 1),
     )

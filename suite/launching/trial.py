@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement
 from suite.environments.find import Interpreter
@@ -72,7 +73,7 @@ def _ready(adapter: Adapter, interpreter: Interpreter, kind: str, folder: Path) 
         Placement(device=kind, launcher=alone.launchers[0]),
         precision=capabilities.precisions[0],
         tuning=capabilities.tunings[0],
-        knobs={name: knob.default for name, knob in capabilities.knobs.items()},
+        knobs=knobs.values(capabilities.knobs),
         passes=(),
         time_limit=SECONDS,
         silence_limit=SECONDS,

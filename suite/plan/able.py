@@ -1,5 +1,6 @@
 """Can the adapter do this case? What it cannot is `unsupported`, with the reason, beside the cases that it can."""
 
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Capabilities
 from suite.contracts.case import Case
 from workloads.graph import Graph
@@ -48,9 +49,8 @@ def _by_values(adapter: Adapter, able: Capabilities, case: Case, graph: Graph) -
             return f"{adapter.name} does not do {what} {value!r}; it does {', '.join(offers)}"
     if case.data != "synthetic" and not able.real_data:
         return f"{adapter.name} does not read real data; use data = 'synthetic'"
-    for name, value in case.knobs.items():
-        problem = able.knobs[name].problem(value)
-        if problem:
-            return f"{adapter.name}'s knob {name} {problem}"
+    problem = knobs.refusal(adapter.name, able.knobs, case.strategy, case.knobs)
+    if problem:
+        return problem
     lacking = sorted({layer.kind for layer in graph.layers} - set(able.layer_kinds)) if able.layer_kinds else []
     return f"{adapter.name} has no layers of kind {', '.join(lacking)}" if lacking else None

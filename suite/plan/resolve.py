@@ -4,6 +4,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
 from suite.contracts.case import PASSES, TRAIN, Case, Input, Placement, Training
 from suite.contracts.launcher import Launcher
@@ -132,8 +133,8 @@ class _Maker:
         capabilities = self.names.capabilities[adapter.name]
         workload, graph = self.workloads[choice["workload"]], self.graph(choice["workload"])
         found = self.fit(choice, workload, graph)
-        knobs = {name: choice.knobs.get(name, knob.default) for name, knob in capabilities.knobs.items()}
-        case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=knobs)
+        asked = knobs.values(capabilities.knobs, choice.knobs)
+        case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=asked)
         case = case.on(input=_input(choice, reading.form(choice, adapter, capabilities, found.path)))
         kept = measurable(capabilities.strategy(case.strategy), case.passes)
         refused = able.refusal(adapter, capabilities, case, graph) or idle(case, kept)

@@ -11,11 +11,11 @@ from typing import Any, Callable, Dict, List
 import numpy as np
 
 from suite.worker.communicator import Communicator, Exchange
+from suite.worker.contract import Unsupported
 from suite.worker.job import Outbox
 from suite.worker.overlap import overlapped
 from suite.worker.patterns import check, given
 from suite.worker.samples import Sampler, Samples, rounded
-from suite.worker.trainer import Unsupported
 
 ITEMSIZE = 4  # float32
 RUNS_TO_VERIFY = 2  # before the samples and after them

@@ -24,7 +24,7 @@ from typing import Optional
 
 import numpy as np
 
-from suite.worker.trainer import Joined, Setup, Unsupported
+from suite.worker.contract import Joined, Setup, Unsupported
 
 OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point")
 

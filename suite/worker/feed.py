@@ -7,8 +7,9 @@ from typing import Any, Dict
 
 import numpy as np
 
+from suite.worker.contract import Batch
 from suite.worker.reading import Reading
-from suite.worker.trainer import Batch, Trainer
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from suite.worker import wire
 from suite.worker.communicator import Communicator
+from suite.worker.contract import SGD, Adam, Optimiser, Setup, Unavailable, Unsupported
 from suite.worker.job import FORMAT, THREADS, Outbox, read_job
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import TASKS, Diverged
-from suite.worker.trainer import SGD, Adam, Optimiser, Setup, Trainer, Unavailable, Unsupported
+from suite.worker.trainer import Trainer
 
 # What libraries of communication are told by; of Open MPI's not those by which its daemons find each other.
 COMMUNICATION = (

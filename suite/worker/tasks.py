@@ -10,6 +10,7 @@ import numpy as np
 
 from suite.worker import evidence, packing
 from suite.worker.comm import comm
+from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
 from suite.worker.job import Outbox
 from suite.worker.loop import Loop
@@ -18,7 +19,7 @@ from suite.worker.reading import Reading
 from suite.worker.records import RecordSource
 from suite.worker.sources import Source, open_source
 from suite.worker.split import split
-from suite.worker.trainer import Trainer, Unsupported
+from suite.worker.trainer import Trainer
 from suite.worker.training import Training
 from workloads import weights
 from workloads.graph import Graph

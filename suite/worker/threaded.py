@@ -9,8 +9,8 @@ from typing import Deque, Iterator, List
 
 import numpy as np
 
+from suite.worker.contract import Batch, Setup
 from suite.worker.sources import Source
-from suite.worker.trainer import Batch, Setup
 
 
 class ThreadedReader:

@@ -13,9 +13,10 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 
+from suite.worker.contract import Batch, Unsupported
 from suite.worker.sources import Source
 from suite.worker.threaded import stacked
-from suite.worker.trainer import Batch, Trainer, Unsupported
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 EVERY_STEP, THEN_EVERY = 100, 10  # losses kept: of the first steps all, later one in ten

@@ -24,10 +24,10 @@ from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 
 from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.contract import SGD, Setup
 from suite.worker.packing import record
 from suite.worker.records import RecordSource
 from suite.worker.sources import open_source
-from suite.worker.trainer import SGD, Setup
 from suite.worker.view import View
 
 PREFETCH = 2

@@ -132,7 +132,7 @@ def trainers(
     """The two trainers of this rank."""
     from adapters.caffempi.worker import CaffeMPITrainer
     from adapters.pytorch.worker import PyTorchTrainer
-    from suite.worker.trainer import SGD, Setup
+    from suite.worker.contract import SGD, Setup
 
     def setup(strategy: str, knobs: dict[str, Any]) -> Setup:
         return Setup(

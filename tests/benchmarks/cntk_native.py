@@ -80,8 +80,8 @@ def measure(name, rounds):
 
     from adapters.cntk.framework import cntk
     from adapters.cntk.worker import CNTKTrainer
+    from suite.worker.contract import SGD, Setup
     from suite.worker.feed import synthetic
-    from suite.worker.trainer import SGD, Setup
     from workloads import weights
 
     graph, batch, optimiser = by_name()[name].graph(), BATCH[name], SGD(1e-4, 0.9, 5e-4)

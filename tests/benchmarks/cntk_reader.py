@@ -27,9 +27,9 @@ from alternating import ratio
 from adapters.cntk import libraries
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.worker import CNTKTrainer
+from suite.worker.contract import SGD, Setup
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
-from suite.worker.trainer import SGD, Setup
 from suite.worker.view import View
 
 WANTED = 0.95

@@ -70,8 +70,8 @@ def arguments() -> argparse.Namespace:
 def compared(options: argparse.Namespace) -> int:
     """One rank; rank 0 tells."""
     from adapters.caffempi.comm import MPICommunicator
+    from suite.worker.contract import SGD, Setup
     from suite.worker.ranks import own_rank
-    from suite.worker.trainer import SGD, Setup
 
     own = own_rank()
     rule = SGD(0.0, 0.0, 0.0)

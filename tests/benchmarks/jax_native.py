@@ -26,8 +26,8 @@ from jax import lax
 
 from adapters.jax.worker import JaxTrainer
 from suite.contracts.allocator import KEEP_MEMORY
+from suite.worker.contract import SGD, Setup
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 

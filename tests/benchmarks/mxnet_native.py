@@ -37,8 +37,8 @@ from mxnet_plain import Criterion, plain, trainable
 
 from adapters.mxnet.worker import MXNetTrainer
 from suite.contracts.allocator import KEEP_MEMORY
+from suite.worker.contract import SGD, Setup
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 

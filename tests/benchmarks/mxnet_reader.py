@@ -38,10 +38,10 @@ from alternating import ratio
 from adapters.mxnet.records import files_of
 from adapters.mxnet.worker import MXNetTrainer
 from suite.contracts.allocator import KEEP_MEMORY
+from suite.worker.contract import SGD, Setup
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
-from suite.worker.trainer import SGD, Setup
 from suite.worker.view import View
 
 SHAPES = {"recordio": (3, 224, 224), "files": (3, 224, 224), "threads": (3, 224, 224), "digits": (1, 28, 28)}

@@ -35,9 +35,9 @@ from torch.nn.parallel import DistributedDataParallel
 from adapters.pytorch.lrn import FastLRN
 from adapters.pytorch.worker import PyTorchTrainer
 from suite.contracts.allocator import KEEP_MEMORY
+from suite.worker.contract import SGD, Setup
 from suite.worker.feed import ResidentFeed, share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 

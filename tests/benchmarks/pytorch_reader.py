@@ -20,8 +20,8 @@ from reading import SETS, arguments, compared, cropped, listed, report
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from adapters.pytorch.worker import PyTorchTrainer
+from suite.worker.contract import SGD, Setup
 from suite.worker.sources import open_source
-from suite.worker.trainer import SGD, Setup
 from suite.worker.view import View
 from workloads import weights
 from workloads.build import Builder

@@ -11,7 +11,7 @@ import time
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker.clock import STAGES, StageClock
-from suite.worker.trainer import SGD, Setup
+from suite.worker.contract import SGD, Setup
 
 STAGE = 0.010  # seconds
 LIMIT = 0.01

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from adapters.tensorflow.plugin import TensorFlow
 from suite.contracts.case import Case
+from suite.worker.contract import SGD, Setup
 from suite.worker.feed import ResidentFeed, synthetic
-from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 

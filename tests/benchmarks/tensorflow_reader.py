@@ -136,7 +136,7 @@ def ours(source, shape, batch, readers, folder):
     from dataclasses import asdict
 
     from adapters.tensorflow.worker import TensorFlowTrainer
-    from suite.worker.trainer import SGD, Setup
+    from suite.worker.contract import SGD, Setup
     from suite.worker.view import View
     from workloads import weights
     from workloads.build import Builder

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 import cluster.local
 from suite import builtin, plugins
 from suite.cli import app
-from suite.contracts.adapter import Adapter, Capabilities, Format, Knob, Strategy
+from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.case import Case, Placement
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
+from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher, Process, Request
 
 

@@ -12,8 +12,8 @@ from suite.errors import RequestError
 from suite.plan import Resolved, load, resolve
 from suite.proofs.tolerances import tolerance
 from suite.proofs.verify import Wanted, cases_to_verify
+from suite.worker.contract import SGD, Adam
 from suite.worker.main import optimiser_of
-from suite.worker.trainer import SGD, Adam
 from workloads.catalogue import by_name
 
 PLAN = 'name = "x"\n[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"\nworkload = "mnist_small"\n'

@@ -115,7 +115,10 @@ def installed(tmp_path_factory):
     (site / "borrowed.pth").write_text("".join(f"{path}\n" for path in sys.path if path.endswith("site-packages")))
     offline = ["--no-deps", "--no-build-isolation", "--no-index", "-q"]
     copy = home / "stagebench"  # building leaves nothing in the checkout, and the checkout is on nobody's path
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".tox", ".git", "results", "__pycache__", ".*_cache"))
+    private = shutil.ignore_patterns(".*", "__pycache__")
+    shutil.copytree(
+        ROOT, copy, ignore=lambda folder, names: {*private(folder, names), *(["results"] * (folder == str(ROOT)))}
+    )
     call(python, "-m", "pip", "wheel", *offline, "-w", home, copy)
     (wheel,) = home.glob("stagebench-*.whl")
     call(python, "-m", "pip", "install", *offline, "--force-reinstall", wheel)

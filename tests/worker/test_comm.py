@@ -10,9 +10,9 @@ import wires
 from suite.worker import samples
 from suite.worker.comm import Task
 from suite.worker.communicator import OPERATIONS
+from suite.worker.contract import Unsupported
 from suite.worker.patterns import WrongResult, check, expected, given
 from suite.worker.samples import LEAST, MOST, Sampler
-from suite.worker.trainer import Unsupported
 
 SECONDS = 0.002
 

@@ -3,10 +3,10 @@
 import pytest
 import toy
 
+from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
 from suite.worker.loop import Loop
 from suite.worker.passes import READ_AHEAD, Passes
-from suite.worker.trainer import Unsupported
 from workloads.catalogue import by_name
 
 STEPS = 5 + 3  # of the warm-up and of the measurement

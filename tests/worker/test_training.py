@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import toy
 
+from suite.worker.contract import Unsupported
 from suite.worker.sources import Source
 from suite.worker.split import split
-from suite.worker.trainer import Unsupported
 from suite.worker.training import Training, epoch_ends
 from workloads.catalogue import by_name
 

@@ -13,7 +13,8 @@ import time
 
 import numpy as np
 
-from suite.worker.trainer import SGD, Batch, Joined, Setup, Trainer, Unsupported
+from suite.worker.contract import SGD, Batch, Joined, Setup, Unsupported
+from suite.worker.trainer import Trainer
 from workloads.preprocessing import PHOTOGRAPHS
 
 

@@ -10,8 +10,8 @@ import threading
 import numpy as np
 
 from suite.worker.communicator import Communicator, Exchange, Pending
+from suite.worker.contract import Joined
 from suite.worker.meeting import Meeting
-from suite.worker.trainer import Joined
 
 
 class Threads:

@@ -13,7 +13,7 @@ import numpy as np
 from adapters.horovod.over_mxnet.engine import hvd
 from adapters.horovod.ring.ranks import Ring
 from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.trainer import Joined, Unsupported
+from suite.worker.contract import Joined, Unsupported
 
 
 class RingCommunicator(Communicator):

@@ -16,7 +16,7 @@ from adapters.mxnet import machine
 from adapters.mxnet.exchange import Sums
 from adapters.mxnet.updates import name_of, settings
 from adapters.mxnet.worker import MXNetTrainer
-from suite.worker.trainer import Joined
+from suite.worker.contract import Joined
 
 
 class OverMXNet(MXNetTrainer):

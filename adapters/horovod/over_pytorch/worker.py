@@ -15,7 +15,7 @@ import torch
 
 from adapters.horovod.ring.ranks import Ring
 from adapters.pytorch.whole import Whole
-from suite.worker.trainer import Joined
+from suite.worker.contract import Joined
 
 Named = List[Tuple[str, torch.Tensor]]
 

@@ -14,7 +14,7 @@ from adapters.tensorflow import machine
 from adapters.tensorflow.replicas import Replicas
 from adapters.tensorflow.spread import Spread
 from adapters.tensorflow.worker import TensorFlowTrainer
-from suite.worker.trainer import Joined, Setup
+from suite.worker.contract import Joined, Setup
 
 
 class OverTensorFlow(TensorFlowTrainer):

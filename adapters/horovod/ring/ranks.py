@@ -16,8 +16,8 @@ from typing import Any, Dict, List, Tuple
 from horovod import __version__
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
+from suite.worker.contract import Joined, Setup
 from suite.worker.meeting import Meeting
-from suite.worker.trainer import Joined, Setup
 from suite.worker.wire import interface_of
 
 MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5

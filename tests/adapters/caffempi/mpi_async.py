@@ -11,8 +11,8 @@ import numpy as np
 
 from adapters.caffempi.ranks import MPI
 from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.contract import SGD, Adam, Setup
 from suite.worker.feed import share, synthetic
-from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 

@@ -7,8 +7,8 @@ import torch
 from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.solver import solver_of
 from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.contract import Adam, Setup
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Adam, Setup
 from workloads import weights
 from workloads.build import Builder
 

@@ -15,10 +15,10 @@ from adapters.caffempi import packing
 from adapters.caffempi.database import Database, Part
 from adapters.caffempi.datum import Datum, parsed
 from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.contract import SGD, Setup
 from suite.worker.records import Record, RecordSource
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import batches_of_indices
-from suite.worker.trainer import SGD, Setup
 from suite.worker.view import View
 
 ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}

@@ -6,7 +6,7 @@ import torch
 
 from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.solver import solver_of
-from suite.worker.trainer import SGD
+from suite.worker.contract import SGD
 from workloads.build import Builder
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.contract import SGD, Setup, Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.sources import ArraySource
-from suite.worker.trainer import SGD, Setup, Unsupported
 from workloads import weights
 from workloads.build import Builder
 from workloads.networks.mnist import mnist_small
@@ -32,7 +32,7 @@ for place, names in ((torch.autograd, ("backward", "grad")), (torch.Tensor, ("ba
 
 from adapters.caffempi.worker import CaffeMPITrainer
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup
+from suite.worker.contract import SGD, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 

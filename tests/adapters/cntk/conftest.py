@@ -15,7 +15,7 @@ def pytest_configure(config):
 
 def make_trainer(strategy="single", tuning="tuned", precision="float32", readers=0, batch=2, adam=None, **knobs):
     from adapters.cntk.worker import CNTKTrainer
-    from suite.worker.trainer import SGD, Setup
+    from suite.worker.contract import SGD, Setup
 
     optimiser, knobs = adam or SGD(0.01, 0.9, 1e-3), dict({"block_steps": 10}, **knobs)
     return CNTKTrainer(Setup(0, 1, 0, strategy, "cpu", 1, batch, precision, tuning, knobs, optimiser, 1, readers))

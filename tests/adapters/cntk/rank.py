@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from adapters.cntk.worker import CNTKTrainer
+from suite.worker.contract import SGD, Adam, Setup
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 

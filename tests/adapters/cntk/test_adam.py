@@ -5,8 +5,8 @@ import pytest
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.learners import adam
+from suite.worker.contract import Adam
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Adam
 from workloads import weights
 from workloads.build import Builder
 

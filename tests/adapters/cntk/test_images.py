@@ -12,9 +12,9 @@ import pytest
 
 from adapters.cntk import imagemap, libraries
 from suite.worker import packing
+from suite.worker.contract import Batch, Unavailable
 from suite.worker.records import RecordSource
 from suite.worker.sources import FolderSource
-from suite.worker.trainer import Batch, Unavailable
 from suite.worker.view import View
 from workloads import weights
 from workloads.build import Builder

@@ -7,7 +7,7 @@ from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody
 from adapters.cntk.lower import METHODS, overhang
 from adapters.cntk.net import Net
 from adapters.reference.worker import ReferenceTrainer
-from suite.worker.trainer import SGD, Batch, Setup
+from suite.worker.contract import SGD, Batch, Setup
 from workloads import kinds
 from workloads.graph import Graph
 

@@ -11,9 +11,9 @@ import pytest
 from adapters.cntk import binary, packed
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from suite.worker import jpeg, packing
+from suite.worker.contract import Batch
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
-from suite.worker.trainer import Batch
 from suite.worker.view import View
 from workloads import weights
 from workloads.catalogue import by_name

@@ -7,8 +7,8 @@ from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody
 from adapters.cntk.group import check_launcher
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Adam, Batch, Setup, Unavailable
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Adam, Batch, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name

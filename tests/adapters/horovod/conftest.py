@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from engine import read
 
-from suite.worker.trainer import SGD
+from suite.worker.contract import SGD
 
 pytest.importorskip("horovod")
 

@@ -7,7 +7,7 @@ import pytest
 from engine import trainer_class
 
 from adapters.horovod.ring import ranks as ring
-from suite.worker.trainer import SGD, Setup
+from suite.worker.contract import SGD, Setup
 
 
 def setup(world=1, **knobs):

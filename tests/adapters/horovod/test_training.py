@@ -5,7 +5,7 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import SGD, Adam, Setup
+from suite.worker.contract import SGD, Adam, Setup
 from workloads.catalogue import by_name
 
 RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)}

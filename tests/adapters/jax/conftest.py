@@ -5,7 +5,7 @@ pytest.importorskip("jax")
 import jax
 
 from adapters.jax.worker import JaxTrainer
-from suite.worker.trainer import SGD, Setup
+from suite.worker.contract import SGD, Setup
 
 DEVICES = 2  # of this process: XLA's client is made once, by the first trainer
 

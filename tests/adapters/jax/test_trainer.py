@@ -12,8 +12,8 @@ import pytest
 from adapters.jax import machine
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Setup, Unavailable
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
@@ -181,7 +181,7 @@ import pathlib
 import numpy as np
 from adapters.jax.worker import JaxTrainer
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup
+from suite.worker.contract import SGD, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_large
 

@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     pytest.importorskip("mxnet")
 
 from adapters.mxnet.worker import MXNetTrainer
-from suite.worker.trainer import SGD, Setup
+from suite.worker.contract import SGD, Setup
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "adapters" / "mxnet" / "server.py"

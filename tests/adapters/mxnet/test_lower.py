@@ -8,7 +8,7 @@ from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import Net
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import SGD, Setup, Unsupported
+from suite.worker.contract import SGD, Setup, Unsupported
 from workloads.build import Builder
 from workloads.graph import Graph
 

@@ -5,8 +5,8 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Setup, Unsupported
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup, Unsupported
 from workloads import weights
 from workloads.build import Builder
 

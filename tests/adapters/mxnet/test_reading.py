@@ -10,12 +10,12 @@ from PIL import Image
 
 from adapters.mxnet import reading
 from adapters.mxnet.worker import MXNetTrainer
+from suite.worker.contract import SGD, Setup, Unsupported
 from suite.worker.jpeg import without_exif
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
-from suite.worker.trainer import SGD, Setup, Unsupported
 from suite.worker.view import View
 from workloads.graph import Graph
 

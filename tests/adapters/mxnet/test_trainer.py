@@ -7,8 +7,8 @@ import pytest
 from adapters.mxnet.worker import MXNetTrainer
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Setup, Unavailable
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name

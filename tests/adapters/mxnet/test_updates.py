@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from suite.worker.contract import SGD, Adam
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Adam
 from workloads import weights
 from workloads.build import Builder
 

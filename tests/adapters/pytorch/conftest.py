@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from adapters.pytorch.worker import PyTorchTrainer
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import SGD, Adam, Setup
+from suite.worker.contract import SGD, Adam, Setup
 
 ROOT = Path(__file__).parents[3]
 

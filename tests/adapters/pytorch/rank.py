@@ -14,9 +14,9 @@ import numpy as np
 
 from adapters.pytorch.worker import PyTorchTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Adam, Setup
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.graph import Graph
 

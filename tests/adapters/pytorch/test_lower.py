@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from adapters.pytorch.net import Net
-from suite.worker.trainer import Unsupported
+from suite.worker.contract import Unsupported
 from workloads import kinds
 from workloads.graph import Graph
 

@@ -5,8 +5,8 @@ import pytest
 
 from adapters.pytorch.cuts import balanced, parts_of
 from adapters.pytorch.reading import reader_of
+from suite.worker.contract import SGD, Setup, Unsupported
 from suite.worker.sources import FolderSource
-from suite.worker.trainer import SGD, Setup, Unsupported
 from suite.worker.view import View
 from workloads.build import Builder
 from workloads.catalogue import by_name

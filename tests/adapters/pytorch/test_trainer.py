@@ -9,8 +9,8 @@ import torch
 from adapters.pytorch.exchange import buckets
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Setup, Unavailable
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name

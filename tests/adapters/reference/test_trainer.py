@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from adapters.reference.worker import ReferenceTrainer
+from suite.worker.contract import SGD, Adam, Setup, Unsupported
 from suite.worker.feed import share, synthetic
-from suite.worker.trainer import SGD, Adam, Setup, Unsupported
 from workloads import weights
 from workloads.graph import Graph
 

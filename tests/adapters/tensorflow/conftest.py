@@ -6,7 +6,7 @@ from adapters.reference.worker import ReferenceTrainer
 from adapters.tensorflow import machine
 from adapters.tensorflow.worker import TensorFlowTrainer
 from suite.worker import evidence
-from suite.worker.trainer import SGD, Setup
+from suite.worker.contract import SGD, Setup
 from workloads.build import Builder
 
 # Once for all tests of a process: TensorFlow's pools cannot change when they run.

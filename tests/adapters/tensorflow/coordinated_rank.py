@@ -12,8 +12,8 @@ import numpy as np
 
 from adapters.tensorflow.worker import TensorFlowTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Adam, Batch, Setup
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Adam, Batch, Setup
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name

@@ -12,8 +12,8 @@ import numpy as np
 from adapters.tensorflow import machine
 from adapters.tensorflow.worker import TensorFlowTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Setup
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Setup
 from workloads import weights
 from workloads.graph import Graph
 

@@ -12,8 +12,8 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
+from suite.worker.contract import SGD, Adam, Setup
 from suite.worker.feed import synthetic
-from suite.worker.trainer import SGD, Adam, Setup
 from workloads import weights
 from workloads.catalogue import by_name
 

@@ -16,7 +16,7 @@ from adapters.reference.worker import ReferenceTrainer
 from adapters.tensorflow.cutting import crossing, cuts
 from adapters.tensorflow.line import Line
 from suite.worker import evidence
-from suite.worker.trainer import SGD, Setup, Unsupported
+from suite.worker.contract import SGD, Setup, Unsupported
 from workloads.build import Builder
 from workloads.catalogue import by_name
 

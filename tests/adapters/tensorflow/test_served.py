@@ -13,7 +13,7 @@ import pytest
 from adapters.reference.worker import ReferenceTrainer
 from adapters.tensorflow.store import spread
 from suite.worker import evidence
-from suite.worker.trainer import Adam, Setup
+from suite.worker.contract import Adam, Setup
 from workloads.catalogue import by_name
 
 ROOT = Path(__file__).parents[3]

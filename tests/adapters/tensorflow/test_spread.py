@@ -12,7 +12,7 @@ import pytest
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.trainer import SGD, Adam, Setup
+from suite.worker.contract import SGD, Adam, Setup
 from workloads.catalogue import by_name
 
 WORKLOAD = by_name()["mnist_small"]

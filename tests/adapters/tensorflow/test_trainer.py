@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from adapters.tensorflow import lrn
 from suite.worker import evidence
+from suite.worker.contract import Batch, Unavailable
 from suite.worker.feed import synthetic
-from suite.worker.trainer import Batch, Unavailable
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name

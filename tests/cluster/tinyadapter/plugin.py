@@ -1,7 +1,8 @@
 """The controller's side of an adapter that only meets its ranks: launchers are tested with it."""
 
-from suite.contracts.adapter import Adapter, Capabilities, Knob, Strategy
+from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 
 
 class Tiny(Adapter):

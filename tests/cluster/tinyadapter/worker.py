@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from suite.worker.contract import Joined
 from suite.worker.meeting import Meeting
-from suite.worker.trainer import Joined, Trainer
+from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from stagebench_conformance import probe
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement, Sampling
 from suite.errors import Unavailable
@@ -77,7 +78,7 @@ class Conformance:
         can, strategy = self.it().capabilities, self.it().capabilities.strategies[0]
         placement = Placement(launcher=strategy.launchers[0], device=self.device or can.devices[0])
         return Case(self.adapter, strategy.name, "mnist_small", placement, precision=can.precisions[0]).on(
-            tuning=can.tunings[0], knobs={name: knob.default for name, knob in can.knobs.items()}
+            tuning=can.tunings[0], knobs=knobs.values(can.knobs)
         )
 
     def cases(self) -> list[Case]:

@@ -1,0 +1,84 @@
+"""The types of the worker side's contract: what a trainer is given, and what it answers.
+
+Oldest Python: 3.6.
+"""
+
+import math
+from typing import Any, Dict, NamedTuple, Union
+
+# Images are float32, normalised, (samples, channels, height, width); labels int64, (samples,).
+# An adapter's own next_batch may return anything that its own to_device takes.
+Batch = NamedTuple("Batch", [("images", Any), ("labels", Any)])
+
+# v <- m*v + g + wd*w, w <- w - lr*v
+SGD = NamedTuple("SGD", [("lr", float), ("momentum", float), ("weight_decay", float)])
+
+
+class Adam(NamedTuple):
+    """Kingma and Ba 2014, in the efficient order of its section 2, as Keras, MXNet and CNTK compute it.
+
+    g <- g + wd*w, m <- b1*m + (1 - b1)*g, v <- b2*v + (1 - b2)*g*g,
+    w <- w - lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon), t counting updates from 1.
+    """
+
+    lr: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+
+    def rate(self, update: int) -> float:
+        """The factor before m / (sqrt(v) + epsilon) at an update, counted from 1."""
+        return self.lr * math.sqrt(1.0 - self.beta2**update) / (1.0 - self.beta1**update)
+
+
+Optimiser = Union[SGD, Adam]
+
+
+class Setup(NamedTuple):
+    """What a trainer is to do, checked already."""
+
+    rank: int  # as the launcher's environment says; `start` reports what the engine says
+    world: int
+    local_rank: int
+    strategy: str
+    device: str  # "cpu" or "cuda"
+    threads: int  # per device
+    batch: int  # samples of the network that this rank trains, all its devices together
+    precision: str  # "float32", ...
+    tuning: str  # "default": what an ordinary user writes; "tuned": all that an expert knows
+    knobs: Dict[str, Any]  # the adapter's own, already checked by its plugin
+    optimiser: Optimiser
+    seed: int
+    readers: int  # processes or threads that decode; 0: in the training process
+    prefetch: int = 2  # batches read ahead, per reader
+    devices: int = 1  # that this rank drives; the batch is split evenly, in the devices' order
+    parts: int = 1  # ranks that hold one network together, ranks in a row; all are given the same batch
+
+    @property
+    def replica(self) -> int:
+        """Which of the networks this rank has a part of."""
+        return self.rank // self.parts
+
+    @property
+    def replicas(self) -> int:
+        """Networks that are trained side by side; each has a batch of its own."""
+        return self.world // self.parts
+
+
+class Joined(NamedTuple):
+    """What the engine made of this process."""
+
+    rank: int
+    world: int  # ranks that the engine really connected
+    transport: str  # "none", "gloo", "nccl", "mpi: Open MPI 5.0.11", ...
+    versions: Dict[str, str]  # framework and the libraries that decide its speed
+    devices: int = 1  # that this rank really drives
+
+
+class Unsupported(Exception):
+    """Raised by a trainer for what it cannot do; the reason becomes the row's."""
+
+
+class Unavailable(Exception):
+    """Raised for what this machine lacks, with the remedy; the same case may run on another, or later."""
