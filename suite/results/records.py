@@ -4,14 +4,12 @@ A type's fields are the file's: `suite.results.run_folder` reads and writes them
 seconds. Lists of a rank hold an item a step, in order. null is what was not measured, not reported, or no number.
 """
 
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any, Generic, Literal, TypeVar
 
 from suite.contracts.case import Case
 from suite.results.stored import Finite, Stored
 
-FORMAT = 2  # of every file below; 1 is read by suite.results.format1
+FORMAT: Literal[2] = 2  # of every file below; 1 is read by suite.results.format1
 METHOD = 1  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
 
 TRAINING = "training"
@@ -31,36 +29,50 @@ class About(Stored):
     collected: tuple[str, ...] = ()  # the run folders that it was joined from
 
 
-class CaseEntry(Stored):
-    """A case of the plan, and why it cannot run, if so."""
+class AnyEntry(Stored):
+    """A case of a run, and why it cannot run, if so."""
 
     id: str
-    case: Case
     outcome: Literal["unsupported", "unavailable"] | None = None
     reason: str = ""
 
 
-class Cases(Stored):
+Entry = TypeVar("Entry", bound=AnyEntry)
+
+
+class CaseEntry(AnyEntry):
+    """A case of the plan."""
+
+    case: Case
+
+
+class Cases(Stored, Generic[Entry]):
     """cases.json: the plan as resolved."""
 
     format: Literal[2] = FORMAT
     scale: str | None = None  # of the plan; None: the plan itself
-    cases: tuple[CaseEntry, ...]
+    cases: tuple[Entry, ...]
 
 
-class Host(Stored):
-    """hosts/NAME.json, and a rank's own host: what a machine is. Any of it may be hidden."""
+class Machine(Stored):
+    """What a host is; it may hide any of it."""
 
-    host: str  # its name
     cpu: str | None = None  # the model
-    cores: int | None = None  # that the process may use
-    cores_installed: int | None = None
-    governor: str | None = None  # of the first core's clock
     memory_bytes: int | None = None
     kernel: str | None = None
+    governor: str | None = None  # of the first core's clock
+
+
+class Host(Machine):
+    """hosts/NAME.json: a host of the run; of one where only ranks ran, what they reported of it."""
+
+    format: Literal[2] = FORMAT
+    host: str  # its name
+    cores: int | None = None  # that a process may use
+    cores_installed: int | None = None
     os: str | None = None
     gpus: tuple[str, ...] = ()
-    python: str | None = None
+    python: str | None = None  # the controller's
 
 
 class Interpreter(Stored):
@@ -92,12 +104,14 @@ class Load(Stored):
 class Hello(Stored):
     """A rank's process, before anything of the framework was imported."""
 
-    host: Host
+    host: str  # its name
+    machine: Machine | None = None  # None: format 1
     world: int | None = None
     pid: int | None = None
     python: str | None = None
     numpy: str | None = None
     cores: tuple[int, ...] = ()  # that this rank may use
+    host_cores: int | None = None
     boot: str = ""  # tells the running kernel from every other
     threads: dict[str, str] = {}  # the variables that say how many threads a library runs
     settings: dict[str, str] | None = None  # those that libraries of communication read; None: format 1, early
@@ -177,7 +191,7 @@ class Traffic(Stored):
     sent_bytes: int
 
 
-class Process(Stored):
+class AnyRank(Stored):
     """What every rank reports, whatever it was asked to do."""
 
     rank: int
@@ -187,7 +201,7 @@ class Process(Stored):
     failed: Failed | None = None
 
 
-class Rank(Process):
+class Rank(AnyRank):
     """What a rank of a training reports."""
 
     passes: dict[str, Pass] = {}
@@ -233,7 +247,7 @@ class Evidence(Stored):
     limits: Limits | None = None
 
 
-class Measured(Stored):
+class AnyRecord(Stored):
     """What a record of a training and one of communication have in common."""
 
     format: Literal[2] = FORMAT
@@ -249,9 +263,13 @@ class Measured(Stored):
     bundle: str  # the digest of the code that ran
     load: Load
     evidence: Evidence | None = None
+    ranks: tuple[AnyRank, ...] = ()
 
 
-class Record(Measured):
+Measured = TypeVar("Measured", bound=AnyRecord)
+
+
+class Record(AnyRecord):
     """records/ID-rN.json: one process group of one case."""
 
     case: Case
@@ -259,61 +277,3 @@ class Record(Measured):
     proof: str | None = None  # the key of a proof
     proof_reason: str = ""  # why there is none, or it failed
     ranks: tuple[Rank, ...] = ()
-
-
-class Finding(Stored):
-    """One error of a proof beside its bound."""
-
-    what: str
-    tensor: str
-    error: float  # 1e300 for one that is not finite
-    tolerance: float
-
-
-class ProofLosses(Stored):
-    """The losses of the proof's iterations, the mean over ranks."""
-
-    staged: tuple[Finite, ...]
-    native: tuple[Finite, ...]
-    oracle: tuple[Finite, ...]
-
-
-class Identity(Stored):
-    """The same proof in float64."""
-
-    passed: bool
-    reason: str = ""
-    worst: Finding | None = None
-    losses: ProofLosses | None = None
-
-
-class Proof(Stored):
-    """proofs/KEY.json: the evidence that an adapter trains the workload; one that could not be run has not passed."""
-
-    format: Literal[2] = FORMAT
-    key: str | None  # None: it could not be made, and is stored nowhere
-    adapter: str
-    strategy: str
-    workload: str
-    ranks: int
-    devices: int = 1
-    device: str = "cpu"
-    precision: str
-    tuning: str
-    optimiser: str = "sgd"
-    knobs: dict[str, Any]
-    scope: str = ""  # what it leaves open
-    passed: bool
-    reason: str = ""
-    outcome: str | None = None  # of a proof that could not be run
-    worst: Finding | None = None
-    losses: ProofLosses | None = None
-    errors: dict[str, dict[str, Finite]] = Field(default={})  # relative, by kind and tensor; null: not finite
-    parameter_count: int | None = None
-    macs: int | None = None  # multiply-accumulates of one sample's forward pass
-    graph: str = ""  # digests
-    weights: str = ""
-    versions: dict[str, str] = {}
-    tolerance: dict[str, float] = {}
-    looser_because: str = ""
-    identity: Identity | None = None

@@ -3,11 +3,14 @@
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from suite.errors import StoreError
+
+
+Part = TypeVar("Part", bound=BaseModel)
 
 
 class Stored(BaseModel):
@@ -41,7 +44,7 @@ def content_of(path: Path, remedy: str) -> dict[str, Any]:
     return found
 
 
-def parsed[Part: BaseModel](kind: type[Part], content: dict[str, Any], path: Path, remedy: str) -> Part:
+def parsed(kind: type[Part], content: dict[str, Any], path: Path, remedy: str) -> Part:
     """The content as that type; StoreError names the file, the first field that does not fit, and the remedy."""
     try:
         # As JSON again: lists are tuples there, and nothing is turned from a word into a number.

@@ -1,30 +1,35 @@
-"""A page's tables and charts as plain values: what must not change however the words around them do."""
+"""A page's numbers: what must not change however the words around them do."""
 
 import json
 from html.parser import HTMLParser
 
 
 class Cells(HTMLParser):
-    """`rows` of every table, a text a cell, and the `figures` that charts are drawn from."""
+    """The cells with a number in every row of every table, and the `figures` that charts are drawn from."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.rows: list[list[str]] = []
+        self._rows: list[list[str]] = []
         self.figures: list[object] = []
         self._in_cell = self._in_figure = False
         self.feed(text)
 
+    @property
+    def rows(self) -> list[list[str]]:
+        numbers = [[cell for cell in row if any(sign.isdigit() for sign in cell)] for row in self._rows]
+        return [row for row in numbers if row]
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th") and self.rows:
-            self.rows[-1].append("")
+            self._rows.append([])
+        elif tag == "td":
+            self._rows[-1].append("")
             self._in_cell = True
         elif tag == "script":
             self._in_figure = ("type", "application/json") in attrs
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
+        if tag == "td":
             self._in_cell = False
         elif tag == "script":
             self._in_figure = False
@@ -33,4 +38,4 @@ class Cells(HTMLParser):
         if self._in_figure:
             self.figures.append(json.loads(data))
         elif self._in_cell:
-            self.rows[-1][-1] = " ".join((self.rows[-1][-1] + data).split())
+            self._rows[-1][-1] = " ".join((self._rows[-1][-1] + data).split())
