@@ -11,9 +11,9 @@ from reports.page import filled, saved
 from suite import __version__
 from suite.analysis.links import Link, Point, links
 from suite.comm.cases import CommCase, gradient_tensors
+from suite.comm.records import CommFolder
 from suite.comm.sizes import ITEMSIZE, written
 from suite.plugins import workloads
-from suite.comm.records import CommFolder
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,9 @@ def panels(found: Sequence[Link]) -> list[Panel]:
 
 def gradients(link: Link) -> Gradients:
     """The network's tensors with the point of each one's size."""
-    tensors = [(each.name, each.numbers) for each in link.tensors] if link.tensors is not None else _installed(link.case)
+    tensors = (
+        [(each.name, each.numbers) for each in link.tensors] if link.tensors is not None else _installed(link.case)
+    )
     names = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
     by_size = {point.bytes: point for point in link.singles}
     whole = sum(count for _, count in tensors) * ITEMSIZE

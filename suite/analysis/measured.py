@@ -126,7 +126,9 @@ def _marks(record: Record, whole: bool) -> Iterable[str]:
     if not whole or any(rank.joined is None or rank.joined.world != asked for rank in ranks):
         yield "missing rank"
     # compute_only's ranks train without each other: its loss is not the case's.
-    trained = [one for rank in ranks for one in rank.passes.values() if one.name in LOSSES and one.name != "compute_only"]
+    trained = [
+        one for rank in ranks for one in rank.passes.values() if one.name in LOSSES and one.name != "compute_only"
+    ]
     if record.outcome == "diverged" or any(one.loss is None for one in trained):
         yield "non-finite loss"
     if any("skipped" in rank.notes for rank in ranks):

@@ -91,7 +91,14 @@ def _marks(row: Row) -> Iterable[str]:
     found: set[str] = set().union(*(process.marks for process in row.processes))
     yield from (
         mark
-        for mark in ("other method", "missing rank", "non-finite loss", "unsteady", "unsteady breakdown", "samples skipped")
+        for mark in (
+            "other method",
+            "missing rank",
+            "non-finite loss",
+            "unsteady",
+            "unsteady breakdown",
+            "samples skipped",
+        )
         if mark in found
     )
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:

@@ -26,7 +26,9 @@ def upgraded(upgrade: Upgrade, content: Json, path: Path, remedy: str) -> Json:
     try:
         return upgrade(content)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise StoreError(f"{path} is not a whole file of format 1 ({type(error).__name__}: {error}); {remedy}") from error
+        raise StoreError(
+            f"{path} is not a whole file of format 1 ({type(error).__name__}: {error}); {remedy}"
+        ) from error
 
 
 def about(old: Json) -> Json:
@@ -83,9 +85,7 @@ def _rank(old: Json) -> Json:
         "rank": old["rank"],
         "hello": _kept(hello, HELLO) if hello else None,
         "joined": _kept(joined, JOINED) if joined else None,
-        "wire": {
-            name: {"received_bytes": each["received"], "sent_bytes": each["sent"]} for name, each in wire.items()
-        }
+        "wire": {name: {"received_bytes": each["received"], "sent_bytes": each["sent"]} for name, each in wire.items()}
         if wire is not None
         else None,
         "failed": _kept(failed, ("kind", "message", "traceback")) if failed else None,

@@ -75,13 +75,20 @@ class ResultFolder(Generic[Entry, Measured]):
         with usable(self.path):
             if (self.path / "run.json").exists():
                 self._check_resumable()
-            for name in FOLDERS:
-                (self.path / name).mkdir(parents=True, exist_ok=True)
+            self.make_folders()
         if not self.begun:
             self._write("run.json", about)
 
+    def make_folders(self) -> None:
+        """All of the run's folders; OSError when the disk refuses."""
+        for name in FOLDERS:
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+
     def _check_resumable(self) -> None:
-        written, method = content_of(self.path / "run.json", OF_THE_RUN).get("format"), self.open(self.path).about.method
+        written, method = (
+            content_of(self.path / "run.json", OF_THE_RUN).get("format"),
+            self.open(self.path).about.method,
+        )
         if self.begun and (written, method) != (FORMAT, METHOD):
             raise RequestError(
                 f"{self.path} was begun by another version of stagebench (format {written}, method {method}; this one "
@@ -174,8 +181,8 @@ class ResultFolder(Generic[Entry, Measured]):
     def write_record(self, record: Measured) -> None:
         """Write a record, and what its ranks reported of hosts that are not known yet."""
         self._write(f"records/{record.case_id}-r{record.repeat}.json", record)
-        for hello in (rank.hello for rank in record.ranks if rank.hello and rank.hello.machine):
-            if not (self.path / "hosts" / f"{hello.host}.json").exists():
+        for hello in (rank.hello for rank in record.ranks if rank.hello):
+            if hello.machine and not (self.path / "hosts" / f"{hello.host}.json").exists():
                 self.write_host(Host(**dict(hello.machine), host=hello.host, cores_installed=hello.host_cores))
 
     def write_proof(self, proof: Proof) -> None:
@@ -244,7 +251,8 @@ def _read(path: Path, kind: type[Part], upgrade: format1.Upgrade, remedy: str) -
     if written == 1:
         content = format1.upgraded(upgrade, content, path, remedy)
     elif written != FORMAT:
-        raise RequestError(
+        error = RequestError if path.name == "run.json" else StoreError
+        raise error(
             f"{path} has format {written!r}, this stagebench reads {FORMAT} and 1; "
             "read it with the version that wrote it (run.json says which)"
         )

@@ -9,7 +9,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from suite.errors import StoreError
 
-
 Part = TypeVar("Part", bound=BaseModel)
 
 

@@ -4,14 +4,12 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-from tests.reports.cells import Cells
-
 from reports import comm, page
 from suite.analysis.links import links
 from suite.analysis.summary import summarise
 from suite.comm.records import CommFolder
 from suite.results.run_folder import RunFolder
+from tests.reports.cells import Cells
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs" / "format-1"
 
