@@ -269,7 +269,7 @@ class Reading(toy.ToyTrainer):
 
 
 def test_a_trainer_closes_what_it_has_opened():
-    trainer = Reading(toy.setup())
+    trainer = Reading(trainers.setup())
     assert trainer.notes() == {}
     trainer.open_input("one")
     one = trainer._reader
@@ -283,7 +283,7 @@ def test_a_trainer_closes_what_it_has_opened():
 
 
 def test_a_reader_that_cannot_be_made_leaves_none_behind():
-    trainer = Reading(toy.setup())
+    trainer = Reading(trainers.setup())
     trainer.open_input("one")
     one = trainer._reader
     with pytest.raises(OSError, match="cannot read it"):
@@ -294,7 +294,7 @@ def test_a_reader_that_cannot_be_made_leaves_none_behind():
 
 def test_after_close_no_thread_reads():
     before = threading.active_count()
-    trainer = Reading(toy.setup(readers=3))
+    trainer = Reading(trainers.setup(readers=3))
     trainer.make_reader = lambda source: Trainer.make_reader(trainer, source)
     trainer.open_input(Numbers(40))
     trainer.next_batch()
