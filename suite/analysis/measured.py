@@ -89,6 +89,13 @@ class Process:
         return self.samples / self.wall if self.outcome == "ok" and self.wall > 0 else None
 
 
+def rate(record: Record) -> float | None:
+    """Samples/s of the native pass, as far as it was run: what all ranks consumed over the slowest rank's wall time."""
+    native = [rank.passes["native"] for rank in record.ranks if "native" in rank.passes]
+    wall = max((one.wall_s for one in native), default=0.0)
+    return sum(one.samples for one in native) / wall if len(native) == len(record.ranks) and wall > 0 else None
+
+
 def process_of(record: Record) -> Process:
     """What a record says."""
     case, ranks = record.case, record.ranks
@@ -108,7 +115,7 @@ def process_of(record: Record) -> Process:
         wall=wall,
         budget=of_process(ranks, case.placement.device_count) if record.outcome == "ok" and whole else None,
         marks=frozenset(_marks(record, whole)),
-        losses={name: _mean_loss(ranks, name) for name in LOSSES},
+        losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks) if record.outcome == "ok" and whole else None,
         staleness=staleness.of_process(ranks),
@@ -140,7 +147,8 @@ def _marks(record: Record, whole: bool) -> Iterable[str]:
         yield "unsteady breakdown"
 
 
-def _mean_loss(ranks: Sequence[Rank], name: str) -> float | None:
+def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:
+    """The last loss of a pass, the mean over ranks; None where a rank has none."""
     passes = [rank.passes.get(name) for rank in ranks]
     losses = [one.loss for one in passes if one and one.loss is not None]
     return fmean(losses) if losses and len(losses) == len(passes) else None

@@ -78,5 +78,6 @@ class CommFolder(ResultFolder[CommEntry, CommRecord]):
     """The folder of a run of `stagebench comm`."""
 
     kind = KIND
+    entry_type = CommEntry
     cases_type = Cases[CommEntry]
     record_type = CommRecord

@@ -132,8 +132,6 @@ class Case(Configuration):
     def from_dict(cls, data: dict[str, Any]) -> "Case":
         """Read `to_dict`'s output back."""
         values = dict(data)
-        if "beta1" not in values and values["optimiser"] == "adam":  # format 1 had one field for both
-            values.update(beta1=values["momentum"], momentum=0.0)
         placement = dict(values["placement"], hosts=tuple(values["placement"]["hosts"]))
         values.update(
             placement=Placement(**placement),

@@ -4,26 +4,42 @@ import os
 import platform
 import socket
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 
-def fingerprint() -> dict[str, Any]:
-    """This host's description, JSON-ready; a reading that fails is null."""
-    return {
-        "host": socket.gethostname(),
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "cores_installed": os.cpu_count(),
-        "governor": governor(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "kernel": platform.release(),
-        "os": _os_name(),
-        "gpus": gpus(),
-        "python": platform.python_version(),
-    }
+@dataclass(frozen=True)
+class Fingerprint:
+    """A host; a reading that fails is None."""
+
+    host: str  # its name
+    cpu: str | None
+    cores: int  # that this process may use
+    cores_installed: int | None
+    governor: str | None
+    memory_bytes: int
+    kernel: str
+    os: str | None
+    gpus: tuple[str, ...]
+    python: str
+
+
+def fingerprint() -> Fingerprint:
+    """Of this host."""
+    return Fingerprint(
+        host=socket.gethostname(),
+        cpu=_cpu_model(),
+        cores=len(os.sched_getaffinity(0)),
+        cores_installed=os.cpu_count(),
+        governor=governor(),
+        memory_bytes=psutil.virtual_memory().total,
+        kernel=platform.release(),
+        os=_os_name(),
+        gpus=tuple(gpus()),
+        python=platform.python_version(),
+    )
 
 
 def governor() -> str | None:

@@ -13,7 +13,7 @@ from suite.errors import StoreError
 Json = dict[str, Any]
 Upgrade = Callable[[Json], Json]
 
-SAME = ("case_id", "repeat", "outcome", "reason", "started", "seconds", "bundle", "load", "case")
+SAME = ("case_id", "repeat", "outcome", "reason", "started", "seconds", "bundle", "load")
 HELLO = ("host", "world", "pid", "python", "numpy", "cores", "host_cores", "boot", "threads", "settings")
 JOINED = ("rank", "world", "devices", "transport", "versions", "settings")
 PASS = ("samples", "steady", "warmup_s", "step_s", "wall_s", "io_s", "stage_s", "loss")
@@ -38,10 +38,15 @@ def about(old: Json) -> Json:
 
 def cases(old: Json) -> Json:
     """cases.json, of trainings and of communication."""
-    return {
-        "scale": old.get("scale"),
-        "cases": [_kept(entry, ("id", "case", "outcome", "reason")) for entry in old["cases"]],
-    }
+    entries = [{**_kept(entry, ("id", "outcome", "reason")), "case": case(entry["case"])} for entry in old["cases"]]
+    return {"scale": old.get("scale"), "cases": entries}
+
+
+def case(old: Json) -> Json:
+    """A case, of training or of communication: Adam's beta1 was called its momentum."""
+    if old.get("optimiser") == "adam" and "beta1" not in old:
+        return {**old, "beta1": old["momentum"], "momentum": 0.0}
+    return old
 
 
 def host(old: Json) -> Json:
@@ -55,14 +60,23 @@ def record(old: Json) -> Json:
         **_measured(old),
         "proof": old.get("proof"),
         "proof_reason": old.get("proof_reason") or "",
-        "ranks": [{**_rank(each), **_trained(each)} for each in old["ranks"]],
+        "ranks": [rank(each) for each in old["ranks"]],
     }
 
 
 def comm_record(old: Json) -> Json:
     """A record of communication."""
-    ranks = [{**_rank(each), "rows": [_row(row) for row in each["rows"]]} for each in old["ranks"]]
-    return {**_measured(old), "ranks": ranks}
+    return {**_measured(old), "ranks": [comm_rank(each) for each in old["ranks"]]}
+
+
+def rank(old: Json) -> Json:
+    """A rank of a training."""
+    return {**_rank(old), **_trained(old)}
+
+
+def comm_rank(old: Json) -> Json:
+    """A rank of communication."""
+    return {**_rank(old), "rows": [_row(row) for row in old["rows"]]}
 
 
 def proof(old: Json) -> Json:
@@ -74,6 +88,7 @@ def _measured(old: Json) -> Json:
     python = old["interpreter"]
     return {
         **_kept(old, SAME),
+        "case": case(old["case"]),
         "interpreter": _kept(python, ("path", "origin", "version", "packages")),
         "evidence": old.get("evidence") or None,
     }

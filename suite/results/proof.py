@@ -23,35 +23,13 @@ class ProofLosses(Stored):
     oracle: tuple[Finite, ...]
 
 
-class Identity(Stored):
-    """The same proof in float64."""
+class Verdict(Stored):
+    """What came of one run beside the oracle; one that could not be run has not passed."""
 
     passed: bool
     reason: str = ""
-    worst: Finding | None = None
-    losses: ProofLosses | None = None
-
-
-class Proof(Stored):
-    """proofs/KEY.json: the evidence that an adapter trains the workload; one that could not be run has not passed."""
-
-    format: Literal[2] = FORMAT
-    key: str | None  # None: it could not be made, and is stored nowhere
-    adapter: str
-    strategy: str
-    workload: str
-    ranks: int
-    devices: int = 1
-    device: str = "cpu"
-    precision: str
-    tuning: str
-    optimiser: str = "sgd"
-    knobs: dict[str, Any]
-    scope: str = ""  # what it leaves open
-    passed: bool
-    reason: str = ""
-    outcome: str | None = None  # of a proof that could not be run
-    worst: Finding | None = None
+    outcome: str | None = None  # of a run that failed
+    worst: Finding | None = None  # the error nearest to its bound, or farthest beyond it
     losses: ProofLosses | None = None
     errors: dict[str, dict[str, Finite]] = {}  # relative, by kind and tensor; null: not finite
     parameter_count: int | None = None
@@ -61,4 +39,36 @@ class Proof(Stored):
     versions: dict[str, str] = {}
     tolerance: dict[str, float] = {}
     looser_because: str = ""
-    identity: Identity | None = None
+
+
+class Identity(Stored):
+    """The verdict in float64, in short."""
+
+    passed: bool
+    reason: str = ""
+    worst: Finding | None = None
+    losses: ProofLosses | None = None
+
+
+class Subject(Stored):
+    """What is proven."""
+
+    adapter: str
+    strategy: str
+    workload: str
+    ranks: int
+    devices: int = 1  # of each rank
+    device: str = "cpu"
+    precision: str
+    tuning: str
+    optimiser: str = "sgd"
+    knobs: dict[str, Any]
+
+
+class Proof(Subject, Verdict):
+    """proofs/KEY.json: the evidence that an adapter trains the workload."""
+
+    format: Literal[2] = FORMAT
+    key: str | None  # None: it could not be made, and is stored nowhere
+    scope: str = ""  # what it leaves open
+    identity: Identity | None = None  # None: the adapter has no float64, or was proven in it

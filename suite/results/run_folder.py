@@ -52,6 +52,7 @@ class ResultFolder(Generic[Entry, Measured]):
     """One run's results on disk, of trainings or of communication."""
 
     kind: str
+    entry_type: type[Entry]
     cases_type: type[Cases[Entry]]
     record_type: type[Measured]
 
@@ -78,6 +79,12 @@ class ResultFolder(Generic[Entry, Measured]):
             self.make_folders()
         if not self.begun:
             self._write("run.json", about)
+
+    def begin(self, about: About, plan: str, scale: str | None = None) -> Self:
+        """Make it, or go on with it; RequestError when it belongs to another plan, or to another scale of it."""
+        self.create(about)
+        self.adopt_plan(plan, scale)
+        return self
 
     def make_folders(self) -> None:
         """All of the run's folders; OSError when the disk refuses."""
@@ -218,6 +225,7 @@ class RunFolder(ResultFolder[CaseEntry, Record]):
     """The folder of a run of trainings."""
 
     kind = TRAINING
+    entry_type = CaseEntry
     cases_type = Cases[CaseEntry]
     record_type = Record
 

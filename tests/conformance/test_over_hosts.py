@@ -87,15 +87,15 @@ def test_ranks_on_two_hosts_are_proven_and_measured(laboratory, tmp_path, name, 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = [json.loads(path.read_text()) for path in (run / "records").glob("*.json")]
-    if record["outcome"] == "unavailable":  # such as CNTK's with the mpiexec of another MPI first on PATH
-        absent(record["reason"])
-    assert (record["outcome"], record["reason"]) == ("ok", "")
-    placement = record["case"]["placement"]
-    assert [rank["hello"]["host"] for rank in record["ranks"]] == [
+    if record.outcome == "unavailable":  # such as CNTK's with the mpiexec of another MPI first on PATH
+        absent(record.reason)
+    assert (record.outcome, record.reason) == ("ok", "")
+    placement = record.case.placement
+    assert [rank.hello.host for rank in record.ranks] == [
         host for host in hosts for _ in range(placement["ranks_per_node"])
     ]
     assert placement["ranks_per_node"] * placement["devices"] == (2 if strategy in WITHIN else 1)
-    assert all(rank["joined"]["transport"].startswith(transport) for rank in record["ranks"])
+    assert all(rank.joined.transport.startswith(transport) for rank in record.ranks)
     (proof,) = [json.loads(path.read_text()) for path in (run / "proofs").glob("*.json")]
     assert proof["passed"], proof["reason"]
     # Every step brings the gradients of every parameter.

@@ -97,6 +97,6 @@ def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable: Sim
     case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
     launch = launch_of_case(case, {}, tmp_path / "bundle")
     proof = Proofs({}).prove(case, launch, tmp_path / "proof")
-    assert not proof["passed"]
-    assert "timeout, rank 0 said nothing for 1 s" in proof["reason"]
-    assert "float64" not in proof["reason"], "what hangs is not asked again"
+    assert not proof.passed
+    assert "timeout, rank 0 said nothing for 1 s" in proof.reason
+    assert "float64" not in proof.reason, "what hangs is not asked again"
