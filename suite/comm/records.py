@@ -71,7 +71,7 @@ class CommRecord(AnyRecord):
     kind: Literal["comm"] = KIND
     case: CommCase
     tensors: tuple[Tensor, ...] | None = None  # in backward order; None: no network's, or format 1
-    ranks: tuple[CommRank, ...] = ()
+    ranks: tuple[CommRank, ...]
 
 
 class CommFolder(ResultFolder[CommEntry, CommRecord]):

@@ -5,9 +5,8 @@ import platform
 import socket
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
-import psutil
+from suite.worker.machine import machine
 
 
 @dataclass(frozen=True)
@@ -19,8 +18,8 @@ class Fingerprint:
     cores: int  # that this process may use
     cores_installed: int | None
     governor: str | None
-    memory_bytes: int
-    kernel: str
+    memory_bytes: int | None
+    kernel: str | None
     os: str | None
     gpus: tuple[str, ...]
     python: str
@@ -28,26 +27,19 @@ class Fingerprint:
 
 def fingerprint() -> Fingerprint:
     """Of this host."""
+    here = machine()
     return Fingerprint(
         host=socket.gethostname(),
-        cpu=_cpu_model(),
+        cpu=here.cpu,
         cores=len(os.sched_getaffinity(0)),
         cores_installed=os.cpu_count(),
-        governor=governor(),
-        memory_bytes=psutil.virtual_memory().total,
-        kernel=platform.release(),
+        governor=here.governor,
+        memory_bytes=here.memory_bytes,
+        kernel=here.kernel,
         os=_os_name(),
         gpus=tuple(gpus()),
         python=platform.python_version(),
     )
-
-
-def governor() -> str | None:
-    """The clock governor of the first core."""
-    try:
-        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip() or None
-    except OSError:
-        return None
 
 
 def gpus() -> list[str]:
@@ -62,13 +54,6 @@ def gpus() -> list[str]:
 def load() -> list[float]:
     """Load averages over 1, 5 and 15 minutes."""
     return [round(value, 2) for value in os.getloadavg()]
-
-
-def _cpu_model() -> str | None:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or None
 
 
 def _os_name() -> str | None:

@@ -8,7 +8,7 @@ from suite.errors import RequestError, StoreError
 from suite.files import write_whole
 from suite.launching import bundle
 from suite.plan.text import Block, plan_text
-from suite.results.records import FORMAT, CaseEntry
+from suite.results.records import CaseEntry
 from suite.results.run_folder import RunFolder
 
 COPIED = ("attempts", "bundles")  # as they stand; all else is read and written again, so that one folder has one format
@@ -26,28 +26,33 @@ def collect(runs: Sequence[Path], into: Path) -> int:
     entries = [folder.cases for folder in folders]
     check_alike(folders, entries)
     check_apart(folders, entries)
-    joined, count = RunFolder(into), 0
+    joined = RunFolder(into)
     try:
+        joined.make_folders()
         for folder in folders:
             for name in (name for name in COPIED if (folder.path / name).is_dir()):
                 shutil.copytree(folder.path / name, into / name, dirs_exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot copy into {into}: {error}; free some space, remove it, and try again") from error
-    joined.make_folders()
-    for folder in folders:
-        for host in folder.hosts().values():
-            joined.write_host(host)
-        for proof in folder.proofs().values():
-            joined.write_proof(proof)
-        for record in folder.records():
-            joined.write_record(record)
-            count += 1
+    count = sum(rewritten(folder, joined) for folder in folders)
     every = [entry for several in entries for entry in several]
     blocks = [Block(entry.case, "") for entry in every]
     write_whole(into / "plan.toml", plan_text("collected", "", "The cases of several runs.", blocks))
     joined.write_cases(every)
     about = folders[0].about
-    joined.write_about(about.but(format=FORMAT, collected=tuple(map(str, runs))))  # last: now it is one
+    joined.write_about(about.but(collected=tuple(map(str, runs))))  # last: now it is one
+    return count
+
+
+def rewritten(folder: RunFolder, into: RunFolder) -> int:
+    """Write a folder's hosts, proofs and records into another one; how many records there are."""
+    for host in folder.hosts().values():
+        into.write_host(host)
+    for proof in folder.proofs().values():
+        into.write_proof(proof)
+    count = 0
+    for count, record in enumerate(folder.records(), 1):  # noqa: B007 - how many there were
+        into.write_record(record)
     return count
 
 

@@ -1,5 +1,6 @@
 """A proof as the run folder and the cache keep it; `suite.proofs` makes them, docs/record-format.md explains them."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from suite.results.records import FORMAT
@@ -31,7 +32,7 @@ class Verdict(Stored):
     outcome: str | None = None  # of a run that failed
     worst: Finding | None = None  # the error nearest to its bound, or farthest beyond it
     losses: ProofLosses | None = None
-    errors: dict[str, dict[str, Finite]] = {}  # relative, by kind and tensor; null: not finite
+    errors: Mapping[str, Mapping[str, Finite]] = {}  # relative, by kind and tensor; null: not finite
     parameter_count: int | None = None
     macs: int | None = None  # multiply-accumulates of one sample's forward pass
     graph: str = ""  # digests

@@ -263,7 +263,7 @@ class AnyRecord(Stored):
     bundle: str  # the digest of the code that ran
     load: Load
     evidence: Evidence | None = None
-    ranks: tuple[AnyRank, ...] = ()
+    ranks: tuple[AnyRank, ...]
 
 
 Measured = TypeVar("Measured", bound=AnyRecord)
@@ -276,4 +276,4 @@ class Record(AnyRecord):
     declared: Declared | None = None  # None: format 1 did not keep it
     proof: str | None = None  # the key of a proof
     proof_reason: str = ""  # why there is none, or it failed
-    ranks: tuple[Rank, ...] = ()
+    ranks: tuple[Rank, ...]

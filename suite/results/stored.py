@@ -13,7 +13,7 @@ Part = TypeVar("Part", bound=BaseModel)
 
 
 class Stored(BaseModel):
-    """A part of a file in a run folder. Fields are exactly these; a part can be made of a message with the same ones."""
+    """A part of a file in a run folder; it can be made of whatever has attributes of the same names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True, revalidate_instances="never")
 

@@ -76,4 +76,5 @@ def test_every_strategy_on_four(experiment, tmp_path):
     proofs = done.folder.proofs()
     for row, record in measured:
         assert record.outcome == "ok", record.reason
-        assert record.proof in proofs and proofs[record.proof].passed, (row.case, record.proof_reason)
+        assert record.proof in proofs, (row.case, record.proof_reason)
+        assert proofs[record.proof].passed, (row.case, record.proof_reason)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 from reports import comm, page
 from suite.analysis.links import links
@@ -14,17 +14,19 @@ from tests.reports.cells import Cells
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs" / "format-1"
 
 
-def as_json(content: object) -> object:
+def as_json(content: object) -> Any:
     return json.loads(json.dumps(content))
 
 
-def stored(name: str) -> SimpleNamespace:
+def stored(name: str) -> Any:
     return json.loads((RUNS / f"{name}.json").read_text())
 
 
 def test_the_rows_are_those_of_then() -> None:
-    rows = [row.to_dict() for row in summarise(RunFolder.open(RUNS / "training"))]
-    assert as_json(rows) == stored("training")
+    then, now = stored("training"), as_json([row.to_dict() for row in summarise(RunFolder.open(RUNS / "training"))])
+    for row, old in zip(now, then, strict=True):
+        row["case"] = {name: row["case"][name] for name in old["case"]}  # a case may have learnt further fields
+    assert now == then
 
 
 def test_the_page_is_that_of_then(tmp_path: Path) -> None:

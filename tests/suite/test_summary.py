@@ -199,7 +199,7 @@ def test_rows_are_json(run):
     ("change", "words"),
     [
         (lambda record: record.update(format=99), "format 99"),
-        (lambda record: record.pop("case_id"), "case_id: Field required; remove it to have it measured again"),
+        (lambda record: record.pop("ranks"), "ranks: Field required; remove it to have it measured again"),
         (lambda record: record["ranks"][0].update(passes=[]), r"ranks\.0\.passes: .*; remove it"),
         (lambda record: record.update(case_id="elsewhere"), "holds repeat 1 of the case elsewhere, .*; move it away"),
     ],

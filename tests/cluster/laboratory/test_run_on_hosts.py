@@ -79,7 +79,7 @@ def test_a_plan_goes_on_after_a_killed_rank_and_tells_who_kept_off_the_wire(
     for record in records:
         per_node = record.case.placement.ranks_per_node
         assert [rank.hello.host for rank in record.ranks] == [host for host in hosts for _ in range(per_node)]
-    killed, quiet = (one["reason"] for one in sorted(records, key=batch) if one["outcome"] == "crash")
+    killed, quiet = (one.reason for one in sorted(records, key=batch) if one.outcome == "crash")
     assert killed.startswith("rank 1 ")
     assert "the busiest interface of " in quiet
     assert "they did not take the wire" in quiet
