@@ -44,7 +44,7 @@ def wired(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Simple
             environment="nowhere",
             programs=("mpiexec",),
             remedy="tox run -e nowhere",
-        ),  # fmt: skip
+        ),
     )
     return startable
 
