@@ -1,13 +1,16 @@
 """What the folder of a run of `stagebench comm` holds beside that of a training: its cases and its records."""
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator
 
 from suite.comm.cases import CommCase
+from suite.results.from_messages import life
 from suite.results.records import AnyEntry, AnyRank, AnyRecord, Cases
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Stored
+from suite.worker import messages
 
 KIND: Literal["comm"] = "comm"
 
@@ -49,13 +52,31 @@ class SkippedSizes(Stored):
     bytes: tuple[int, ...]
 
 
-Times = Annotated[ExchangeTimes | OverlapTimes | SkippedSizes, Discriminator("kind")]
+Times = ExchangeTimes | OverlapTimes | SkippedSizes
 
 
 class CommRank(AnyRank):
     """What a rank reports of one case, in order."""
 
-    rows: tuple[Times, ...] = ()
+    rows: tuple[Annotated[Times, Discriminator("kind")], ...] = ()
+
+
+ROWS: dict[type[tuple[Any, ...]], type[Times]] = {
+    messages.ExchangeTimes: ExchangeTimes,
+    messages.OverlapTimes: OverlapTimes,
+    messages.SkippedSizes: SkippedSizes,
+}
+
+
+def comm_row(message: messages.Message) -> Times | None:
+    """What a message measured; None for one that reports something else."""
+    kind = ROWS.get(type(message))
+    return kind.model_validate(message) if kind else None
+
+
+def comm_rank(rank: int, sent: Sequence[messages.Message]) -> CommRank:
+    """What a rank reported of a case."""
+    return CommRank(rank=rank, **life(sent), rows=tuple(row for row in map(comm_row, sent) if row))
 
 
 class Tensor(Stored):

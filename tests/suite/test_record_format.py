@@ -67,9 +67,7 @@ def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
     record = json.loads(path.read_text())
     record["ranks"][0]["passes"]["native"]["wall_s"] = "3.5"
     path.write_text(json.dumps(record))
-    with pytest.raises(
-        StoreError, match=r"ranks\.0\.passes\.native\.wall_s: Input should be a valid number; "
-    ):
+    with pytest.raises(StoreError, match=r"ranks\.0\.passes\.native\.wall_s: Input should be a valid number; "):
         everything(run)
 
 
