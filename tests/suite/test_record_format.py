@@ -9,6 +9,7 @@ import pytest
 from suite.comm.records import CommFolder
 from suite.comm.schema import schema
 from suite.errors import RequestError, StoreError
+from suite.results import format1
 from suite.results.records import About, Host, Machine
 from suite.results.run_folder import RunFolder
 
@@ -100,6 +101,12 @@ def test_a_run_of_another_format_or_method_is_not_continued(run: Path) -> None:
     (run / "run.json").write_text(json.dumps({**about, "format": 2, "method": 2}))
     with pytest.raises(RequestError, match=r"begun by another version of stagebench \(format 2, method 2; this one"):
         RunFolder(run).create(About())
+
+
+def test_adam_s_beta1_had_another_name_in_format_1() -> None:
+    old = {"optimiser": "adam", "momentum": 0.9, "beta2": 0.999}
+    assert format1.case(old) == {"optimiser": "adam", "momentum": 0.0, "beta1": 0.9, "beta2": 0.999}
+    assert format1.case({"optimiser": "sgd", "momentum": 0.9}) == {"optimiser": "sgd", "momentum": 0.9}
 
 
 def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from suite.analysis.measured import DISQUALIFYING, NOTED
 from suite.analysis.summary import left_out, summarise
 from suite.contracts.case import Sampling
 from suite.errors import StoreError
+from suite.results.records import METHOD
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 
 FULL = Sampling(processes=3)
@@ -83,6 +84,10 @@ def slow_stages(record):
     stages["forward"] = [3 * seconds for seconds in stages["forward"]]
 
 
+def other_method(record):
+    record["method"] = METHOD + 1
+
+
 def other_proof(record):
     record["proof"] = "somebody-elses"
 
@@ -100,6 +105,7 @@ def other_proof(record):
         (nan_loss, FULL, 3, ["non-finite loss"]),
         (nan_loss_without_exchange, FULL, 3, []),
         (other_proof, FULL, 3, ["no proof"]),
+        (other_method, FULL, 3, ["other method"]),
         (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
     ],
 )
