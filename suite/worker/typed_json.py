@@ -1,7 +1,7 @@
 """NamedTuples written as JSON and read back with every type checked: the one codec of job and messages.
 
-A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Numbers are
-Python's own: a NumPy scalar is refused. What does not fit raises a ValueError that names the field.
+A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
+numbers are Python's own: NumPy's are refused. What does not fit raises a ValueError that names the field.
 
 Oldest Python: 3.6.
 """
@@ -23,14 +23,14 @@ def to_json(value: Any) -> Any:
         return {name: to_json(item) for name, item in zip(value._fields, value) if item is not None}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
-    return value
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 def from_json(kind: Any, value: Any, place: str) -> Any:
     """A value of the type `kind`; ValueError says what stands at `place` in its stead.
 
-    Types: the scalars, Any, List, Tuple[X, ...], Dict[str, X], NamedTuples, Optional, and unions of NamedTuples that
-    differ in their fields.
+    Types: the scalars, Any, List, Tuple, Dict[str, X], NamedTuples, Optional, unions of NamedTuples that differ in
+    their fields, and classes that have `to_dict` and `from_dict`.
     """
     if kind is Any:
         return value
@@ -38,6 +38,8 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         return _scalar(kind, value, place)
     if hasattr(kind, "_fields"):
         return _named_tuple(kind, value, place)
+    if hasattr(kind, "from_dict"):
+        return _own_form(kind, value, place)
     origin, arguments = kind.__origin__, kind.__args__
     if origin is Union:
         return from_json(_alternative(arguments, value), value, place)
@@ -46,7 +48,9 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         return {key: from_json(arguments[1], item, "%s[%r]" % (place, key)) for key, item in value.items()}
     if origin in (list, List, tuple, Tuple):
         _expect(isinstance(value, list), "a list", value, place)
-        items = [from_json(arguments[0], item, "%s[%d]" % (place, at)) for at, item in enumerate(value)]
+        kinds = arguments[:1] * len(value) if origin in (list, List) or arguments[-1] is Ellipsis else arguments
+        _expect(len(kinds) == len(value), "a list of %d" % len(kinds), value, place)
+        items = [from_json(each, item, "%s[%d]" % (place, at)) for at, (each, item) in enumerate(zip(kinds, value))]
         return items if origin in (list, List) else tuple(items)
     raise TypeError("%s: %r is no type that this codec knows" % (place, kind))
 
@@ -55,7 +59,7 @@ def _scalar(kind: Any, value: Any, place: str) -> Any:
     if kind is float:
         if value is None:
             return NAN
-        if type(value) is int:
+        if isinstance(value, float) or type(value) is int:
             return float(value)
     _expect(type(value) is kind, SCALARS[kind], value, place)
     return value
@@ -71,6 +75,14 @@ def _named_tuple(kind: Any, value: Any, place: str) -> Any:
     if missing:
         raise ValueError("%s: the field %r is missing" % (place, missing[0]))
     return kind(**{name: from_json(types[name], item, "%s.%s" % (place, name)) for name, item in value.items()})
+
+
+def _own_form(kind: Any, value: Any, place: str) -> Any:
+    _expect(isinstance(value, dict), "an object", value, place)
+    try:
+        return kind.from_dict(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("%s: no %s: %s: %s" % (place, kind.__name__, type(error).__name__, error))
 
 
 def _alternative(kinds: Tuple[Any, ...], value: Any) -> Any:

@@ -9,7 +9,9 @@ import glob
 import os
 import socket
 import struct
-from typing import Any, Dict, Tuple
+from typing import Dict, Tuple
+
+from suite.worker.messages import Traffic
 
 SIOCGIFADDR = 0x8915
 DISCARD = 9  # a port; nothing is sent there
@@ -47,10 +49,10 @@ def boot() -> str:
         return ""
 
 
-def growth(before: Counters, after: Counters) -> Dict[str, Dict[str, Any]]:
+def growth(before: Counters, after: Counters) -> Dict[str, Traffic]:
     """What came in between; an interface that came or went in between is left out."""
     return {
-        name: {"received": received - before[name][0], "sent": sent - before[name][1]}
+        name: Traffic(received - before[name][0], sent - before[name][1])
         for name, (received, sent) in sorted(after.items())
         if name in before
     }
