@@ -14,7 +14,7 @@ from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
 from suite.contracts.case import TRAIN, Case
 from suite.errors import StoreError
-from suite.launching.placement_check import Told, busiest
+from suite.launching.placement_check import RankReport, busiest
 from suite.results.run_folder import FORMAT
 
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
@@ -162,7 +162,7 @@ def _about(record: dict[str, Any], ranks: list[dict[str, Any]]) -> dict[str, Any
 def wire(ranks: list[dict[str, Any]]) -> dict[str, dict[str, Any]] | None:
     """By host its busiest interface and the bytes that it sent; None on one host, or where nobody could tell."""
     told = [
-        Told(rank["rank"], rank["hello"]["host"], {name: each["sent"] for name, each in rank["wire"].items()}, 0)
+        RankReport(rank["rank"], rank["hello"]["host"], {name: each["sent"] for name, each in rank["wire"].items()}, 0)
         for rank in ranks
         if rank.get("hello") and rank.get("wire")
     ]

@@ -10,6 +10,7 @@ from suite.cli import words
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.contracts.observer import Observer
+from suite.worker.messages import Message
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -66,7 +67,7 @@ class LiveDisplay(Observer[Case]):
         repeats = f"  repeat {repeat + 1}/{case.sampling.processes}"
         self._now(words.label(case, self._console.width - len(repeats) - 4) + repeats)
 
-    def message(self, case: Case, rank: int, message: dict[str, Any]) -> None:
+    def message(self, case: Case, rank: int, message: Message) -> None:
         """A rank's state."""
         if rank == 0:
             self._estimate.message(message)

@@ -7,6 +7,7 @@ from suite.cli import words
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.contracts.observer import Observer
+from suite.worker.messages import Message
 
 
 class PlainDisplay(Observer[Case]):
@@ -39,7 +40,7 @@ class PlainDisplay(Observer[Case]):
         self._estimate.started(case)
         self._say(f"{self._count(1)} running {case.label}, repeat {repeat + 1} of {case.sampling.processes}")
 
-    def message(self, case: Case, rank: int, message: dict[str, Any]) -> None:
+    def message(self, case: Case, rank: int, message: Message) -> None:
         """Only for the estimate."""
         if rank == 0:
             self._estimate.message(message)

@@ -5,6 +5,8 @@ from typing import Any
 from suite.analysis.budget import wall_per_step
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
+from suite.worker import messages
+from suite.worker.messages import Message
 
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
 
@@ -97,17 +99,21 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def rank_state(message: dict[str, Any]) -> str | None:
+def rank_state(message: Message) -> str | None:
     """What a rank is doing, from its message; None when the message does not say."""
-    kind = message.get("type")
-    if kind == "progress":
-        doing = {"warmup": "warming up", "measure": "step"}.get(message["phase"], message["phase"])
-        return f"{message['name']}: {doing} {message['step']}/{message['of']}"
-    if kind == "phase":
-        return str(message["name"])
-    if kind == "hello":
-        return "started"
-    return {"done": "done", "failed": f"failed: {message.get('message', '')}"}.get(str(kind))
+    match message:
+        case messages.Hello():
+            return "started"
+        case messages.Phase():
+            return message.name
+        case messages.Progress():
+            doing = {"warmup": "warming up", "measure": "step"}.get(message.phase, message.phase)
+            return f"{message.name}: {doing} {message.step}/{message.of}"
+        case messages.Failed():
+            return f"failed: {message.message}"
+        case messages.Done():
+            return "done"
+    return None
 
 
 def grouped(states: dict[int, str]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from typing import Any, Generic, TypeVar
 
+from suite.worker.messages import Message
+
 C = TypeVar("C", contravariant=True)  # suite.contracts.case.Case, or suite.comm.cases.CommCase
 
 
@@ -23,8 +25,8 @@ class Observer(Generic[C]):
     def started(self, case: C, repeat: int) -> None:
         """A process group is about to be launched."""
 
-    def message(self, case: C, rank: int, message: dict[str, Any]) -> None:
-        """A worker's message (suite.worker.job): phase, progress, pass, ..."""
+    def message(self, case: C, rank: int, message: Message) -> None:
+        """A rank's message."""
 
     def finished(self, case: C, record: dict[str, Any]) -> None:
         """A record has been written."""

@@ -20,6 +20,7 @@ from suite.launching.launch import Launch, OnMessage
 from suite.results.lock import held
 from suite.results.run_folder import CANCELLED, FORMAT, RunFolder
 from suite.supervision import Attempt
+from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
 RETRIED = (*FAILURES, "unavailable")  # what the machine lacked may be there by now
@@ -160,7 +161,7 @@ class Session(ABC, Generic[C]):
         case, beside, before, started = item.case, self.before(item), load(), datetime.now(UTC)
         self._observer.started(case, repeat)
 
-        def on_message(rank: int, message: dict[str, Any]) -> None:
+        def on_message(rank: int, message: Message) -> None:
             self._observer.message(case, rank, message)
 
         def write(attempt: Attempt) -> dict[str, Any]:

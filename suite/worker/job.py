@@ -163,7 +163,7 @@ class Communicate(NamedTuple):
 
 
 Task = Union[Measure, Train, Prove, MakeOracle, Pack, Read, Look, Communicate]
-TASKS = {
+TASKS: Dict[str, Any] = {
     "measure": Measure,
     "train": Train,
     "prove": Prove,
@@ -172,7 +172,7 @@ TASKS = {
     "read": Read,
     "look": Look,
     "communicate": Communicate,
-}  # type: Dict[str, Any]
+}
 NAMES = {kind: name for name, kind in TASKS.items()}
 
 

@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import os
-from typing import Any
+from typing import Any, Callable, Dict
 
 import numpy as np
 
@@ -160,7 +160,7 @@ def communicate(communicator: Any, task: job.Communicate, output: str, outbox: O
 
 
 # By the task's type: (trainer or communicator, task, the job's output folder, outbox).
-RUN = {
+RUN: Dict[Any, Callable[[Any, Any, str, Outbox], None]] = {
     job.Measure: measure,
     job.Train: train,
     job.Prove: prove,
@@ -169,4 +169,4 @@ RUN = {
     job.Read: read,
     job.Look: look,
     job.Communicate: communicate,
-}  # type: Dict[Any, Callable[[Any, Any, str, Outbox], None]]
+}

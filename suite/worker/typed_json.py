@@ -7,6 +7,8 @@ Oldest Python: 3.6.
 """
 
 import functools
+import json
+import time
 from typing import Any, Dict, List, Tuple, Union, get_type_hints
 
 NAN = float("nan")
@@ -53,6 +55,39 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         items = [from_json(each, item, "%s[%d]" % (place, at)) for at, (each, item) in enumerate(zip(kinds, value))]
         return items if origin in (list, List) else tuple(items)
     raise TypeError("%s: %r is no type that this codec knows" % (place, kind))
+
+
+class LineCodec:
+    """Messages of several types, NamedTuples all, as lines of JSON: `type`, `time_s`, and the message's fields."""
+
+    def __init__(self, types: Dict[str, Any]) -> None:
+        """The type of each name."""
+        self.types = types
+        self._names = {kind: name for name, kind in types.items()}
+
+    def name_of(self, message: Any) -> str:
+        """The name of a message's type."""
+        return self._names[type(message)]
+
+    def encode(self, message: Any) -> str:
+        """One line without its end; ValueError names a field that holds what the definition does not allow.
+
+        `time_s` is now, in seconds since the epoch, unless the message has a field of that name.
+        """
+        name, content = self.name_of(message), to_json(message)
+        from_json(type(message), content, name)
+        return json.dumps(dict({"time_s": time.time()}, type=name, **content))
+
+    def decode(self, line: Union[str, bytes]) -> Any:
+        """The message of a line; ValueError says what is wrong with it: an unknown type or field is an error, too."""
+        content = json.loads(line)
+        name = content.pop("type", None) if isinstance(content, dict) else None
+        if not isinstance(name, str) or name not in self.types:
+            raise ValueError("no message of a known type: %s" % repr(line)[:80])
+        kind = self.types[name]
+        if "time_s" not in kind._fields:
+            content.pop("time_s", None)
+        return from_json(kind, content, name)
 
 
 def _scalar(kind: Any, value: Any, place: str) -> Any:

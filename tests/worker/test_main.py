@@ -10,14 +10,11 @@ import pytest
 from suite.worker import messages
 from suite.worker.contract import SGD
 from suite.worker.job import FORMAT, DataSet, MakeOracle, Prove
+from suite.worker.messages import of_type
 from tests.support.jobs import graph, measure
 
 TOY = "toy:ToyTrainer"
 EVERY = ("native", "staged", "compute_only", "comm_only")
-
-
-def of_type(kind, found):
-    return [message for message in found if isinstance(message, kind)]
 
 
 def phases(found):
