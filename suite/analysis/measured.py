@@ -14,7 +14,7 @@ from suite.analysis.learning import Learnt, learnt
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
 from suite.contracts.case import TRAIN
-from suite.launching.placement_check import Told, busiest
+from suite.launching.placement_check import RankReport, busiest
 from suite.results.records import LOSSES, METHOD, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
 
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
@@ -196,7 +196,7 @@ def _about(record: Record) -> Provenance:
 def _wire(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:
     """By host its busiest interface; None on one host, or where nobody could tell."""
     told = [
-        Told(rank.rank, rank.hello.host, {name: each.sent_bytes for name, each in rank.wire.items()}, 0)
+        RankReport(rank.rank, rank.hello.host, {name: each.sent_bytes for name, each in rank.wire.items()}, 0)
         for rank in ranks
         if rank.hello and rank.wire
     ]

@@ -12,10 +12,10 @@ from suite.analysis.links import Link, Point, point
 from suite.cli.tables import show
 from suite.cli.words import counted, significant
 from suite.comm.cases import CommCase
-from suite.comm.records import CommRank, CommRecord, ExchangeTimes, SkippedSizes, Times
+from suite.comm.records import CommRecord, ExchangeTimes, SkippedSizes, Times, comm_row
 from suite.comm.sizes import written
 from suite.contracts.observer import Observer
-from suite.results import format1
+from suite.worker.messages import Message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,11 +91,12 @@ class Gathering(Observer[CommCase, CommRecord]):
         self._rows.clear()
         self._shown = 0
 
-    def message(self, case: CommCase, rank: int, message: dict[str, Any]) -> None:
+    def message(self, case: CommCase, rank: int, message: Message) -> None:
         """Rows come in the same order from every rank."""
-        if message["type"] != "comm":
+        row = comm_row(message)
+        if row is None:
             return
-        self._rows[rank] += CommRank.model_validate(format1.comm_rank({"rank": rank, "rows": [message["row"]]})).rows
+        self._rows[rank].append(row)
         while len(self._rows) == case.placement.ranks and min(map(len, self._rows.values())) > self._shown:
             rows = [self._rows[rank][self._shown] for rank in sorted(self._rows)]
             self._shown += 1

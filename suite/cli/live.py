@@ -12,6 +12,7 @@ from suite.contracts.case import Case
 from suite.contracts.observer import Observer
 from suite.results.proof import Proof
 from suite.results.records import Record
+from suite.worker.messages import Message
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -68,7 +69,7 @@ class LiveDisplay(Observer[Case, Record]):
         repeats = f"  repeat {repeat + 1}/{case.sampling.processes}"
         self._now(words.label(case, self._console.width - len(repeats) - 4) + repeats)
 
-    def message(self, case: Case, rank: int, message: dict[str, Any]) -> None:
+    def message(self, case: Case, rank: int, message: Message) -> None:
         """A rank's state."""
         if rank == 0:
             self._estimate.message(message)

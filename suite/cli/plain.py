@@ -1,7 +1,7 @@
 """What a session tells, as plain lines: for pipes, files and CI logs."""
 
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
 from suite.cli import words
 from suite.cli.estimate import Estimate
@@ -9,6 +9,7 @@ from suite.contracts.case import Case
 from suite.contracts.observer import Observer
 from suite.results.proof import Proof
 from suite.results.records import Record
+from suite.worker.messages import Message
 
 
 class PlainDisplay(Observer[Case, Record]):
@@ -41,7 +42,7 @@ class PlainDisplay(Observer[Case, Record]):
         self._estimate.started(case)
         self._say(f"{self._count(1)} running {case.label}, repeat {repeat + 1} of {case.sampling.processes}")
 
-    def message(self, case: Case, rank: int, message: dict[str, Any]) -> None:
+    def message(self, case: Case, rank: int, message: Message) -> None:
         """Only for the estimate."""
         if rank == 0:
             self._estimate.message(message)

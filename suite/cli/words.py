@@ -1,7 +1,6 @@
 """How the displays word what a session tells them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from suite.analysis.budget import wall_per_step
 from suite.analysis.measured import mean_loss, rate
@@ -9,6 +8,8 @@ from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.results.proof import Proof
 from suite.results.records import Rank, Record
+from suite.worker import messages
+from suite.worker.messages import Message
 
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
 
@@ -81,17 +82,21 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def rank_state(message: dict[str, Any]) -> str | None:
+def rank_state(message: Message) -> str | None:
     """What a rank is doing, from its message; None when the message does not say."""
-    kind = message.get("type")
-    if kind == "progress":
-        doing = {"warmup": "warming up", "measure": "step"}.get(message["phase"], message["phase"])
-        return f"{message['name']}: {doing} {message['step']}/{message['of']}"
-    if kind == "phase":
-        return str(message["name"])
-    if kind == "hello":
-        return "started"
-    return {"done": "done", "failed": f"failed: {message.get('message', '')}"}.get(str(kind))
+    match message:
+        case messages.Hello():
+            return "started"
+        case messages.Phase():
+            return message.name
+        case messages.Progress():
+            doing = {"warmup": "warming up", "measure": "step"}.get(message.phase, message.phase)
+            return f"{message.name}: {doing} {message.step}/{message.of}"
+        case messages.Failed():
+            return f"failed: {message.message}"
+        case messages.Done():
+            return "done"
+    return None
 
 
 def grouped(states: dict[int, str]) -> list[str]:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite.comm.cases import CommCase, configuration, gradient_tensors, job, limits, refusal
+from suite.comm.cases import CommCase, configuration, gradient_tensors, limits, refusal, task
 from suite.comm.offers import Offer
-from suite.comm.records import CommEntry, CommFolder, CommRank, CommRecord, Tensor
+from suite.comm.records import CommEntry, CommFolder, CommRank, CommRecord, Tensor, comm_rank
 from suite.contracts.observer import Observer
 from suite.launching.launch import Launch, OnMessage, launch_of
 from suite.plugins import workloads
-from suite.results import format1
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt
 
@@ -60,22 +59,8 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
 
     def attempt(self, item: Runnable[CommCase], folder: Path, on_message: OnMessage) -> Attempt:
         """Every size, or every gradient tensor."""
-        return item.launch.run(folder, "comm", on_message, **job(item.case, self._offers[item.case.id], workloads()))
+        return item.launch.run(folder, task(item.case, self._offers[item.case.id], workloads()), on_message)
 
     def ranks(self, attempt: Attempt) -> list[CommRank]:
-        """What each rank reported: hello, joined, its rows in order, the bytes that each interface carried."""
-        found = []
-        for rank, messages in sorted(attempt.messages.items()):
-            said: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "rows": [], "wire": None}
-            for message in messages:
-                body = {key: value for key, value in message.items() if key not in ("type", "time")}
-                if message["type"] in ("hello", "joined"):
-                    said[message["type"]] = body
-                elif message["type"] == "comm":
-                    said["rows"].append(body["row"])
-                elif message["type"] == "wire":
-                    said["wire"] = body["interfaces"]
-                elif message["type"] == "failed":
-                    said["failed"] = body
-            found.append(CommRank.model_validate(format1.comm_rank(said)))
-        return found
+        """Each with its rows in order."""
+        return [comm_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]

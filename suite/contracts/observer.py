@@ -1,9 +1,11 @@
 """What a session reports while it works; the command line shows it, a program may listen."""
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from suite.results.proof import Proof
+
+from suite.worker.messages import Message
 
 C = TypeVar("C", contravariant=True)  # suite.contracts.case.Case, or suite.comm.cases.CommCase
 R = TypeVar("R", contravariant=True)  # its record: suite.results.records.Record, or suite.comm.records.CommRecord
@@ -27,8 +29,8 @@ class Observer(Generic[C, R]):
     def started(self, case: C, repeat: int) -> None:
         """A process group is about to be launched."""
 
-    def message(self, case: C, rank: int, message: dict[str, Any]) -> None:
-        """A worker's message (suite.worker.job): phase, progress, pass, ..."""
+    def message(self, case: C, rank: int, message: Message) -> None:
+        """A rank's message."""
 
     def finished(self, case: C, record: R) -> None:
         """A record has been written."""

@@ -33,6 +33,7 @@ from suite.proofs.judgement import joined, judge
 from suite.proofs.tolerances import tolerance
 from suite.results.proof import Proof, Subject, Verdict
 from suite.supervision import Limits
+from suite.worker.job import MakeOracle, Prove
 from workloads.catalogue import Workload
 
 PATIENCE = 1800.0  # seconds for a proof
@@ -125,7 +126,7 @@ class Proofs:
                 return folder
             results = Path(scratch) / "results"
             results.mkdir()
-            attempt = launch.run(Path(scratch), "oracle", oracle=str(results), batch=samples)
+            attempt = launch.run(Path(scratch), MakeOracle(workload.graph(), str(results), samples))
             if attempt.outcome != "ok":
                 raise StagebenchError(
                     f"the float64 oracle of {workload.name} could not be made in {folder.parent} "
@@ -142,7 +143,7 @@ def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
     scratch.mkdir(parents=True, exist_ok=True)
     proven = launch.configuration
     samples = proven.global_batch // networks(launch.adapter, proven)
-    attempt = launch.run(scratch, "prove", oracle=str(results), batch=samples)
+    attempt = launch.run(scratch, Prove(launch.workload.graph(), str(results), samples))
     return judge(attempt, launch.workload, proven.precision, proven.optimiser)
 
 

@@ -1,12 +1,12 @@
 """From the messages of a rank to its part of a record: the last one of each type, passes by name, notes joined."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from suite.results.records import Failed, Hello, Joined, Layer, Pass, Rank, Traffic, Training
 from suite.results.stored import Stored
 from suite.worker import messages
-from suite.worker.messages import Message
+from suite.worker.messages import Message, of_type
 from suite.worker.typed_json import to_json
 
 Sent = TypeVar("Sent", bound=tuple[Any, ...])
@@ -37,12 +37,7 @@ def life(sent: Sequence[Message]) -> dict[str, Any]:
     }
 
 
-def of_type(kind: type[Sent], sent: Iterable[Message]) -> list[Sent]:
-    """Those of one type, in order."""
-    return [message for message in sent if isinstance(message, kind)]
-
-
-def last(kind: type[Sent], sent: Iterable[Message]) -> Sent | None:
+def last(kind: type[Sent], sent: Sequence[Message]) -> Sent | None:
     """The last one of a type; None where there is none."""
     found = of_type(kind, sent)
     return found[-1] if found else None

@@ -22,6 +22,7 @@ from suite.results.lock import held
 from suite.results.records import CANCELLED, AnyRank, Entry, Host, Measured
 from suite.results.run_folder import ResultFolder
 from suite.supervision import Attempt
+from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
 RETRIED = (*FAILURES, "unavailable")  # what the machine lacked may be there by now
@@ -163,7 +164,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
         case, beside, before, started = item.case, self.before(item), load(), datetime.now(UTC)
         self._observer.started(case, repeat)
 
-        def on_message(rank: int, message: dict[str, Any]) -> None:
+        def on_message(rank: int, message: Message) -> None:
             self._observer.message(case, rank, message)
 
         def write(attempt: Attempt) -> Measured:

@@ -10,17 +10,16 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case
 from suite.contracts.observer import Observer
 from suite.data.sets import locate
+from suite.launching.jobs import measuring
 from suite.launching.launch import Launch, OnMessage, launch_of
 from suite.plan import Resolved
 from suite.proofs.prove import Proofs
-from suite.results import format1
+from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
 from suite.results.records import CaseEntry, Declared, Rank, Record
 from suite.results.run_folder import RunFolder
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt, Limits
-
-BODIES = {"layers": "layers", "training": "record", "wire": "interfaces"}  # kind of message: what of it is kept
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,11 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         """Every pass of the case."""
         case, launch = item.case, item.launch
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
-        return launch.run(folder, "measure", on_message, data=data)
+        return launch.run(folder, measuring(case, launch.workload, data), on_message)
 
     def ranks(self, attempt: Attempt) -> list[Rank]:
         """The last message of each kind, the passes by name, the notes joined."""
-        return [_rank(rank, messages) for rank, messages in sorted(attempt.messages.items())]
+        return [training_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]
 
     def _prove(self, item: Runnable[Case], proofs: Proofs) -> Proof:
         """The case's proof, made at its first process; every proof goes into the run folder too."""
@@ -104,22 +103,3 @@ def declared_of(case: Case, adapter: Adapter) -> Declared:
 def launch_of_case(case: Case, interpreters: dict[str, str], bundle_folder: Path) -> Launch:
     """The launch of a case, within its own limits; Unavailable says what this machine lacks."""
     return launch_of(case, Limits(case.time_limit, case.silence_limit), interpreters, bundle_folder)
-
-
-def _rank(rank: int, messages: list[dict[str, Any]]) -> Rank:
-    content: dict[str, Any] = {"rank": rank, "hello": None, "joined": None, "passes": {}, "notes": {}}
-    content.update(dict.fromkeys(BODIES))
-    for message in messages:
-        kind = message["type"]
-        body = {key: value for key, value in message.items() if key not in ("type", "time")}
-        if kind in ("hello", "joined"):
-            content[kind] = body
-        elif kind == "pass":
-            content["passes"][body["record"]["pass"]] = body["record"]
-        elif kind in BODIES:
-            content[kind] = body[BODIES[kind]]
-        elif kind == "notes":
-            content["notes"].update(body["notes"])
-        elif kind == "failed":
-            content["failed"] = body
-    return Rank.model_validate(format1.rank(content))

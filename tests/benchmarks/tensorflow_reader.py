@@ -106,6 +106,7 @@ def block(opened, ready, steps):
 
 def ways(what, data, readers, folder):
     """{side: what opens it and returns (what reads a batch, what closes it)}."""
+    from suite.worker.job import DataSet
     from suite.worker.sources import open_source
 
     batch = BATCH[what]
@@ -113,7 +114,7 @@ def ways(what, data, readers, folder):
         path, kind, shape = data / "digits.npz", "arrays", (1, 28, 28)
     else:
         path, kind, shape = data / "imagenet-like", "folder", (3, 224, 224)
-    source = open_source({"kind": kind, "path": str(path)}, shape, 1000)
+    source = open_source(DataSet(kind, str(path)), shape, 1000)
     if what == "tfrecord":
         source = packed(source, folder)
     mine = ours(source, shape, batch, readers, folder)  # first: it sets TensorFlow's threads

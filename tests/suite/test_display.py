@@ -14,6 +14,8 @@ from suite.contracts.observer import Observer
 from suite.proofs.prove import subject
 from suite.results.proof import Proof
 from suite.results.records import Pass, Rank, Record
+from suite.worker import messages
+from tests.support.sent import hello
 
 SAMPLING = Sampling(processes=2)
 ONE = Case("alpha", "single", "alexnet", batch=8, data="/data/imagenet-like", sampling=SAMPLING)
@@ -53,9 +55,9 @@ def session(display: Observer) -> None:
     display.proved(ONE, proof("k1", True))
     display.proved(TWO, proof("k2", False, "gradient conv1.weight is off by 0.1"))
     display.started(ONE, 0)
-    display.message(ONE, 0, {"type": "hello"})
-    display.message(ONE, 0, {"type": "phase", "name": "native"})
-    display.message(ONE, 0, {"type": "progress", "name": "native", "phase": "measure", "step": 3, "of": 5})
+    display.message(ONE, 0, hello())
+    display.message(ONE, 0, messages.Phase("native"))
+    display.message(ONE, 0, messages.Progress("native", "measure", 3, 5))
     display.finished(ONE, record(ONE))
     display.started(TWO, 0)
     display.finished(TWO, record(TWO, proof="k2"))
@@ -112,9 +114,7 @@ def test_the_live_view_says_what_runs_and_how_long_is_left() -> None:
     try:
         display.started(TWO, 1)
         for rank, step in enumerate((3, 4)):
-            display.message(
-                TWO, rank, {"type": "progress", "name": "native", "phase": "measure", "step": step, "of": 5}
-            )
+            display.message(TWO, rank, messages.Progress("native", "measure", step, 5))
         shown = Console(file=io.StringIO(), width=100)
         with shown.capture() as capture:
             shown.print(display.view())
@@ -209,7 +209,7 @@ def test_the_first_estimate_comes_from_how_far_the_first_process_is() -> None:
     assert estimate.left is None
     estimate.started(ONE)
     clock.now = 10.0
-    estimate.message({"type": "progress", "name": "staged", "phase": "measure", "step": 5, "of": 5})
+    estimate.message(messages.Progress("staged", "measure", 5, 5))
     assert estimate.left == pytest.approx(5.0 + 3 * 15.0)  # two of three passes in 10 s
 
 

@@ -1,19 +1,18 @@
 """A proof passes only when every error is within its bound and both counts are equal."""
 
-import copy
-
 import pytest
 
 from suite.proofs.judgement import joined, judge
 from suite.results.proof import Verdict
 from suite.supervision import Attempt
-from suite.worker.job import finite
+from suite.worker.messages import Proof, ProofLosses, decode, encode
+from suite.worker.typed_json import from_json, to_json
 from workloads.catalogue import by_name
 
 WORKLOAD = by_name()["mnist_small"]
-GOOD = {
-    "losses": {"staged": [2.3, 2.2, 2.1], "native": [2.3, 2.2, 2.1], "oracle": [2.3, 2.2, 2.1]},
-    "errors": {
+GOOD = Proof(
+    losses=ProofLosses(staged=[2.3, 2.2, 2.1], native=[2.3, 2.2, 2.1], oracle=[2.3, 2.2, 2.1]),
+    errors={
         "logits": {"logits": 1e-7},
         "gradient": {"fc1.weight": 3e-7},
         "staged parameter": {"fc1.weight": 1e-7},
@@ -21,24 +20,25 @@ GOOD = {
         "native parameter": {"fc1.weight": 1e-7},
         "native movement": {"fc1.weight": 1e-6},
     },
-    "parameter_count": 402_442,
-    "macs": 627_840,
-    "weights": "w",
-}
+    parameter_count=402_442,
+    macs=627_840,
+    graph_digest="g",
+    weights_digest="w",
+)
 
 
 def attempt(*proofs, outcome="ok", reason=""):
-    messages = {rank: [{"type": "proof", "proof": finite(proof)}] for rank, proof in enumerate(proofs)}
-    return Attempt(outcome, reason, messages, 1.0, {})
+    received = {rank: [decode(encode(proof))] for rank, proof in enumerate(proofs)}
+    return Attempt(outcome, reason, received, 1.0, {})
 
 
-def changed(path, value):
-    proof = copy.deepcopy(GOOD)
-    place = proof
+def changed(path, value, proof=GOOD):
+    content = to_json(proof)
+    place = content
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    return proof
+    return from_json(Proof, content, "proof")
 
 
 def test_what_agrees_passes_and_names_its_worst_tensor():
@@ -49,7 +49,7 @@ def test_what_agrees_passes_and_names_its_worst_tensor():
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "reason"),
     [
         (("losses", "native", 2), 2.1 * (1 + 3e-6), "native loss of iteration 3"),
         (("losses", "staged", 0), float("nan"), "staged loss of iteration 1"),
@@ -61,10 +61,10 @@ def test_what_agrees_passes_and_names_its_worst_tensor():
         (("macs",), 1, "macs is 1, the workload has 627840"),
     ],
 )
-def test_what_does_not_agree_fails_and_says_where(path, value, said):
+def test_what_does_not_agree_fails_and_says_where(path, value, reason):
     verdict = judge(attempt(changed(path, value)), WORKLOAD, "float32")
     assert not verdict.passed
-    assert said in verdict.reason
+    assert reason in verdict.reason
 
 
 def test_the_worst_rank_decides():
@@ -86,15 +86,14 @@ def test_a_proof_that_did_not_run_has_not_passed():
 
 def test_looser_bounds_need_the_identity_of_float64():
     network = by_name()["alexnet"]
-    proof = changed(("errors", "gradient", "fc1.weight"), 1e-3)
-    proof["parameter_count"], proof["macs"] = network.graph().parameter_count, network.graph().macs
+    graph, far = network.graph(), ("errors", "gradient", "fc1.weight")
+    proof = changed(far, 1e-3)._replace(parameter_count=graph.parameter_count, macs=graph.macs)
     loose = judge(attempt(proof), network, "float32")
     assert loose.passed
     alone, _ = joined(loose, None)
     assert not alone.passed
     assert "no float64" in alone.reason
-    exact = copy.deepcopy(proof)
-    exact["errors"]["gradient"]["fc1.weight"] = 1e-8
+    exact = changed(far, 1e-8, proof)
     proven, identity = joined(loose, judge(attempt(exact), network, "float64"))
     assert proven.passed
     assert identity.worst.error < 1e-5

@@ -20,6 +20,7 @@ from suite.plan import Resolved
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.training import Settings, TrainingSession
+from suite.worker.messages import Phase
 from workloads.catalogue import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
@@ -107,7 +108,7 @@ class Impatient(Listener):
     """Stops while the second process of all is measuring."""
 
     def message(self, case, rank, message):
-        if message["type"] == "phase" and len(self.order) == 2:
+        if isinstance(message, Phase) and len(self.order) == 2:
             raise KeyboardInterrupt
 
 

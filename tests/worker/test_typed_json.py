@@ -64,8 +64,9 @@ def test_free_content_keeps_everything_that_json_can_say():
 
 
 def test_a_whole_number_is_a_number_too():
-    found = from_json(Inner, {"number": 2}, "inner").number
-    assert (found, type(found)) == (2.0, float)
+    for number in (2, np.float64(2.0)):
+        found = from_json(Inner, {"number": number}, "inner").number
+        assert (found, type(found)) == (2.0, float)
 
 
 @pytest.mark.parametrize(
