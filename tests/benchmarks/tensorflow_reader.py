@@ -135,13 +135,13 @@ def ours(source, shape, batch, readers, folder):
     """The adapter's own reader, as a case opens it."""
     from dataclasses import asdict
 
-    from adapters.tensorflow.worker import TensorFlowTrainer
+    from adapters.tensorflow import worker
     from suite.worker.view import View
     from tests.support.trainers import setup
     from workloads import weights
     from workloads.build import Builder
 
-    trainer = TensorFlowTrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
+    trainer = worker.trainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     b = Builder("none", shape, 10)
     b.head(b.dense("fc", b.flatten("flat", "input"), 10))
@@ -156,9 +156,10 @@ def ours(source, shape, batch, readers, folder):
 
 def packed(source, folder):
     """The set as TFRecord, by the adapter."""
-    from adapters.tensorflow.worker import TensorFlowTrainer
+    from adapters.tensorflow import worker
     from suite.worker import packing
     from suite.worker.records import RecordSource
+    from tests.support.trainers import setup
 
     class Silent:
         def progress(self, **_):
@@ -174,7 +175,7 @@ def packed(source, folder):
             "resize": 0,
             "about": about,
         }
-        packing.pack(TensorFlowTrainer.__new__(TensorFlowTrainer), source, wanted, Silent())
+        packing.pack(worker.trainer(setup()), source, wanted, Silent())
     return RecordSource(str(folder))
 
 
