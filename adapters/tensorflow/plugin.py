@@ -5,7 +5,7 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -130,19 +130,19 @@ class TensorFlow(Adapter):
             formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
         )
 
-    def parts(self, case: Case) -> int:
+    def parts(self, case: Configuration) -> int:
         """All devices of a model_parallel rank."""
         return case.placement.devices if case.strategy == "model_parallel" else 1
 
-    def microbatches(self, case: Case) -> int:
+    def microbatches(self, case: Configuration) -> int:
         """As the knob says."""
         return int(case.knobs.get("microbatches", 1))
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """What depends on the device, on the batch, or on several knobs."""
         return self._by_exchange(case) or self._by_servers(case) or self._by_microbatches(case) or self._by_layout(case)
 
-    def _by_exchange(self, case: Case) -> str | None:
+    def _by_exchange(self, case: Configuration) -> str | None:
         """What an exchange cannot do, or would do wrongly."""
         chosen = {name: case.knobs.get(name, "auto") for name in ("cross_device", "collective")}
         wanting = [name for name, value in chosen.items() if value == "nccl"]
@@ -158,7 +158,7 @@ class TensorFlow(Adapter):
             )
         return None
 
-    def _by_servers(self, case: Case) -> str | None:
+    def _by_servers(self, case: Configuration) -> str | None:
         """What servers do not do."""
         if case.strategy in ON_SERVERS and case.knobs.get("xla", "auto") not in ("auto", "off"):
             return (
@@ -171,7 +171,7 @@ class TensorFlow(Adapter):
             )
         return None
 
-    def _by_microbatches(self, case: Case) -> str | None:
+    def _by_microbatches(self, case: Configuration) -> str | None:
         """What a network in stages cannot be."""
         count, batch = self.microbatches(case), case.batch * case.placement.devices
         if batch % count:
@@ -180,20 +180,20 @@ class TensorFlow(Adapter):
             return "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
         return None
 
-    def _by_layout(self, case: Case) -> str | None:
+    def _by_layout(self, case: Configuration) -> str | None:
         """Kernels that a CPU lacks."""
         knobs = {name: case.knobs.get(name, "auto") for name in ("layout", "xla")}
         if knobs["layout"] == "NCHW" and case.placement.device == "cpu" and knobs["xla"] != "step":
             return "TensorFlow's CPU kernels pool and convolve NHWC only; NCHW on a CPU needs xla = 'step'"
         return None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What must stand before TensorFlow is loaded: its log level, oneDNN, and for a tuned CPU the allocator's."""
         # 1 leaves out INFO (which CPU features were compiled in), not warnings. oneDNN is the default on most x86
         # processors: written down, it is the same on all.
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
 
-    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+    def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """Parameter servers and a coordinator's workers: which each is, how many there are, and its threads."""
         if case.strategy not in ON_SERVERS:
             return ()
