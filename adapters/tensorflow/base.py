@@ -16,7 +16,9 @@ from adapters.tensorflow.lower import Style, described
 from adapters.tensorflow.net import compiled, macs
 from adapters.tensorflow.optimisers import kernel_name
 from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
+from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
@@ -30,15 +32,9 @@ class TensorFlowTrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         """Resolve what "auto" means for this tuning."""
         super().__init__(setup)
-        tuned, knobs = setup.tuning == "tuned", setup.knobs
-        self.xla, self._images = knobs.get("xla", "auto"), knobs.get("layout", "auto")
-        if self.xla == "auto":
-            self.xla = self.xla_when_tuned if tuned else "off"
-        if self._images == "auto":
-            self._images = "NCHW" if tuned and setup.device == "cuda" else "NHWC"
+        self.xla = chosen(setup, "xla", default="off", tuned=self.xla_when_tuned)
+        self._images = chosen(setup, "layout", default="NHWC", tuned="NCHW" if setup.device == "cuda" else "NHWC")
         self.devices: List[str] = []  # this rank's, by TensorFlow's names
-        self._reader: Any = None
-        self._reads = "none"
 
     # --- life ---------------------------------------------------------------
 
@@ -63,7 +59,7 @@ class TensorFlowTrainer(Trainer):
         grouped = not any(layer.attrs.get("groups", 1) > 1 for layer in graph.layers) or machine.grouped_gradients(
             self.devices[0], self._images, precision
         )
-        self.style = Style(self.setup.tuning == "tuned", self._images, precision, grouped, self.layout.folded)
+        self.style = Style(self.setup.tuned, self._images, precision, grouped, self.layout.folded)
         self.make_variables(weights)
 
     @abstractmethod
@@ -80,9 +76,8 @@ class TensorFlowTrainer(Trainer):
             tf.test.experimental.sync_devices()
 
     def close(self) -> None:
-        """Stop the readers, release the network; a strategy then leaves its group."""
-        if self._reader is not None:
-            self._reader.close()
+        """Release the network too; a strategy then leaves its group."""
+        super().close()
         self.release()
 
     def maximum(self, value: float) -> float:
@@ -91,19 +86,16 @@ class TensorFlowTrainer(Trainer):
 
     # --- data ---------------------------------------------------------------
 
-    def open_input(self, source: Any) -> None:
+    def make_reader(self, source: Any) -> Reader:
         """By tf.data what it can read; the rest with the suite's threads."""
         why = refusal(source)
-        if why is None and source.records is not None:
-            self._reader = records.reader(source, self.setup, self.graph.input_shape[-1])
-        elif why is None:
-            self._reader = input_reader(source, self.setup)
-        else:
-            super().open_input(source)
-        if why is None:
-            self._reads = self._reader.words
-        else:
-            self._reads = "Pillow or NumPy, %d threads, not tf.data: %s" % (self.setup.readers, why)
+        if why is not None:
+            reader = super().make_reader(source)
+            reader.words = "Pillow or NumPy, %d threads, not tf.data: %s" % (self.setup.readers, why)
+            return reader
+        if source.records is not None:
+            return records.record_reader(source, self.setup, self.graph.input_shape[-1])
+        return input_reader(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
         """tf.data's batches are NHWC."""
@@ -145,13 +137,11 @@ class TensorFlowTrainer(Trainer):
 
     def notes(self) -> Dict[str, Any]:
         """What was resolved and chosen."""
-        notes: Dict[str, Any] = {"layout": self._images, "xla": self.xla}
-        notes.update(described(self.style))
+        notes = dict(super().notes(), layout=self._images, xla=self.xla, **described(self.style))
         if self.style.fast and self.xla == "off":
             notes["optimiser"] = kernel_name(self.setup.optimiser)
         else:
             notes["optimiser"] = "assignments, %s" % ("compiled by XLA" if self.xla != "off" else "spelled out")
-        notes["reader"] = self._reads
         if self.setup.device == "cuda":
             notes["steps"] = "TensorFlow has no device events: native steps are marked when they are asked for"
         return notes

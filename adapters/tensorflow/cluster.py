@@ -3,16 +3,16 @@
 Oldest Python: 3.6.
 """
 
-import socket
 from itertools import islice
 from typing import Any, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
-from adapters.tensorflow.addresses import meeting_place
 from suite.worker.contract import Setup
 from suite.worker.meeting import Meeting
+from suite.worker.rendezvous import free_port, meeting_place
 from suite.worker.sockets import listening
+from suite.worker.tuning import chosen
 
 JOBS = ("chief", "worker", "ps")  # in the order of their places: the first process of all is the rank 0
 
@@ -27,7 +27,7 @@ class Member:
         chief are ranks, which also meet each other.
         """
         place = sum(counts[: JOBS.index(job)]) + number
-        meeting = Meeting(place, sum(counts), meeting_place())
+        meeting = Meeting(place, sum(counts), meeting_place("TensorFlow's ranks"))
         listener = listening((meeting.host, 0)) if place == 0 and job == "worker" else None
         own = "%s:%d" % (meeting.host, free_port())
         found = meeting.exchange("%s %d" % (own, listener.getsockname()[1]) if listener else own)
@@ -51,15 +51,14 @@ class Member:
 class WorkerGroup:
     """The ranks of a MultiWorkerMirroredStrategy, one device each, and a meeting for what it does not do."""
 
-    def __init__(self, setup: Setup, pack_mb: Any = "auto", collective: str = "auto") -> None:
-        """Exchange addresses, then join TensorFlow's cluster; `collective` is "ring", "nccl" or "auto"."""
-        self._meeting = Meeting(setup.rank, setup.world, meeting_place())
+    def __init__(self, setup: Setup) -> None:
+        """Exchange addresses, then join TensorFlow's cluster, by the knobs `collective` and `pack_mb`."""
+        self._meeting = Meeting(setup.rank, setup.world, meeting_place("TensorFlow's ranks"))
         workers = self._meeting.exchange("%s:%d" % (self._meeting.host, free_port()))
         kinds = tf.distribute.experimental.CommunicationImplementation
-        if collective == "auto":
-            collective = "nccl" if setup.device == "cuda" else "ring"
-        kind = kinds.NCCL if collective == "nccl" else kinds.RING
-        pack = 0 if pack_mb == "auto" else pack_mb << 20  # 0: TensorFlow's own choice
+        by_device = "nccl" if setup.device == "cuda" else "ring"
+        kind = kinds.NCCL if chosen(setup, "collective", default=by_device) == "nccl" else kinds.RING
+        pack = chosen(setup, "pack_mb", default=0) << 20  # 0: TensorFlow's own choice
         self.options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack, implementation=kind)
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=setup.rank, rpc_layer="grpc"
@@ -87,10 +86,3 @@ class WorkerGroup:
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, one)
 
         return int(tf.function(lambda: self.distribution.run(replica), autograph=False)())
-
-
-def free_port() -> int:
-    """A TCP port that is free on this host now; the system does not give it out again at once."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

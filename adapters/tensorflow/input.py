@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from adapters.tensorflow.pixels import Pixels
 from suite.worker.contract import Setup
-from suite.worker.threaded import batches_of_indices
+from suite.worker.threaded import Reader, batches_of_indices
 from suite.worker.view import View
 
 POSITIONS = 4096  # that Python is asked for at a time
@@ -117,7 +117,7 @@ class TensorBatch(NamedTuple):
     labels: Any
 
 
-class TensorReader:
+class TensorReader(Reader):
     """The batches of a pipeline that ends in batched (images, labels)."""
 
     def __init__(self, pipeline: Any, setup: Setup, words: str, explain: Explain) -> None:

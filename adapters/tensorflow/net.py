@@ -3,12 +3,12 @@
 Oldest Python: 3.6.
 """
 
-import zlib
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from adapters.tensorflow.lower import Style, lower
+from suite.worker.masks import dropout_seed
 from workloads.graph import Graph, Layer
 
 COUNT = "iterations"  # the name of the variable that counts them, for the masks
@@ -25,7 +25,7 @@ class Net:
         seed: Tuple[int, int],
         layers: Optional[Sequence[Layer]] = None,
     ) -> None:
-        """`variables` by canonical name, on this device; `seed`: of the masks of dropout, and the device's number.
+        """`variables` by canonical name, on this device; `seed`: the setup's, and the device's number over all ranks.
 
         `layers`, where not all of them are run here.
         """
@@ -61,9 +61,8 @@ class Net:
 
     def _masks(self, layer: str) -> Any:
         """The seed of one layer's mask in this iteration: two numbers."""
-        first, second = self._seed
-        mixed = (first * 1000003 + second * 7919 + zlib.crc32(layer.encode())) % 2**31
-        return tf.stack([tf.constant(mixed, tf.int64), self._count.read_value()])
+        seed, device = self._seed
+        return tf.stack([tf.constant(dropout_seed(seed, device, layer), tf.int64), self._count.read_value()])
 
 
 def joint_loss(graph: Graph, heads: Sequence[Any], labels: Any) -> Any:

@@ -15,10 +15,10 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
-from adapters.tensorflow.cutting import crossing
 from adapters.tensorflow.lower import Style
 from adapters.tensorflow.net import Net, compiled, compiled_if, joint_loss
 from adapters.tensorflow.optimisers import Tensors, updating
+from suite.worker import pipeline_stages
 from suite.worker.contract import Optimiser
 from workloads.graph import Graph
 
@@ -35,14 +35,13 @@ class Stage(Net):
         variables: Dict[str, Any],
         style: Style,
         seed: Tuple[int, int],
-        between: Tuple[int, int],
+        place: pipeline_stages.Stage,
         device: str,
     ) -> None:
-        """The layers from the first of `between` to before the second."""
-        begin, end = between
-        super().__init__(graph, variables, style, seed, graph.layers[begin:end])
-        self.device, self.last = device, end == len(graph.layers)
-        self._takes, self._gives = crossing(graph, begin), crossing(graph, end)
+        """The layers from `place.begin` to before `place.end`."""
+        super().__init__(graph, variables, style, seed, graph.layers[place.begin : place.end])
+        self.device, self.last = device, place.end == len(graph.layers)
+        self._takes, self._gives = place.entering, place.leaving
 
     def outputs(self, inputs: Sequence[Any]) -> List[Any]:
         """What later stages read; of the last the heads' logits. `inputs`: what the one before gives."""
@@ -62,7 +61,7 @@ class Stage(Net):
         Of the images none are asked for.
         """
         with tf.device(self.device):
-            if self._takes == ["input"]:
+            if self._takes == ("input",):
                 return None, tape.gradient(made, self.trainable, output_gradients=upstream)
             found: Tuple[Any, Tensors] = tape.gradient(made, (given, self.trainable), output_gradients=upstream)
             return found

@@ -49,7 +49,7 @@ def example(sample: Record) -> Any:
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
-def reader(view: View, setup: Setup, crop: int) -> TensorReader:
+def record_reader(view: View, setup: Setup, crop: int) -> TensorReader:
     """Read a packed set; ValueError when there are fewer samples than ranks."""
     if len(view) < setup.world:
         raise ValueError("%s has fewer samples than there are ranks (%d)" % (view.name, setup.world))

@@ -48,10 +48,9 @@ class Scheduled:
             self._counts = [self._variable(zero, False) for _ in range(servers)]  # in turn: one on each server
             self._finished = self._variable(zero, False)
         loads = [value.nbytes if trainable else 0 for _, value, trainable in starts]
-        tuned = trainer.setup.tuning == "tuned"
-        homes: List[Any] = (
-            [self._counts[home] for home in server_of_each(loads, servers)] if tuned else [None] * len(starts)
-        )
+        homes: List[Any] = [None] * len(starts)
+        if trainer.setup.tuned:
+            homes = [self._counts[server] for server in server_of_each(loads, servers)]
         self.variables: Dict[str, Any] = {
             name: self._beside(home, value, trainable) for home, (name, value, trainable) in zip(homes, starts)
         }

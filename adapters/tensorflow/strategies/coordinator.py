@@ -8,7 +8,7 @@ Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,7 @@ from adapters.tensorflow.cluster import Member
 from adapters.tensorflow.parameter_store import described
 from adapters.tensorflow.scheduled import Scheduled
 from suite.worker.contract import Batch, Setup, Unsupported
+from suite.worker.staleness import Staleness
 
 
 class Coordinator(TensorFlowTrainer):
@@ -58,7 +59,7 @@ class Coordinator(TensorFlowTrainer):
         self._losses: List[Any] = []
         self._logits: List[Any] = []
         self._turns = 0
-        self._late: Optional[List[int]] = None  # of every share since the training began
+        self._staleness = Staleness()
         gc.collect()
 
     def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
@@ -105,16 +106,16 @@ class Coordinator(TensorFlowTrainer):
         """Every share's gradients are applied as they come."""
         found = self._all([self._scheduled.step] * len(batch.labels), batch)
         self._losses = [loss for loss, _ in found]
-        if self._late is not None:
-            self._late += [int(late) for _, late in found]
+        for _, others in found:
+            self._staleness.missed(int(others))
 
     def step_alone(self, batch: Any) -> None:
         """There is no such step."""
         raise Unsupported("coordinator cannot leave its exchange out")
 
     def begin_training(self) -> None:
-        """Count how late updates are from now on."""
-        self._late = []
+        """Count stale steps from now on; every share is one."""
+        self._staleness.begin()
 
     def _all(self, functions: List[Any], batch: Batch) -> List[Any]:
         """What the shares' functions give, in the shares' order."""
@@ -164,14 +165,11 @@ class Coordinator(TensorFlowTrainer):
     def notes(self) -> Dict[str, Any]:
         """Where the weights are, how stale they were, and what a staged pass runs."""
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE, split=SPLIT)
-        notes["weights"] = "on the servers %s" % ("by size" if self.setup.tuning == "tuned" else "in turn")
+        notes["weights"] = "on the servers %s" % ("by size" if self.setup.tuned else "in turn")
         notes["optimiser"] = described(self.setup.optimiser)
         if self.graph.buffers and self.setup.devices > 1:
             notes["running_statistics"] = STATISTICS
-        if self._late:
-            mean = sum(self._late) / float(len(self._late))
-            notes["staleness"] = {"mean": mean, "max": max(self._late), "steps": len(self._late)}
-        return notes
+        return dict(notes, **self._staleness.notes())
 
 
 EXCHANGE = (

@@ -11,6 +11,7 @@ import tensorflow as tf
 from adapters.tensorflow.optimisers import Tensors
 from adapters.tensorflow.replicas import Replicas
 from suite.worker.contract import Setup
+from suite.worker.tuning import chosen
 
 # By the knob `cross_device`: what exchanges, and its transport by kind of device.
 CROSS_DEVICE: Dict[str, Any] = {
@@ -33,9 +34,9 @@ class Mirrored(Replicas):
 
     def join(self) -> None:
         """The strategy over this process's devices."""
-        exchange = self.setup.knobs.get("cross_device", "auto")
-        if exchange == "auto":  # what the strategy would take by itself, written down
-            exchange = "nccl" if self.setup.device == "cuda" else "reduction_to_one"
+        # The default is what the strategy would take by itself, written down.
+        by_device = "nccl" if self.setup.device == "cuda" else "reduction_to_one"
+        exchange = chosen(self.setup, "cross_device", default=by_device)
         kind, self.transport = CROSS_DEVICE[exchange]
         self.distribute(tf.distribute.MirroredStrategy(self.devices, kind()))
 

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from adapters.tensorflow import machine
 from adapters.tensorflow.base import TensorFlowTrainer, concatenated
-from adapters.tensorflow.cutting import cuts
 from adapters.tensorflow.net import COUNT
 from adapters.tensorflow.optimisers import states
 from adapters.tensorflow.pipeline import Pipeline, Stage, StageFunctions
 from suite.worker.contract import Batch, Setup, Unsupported
+from suite.worker.pipeline_stages import stages
 
 
 class ModelParallel(TensorFlowTrainer):
@@ -50,12 +50,10 @@ class ModelParallel(TensorFlowTrainer):
 
     def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
         """Each on its stage's device."""
-        graph, count = self.graph, len(self.graph.layers)
-        places = [0] + cuts(graph, len(self.devices)) + [count]
-        self._between = list(zip(places, places[1:]))
+        self._places = stages(self.graph, len(self.devices))
         homes = {}
-        for device, (begin, end) in zip(self.devices, self._between):
-            for layer in graph.layers[begin:end]:
+        for device, place in zip(self.devices, self._places):
+            for layer in self.graph.layers[place.begin : place.end]:
                 homes.update(dict.fromkeys([each.name for each in layer.parameters], device))
                 homes.update(dict.fromkeys([name for name, _ in layer.buffers], device))
         for name, value, trainable in self.first_values(weights):
@@ -83,8 +81,8 @@ class ModelParallel(TensorFlowTrainer):
         """The stages, for training or for use."""
         style, seed = self.style._replace(training=training), (self.setup.seed, self.setup.rank)
         return [
-            Stage(self.graph, dict(self.variables, **{COUNT: masks}), style, seed, between, device)
-            for between, device, masks in zip(self._between, self.devices, self._masks)
+            Stage(self.graph, dict(self.variables, **{COUNT: masks}), style, seed, place, device)
+            for place, device, masks in zip(self._places, self.devices, self._masks)
         ]
 
     def _variable(self, value: np.ndarray, trainable: bool, device: str, dtype: str = "") -> Any:
@@ -213,8 +211,8 @@ class ModelParallel(TensorFlowTrainer):
     def notes(self) -> Dict[str, Any]:
         """Which layers lie where, and what the bubble is."""
         rows = []
-        for device, (begin, end) in zip(self.devices, self._between):
-            layers = self.graph.layers[begin:end]
+        for device, place in zip(self.devices, self._places):
+            layers = self.graph.layers[place.begin : place.end]
             share = 100.0 * sum(layer.macs for layer in layers) / max(1, self.graph.macs)
             rows.append("%s: %s to %s (%.0f %%)" % (device, layers[0].name, layers[-1].name, share))
         found = dict(super().notes(), parts="; ".join(rows), microbatches=self._microbatches)

@@ -20,11 +20,10 @@ class MultiWorkerMirrored(Mirrored):
         """The others are met in `join`."""
         super().__init__(setup)
         self._group: Optional[WorkerGroup] = None
-        self._pack_mb = setup.knobs.get("pack_mb", "auto")
 
     def join(self) -> None:
         """TensorFlow's cluster."""
-        self._group = group = WorkerGroup(self.setup, self._pack_mb, self.setup.knobs.get("collective", "auto"))
+        self._group = group = WorkerGroup(self.setup)
         self.rank, self.world, self.transport, self._options = (
             self.setup.rank,
             group.world,
@@ -53,7 +52,7 @@ class MultiWorkerMirrored(Mirrored):
 
     def notes(self) -> Dict[str, Any]:
         """And in what packs."""
-        return dict(super().notes(), pack_mb=self._pack_mb)
+        return dict(super().notes(), pack_mb=self.setup.knobs.get("pack_mb", "auto"))
 
 
 TRAINER = MultiWorkerMirrored

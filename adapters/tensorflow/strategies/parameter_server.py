@@ -16,6 +16,7 @@ from adapters.tensorflow.net import compiled
 from adapters.tensorflow.parameter_store import ParameterStore, described
 from adapters.tensorflow.replicas import Replicas
 from suite.worker.contract import Setup
+from suite.worker.staleness import Staleness
 
 
 class ParameterServer(Replicas):
@@ -31,8 +32,7 @@ class ParameterServer(Replicas):
         super().__init__(setup)
         self._servers = int(setup.knobs.get("servers", 1))
         self._member: Any = None
-        self._last = self._most = self._sum = self._steps = 0
-        self._counting = False
+        self._staleness = Staleness()
 
     # --- life ---------------------------------------------------------------
 
@@ -62,7 +62,7 @@ class ParameterServer(Replicas):
         if self.setup.rank == 0:
             self._store.write(own)
         self.maximum(0.0)
-        self._last, self._counting = 0, False
+        self._staleness = Staleness()
 
     def close(self) -> None:
         """Together; the servers are ended by who started them."""
@@ -101,26 +101,18 @@ class ParameterServer(Replicas):
         weights, now = self._store.exchange([each.numpy() for each in gradients])
         for variable, value in zip(self.nets[0].trainable, weights):
             variable.assign(value)
-        others, self._last = int(now) - self._last - 1, int(now)
-        self._steps += 1
-        self._sum += others
-        self._most = max(self._most, others)
+        self._staleness.exchanged(int(now))
 
     # --- notes --------------------------------------------------------------
 
     def begin_training(self) -> None:
-        """Count from now on: other passes exchange without training, or stop in between."""
-        self._most = self._sum = self._steps = 0
-        self._counting = True
+        """Count stale steps from now on."""
+        self._staleness.begin()
 
     def notes(self) -> Dict[str, Any]:
         """Where the weights are, and how stale they were."""
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE)
-        notes["optimiser"] = described(self.setup.optimiser)
-        if self._counting and self._steps:
-            mean = self._sum / float(self._steps)
-            notes["staleness"] = {"mean": mean, "max": self._most, "steps": self._steps}
-        return notes
+        return dict(notes, optimiser=described(self.setup.optimiser), **self._staleness.notes())
 
 
 EXCHANGE = (

@@ -2,18 +2,14 @@
 
 import threading
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from adapters.tensorflow.cutting import crossing, cuts
 from adapters.tensorflow.pipeline import Pipeline
-from suite.worker.contract import Unsupported
+from suite.worker.pipeline_stages import stages
 from tests.support import processes, proofs
-from workloads.build import Builder
-from workloads.catalogue import by_name
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +34,8 @@ def test_layers_their_gradients_and_their_work_lie_where_they_belong(found, smal
     placed = found["placed"]
     assert placed["gradients"] == [["CPU:0"], ["CPU:1"]]
     assert placed["labels"] == "CPU:1"
-    (place,) = cuts(small, 2)
-    for device, layers in (("CPU:0", small.layers[:place]), ("CPU:1", small.layers[place:])):
+    for device, stage in zip(("CPU:0", "CPU:1"), stages(small, 2), strict=True):
+        layers = small.layers[stage.begin : stage.end]
         names = [name for layer in layers for name, *_ in [*layer.parameters, *layer.buffers]]
         assert {placed["variables"][name] for name in names} == {device}
     for kind in ("Conv2D", "Conv2DBackpropFilter"):
@@ -67,56 +63,6 @@ def test_the_notes_say_what_lies_where(found, small):
     assert notes["parts"].startswith(f"CPU:0: {small.layers[0].name} to ")
     assert f"to {small.layers[-1].name} (" in notes["parts"]
     assert (notes["microbatches"], found["proofs"][1]["notes"]["microbatches"]) == (1, 2)
-
-
-def chain(*widths):
-    b = Builder("chain", (widths[0], 1, 1), widths[-1])
-    x = b.flatten("flat", "input")
-    for number, width in enumerate(widths[1:-1]):
-        x = b.dense(f"fc{number}", x, width)
-    b.head(b.dense("last", x, widths[-1]))
-    return b.graph
-
-
-def test_no_other_cut_makes_the_heaviest_stage_lighter():
-    graph = chain(10, 20, 30, 10, 40, 5)
-    costs = [layer.macs for layer in graph.layers]
-
-    def heaviest(places):
-        borders = [0, *places, len(costs)]
-        return max(sum(costs[begin:end]) for begin, end in pairwise(borders))
-
-    others = [(one, two) for one in range(1, 6) for two in range(one + 1, 6)]
-    assert heaviest(cuts(graph, 3)) == min(map(heaviest, others))
-    assert cuts(graph, 1) == []
-    assert cuts(graph, 6) == [1, 2, 3, 4, 5]
-    with pytest.raises(Unsupported, match="chain has 6 layers, too few for 7 devices"):
-        cuts(graph, 7)
-
-
-def test_of_equal_cuts_the_narrowest_is_taken():
-    b = Builder("narrow", (4, 8, 8), 5)
-    x = b.graph.add("c1", "conv", ("input",), out=4, kernel=3, pad=1)
-    x = b.max_pool("pool", b.relu("r", x), 2, 2)
-    x = b.graph.add("c2", "conv", (x,), out=16, kernel=3, pad=1)
-    b.head(b.dense("fc", b.flatten("flat", x), 5))
-    (place,) = cuts(b.graph, 2)
-    assert b.graph.layers[place].name == "c2", "behind the pooling fewer numbers cross"
-
-
-@pytest.mark.parametrize("name", ["resnet50", "googlenet"])
-def test_what_crosses_a_cut_is_all_that_is_read_behind_it(name):
-    graph = by_name()[name].graph()
-    places = cuts(graph, 4)
-    made = {"input"}
-    for begin, end in pairwise([0, *places, len(graph.layers)]):
-        known = set(crossing(graph, begin))
-        assert known <= made
-        for layer in graph.layers[begin:end]:
-            assert set(layer.inputs) <= known
-            known.add(layer.name)
-        made = known
-    assert {head.layer for head in graph.heads} <= made
 
 
 def test_a_pipeline_works_side_by_side_and_tells_how_long_it_waited():
