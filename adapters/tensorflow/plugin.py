@@ -110,6 +110,7 @@ BACKENDS = (
 class TensorFlow(Adapter):
     """TensorFlow 2 on CPUs and CUDA."""
 
+    contract = 2
     name = "tensorflow"
     title = "TensorFlow"
     trainer = "adapters.tensorflow.worker:trainer"
