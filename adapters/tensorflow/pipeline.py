@@ -18,15 +18,15 @@ import tensorflow as tf
 from adapters.tensorflow.lower import Style
 from adapters.tensorflow.net import Net, compiled, compiled_if, joint_loss
 from adapters.tensorflow.optimisers import Tensors, updating
-from suite.worker import pipeline_stages
 from suite.worker.contract import Optimiser
+from suite.worker.pipeline_stages import Stage
 from workloads.graph import Graph
 
 # (stage, microbatch, what the neighbour made of the microbatch) -> what this stage makes
 Work = Callable[[int, int, Any], Any]
 
 
-class Stage(Net):
+class StageNet(Net):
     """Consecutive layers on one device; the last stage has the loss."""
 
     def __init__(
@@ -35,13 +35,13 @@ class Stage(Net):
         variables: Dict[str, Any],
         style: Style,
         seed: Tuple[int, int],
-        place: pipeline_stages.Stage,
+        stage: Stage,
         device: str,
     ) -> None:
-        """The layers from `place.begin` to before `place.end`."""
-        super().__init__(graph, variables, style, seed, graph.layers[place.begin : place.end])
-        self.device, self.last = device, place.end == len(graph.layers)
-        self._takes, self._gives = place.entering, place.leaving
+        """The layers from `stage.begin` to before `stage.end`."""
+        super().__init__(graph, variables, style, seed, graph.layers[stage.begin : stage.end])
+        self.device, self.last = device, stage.end == len(graph.layers)
+        self._takes, self._gives = stage.entering, stage.leaving
 
     def outputs(self, inputs: Sequence[Any]) -> List[Any]:
         """What later stages read; of the last the heads' logits. `inputs`: what the one before gives."""
@@ -72,8 +72,8 @@ class StageFunctions:
 
     def __init__(
         self,
-        stages: List[Stage],
-        in_use: List[Stage],
+        stages: List[StageNet],
+        in_use: List[StageNet],
         states: List[List[Tensors]],
         counts: Tensors,
         optimiser: Optimiser,

@@ -97,7 +97,7 @@ class Scheduled:
     def _predict(self, images: Any) -> Any:
         return self.net(self.variables, self._trainer.style._replace(training=False), 0).heads(images)[-1]
 
-    # --- their parts ------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------
 
     def net(self, values: Dict[str, Any], style: Style, turn: Any) -> Net:
         """The network over these weights."""

@@ -13,7 +13,7 @@ from adapters.tensorflow import machine
 from adapters.tensorflow.base import TensorFlowTrainer, concatenated
 from adapters.tensorflow.net import COUNT
 from adapters.tensorflow.optimisers import states
-from adapters.tensorflow.pipeline import Pipeline, Stage, StageFunctions
+from adapters.tensorflow.pipeline import Pipeline, StageFunctions, StageNet
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.pipeline_stages import stages
 
@@ -39,7 +39,7 @@ class ModelParallel(TensorFlowTrainer):
         """Functions and variables stand in reference cycles."""
         self.variables: Dict[str, Any] = {}  # by canonical name
         self._functions: Any = None
-        self._stages: List[Stage] = []
+        self._stages: List[StageNet] = []
         self._runs: Dict[Tuple[int, int], Any] = {}  # by stage and microbatch: what the backward needs
         self._own: Dict[Tuple[int, int], Any] = {}  # likewise: gradients
         self._losses: Any = ()
@@ -77,11 +77,11 @@ class ModelParallel(TensorFlowTrainer):
         super().close()
         self._pipeline.close()
 
-    def _cut(self, training: bool) -> List[Stage]:
+    def _cut(self, training: bool) -> List[StageNet]:
         """The stages, for training or for use."""
         style, seed = self.style._replace(training=training), (self.setup.seed, self.setup.rank)
         return [
-            Stage(self.graph, dict(self.variables, **{COUNT: masks}), style, seed, place, device)
+            StageNet(self.graph, dict(self.variables, **{COUNT: masks}), style, seed, place, device)
             for place, device, masks in zip(self._places, self.devices, self._masks)
         ]
 

@@ -23,7 +23,7 @@ class AllReduce(Replicas):
     _ring: Optional[Ring] = None
 
     def start(self) -> Joined:
-        """Horovod's version is told too."""
+        """As TensorFlow, with Horovod's version."""
         joined = super().start()
         assert self._ring is not None
         return self._ring.joined(joined.versions)
