@@ -120,7 +120,7 @@ class HorovodTensorFlow(Horovod):
 
     name = environment = "horovod-tensorflow"
     title = "Horovod over TensorFlow"
-    trainer = "adapters.horovod.over_tensorflow.worker:OverTensorFlow"
+    trainer = "adapters.horovod.over_tensorflow.worker:trainer"
     requires = ("horovod", "tensorflow")
     builds_on = (RING, "adapters.tensorflow")
     remedy = made("horovod-tensorflow")

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import machine
-from adapters.tensorflow.spread import MultiWorker
+from adapters.tensorflow.cluster import WorkerGroup
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.contract import Joined, Unsupported
 
@@ -27,10 +27,9 @@ class TensorFlowCommunicator(Communicator):
         """As the trainer's 'multiworker_mirrored' joins."""
         setup = self.setup
         machine.prepare(setup)
-        self._spread: Any = MultiWorker(setup, "auto", "auto")
+        self._group = WorkerGroup(setup)
         self._instances = FIRST_INSTANCE
-        versions = machine.versions(setup.device)
-        return Joined(self._spread.rank, self._spread.world, self._spread.transport, versions)
+        return Joined(setup.rank, self._group.world, self._group.transport, machine.versions(setup.device))
 
     def exchange(self, operation: str, count: int) -> Exchange:
         """Three of them."""
@@ -45,36 +44,35 @@ class TensorFlowCommunicator(Communicator):
 
     def maximum(self, value: float) -> float:
         """Over the hosts."""
-        largest: float = self._spread.maximum(value)
-        return largest
+        return self._group.maximum(value)
 
     def close(self) -> None:
         """Leave together."""
-        self._spread.close()
+        self._group.close()
 
     def _sum(self, own: Any) -> Any:
         context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, own, self._spread.options)
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, own, self._group.options)
 
     def _gathered(self, own: Any) -> Any:
-        return tf.distribute.get_replica_context().all_gather(own, 0, self._spread.options)
+        return tf.distribute.get_replica_context().all_gather(own, 0, self._group.options)
 
     def _replicated(self, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A call in the strategy's replica context, its tensor on this worker's device, which TensorFlow insists on."""
 
         def whole(values: Any) -> Any:
-            def replica(_: int) -> Any:
-                with tf.device(self._spread.devices[0]):
+            def replica() -> Any:
+                with tf.device(self._group.device):
                     own = tf.identity(values)
                 return body(own)
 
-            return self._spread.run(replica)[0]
+            return self._group.distribution.run(replica)
 
         return whole
 
     def _broadcast(self, count: int, instance: int) -> Callable[[Any], Any]:
         """Rank 0 sends, the others receive."""
-        setup, device = self.setup, self._spread.devices[0]
+        setup, device = self.setup, self._group.device
         keys = {"group_size": setup.world, "group_key": OWN_GROUP, "instance_key": instance}
 
         def whole(values: Any) -> Any:

@@ -62,11 +62,11 @@ def window_sum(values: Any, size: int, axis: int, mirrored: bool = False) -> Any
     pads, begin, extent = [[0, 0]] * 4, [0] * 4, [-1] * 4
     pads[axis], extent[axis] = [before, after], channels
     padded = tf.pad(values, pads)
-    parts = []
+    slices = []
     for shift in range(size):
         begin[axis] = shift
-        parts.append(tf.slice(padded, list(begin), extent))
-    return tf.add_n(parts)
+        slices.append(tf.slice(padded, list(begin), extent))
+    return tf.add_n(slices)
 
 
 def negative_power(base: Any, beta: float) -> Any:

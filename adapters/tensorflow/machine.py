@@ -12,15 +12,12 @@ from suite.worker.contract import Setup, Unavailable
 INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
 
 
-def prepare(setup: Setup, microbatches: int = 1) -> List[str]:
+def prepare(setup: Setup, at_once: int = 0) -> List[str]:
     """Set threads; the devices of this rank, by TensorFlow's names. Unavailable says what this machine lacks.
 
-    Logical devices share one pool: where they take turns, one's threads are all that each may have.
+    Logical devices of a CPU share one pool, which has the threads of as many as work `at_once`; 0: all of them.
     """
-    if setup.strategy == "coordinator":  # its workers are processes of their own, with threads of their own
-        setup = setup._replace(devices=1)
-    turns = setup.strategy == "model_parallel" and microbatches == 1
-    threads("intra_op", setup.threads * (setup.devices if setup.device == "cpu" and not turns else 1))
+    threads("intra_op", setup.threads * ((at_once or setup.devices) if setup.device == "cpu" else 1))
     # Logical devices, and collectives beside the computation, want to run at the same time.
     threads("inter_op", INTER_OP * setup.devices + (setup.world > 1))
     return cuda(setup) if setup.device == "cuda" else cpus(setup.devices)

@@ -3,13 +3,15 @@
 Oldest Python: 3.6.
 """
 
-import zlib
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from adapters.tensorflow.lower import Style, lower
+from suite.worker.masks import dropout_seed
 from workloads.graph import Graph, Layer
+
+COUNT = "iterations"  # the name of the variable that counts them, for the masks
 
 
 class Net:
@@ -23,12 +25,12 @@ class Net:
         seed: Tuple[int, int],
         layers: Optional[Sequence[Layer]] = None,
     ) -> None:
-        """`variables` by canonical name, on this device; `seed`: of the masks of dropout, and the device's number.
+        """`variables` by canonical name, on this device; `seed`: the setup's, and the device's number over all ranks.
 
         `layers`, where not all of them are run here.
         """
         layers = graph.layers if layers is None else layers
-        self._graph, self._seed = graph, seed
+        self.graph, self._seed = graph, seed
         self._drops = style.training and any(layer.kind == "dropout" and layer.attrs["rate"] for layer in layers)
         self._count = variables[COUNT]
         self.trainable = [variables[parameter.name] for layer in layers for parameter in layer.parameters]
@@ -50,18 +52,17 @@ class Net:
         """Logits (samples, classes) of every head, the network's answer last."""
         values = {"input": images}
         self.run(values)
-        return [values[head.layer] for head in self._graph.heads]
+        return [values[head.layer] for head in self.graph.heads]
 
     def loss(self, images: Any, labels: Any) -> Tuple[Any, List[Any]]:
         """(sum over heads of weight x mean cross-entropy, logits of the heads)."""
         heads = self.heads(images)
-        return joint_loss(self._graph, heads, labels), heads
+        return joint_loss(self.graph, heads, labels), heads
 
     def _masks(self, layer: str) -> Any:
         """The seed of one layer's mask in this iteration: two numbers."""
-        first, second = self._seed
-        mixed = (first * 1000003 + second * 7919 + zlib.crc32(layer.encode())) % 2**31
-        return tf.stack([tf.constant(mixed, tf.int64), self._count.read_value()])
+        seed, device = self._seed
+        return tf.stack([tf.constant(dropout_seed(seed, device, layer), tf.int64), self._count.read_value()])
 
 
 def joint_loss(graph: Graph, heads: Sequence[Any], labels: Any) -> Any:
@@ -74,7 +75,25 @@ def joint_loss(graph: Graph, heads: Sequence[Any], labels: Any) -> Any:
     return total
 
 
-COUNT = "iterations"  # the name of the variable that counts them, for the masks
+def differentiated(net: Net) -> Callable[..., Any]:
+    """(images, labels) -> (loss, gradients in the order of the trainable variables)."""
+
+    def run(images: Any, labels: Any) -> Tuple[Any, List[Any]]:
+        with tf.GradientTape() as tape:
+            loss, _ = net.loss(images, labels)
+        return loss, tape.gradient(loss, net.trainable)
+
+    return run
+
+
+def compiled(function: Callable[..., Any], by_xla: bool = False) -> Any:
+    """A tf.function; nothing here asks AutoGraph to rewrite it: control flow is Python's, unrolled at the trace."""
+    return tf.function(function, autograph=False, jit_compile=by_xla or None)
+
+
+def compiled_if(wanted: bool, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of another function, as a cluster of XLA's when wanted."""
+    return compiled(function, by_xla=True) if wanted else function
 
 
 def macs(graph: Any) -> int:

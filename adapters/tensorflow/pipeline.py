@@ -1,96 +1,183 @@
-"""What all of this adapter's tf.data pipelines share: threads, order, batches, errors.
+"""A network cut into stages of consecutive layers, one a device of this process; a batch goes through in microbatches.
 
-Positions come from Python, some thousand at a time; all else runs in TensorFlow's own threads,
-`setup.readers` of them that are the pipeline's alone. Those are fewer than the samples under
-way, so that a large image holds up nobody though the order stays.
+Every operation is made under its device's name, those of the backward too: left to itself
+TensorFlow puts the backward of a function over several devices on the first of them. In
+the whole step nothing but data and the running statistics orders the work, so the
+executor lets several devices work on different microbatches at a time. Staged, each
+device has a thread: eager TensorFlow works while it waits, without the interpreter's lock.
 
 Oldest Python: 3.6.
 """
 
-import atexit
-import itertools
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-import numpy as np
 import tensorflow as tf
 
-from suite.worker.contract import Setup
-from suite.worker.threaded import batches_of_indices
-from suite.worker.view import View
+from adapters.tensorflow.lower import Style
+from adapters.tensorflow.net import Net, compiled, compiled_if, joint_loss
+from adapters.tensorflow.optimisers import Tensors, updating
+from suite.worker.contract import Optimiser
+from suite.worker.pipeline_stages import Stage
+from workloads.graph import Graph
 
-POSITIONS = 4096  # that Python is asked for at a time
-UNDER_WAY = 4  # samples begun and not yet delivered, a reader
-
-Explain = Callable[[int, Exception], OSError]  # (batches delivered before it, the error) -> the file's
-
-
-class Tensors(NamedTuple):
-    """A host batch of TensorFlow's: images float32 (samples, height, width, channels), labels int64."""
-
-    images: Any
-    labels: Any
+# (stage, microbatch, what the neighbour made of the microbatch) -> what this stage makes
+Work = Callable[[int, int, Any], Any]
 
 
-class TensorReader:
-    """The batches of a pipeline that ends in batched (images, labels)."""
+class StageNet(Net):
+    """Consecutive layers on one device; the last stage has the loss."""
 
-    def __init__(self, pipeline: Any, setup: Setup, words: str, explain: Explain) -> None:
-        """Begin to read at once; `words` say what reads."""
-        if setup.readers:
-            pipeline = pipeline.prefetch(setup.prefetch * setup.readers)
-        self.words, self._explain, self._taken = words, explain, 0
-        with tf.device("CPU:0"):
-            self._batches: Any = iter(pipeline.with_options(options(setup)))
-        # While the interpreter ends, a thread that asks Python for positions never returns; the iterator waits for it.
-        atexit.register(self.close)
+    def __init__(
+        self,
+        graph: Graph,
+        variables: Dict[str, Any],
+        style: Style,
+        seed: Tuple[int, int],
+        stage: Stage,
+        device: str,
+    ) -> None:
+        """The layers from `stage.begin` to before `stage.end`."""
+        super().__init__(graph, variables, style, seed, graph.layers[stage.begin : stage.end])
+        self.device, self.last = device, stage.end == len(graph.layers)
+        self._takes, self._gives = stage.entering, stage.leaving
 
-    def next_batch(self) -> Tensors:
-        """The next batch; OSError names the file that cannot be read."""
-        try:
-            images, labels = next(self._batches)
-        except tf.errors.OpError as error:
-            raise self._explain(self._taken, error) from None
-        self._taken += 1
-        return Tensors(images, labels)
+    def outputs(self, inputs: Sequence[Any]) -> List[Any]:
+        """What later stages read; of the last the heads' logits. `inputs`: what the one before gives."""
+        values = dict(zip(self._takes, inputs))
+        self.run(values)
+        names = [head.layer for head in self.graph.heads] if self.last else self._gives
+        return [tf.identity(values[name]) if name in self._takes else values[name] for name in names]
+
+    def loss(self, inputs: Any, labels: Any) -> Tuple[Any, List[Any]]:
+        """Of the last stage: (the loss, the heads' logits)."""
+        heads = self.outputs(inputs)
+        return joint_loss(self.graph, heads, labels), heads
+
+    def backward(self, tape: Any, made: Any, given: Any, upstream: Any) -> Tuple[Any, Tensors]:
+        """(gradients of what was given, of the trainable variables); `upstream`: of what was made, None of a loss.
+
+        Of the images none are asked for.
+        """
+        with tf.device(self.device):
+            if self._takes == ("input",):
+                return None, tape.gradient(made, self.trainable, output_gradients=upstream)
+            found: Tuple[Any, Tensors] = tape.gradient(made, (given, self.trainable), output_gradients=upstream)
+            return found
+
+
+class StageFunctions:
+    """The compiled functions of a network in stages: the whole step, and those of the staged iteration."""
+
+    def __init__(
+        self,
+        stages: List[StageNet],
+        in_use: List[StageNet],
+        states: List[List[Tensors]],
+        counts: Tensors,
+        optimiser: Optimiser,
+        by_xla: bool,
+        kernels: bool,
+    ) -> None:
+        """Of `in_use` (the same, not in training), `states` and `counts` (see `optimisers`) one a stage."""
+        self._stages, self._in_use = stages, in_use
+        self._rules = [
+            compiled_if(by_xla, updating(optimiser, kernels, stage.trainable, *own))
+            for stage, own in zip(stages, zip(states, counts))
+        ]
+        self.step = compiled(self._step)
+        self.forward = [compiled(stage.loss if stage.last else stage.outputs) for stage in stages]
+        self.mean = compiled(self._mean)
+        self.update = compiled(self._update)
+        self.predict = compiled(self._predict)
+
+    def _step(self, images: Tensors, labels: Tensors) -> Tensors:
+        """Of all microbatches; returns their losses."""
+        found = [self._differentiated(*microbatch) for microbatch in zip(images, labels)]
+        own = []
+        for index, stage in enumerate(self._stages):
+            with tf.device(stage.device):
+                own.append(self._mean([gradients[index] for _, gradients in found]))
+        self._update(own)
+        return [loss for loss, _ in found]
+
+    def _differentiated(self, images: Any, labels: Any) -> Tuple[Any, List[Tensors]]:
+        """(loss, every stage's gradients) of one microbatch."""
+        run: List[Any] = []
+        values: Any = [images]
+        for stage in self._stages:
+            with tf.device(stage.device), tf.GradientTape() as tape:
+                tape.watch(values)
+                given, values = values, stage.loss(values, labels)[0] if stage.last else stage.outputs(values)
+            run.append((stage, tape, given, values))
+        loss, upstream = values, None
+        gradients: List[Tensors] = []
+        for stage, tape, given, made in reversed(run):
+            upstream, own = stage.backward(tape, made, given, upstream)
+            gradients.insert(0, own)
+        return loss, gradients
+
+    def _mean(self, microbatches: List[Tensors]) -> Tensors:
+        """Over the microbatches, of one stage."""
+        if len(microbatches) == 1:
+            return microbatches[0]
+        return [tf.add_n(each) / len(microbatches) for each in zip(*microbatches)]
+
+    def _update(self, gradients: List[Tensors]) -> None:
+        for stage, rule, own in zip(self._stages, self._rules, gradients):
+            with tf.device(stage.device):
+                rule(own)
+
+    def _predict(self, images: Any) -> Any:
+        values = [images]
+        for stage in self._in_use:
+            with tf.device(stage.device):
+                values = stage.outputs(values)
+        return values[-1]
+
+
+class Pipeline:
+    """A thread a stage: each works on a microbatch as soon as its neighbour has done with it."""
+
+    def __init__(self, stages: int) -> None:
+        """The threads are started when first needed."""
+        self._pool = ThreadPoolExecutor(stages)
+
+    def run(self, order: Sequence[int], begin: List[Any], work: Work) -> float:
+        """The mean over the stages of the seconds in which one did nothing, from the beginning to the last's end.
+
+        `order`: the stages, the first is given `begin`, a value a microbatch. The first error of any stage is raised.
+        """
+        start = time.perf_counter()
+        made: List[List["Future[Any]"]] = [[Future() for _ in begin] for _ in order]
+        for future, value in zip(made[0], begin):
+            future.set_result(value)
+        made.append([Future() for _ in begin])
+        jobs = [
+            self._pool.submit(self._stage, stage, made[place], made[place + 1], work)
+            for place, stage in enumerate(order)
+        ]
+        busy = [job.result() for job in jobs]
+        return time.perf_counter() - start - sum(busy) / len(busy)
 
     def close(self) -> None:
-        """Stop the threads: they go with the iterator."""
-        self._batches = iter(())
-        atexit.unregister(self.close)
+        """End the threads."""
+        self._pool.shutdown()
 
-
-def options(setup: Setup) -> Any:
-    """All that tf.data would else decide by itself."""
-    chosen = tf.data.Options()
-    chosen.deterministic = True
-    chosen.autotune.enabled = False
-    chosen.threading.private_threadpool_size = max(1, setup.readers)
-    chosen.threading.max_intra_op_parallelism = 1
-    chosen.experimental_optimization.map_parallelization = False  # or no readers become several
-    chosen.experimental_optimization.inject_prefetch = False
-    return chosen
-
-
-def under_way(setup: Setup) -> Optional[int]:
-    """Samples that are decoded at the same time, waiting for one another; None: one after the other, where asked."""
-    return UNDER_WAY * setup.readers if setup.readers else None
-
-
-def positions(view: View, setup: Setup) -> Any:
-    """A data set of `batches_of_indices`, int64 (batch,); ValueError when there are too few samples."""
-    batches = batches_of_indices(view, setup)
-    first = next(batches)
-    several = max(1, POSITIONS // setup.batch)
-
-    def some() -> Iterator[np.ndarray]:
-        rest = itertools.chain([first], batches)
-        while True:
-            yield np.array(list(itertools.islice(rest, several)), np.int64)
-
-    spec = tf.TensorSpec([None, setup.batch], tf.int64)
-    return tf.data.Dataset.from_generator(some, output_signature=spec).prefetch(1).unbatch()
-
-
-def mapped(function: Callable[..., Any], samples: Any, at_once: Optional[int]) -> Any:
-    """A data set's `map`, the function as it stands: AutoGraph has nothing to rewrite."""
-    return samples.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=at_once)
+    def _stage(self, stage: int, incoming: List[Any], outgoing: List[Any], work: Work) -> float:
+        """The seconds in which one stage worked."""
+        busy = 0.0
+        try:
+            for microbatch, (comes, goes) in enumerate(zip(incoming, outgoing)):
+                value = comes.result()
+                start = time.perf_counter()
+                result = work(stage, microbatch, value)
+                busy += time.perf_counter() - start
+                goes.set_result(result)
+        except BaseException as error:
+            for goes in outgoing:  # or else the neighbour would wait for ever
+                if not goes.done():
+                    goes.set_exception(error)
+            raise
+        return busy

@@ -45,13 +45,15 @@ STRATEGIES = (
     Strategy(
         "model_parallel",
         "One process, one network: its layers over several devices, alike in multiply-accumulates; they take turns, or "
-        "work side by side on the knob microbatches' pieces.",
+        "work side by side on the microbatches of the knob.",
         LAUNCHERS,
         distributed=False,
         several_devices=True,
         separable=("io", "h2d", "forward", "backward", "update"),
     ),
 )
+
+ON_SERVERS = ("parameter_server", "coordinator")
 
 KNOBS = {
     "xla": Knob(
@@ -67,38 +69,32 @@ KNOBS = {
     "pack_mb": Knob(
         ("auto", int),
         "auto",
-        "MiB of gradients joined to one all-reduce (multiworker_mirrored), at least 1; auto: TensorFlow's own choice.",
+        "MiB of gradients joined to one all-reduce; auto: TensorFlow's own choice.",
+        strategies=("multiworker_mirrored",),
+        least=1,
     ),
     "cross_device": Knob(
         ("auto", "nccl", "hierarchical", "reduction_to_one"),
         "auto",
-        "How mirrored sums: NCCL (GPUs), copies within two halves and then between them, or all on one device; auto: "
-        "NCCL on GPUs, reduction_to_one on CPUs.",
+        "How gradients are summed: by NCCL (GPUs), by copies within two halves and then between them, or all on one "
+        "device; auto: NCCL on GPUs, reduction_to_one on CPUs.",
+        strategies=("mirrored",),
     ),
     "collective": Knob(
         ("auto", "ring", "nccl"),
         "auto",
-        "How multiworker_mirrored sums: a ring over gRPC, or NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
+        "How gradients are summed: by a ring over gRPC, or by NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
+        strategies=("multiworker_mirrored",),
     ),
-    "servers": Knob(
-        int, 1, "Parameter servers of parameter_server and coordinator, at least 1, all on the first host."
-    ),
+    "servers": Knob(int, 1, "Parameter servers, all on the first host.", strategies=ON_SERVERS, least=1),
     "microbatches": Knob(
         int,
         1,
-        "Pieces in which model_parallel takes its batch, one behind the other, each normalised by itself; at least 1.",
+        "Equal pieces in which the batch is taken, one behind the other, each normalised by itself.",
+        strategies=("model_parallel",),
+        least=1,
     ),
 }
-
-SERVED = ("parameter_server", "coordinator")
-OWNERS = {
-    "servers": SERVED,
-    "pack_mb": ("multiworker_mirrored",),
-    "collective": ("multiworker_mirrored",),
-    "cross_device": ("mirrored",),
-    "microbatches": ("model_parallel",),
-}
-
 
 BACKENDS = (
     Backend(
@@ -112,12 +108,12 @@ BACKENDS = (
 
 
 class TensorFlow(Adapter):
-    """TensorFlow 2 on CPUs and CUDA: alone, under its mirrored strategies, on parameter servers, or in parts."""
+    """TensorFlow 2 on CPUs and CUDA."""
 
     contract = 2
     name = "tensorflow"
     title = "TensorFlow"
-    trainer = "adapters.tensorflow.worker:TensorFlowTrainer"
+    trainer = "adapters.tensorflow.worker:trainer"
     requires = ("tensorflow",)
     environment = "tensorflow"
     remedy = "tox run -e tensorflow"
@@ -144,23 +140,28 @@ class TensorFlow(Adapter):
         return int(case.knobs.get("microbatches", 1))
 
     def unsupported(self, case: Configuration) -> str | None:
-        """Knobs that would change nothing, or that TensorFlow has no kernels for."""
-        for name, strategies in OWNERS.items():
-            default = KNOBS[name].default
-            if case.knobs.get(name, default) != default and case.strategy not in strategies:
-                owners = " or ".join(map(repr, strategies))
-                changes_nothing = f"and changes nothing under {case.strategy!r}"
-                return f"the knob {name!r} belongs to the strategy {owners} {changes_nothing}"
-        pack = case.knobs.get("pack_mb", "auto")
-        if pack != "auto" and pack < 1:
-            return f"pack_mb is {pack}; a pack holds at least 1 MiB"
-        return self._by_exchange(case) or self._by_servers(case) or self._by_parts(case) or self._by_layout(case)
+        """What depends on the device, on the batch, or on several knobs."""
+        return self._by_exchange(case) or self._by_servers(case) or self._by_microbatches(case) or self._by_layout(case)
+
+    def _by_exchange(self, case: Configuration) -> str | None:
+        """What an exchange cannot do, or would do wrongly."""
+        chosen = {name: case.knobs.get(name, "auto") for name in ("cross_device", "collective")}
+        wanting = [name for name, value in chosen.items() if value == "nccl"]
+        if wanting and case.placement.device == "cpu":
+            return (
+                f"NCCL exchanges between GPUs only; leave the knob {wanting[0]} at 'auto', or ask for device = 'cuda'"
+            )
+        devices = case.placement.devices
+        if chosen["cross_device"] == "hierarchical" and devices % 2:
+            return (
+                f"hierarchical copies sum two equal halves of the devices and forget the last of {devices}; ask for an "
+                "even number, or for reduction_to_one"
+            )
+        return None
 
     def _by_servers(self, case: Configuration) -> str | None:
         """What servers do not do."""
-        if case.knobs.get("servers", 1) < 1:
-            return f"servers is {case.knobs['servers']}; there is at least 1"
-        if case.strategy in SERVED and case.knobs.get("xla", "auto") not in ("auto", "off"):
+        if case.strategy in ON_SERVERS and case.knobs.get("xla", "auto") not in ("auto", "off"):
             return (
                 f"under {case.strategy} the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
             )
@@ -171,29 +172,13 @@ class TensorFlow(Adapter):
             )
         return None
 
-    def _by_parts(self, case: Configuration) -> str | None:
-        """What a network in parts cannot be."""
-        pieces, batch = self.microbatches(case), case.batch * case.placement.devices
-        if pieces < 1:
-            return f"microbatches is {pieces}; a batch has at least 1 piece"
-        if batch % pieces:
-            return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
+    def _by_microbatches(self, case: Configuration) -> str | None:
+        """What a network in stages cannot be."""
+        count, batch = self.microbatches(case), case.batch * case.placement.devices
+        if batch % count:
+            return f"a batch of {batch} does not divide into microbatches = {count} equal pieces; choose a divisor"
         if case.strategy == "model_parallel" and case.knobs.get("xla") == "step":
             return "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
-        return None
-
-    def _by_exchange(self, case: Configuration) -> str | None:
-        """What an exchange cannot do, or would do wrongly."""
-        ways = {name: case.knobs.get(name, "auto") for name in ("cross_device", "collective")}
-        wants = [name for name, way in ways.items() if way == "nccl"]
-        if wants and case.placement.device == "cpu":
-            return f"NCCL exchanges between GPUs only; leave the knob {wants[0]} at 'auto', or ask for device = 'cuda'"
-        devices = case.placement.devices
-        if ways["cross_device"] == "hierarchical" and devices % 2:
-            return (
-                f"hierarchical copies sum two equal halves of the devices and forget the last of {devices}; ask for an "
-                "even number, or for reduction_to_one"
-            )
         return None
 
     def _by_layout(self, case: Configuration) -> str | None:
@@ -210,15 +195,15 @@ class TensorFlow(Adapter):
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
 
     def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
-        """Parameter servers and a coordinator's workers, each told which it is, how many there are, and its threads."""
-        if case.strategy not in SERVED:
+        """Parameter servers and a coordinator's workers: which each is, how many there are, and its threads."""
+        if case.strategy not in ON_SERVERS:
             return ()
         servers, placement = case.knobs.get("servers", 1), case.placement
         chiefs, workers = (1, placement.devices) if case.strategy == "coordinator" else (0, placement.ranks)
-        told = (chiefs, workers, servers, placement.threads)
+        counts = (chiefs, workers, servers, placement.threads)
         beside = [("worker", number) for number in range(workers if chiefs else 0)]
         beside += [("ps", number) for number in range(servers)]
-        return tuple(("adapters/tensorflow/server.py", job, *map(str, (number, *told))) for job, number in beside)
+        return tuple(("adapters/tensorflow/server.py", job, *map(str, (number, *counts))) for job, number in beside)
 
 
 @hookimpl

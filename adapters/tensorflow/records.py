@@ -12,7 +12,7 @@ from typing import Any, Iterator, List, Tuple
 
 import tensorflow as tf
 
-from adapters.tensorflow.pipeline import TensorReader, mapped, under_way
+from adapters.tensorflow.input import TensorReader, mapped, under_way
 from adapters.tensorflow.pixels import Pixels
 from suite.worker.contract import Setup
 from suite.worker.records import PART, Record
@@ -49,7 +49,7 @@ def example(sample: Record) -> Any:
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
-def from_records(view: View, setup: Setup, crop: int) -> TensorReader:
+def record_reader(view: View, setup: Setup, crop: int) -> TensorReader:
     """Read a packed set; ValueError when there are fewer samples than ranks."""
     if len(view) < setup.world:
         raise ValueError("%s has fewer samples than there are ranks (%d)" % (view.name, setup.world))
@@ -62,10 +62,13 @@ def from_records(view: View, setup: Setup, crop: int) -> TensorReader:
         return pixels(found["image/encoded"], position), found["image/class/label"]
 
     pipeline = mapped(read, shuffled(parts, setup).repeat().enumerate(), under_way(setup))
-    words = "tf.data on TFRecord: %d parts in turns, a buffer of %d mixes; a pool of %d threads"
-    told = words % (min(AT_ONCE, len(parts)), MIXED, max(1, setup.readers))
+    words = "tf.data on TFRecord: %d parts in turns, a buffer of %d mixes; a pool of %d threads" % (
+        min(AT_ONCE, len(parts)),
+        MIXED,
+        max(1, setup.readers),
+    )
     batches = pipeline.batch(setup.batch, drop_remainder=True)
-    return TensorReader(batches, setup, told, lambda _, error: culprit(parts, pixels, error))
+    return TensorReader(batches, setup, words, lambda _, error: culprit(parts, pixels, error))
 
 
 def shuffled(parts: List[str], setup: Setup) -> Any:

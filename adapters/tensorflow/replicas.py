@@ -1,81 +1,115 @@
-"""The whole network on every device: alone, under MirroredStrategy or MultiWorkerMirroredStrategy.
+"""The whole network on every device of this rank, trained by one fused tf.function.
+
+The stages are functions of their own. A forward run under an eager tape gives a compiled
+backward, which reads what the forward kept; so the two can be timed apart, at the price
+of handing the kept tensors over.
 
 Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import spread
-from adapters.tensorflow.net import COUNT, Net
-from adapters.tensorflow.programs import Programs
-from adapters.tensorflow.updates import states
-from adapters.tensorflow.ways import Tensors, Way, joined, shares
-from suite.worker.contract import Batch, Setup
+from adapters.tensorflow.base import TensorFlowTrainer, concatenated, split
+from adapters.tensorflow.net import COUNT, Net, compiled, compiled_if, differentiated
+from adapters.tensorflow.optimisers import Tensors, states, updating
+from suite.worker.contract import Batch
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
 
-class Replicas(Way):
-    """One fused tf.function over the devices of a `Spread`."""
+class Replicas(TensorFlowTrainer):
+    """One device; a strategy overrides how a network is replicated over several, and how gradients are averaged."""
 
-    def __init__(self, setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> None:
-        """Join the group."""
-        self._spread: Any = self.spread(setup, devices, knobs)
-        super().__init__(setup, self._spread.devices, knobs)
-        self.rank, self.world, self.transport = self._spread.rank, self._spread.world, self._spread.transport
-        self._programs: Any = None
-        self.release()
+    one_cluster = True  # whether XLA may compile the whole step as one: there is no exchange in its midst
 
-    def spread(self, setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> Any:
-        """Over which devices, and how gradients are averaged: see `spread.Spread`."""
-        return spread.make(setup, devices, knobs)
+    # Compiled functions, there between `make_variables` and `release`.
+    _step: Any = None
+    _step_alone: Any = None
+    _communicate: Any = None
+    _update: Any = None
+    _predict: Any = None
 
-    def _make(self, weights: Tensors) -> None:
-        setup = self.setup
-        for name, value, trainable in self.starts(weights):
-            self.variables[name] = self._variable(value, trainable)
-        self.variables[COUNT] = self._variable(np.zeros((), np.int64), False, "int64")
-        names = [parameter.name for parameter in self.graph.parameters]
-        zeros = [
-            [self._variable(np.zeros(self.variables[name][0].shape), False) for name in names]
-            for _ in range(states(setup.optimiser))
-        ]
-        counts = self._variable(np.zeros((), np.int64), False, "int64")
-        nets, users = [[self._net(index, training) for index in range(len(self.devices))] for training in (True, False)]
-        own = [[[each[index] for each in kind] for kind in zeros] for index in range(len(nets))]
-        xla, tuned = self.knobs["xla"], setup.tuning == "tuned"
-        self._programs = Programs(self._spread, nets, users, own, counts, setup.optimiser, xla, tuned)
+    # --- what a strategy overrides ------------------------------------------
+
+    def per_device(self, make: Callable[[], Any]) -> List[Any]:
+        """What `make` creates, one variable a device."""
+        with tf.device(self.devices[0]):
+            return [make()]
+
+    def replicate(self, body: Callable[[int], Any]) -> List[Any]:
+        """`body` on every device at once, given its number there; inside a tf.function."""
+        return [body(0)]
+
+    def each(self, body: Callable[[int], Any]) -> List[Any]:
+        """`body` for every device at once, given its number; eager."""
+        return [body(0)]
+
+    def average(self, gradients: Tensors) -> Tensors:
+        """Of one device's gradients over all devices of all ranks; inside `replicate`."""
+        return gradients
+
+    # --- life ---------------------------------------------------------------
 
     def release(self) -> None:
         """Functions and variables stand in reference cycles."""
         self.variables: Dict[str, List[Any]] = {}  # by canonical name, one a device
-        self._programs = None
-        self._tapes: Sequence[Any] = ()  # one a device, as what follows
+        self.nets: List[Net] = []
+        self._nets_in_use: List[Net] = []
+        self._forward: List[Any] = []  # a function a device, as what follows
+        self._differentiate: List[Any] = []
+        self._rules: List[Any] = []
+        self._step = self._step_alone = self._communicate = self._update = self._predict = None
+        self._tapes: Sequence[Any] = ()
         self._losses: Sequence[Any] = ()
         self._logits: Sequence[Any] = ()
         self.local: Any = None  # every device's own gradients
         self.averaged: Any = None
         gc.collect()
 
-    def maximum(self, value: float) -> float:
-        """Over plain TCP, on the host."""
-        return self._spread.maximum(value)
+    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
+        """A replica a device."""
+        for name, value, trainable in self.first_values(weights):
+            self.variables[name] = self._variable(value, trainable)
+        self.variables[COUNT] = self._variable(np.zeros((), np.int64), False, "int64")
+        names = [parameter.name for parameter in self.graph.parameters]
+        state = [
+            [self._variable(np.zeros(self.variables[name][0].shape), False) for name in names]
+            for _ in range(states(self.setup.optimiser))
+        ]
+        counts = self._variable(np.zeros((), np.int64), False, "int64")
+        places = range(len(self.devices))
+        self.nets, self._nets_in_use = [[self._net(index, training) for index in places] for training in (True, False)]
+        self._compile([[[own[index] for own in kind] for kind in state] for index in places], counts)
 
-    def close(self) -> None:
-        """Leave the group."""
-        self._spread.close()
+    def _compile(self, state: List[List[Tensors]], counts: Tensors) -> None:
+        """The functions, each traced at its first call; `state` and `counts` (see `optimisers`) hold one a device."""
+        xla, one_cluster = self.xla, self.one_cluster
+        by_xla, apart = xla == "step" and one_cluster, xla == "step" and not one_cluster
+        self._differentiate = [compiled_if(apart, differentiated(net)) for net in self.nets]
+        kernels = self.style.fast and xla == "off"
+        self._rules = [
+            compiled_if(xla == "update" or apart, updating(self.setup.optimiser, kernels, net.trainable, *own))
+            for net, own in zip(self.nets, zip(state, counts))
+        ]
+        self._step = compiled(lambda *tensors: self._whole_step(tensors, True), by_xla)
+        self._step_alone = compiled(lambda *tensors: self._whole_step(tensors, False))
+        # A function a device: TensorFlow puts the backward of one function over several devices on the first.
+        self._forward = [compiled(net.loss, xla == "step") for net in self.nets]
+        self._communicate = compiled(self._average_all)
+        self._update = compiled(self._update_all, by_xla)
+        self._predict = compiled(self._predict_all)
 
-    # --- training -------------------------------------------------------------
+    # --- training -----------------------------------------------------------
 
     def to_device(self, batch: Any) -> Batch:
         """An equal contiguous share on every device."""
         images: List[Any] = []
         labels: List[Any] = []
-        for device, own in zip(self.devices, shares(batch, len(self.devices))):
+        for device, own in zip(self.devices, split(batch, len(self.devices))):
             with tf.device(device):
                 images.append(tf.cast(self.laid_out(own.images), self.setup.precision))
                 labels.append(tf.identity(own.labels))
@@ -86,41 +120,41 @@ class Replicas(Way):
 
         def on(index: int) -> Any:
             with tf.device(self.devices[index]), tf.GradientTape() as tape:
-                loss, heads = self._programs.forward[index](batch.images[index], batch.labels[index])
+                loss, heads = self._forward[index](batch.images[index], batch.labels[index])
             return tape, loss, heads[-1]
 
-        self._tapes, self._losses, self._logits = zip(*self._spread.each(on))
+        self._tapes, self._losses, self._logits = zip(*self.each(on))
 
     def backward(self) -> None:
         """The compiled backward, every device's own gradients."""
 
         def on(index: int) -> Any:
             with tf.device(self.devices[index]):
-                return self._tapes[index].gradient(self._losses[index], self._programs.watched[index])
+                return self._tapes[index].gradient(self._losses[index], self.nets[index].trainable)
 
-        self.local = self._spread.each(on)
+        self.local = self.each(on)
         self._tapes = ()
 
     def communicate(self) -> None:
         """All-reduce of all gradients; asked again, it averages the same ones again."""
         if self.setup.world * self.setup.devices > 1:
-            self.averaged = self._programs.communicate(self.local)
+            self.averaged = self._communicate(self.local)
 
     def update(self) -> None:
         """The optimiser; the gradients are let go."""
-        self._programs.update(self.averaged or self.local)
+        self._update(self.averaged or self.local)
         self.local = self.averaged = None
 
     def step(self, batch: Any) -> None:
         """Forward, backward, exchange and update in one function."""
-        self._losses = self._programs.step(*batch.images, *batch.labels)
+        self._losses = self._step(*batch.images, *batch.labels)
 
     def step_alone(self, batch: Any) -> None:
         """The same function without the exchange."""
         if self.setup.world * self.setup.devices == 1:
             self.step(batch)
         else:
-            self._losses = self._programs.step_alone(*batch.images, *batch.labels)
+            self._losses = self._step_alone(*batch.images, *batch.labels)
 
     # --- evidence -----------------------------------------------------------
 
@@ -130,19 +164,19 @@ class Replicas(Way):
 
     def logits(self) -> np.ndarray:
         """Of all devices, in the samples' order."""
-        return joined(self._logits)
+        return concatenated(self._logits)
 
     def predict(self, batch: Any) -> np.ndarray:
-        """Likewise."""
-        return joined(self._programs.predict(batch.images))
+        """With running statistics and without dropout, on all devices."""
+        return concatenated(self._predict(batch.images))
 
-    def gradients(self) -> Tensors:
-        """Of the first device, the same on all once they are averaged."""
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Of the first device, the same on all once they are averaged; there between backward and update."""
         own = (self.averaged or self.local)[0]
         pairs = zip(self.graph.parameters, own)
         return {parameter.name: self.layout.canonical(parameter.name, each.numpy()) for parameter, each in pairs}
 
-    def parameters(self) -> Tensors:
+    def parameters(self) -> Dict[str, np.ndarray]:
         """Of the first device."""
         return {
             name: self.layout.canonical(name, own[0].numpy()) for name, own in self.variables.items() if name != COUNT
@@ -157,26 +191,51 @@ class Replicas(Way):
         return self._net(0, True).heads(images)
 
     def notes(self) -> Dict[str, Any]:
-        """How it is split, and exchanged where it is."""
-        notes: Dict[str, Any] = {"split": SPLIT}
-        if self._spread.strategy is not None:
-            notes["exchange"] = self.transport
-        if self.setup.strategy == "multiworker_mirrored":
-            notes["pack_mb"] = self.knobs["pack_mb"]
-        return notes
+        """And how the staged pass is cut."""
+        return dict(super().notes(), split=SPLIT)
 
-    # --- inside -------------------------------------------------------------
+    # --- one device's part ----------------------------------------------------
 
     def _variable(self, value: np.ndarray, trainable: bool, dtype: str = "") -> List[Any]:
         value = np.asarray(value, dtype=dtype or self.setup.precision)
         # Each device writes its own component, never the mirrored whole; the aggregation would apply to that.
-        return self._spread.variables(lambda: tf.Variable(value, trainable=trainable, aggregation=ONLY_FIRST))
+        return self.per_device(lambda: tf.Variable(value, trainable=trainable, aggregation=ONLY_FIRST))
 
     def _net(self, index: int, training: bool) -> Net:
         own = {name: each[index] for name, each in self.variables.items()}
         setup = self.setup
         style = self.style._replace(training=training)
         return Net(self.graph, own, style, (setup.seed, setup.rank * setup.devices + index))
+
+    # --- traced ---------------------------------------------------------------
+
+    def _whole_step(self, tensors: Sequence[Any], exchange: bool) -> Tensors:
+        """`tensors`: the devices' images, then their labels; sorting out nested ones costs each call over 0.1 ms."""
+        count = len(self.devices)
+        images, labels = tensors[:count], tensors[count:]
+
+        def replica(index: int) -> Tuple[Any, Tensors]:
+            loss, gradients = self._differentiate[index](images[index], labels[index])
+            return loss, self.average(gradients) if exchange else gradients
+
+        results = self.replicate(replica)
+        self._update_all([gradients for _, gradients in results])
+        return [loss for loss, _ in results]
+
+    def _average_all(self, gradients: List[Tensors]) -> List[Tensors]:
+        return self.replicate(lambda index: self.average(gradients[index]))
+
+    def _update_all(self, gradients: List[Tensors]) -> None:
+        for device, rule, own in zip(self.devices, self._rules, gradients):
+            with tf.device(device):
+                rule(own)
+
+    def _predict_all(self, images: Sequence[Any]) -> Tensors:
+        logits = []
+        for device, net, x in zip(self.devices, self._nets_in_use, images):
+            with tf.device(device):
+                logits.append(net.heads(x)[-1])
+        return logits
 
 
 SPLIT = (

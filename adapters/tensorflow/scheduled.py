@@ -12,15 +12,12 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import tensorflow as tf
 
+from adapters.tensorflow.base import TensorFlowTrainer
 from adapters.tensorflow.lower import Style
-from adapters.tensorflow.net import COUNT, Net
-from adapters.tensorflow.programs import compiled
-from adapters.tensorflow.store import spread, with_end
-from adapters.tensorflow.updates import states, updating
-from adapters.tensorflow.ways import Way
+from adapters.tensorflow.net import COUNT, Net, compiled
+from adapters.tensorflow.optimisers import Tensors, states, updating, with_end
+from adapters.tensorflow.parameter_store import server_of_each
 from suite.worker.contract import Optimiser
-
-Tensors = List[Any]
 
 
 class Turn:
@@ -41,21 +38,24 @@ class Turn:
 class Scheduled:
     """One network's variables and functions; each function is traced at its first call."""
 
-    def __init__(self, way: Way, starts: Any, strategy: Any, servers: int) -> None:
-        """`starts`: of `Way.starts`; the strategy lays variables on the servers in turn, when tuned we do by size."""
-        self._way, self._strategy, self._shares = way, strategy, way.setup.devices
-        zero, starts = np.zeros((), np.int64), list(starts)
-        with strategy.scope():
+    def __init__(
+        self, trainer: TensorFlowTrainer, weights: Dict[str, np.ndarray], distribution: Any, servers: int
+    ) -> None:
+        """The first weights; TensorFlow's strategy lays variables on the servers in turn, when tuned we do by size."""
+        self._trainer, self._distribution, self._shares = trainer, distribution, trainer.setup.devices
+        zero, starts = np.zeros((), np.int64), list(trainer.first_values(weights))
+        with distribution.scope():
             self._counts = [self._variable(zero, False) for _ in range(servers)]  # in turn: one on each server
             self._finished = self._variable(zero, False)
         loads = [value.nbytes if trainable else 0 for _, value, trainable in starts]
-        tuned = way.setup.tuning == "tuned"
-        homes: List[Any] = [self._counts[home] for home in spread(loads, servers)] if tuned else [None] * len(starts)
+        homes: List[Any] = [None] * len(starts)
+        if trainer.setup.tuned:
+            homes = [self._counts[server] for server in server_of_each(loads, servers)]
         self.variables: Dict[str, Any] = {
             name: self._beside(home, value, trainable) for home, (name, value, trainable) in zip(homes, starts)
         }
-        self.weights = [self.variables[parameter.name] for parameter in way.graph.parameters]
-        self._update = self._updating(way.setup.optimiser)
+        self.weights = [self.variables[parameter.name] for parameter in trainer.graph.parameters]
+        self._update = self._updating(trainer.setup.optimiser)
         self._held: List[Tensors] = []
         self.step = compiled(self._step)
         self.predict = compiled(self._predict)
@@ -95,20 +95,20 @@ class Scheduled:
         return lambda: self._update([held.read_value() for held in self._held[share]])
 
     def _predict(self, images: Any) -> Any:
-        return self.net(self.variables, self._way.style._replace(training=False), 0).heads(images)[-1]
+        return self.net(self.variables, self._trainer.style._replace(training=False), 0).heads(images)[-1]
 
-    # --- their parts ------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------
 
     def net(self, values: Dict[str, Any], style: Style, turn: Any) -> Net:
         """The network over these weights."""
-        way = self._way
-        return Net(way.graph, dict(values, **{COUNT: Turn(turn)}), style, (way.setup.seed, 0))
+        trainer = self._trainer
+        return Net(trainer.graph, dict(values, **{COUNT: Turn(turn)}), style, (trainer.setup.seed, 0))
 
     def _differentiate(self, images: Any, labels: Any, turn: Any) -> Tuple[Any, Any, Tensors]:
         """(loss, the last head's logits, gradients) with the weights as they are now."""
         pulled = [weight.read_value() for weight in self.weights]
-        names = [parameter.name for parameter in self._way.graph.parameters]
-        net = self.net(dict(self.variables, **dict(zip(names, pulled))), self._way.style, turn)
+        names = [parameter.name for parameter in self._trainer.graph.parameters]
+        net = self.net(dict(self.variables, **dict(zip(names, pulled))), self._trainer.style, turn)
         with tf.GradientTape() as tape:
             tape.watch(pulled)
             loss, heads = net.loss(images, labels)
@@ -136,15 +136,15 @@ class Scheduled:
         return update
 
     def _variable(self, value: np.ndarray, trainable: bool) -> Any:
-        kind = value.dtype if value.dtype == np.int64 else self._way.setup.precision
+        kind = value.dtype if value.dtype == np.int64 else self._trainer.setup.precision
         return tf.Variable(np.asarray(value, kind), trainable=trainable)
 
     def _beside(self, other: Any, value: np.ndarray, trainable: bool) -> Any:
         """A variable on another one's server; None: on the server whose turn it is."""
-        with self._strategy.scope():
+        with self._distribution.scope():
             if other is None:
                 return self._variable(value, trainable)
-            with self._strategy.extended.colocate_vars_with(other):
+            with self._distribution.extended.colocate_vars_with(other):
                 return self._variable(value, trainable)
 
     def _zeros(self) -> Tensors:

@@ -44,10 +44,11 @@ def allowed_in(path: Path) -> set[str]:
 
 
 def engines_of(path: Path) -> set[str]:
-    """The packages that an adapter builds on, beside its trainer and nowhere else."""
+    """The packages that an adapter builds on, in its trainer's package and nowhere else."""
     plugin = importlib.import_module(f"adapters.{path.parts[1]}.plugin")
     own = {made.trainer.partition(":")[0].rpartition(".")[0]: made.builds_on for made in plugin.stagebench_adapters()}
-    return set(own.get(".".join(path.parent.parts), ()))
+    packages = (".".join(folder.parts) for folder in path.parents)
+    return {engine for package in packages for engine in own.get(package, ())}
 
 
 def required_by(adapter: str) -> set[str]:

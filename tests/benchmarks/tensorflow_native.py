@@ -93,9 +93,9 @@ def measure(asked):
     """All ways in one process."""
     from alternating import alternated, ratio
 
-    from adapters.tensorflow.worker import TensorFlowTrainer
+    from adapters.tensorflow import worker
 
-    trainer = TensorFlowTrainer(setup(batch=asked.batch, tuning="tuned", knobs={"xla": asked.xla}, optimiser=OPTIMISER))
+    trainer = worker.trainer(setup(batch=asked.batch, tuning="tuned", knobs={"xla": asked.xla}, optimiser=OPTIMISER))
     trainer.start()
     graph = by_name()[asked.network].graph()
     batch = synthetic(graph, asked.batch, 1)

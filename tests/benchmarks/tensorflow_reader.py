@@ -136,13 +136,13 @@ def ours(source, shape, batch, readers, folder):
     """The adapter's own reader, as a case opens it."""
     from dataclasses import asdict
 
-    from adapters.tensorflow.worker import TensorFlowTrainer
+    from adapters.tensorflow import worker
     from suite.worker.view import View
     from tests.support.trainers import setup
     from workloads import weights
     from workloads.build import Builder
 
-    trainer = TensorFlowTrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
+    trainer = worker.trainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     b = Builder("none", shape, 10)
     b.head(b.dense("fc", b.flatten("flat", "input"), 10))
@@ -157,15 +157,15 @@ def ours(source, shape, batch, readers, folder):
 
 def packed(source, folder):
     """The set as TFRecord, by the adapter."""
-    from adapters.tensorflow.worker import TensorFlowTrainer
+    from adapters.tensorflow import worker
     from suite.worker import packing
     from suite.worker.records import RecordSource
     from tests.support import jobs
     from tests.support.sent import Nobody
+    from tests.support.trainers import setup
 
     if not (folder / "records.json").exists():
-        trainer = TensorFlowTrainer.__new__(TensorFlowTrainer)
-        packing.pack(trainer, source, jobs.packing("tfrecord", folder), Nobody())
+        packing.pack(worker.trainer(setup()), source, jobs.packing("tfrecord", folder), Nobody())
     return RecordSource(str(folder))
 
 

@@ -8,11 +8,12 @@ from adapters.tensorflow import lrn
 from suite.worker import evidence
 from suite.worker.contract import Batch, Unavailable
 from suite.worker.feed import synthetic
+from tests.support import proofs, trainers
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
 
-WAYS = [
+VARIANTS = [
     {"tuning": "default"},
     {"tuning": "tuned"},
     {"tuning": "tuned", "xla": "off"},
@@ -21,17 +22,12 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("options", WAYS, ids=lambda way: "-".join(way.values()))
+@pytest.mark.parametrize("options", VARIANTS, ids=lambda variant: "-".join(variant.values()))
 def test_it_is_proven(trainer, small, oracle, options):
-    proof = evidence.prove(trainer(batch=8, **options), small, 8, oracle)
-    for way in ("staged", "native"):
-        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=2e-6)
-    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
-        assert max(proof["errors"][kind].values()) < 1e-5, (kind, proof["errors"][kind])
-    assert (proof["macs"], proof["parameter_count"]) == (small.macs, small.parameter_count)
+    proofs.assert_proven(small, evidence.prove(trainer(batch=8, **options), small, 8, oracle))
 
 
-@pytest.mark.parametrize("options", WAYS[:2], ids=lambda way: "-".join(way.values()))
+@pytest.mark.parametrize("options", VARIANTS[:2], ids=lambda variant: "-".join(variant.values()))
 def test_in_float64_it_differs_from_the_oracle_by_its_storage_alone(trainer, small, oracle, options):
     proof = evidence.prove(trainer(precision="float64", batch=8, **options), small, 8, oracle)
     np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=1e-12)
@@ -118,13 +114,7 @@ def test_staged_and_native_take_the_same_steps_with_dropout(trainer, small):
         ours.build(small, dict(weights.initial(small)))
         batch = ours.to_device(synthetic(small, 8, 1))
         for _ in range(3):
-            if staged:
-                ours.forward(batch)
-                ours.backward()
-                ours.communicate()
-                ours.update()
-            else:
-                ours.step(batch)
+            trainers.staged(ours, batch) if staged else ours.step(batch)
         found.append(ours.loss())
     np.testing.assert_allclose(*found, rtol=1e-5)
 

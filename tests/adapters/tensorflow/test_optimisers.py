@@ -1,4 +1,4 @@
-"""Adam, against a few lines of NumPy and against Keras' own, in every way of running it."""
+"""Adam, against a few lines of NumPy and against Keras' own, however it is run."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,14 @@ import tensorflow as tf
 
 from suite.worker.contract import Adam
 from suite.worker.feed import synthetic
+from tests.support.proofs import updated_by_hand
 from workloads import weights
 from workloads.build import Builder
 
 # Nothing at its usual value, or a constant taken for another one would not show.
 OPTIMISER = Adam(0.01, 0.8, 0.95, 1e-3, 0.02)
 UPDATES = 4
-WAYS = [
+VARIANTS = [
     {"tuning": "default"},
     {"tuning": "tuned"},
     {"tuning": "tuned", "xla": "off"},
@@ -30,22 +31,7 @@ def graph():
     return b.graph
 
 
-def by_numpy(initial, gradients, optimiser):
-    """The weights after every list of gradients, in float64."""
-    lr, b1, b2, epsilon, decay = optimiser
-    w = {name: np.asarray(each, np.float64) for name, each in initial.items()}
-    m = {name: np.zeros_like(each) for name, each in w.items()}
-    v = {name: np.zeros_like(each) for name, each in w.items()}
-    for t, found in enumerate(gradients, 1):
-        for name, gradient in found.items():
-            g = gradient + decay * w[name]
-            m[name] = b1 * m[name] + (1 - b1) * g
-            v[name] = b2 * v[name] + (1 - b2) * g * g
-            w[name] = w[name] - lr * np.sqrt(1 - b2**t) / (1 - b1**t) * m[name] / (np.sqrt(v[name]) + epsilon)
-    return w
-
-
-def staged(trainer, graph):
+def gradients_of(trainer, graph):
     """The gradients of some updates."""
     trainer.build(graph, dict(weights.initial(graph)))
     batch, found = trainer.to_device(synthetic(graph, 8, 1)), []
@@ -64,11 +50,11 @@ def close(found, wanted, bound):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("options", WAYS, ids=lambda way: "-".join(way.values()))
+@pytest.mark.parametrize("options", VARIANTS, ids=lambda variant: "-".join(variant.values()))
 def test_it_is_the_rule(trainer, graph, options, precision):
     ours = trainer(batch=8, precision=precision, **options)
     ours.setup = ours.setup._replace(optimiser=OPTIMISER)
-    wanted = by_numpy(dict(weights.initial(graph)), staged(ours, graph), OPTIMISER)
+    wanted = updated_by_hand(dict(weights.initial(graph)), gradients_of(ours, graph), OPTIMISER)
     close(ours.parameters(), wanted, PRECISIONS[precision])
     # From the start again: neither moments nor the count of updates are left over.
     ours.build(graph, dict(weights.initial(graph)))
@@ -83,7 +69,7 @@ def test_it_is_keras_adam(trainer, graph):
 
     ours = trainer(batch=8, tuning="default", precision="float64")
     ours.setup = ours.setup._replace(optimiser=OPTIMISER._replace(weight_decay=0.0))  # Keras' is another one
-    gradients = staged(ours, graph)
+    gradients = gradients_of(ours, graph)
     variables = {name: tf.Variable(np.asarray(each, np.float64)) for name, each in weights.initial(graph)}
     theirs = keras.optimizers.Adam(0.01, beta_1=0.8, beta_2=0.95, epsilon=1e-3, weight_decay=None, amsgrad=False)
     for found in gradients:

@@ -24,7 +24,7 @@ def states(optimiser: Optimiser) -> int:
 
 def updating(
     optimiser: Optimiser, kernels: bool, weights: Tensors, state: List[Tensors], count: Any, locking: bool = False
-) -> Rule:
+) -> Callable[[Tensors], None]:
     """A function of the gradients that updates every weight.
 
     `state`: a list of variables in the weights' order for each of `states`; `count`: the variable that
@@ -43,6 +43,21 @@ def updating(
             rule(weight, own, gradient + decay * weight if decay else gradient, factor)
 
     return update
+
+
+def kernel_name(optimiser: Optimiser) -> str:
+    """Of TensorFlow's own, for notes."""
+    return "ResourceApplyAdam" if isinstance(optimiser, Adam) else "ResourceApplyMomentum"
+
+
+def with_end(rule: Callable[[Tensors], None]) -> Callable[[Tensors], Any]:
+    """The same, returning a number that is there when all updates are done."""
+
+    def run(gradients: Tensors) -> Any:
+        rule(gradients)
+        return tf.constant(0)
+
+    return run
 
 
 def sgd(optimiser: SGD) -> Rule:

@@ -1,35 +1,25 @@
-"""The coordinator's rank, for test_coordinated: what it found goes to a file.
+"""The coordinator's rank, for test_coordinator."""
 
-python coordinated_rank.py FOLDER TASK WORKERS KNOBS        (MASTER_ADDR and MASTER_PORT set)
-"""
-
-import json
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 
-from adapters.tensorflow.worker import TensorFlowTrainer
-from suite.worker import evidence
-from suite.worker.contract import SGD, Adam, Batch, Setup
+from adapters.tensorflow import worker
+from suite.worker.contract import Batch
 from suite.worker.feed import synthetic
+from tests.support import rank
 from workloads import weights
 from workloads.build import Builder
-from workloads.catalogue import by_name
 
-PROVEN = Adam(1e-3, 0.9, 0.999, 1e-7, 1e-4)
-PLAIN = SGD(0.05, 0.0, 0.0)  # without momentum shares' updates can be added in any order
-LEARNING = SGD(0.01, 0.9, 0.0)
 UPDATES, STEPS = 3, 30
 
 
-def proven(trainer, graph, folder):
-    """The whole proof, as the suite makes it."""
-    return evidence.prove(trainer, graph, trainer.setup.batch, str(folder / "oracle"))
+def prove(trainer, graph, folder):
+    """The proof, and the notes after it."""
+    return dict(rank.prove(trainer, graph, folder), notes=trainer.notes())
 
 
-def staged(trainer, graph, folder):
+def stages(trainer, graph, folder):
     """Shares that are computed on the same weights are one batch: this trainer's weights, to be compared."""
     trainer.build(graph, dict(weights.initial(graph)))
     batch = trainer.to_device(synthetic(graph, trainer.setup.batch, 1))
@@ -41,12 +31,12 @@ def staged(trainer, graph, folder):
         trainer.communicate()
         gradients = trainer.gradients()
         trainer.update()
-    np.savez(folder / "parameters.npz", **trainer.parameters())
-    np.savez(folder / "gradients.npz", **gradients)
+    rank.keep(folder, "parameters", trainer, trainer.parameters())
+    rank.keep(folder, "gradients", trainer, gradients)
     return {"losses": losses, "logits": trainer.logits().tolist(), "predicted": trainer.predict(batch).shape}
 
 
-def learning(trainer, graph, folder):
+def learn(trainer, graph, _):
     """Whole steps, staleness before and after a training has begun, and a second network in the same cluster."""
     for _ in range(2):
         trainer.build(graph, dict(weights.initial(graph)))
@@ -60,13 +50,10 @@ def learning(trainer, graph, folder):
         trainer.step(batch)
         losses.append(trainer.loss())
     stale = trainer.notes()["staleness"]
-    return {
-        "quiet": "staleness" not in quiet,
-        "first": first,
-        "losses": losses,
-        "stale": stale,
-        "masked": masked(trainer),
-    }
+    found = {"quiet": "staleness" not in quiet, "first": first, "losses": losses, "stale": stale}
+    found["masked"] = masked(trainer)
+    trainer.close()
+    return dict(found, left=left())
 
 
 def masked(trainer):
@@ -80,7 +67,7 @@ def masked(trainer):
         batch = trainer.to_device(Batch(np.concatenate([half.images] * 2), np.concatenate([half.labels] * 2)))
         for _ in range(2):
             trainer.forward(batch)  # nothing is updated: only the masks can make a difference
-            found.append([float(loss) for loss in trainer._way._losses])
+            found.append([float(loss) for loss in trainer._losses])
     return found
 
 
@@ -92,22 +79,5 @@ def left():
     return [each.name for each in others if each.is_alive()]
 
 
-TASKS = {"proven": (proven, PROVEN), "staged": (staged, PLAIN), "learning": (learning, LEARNING)}
-
-
-def main():
-    folder, name, workers, knobs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
-    workload, (task, optimiser) = by_name()["mnist_small"], TASKS[name]
-    precision = "float64" if name == "staged" else "float32"
-    shape = (0, 1, 0, "coordinator", "cpu", 1, workload.proof_batch * workers, precision, "tuned", knobs, optimiser)
-    trainer = TensorFlowTrainer(Setup(*shape, 1, 0, devices=workers))
-    joined = trainer.start()
-    found = task(trainer, workload.graph(), folder)
-    found.update(joined=[*joined[:3], joined.devices], notes=trainer.notes())
-    trainer.close()
-    found["left"] = left()
-    (folder / "found.json").write_text(json.dumps(found))
-
-
 if __name__ == "__main__":
-    main()
+    rank.main(worker.trainer, {"prove": prove, "stages": stages, "learn": learn}, strategy="coordinator")

@@ -8,51 +8,68 @@ Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import numpy as np
 import tensorflow as tf
 
+from adapters.tensorflow import machine
+from adapters.tensorflow.base import TensorFlowTrainer, split
 from adapters.tensorflow.cluster import Member
+from adapters.tensorflow.parameter_store import described
 from adapters.tensorflow.scheduled import Scheduled
-from adapters.tensorflow.ways import Tensors, Way, shares
-from suite.worker.contract import Adam, Batch, Setup
+from suite.worker.contract import Batch, Setup, Unsupported
+from suite.worker.staleness import Staleness
 
 
-class Coordinated(Way):
+class Coordinator(TensorFlowTrainer):
     """A step is a function for every share of the batch, and waits for all of them."""
 
     transport = "grpc"
+    xla_when_tuned = "off"  # the servers update
 
-    def __init__(self, setup: Setup, devices: List[str], knobs: Dict[str, Any]) -> None:
-        """Meet workers and servers, and connect to them; `devices` of this process compute nothing."""
-        self._servers = int(knobs["servers"])
-        spec = Member("chief", 0, (1, setup.devices, self._servers), setup.threads).spec
+    def __init__(self, setup: Setup) -> None:
+        """Workers and servers are met in `join`."""
+        super().__init__(setup)
+        self._servers = int(setup.knobs.get("servers", 1))
+        self._distribution: Any = None  # of tf.distribute
+        self._coordinator: Any = None
+
+    # --- life ---------------------------------------------------------------
+
+    def prepare(self) -> List[str]:
+        """Of this process; its workers are processes of their own, with threads of their own."""
+        return machine.prepare(self.setup._replace(devices=1))
+
+    def join(self) -> None:
+        """Meet workers and servers, and connect to them; this process's own device computes nothing."""
+        spec = Member("chief", 0, (1, self.setup.devices, self._servers), self.setup.threads).spec
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(spec), task_type="chief", task_id=0, rpc_layer="grpc"
         )
-        self._strategy: Any = tf.distribute.ParameterServerStrategy(resolver)
-        self._coordinator: Any = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        self._here = devices[0]
+        self._distribution = tf.distribute.ParameterServerStrategy(resolver)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._distribution)
+        (self._here,) = self.devices
         connected = [each.name for each in tf.config.list_logical_devices("CPU")]
-        super().__init__(setup, [name for name in connected if "/job:worker/" in name], knobs)
-        self.release()
-
-    def _make(self, weights: Tensors) -> None:
-        self._scheduled: Any = Scheduled(self, self.starts(weights), self._strategy, self._servers)
+        self.devices = [name for name in connected if "/job:worker/" in name]
 
     def release(self) -> None:
         """Functions and variables stand in reference cycles."""
-        self._scheduled = None
+        self._scheduled: Any = None
         self._losses: List[Any] = []
         self._logits: List[Any] = []
         self._turns = 0
-        self._late: Optional[List[int]] = None  # of every share since the training began
+        self._staleness = Staleness()
         gc.collect()
+
+    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
+        """On the servers."""
+        self._scheduled = Scheduled(self, weights, self._distribution, self._servers)
 
     def close(self) -> None:
         """The coordinator's threads end when nothing refers to it; workers and servers are ended by who began them."""
-        self._coordinator = self._strategy = None
+        super().close()
+        self._coordinator = self._distribution = None
         gc.collect()
 
     # --- training -------------------------------------------------------------
@@ -62,7 +79,7 @@ class Coordinated(Way):
         with tf.device(self._here):
             own = [
                 (tf.cast(self.laid_out(share.images), self.setup.precision), tf.identity(share.labels))
-                for share in shares(batch, self.setup.devices)
+                for share in split(batch, self.setup.devices)
             ]
         images, labels = zip(*own)
         return Batch(images, labels)
@@ -70,8 +87,8 @@ class Coordinated(Way):
     def forward(self, batch: Any) -> None:
         """Pull, forward, backward and push: a worker's one function; the gradients stay on the servers."""
         self._scheduled.hold()
-        told = self._all(self._scheduled.forward, batch)
-        self._losses, self._logits = [list(each) for each in zip(*told)]
+        found = self._all(self._scheduled.forward, batch)
+        self._losses, self._logits = [list(each) for each in zip(*found)]
 
     def backward(self) -> None:
         """It has happened in the forward."""
@@ -82,26 +99,33 @@ class Coordinated(Way):
             self._coordinator.schedule(function)
         self._coordinator.join()
 
+    def communicate(self) -> None:
+        """It has happened in the forward."""
+
     def step(self, batch: Any) -> None:
         """Every share's gradients are applied as they come."""
-        told = self._all([self._scheduled.step] * len(batch.labels), batch)
-        self._losses = [loss for loss, _ in told]
-        if self._late is not None:
-            self._late += [int(late) for _, late in told]
+        found = self._all([self._scheduled.step] * len(batch.labels), batch)
+        self._losses = [loss for loss, _ in found]
+        for _, others in found:
+            self._staleness.missed(int(others))
+
+    def step_alone(self, batch: Any) -> None:
+        """There is no such step."""
+        raise Unsupported("coordinator cannot leave its exchange out")
 
     def begin_training(self) -> None:
-        """Count how late updates are from now on."""
-        self._late = []
+        """Count stale steps from now on; every share is one."""
+        self._staleness.begin()
 
     def _all(self, functions: List[Any], batch: Batch) -> List[Any]:
         """What the shares' functions give, in the shares' order."""
-        told = []
+        found = []
         for function, images, labels in zip(functions, batch.images, batch.labels):
             self._turns += 1
             turn = tf.constant(self._turns, tf.int64)
-            told.append(self._coordinator.schedule(function, args=(images, labels, turn)))
+            found.append(self._coordinator.schedule(function, args=(images, labels, turn)))
         self._coordinator.join()
-        return [each.fetch() for each in told]
+        return [each.fetch() for each in found]
 
     # --- evidence -----------------------------------------------------------
 
@@ -114,17 +138,17 @@ class Coordinated(Way):
         return np.concatenate(self._logits).astype(np.float32)
 
     def predict(self, batch: Any) -> np.ndarray:
-        """Likewise."""
-        told = [self._coordinator.schedule(self._scheduled.predict, args=(images,)) for images in batch.images]
+        """With running statistics and without dropout, by all workers."""
+        found = [self._coordinator.schedule(self._scheduled.predict, args=(images,)) for images in batch.images]
         self._coordinator.join()
-        return np.concatenate([each.fetch() for each in told]).astype(np.float32)
+        return np.concatenate([each.fetch() for each in found]).astype(np.float32)
 
-    def gradients(self) -> Tensors:
+    def gradients(self) -> Dict[str, np.ndarray]:
         """The mean over the shares, as the servers hold them."""
         names = [parameter.name for parameter in self.graph.parameters]
         return {name: self.layout.canonical(name, own) for name, own in zip(names, self._scheduled.gradients())}
 
-    def parameters(self) -> Tensors:
+    def parameters(self) -> Dict[str, np.ndarray]:
         """As the servers hold them."""
         return {name: self.layout.canonical(name, own.numpy()) for name, own in self._scheduled.variables.items()}
 
@@ -140,20 +164,12 @@ class Coordinated(Way):
 
     def notes(self) -> Dict[str, Any]:
         """Where the weights are, how stale they were, and what a staged pass runs."""
-        kind = "Adam" if isinstance(self.setup.optimiser, Adam) else "Momentum"
-        notes: Dict[str, Any] = {
-            "servers": self._servers,
-            "exchange": EXCHANGE,
-            "weights": "on the servers %s" % ("by size" if self.setup.tuning == "tuned" else "in turn"),
-            "split": SPLIT,
-            "optimiser": "ResourceApply%s on the servers, with locks; gradients are divided by the global batch" % kind,
-        }
+        notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE, split=SPLIT)
+        notes["weights"] = "on the servers %s" % ("by size" if self.setup.tuned else "in turn")
+        notes["optimiser"] = described(self.setup.optimiser)
         if self.graph.buffers and self.setup.devices > 1:
             notes["running_statistics"] = STATISTICS
-        if self._late:
-            mean = sum(self._late) / float(len(self._late))
-            notes["staleness"] = {"mean": mean, "max": max(self._late), "steps": len(self._late)}
-        return notes
+        return dict(notes, **self._staleness.notes())
 
 
 EXCHANGE = (
@@ -165,3 +181,4 @@ SPLIT = (
     "gradients to the servers; a worker keeps nothing from one function to the next, so they cannot be told apart"
 )
 STATISTICS = "every worker writes them on the servers from its own samples: of two that meet the last one's stay"
+TRAINER = Coordinator

@@ -23,6 +23,7 @@ from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import InMemory, View
+from tests.support import processes
 from workloads import weights
 from workloads.build import Builder
 from workloads.preprocessing import PHOTOGRAPHS
@@ -130,7 +131,7 @@ def test_arrays_come_in_order_bit_for_bit(opened, arrays, photographs, readers, 
 
 
 def test_many_positions_follow_on_one_another(opened, arrays, monkeypatch):
-    monkeypatch.setattr("adapters.tensorflow.pipeline.POSITIONS", 8)
+    monkeypatch.setattr("adapters.tensorflow.input.POSITIONS", 8)
     ours, view = opened(arrays, (1, 8, 8), readers=1, batch=4)
     wanted = list(itertools.islice(batches_of_indices(view, ours.setup), 60))
     assert [batch.labels.tolist() for batch in read(ours, 60)] == [[view.index(p) for p in each] for each in wanted]
@@ -392,15 +393,15 @@ def test_closing_ends_the_threads(opened, photographs, packed):
 
 ENDING = """
 import sys
-sys.path.insert(0, {tests!r})
-from conftest import make_trainer
+from adapters.tensorflow import worker
 from suite.worker.sources import ArraySource
 from suite.worker.view import InMemory, View
+from tests.support import trainers
 from workloads import weights
 from workloads.build import Builder
-import adapters.tensorflow.pipeline
-adapters.tensorflow.pipeline.POSITIONS = 1
-trainer = make_trainer(readers=2)
+import adapters.tensorflow.input
+adapters.tensorflow.input.POSITIONS = 1
+trainer = worker.trainer(trainers.setup(readers=2))
 trainer.start()
 b = Builder("flat", (1, 8, 8), 10)
 b.head(b.dense("out", b.flatten("f", "input"), 10))
@@ -412,8 +413,7 @@ sys.exit(3)
 
 
 def test_a_process_ends_in_the_midst_of_reading(arrays, tmp_path):
-    root = Path(__file__).parents[3]
-    script = ENDING.format(tests=str(Path(__file__).parent), path=str(tmp_path / "digits.npz"), asked=ASKED)
-    environ = dict(os.environ, PYTHONPATH=str(root))
+    script = ENDING.format(path=str(tmp_path / "digits.npz"), asked=ASKED)
+    environ = processes.variables()
     done = subprocess.run([sys.executable, "-c", script], env=environ, timeout=120, check=False)
     assert done.returncode == 3

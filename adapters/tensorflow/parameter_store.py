@@ -12,11 +12,12 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.updates import states, updating
+from adapters.tensorflow.net import compiled
+from adapters.tensorflow.optimisers import kernel_name, states, updating, with_end
 from suite.worker.contract import Optimiser
 
 
-class Store:
+class ParameterStore:
     """Takes gradients, gives weights back; the servers update as each worker's gradients come."""
 
     def __init__(
@@ -25,7 +26,7 @@ class Store:
         """`member`: which worker of how many; `weights` give shapes and types; nobody has written any yet."""
         worker, self._workers = member
         self._device = "/job:worker/task:%d/device:CPU:0" % worker
-        self._homes = spread([each.nbytes for each in weights], servers)
+        self._server_of = server_of_each([each.nbytes for each in weights], servers)
         self._graph = tf.Graph()
         with self._graph.as_default():
             self._make(weights, servers, optimiser)
@@ -61,32 +62,30 @@ class Store:
 
         with tf.device(self._device):
             self._fed = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in weights]
-        places = list(enumerate(zip(self._homes, weights)))
+        places = list(enumerate(zip(self._server_of, weights)))
         shared = [variable(home, "weight%d" % place, each) for place, (home, each) in places]
         moments = [
             [variable(home, "moment%d_%d" % (kind, place), each) for place, (home, each) in places]
             for kind in range(states(optimiser))
         ]
         count = np.zeros((), np.int64)
-        total, counts = (
-            variable(0, "updates", count),
-            [variable(home, "count%d" % home, count) for home in range(servers)],
-        )
+        total = variable(0, "updates", count)
+        counts = [variable(home, "count%d" % home, count) for home in range(servers)]
         zeros = [each for kind in moments for each in kind] + counts + [total]
         self._first = [own.assign(fed) for own, fed in zip(shared, self._fed)]
         self._first += [each.assign(tf.zeros_like(each)) for each in zeros]
         updated: Dict[int, Any] = {}
-        for home in sorted(set(self._homes)):
-            own = [place for place, at in enumerate(self._homes) if at == home]
+        for home in sorted(set(self._server_of)):
+            own = [place for place, at in enumerate(self._server_of) if at == home]
             state = [[kind[place] for place in own] for kind in moments]
             rule = updating(optimiser, True, [shared[place] for place in own], state, counts[home], locking=True)
             with tf.device("/job:ps/task:%d/device:CPU:0" % home):
                 gradients = [self._fed[place] / self._workers for place in own]
-                updated[home] = tf.function(with_end(rule), autograph=False)(gradients)
+                updated[home] = compiled(with_end(rule))(gradients)
         with tf.control_dependencies(list(updated.values())):
             self._counted = total.assign_add(1, read_value=True)
         self._pulled = []
-        for own, home in zip(shared, self._homes):
+        for own, home in zip(shared, self._server_of):
             with tf.control_dependencies([updated[home]]):
                 self._pulled.append(self._here(own))
         self._weights = [self._here(own) for own in shared]
@@ -99,20 +98,15 @@ class Store:
             return tf.identity(value)
 
 
-def with_end(rule: Any) -> Any:
-    """A function that also gives a number, which is there when all updates are done."""
-
-    def run(gradients: List[Any]) -> Any:
-        rule(gradients)
-        return tf.constant(0)
-
-    return run
-
-
-def spread(sizes: Sequence[int], servers: int) -> List[int]:
+def server_of_each(sizes: Sequence[int], servers: int) -> List[int]:
     """A server for every size: the largest first, each to the one that has least."""
     homes, loads = [0] * len(sizes), [0] * servers
     for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
         homes[place] = loads.index(min(loads))
         loads[homes[place]] += sizes[place]
     return homes
+
+
+def described(optimiser: Optimiser) -> str:
+    """The update on servers, for notes."""
+    return "%s on the servers, with locks; gradients are divided by the global batch" % kernel_name(optimiser)

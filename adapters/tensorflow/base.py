@@ -1,0 +1,161 @@
+"""What the trainers of all strategies share: threads, devices, layout, input, and how a record describes them.
+
+Oldest Python: 3.6.
+"""
+
+from abc import abstractmethod
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from adapters.tensorflow import machine, records
+from adapters.tensorflow.input import input_reader, refusal
+from adapters.tensorflow.layout import Layout
+from adapters.tensorflow.lower import Style, described
+from adapters.tensorflow.net import compiled, macs
+from adapters.tensorflow.optimisers import kernel_name
+from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.threaded import Reader
+from suite.worker.trainer import Trainer
+from suite.worker.tuning import chosen
+from workloads.graph import Graph
+
+
+class TensorFlowTrainer(Trainer):
+    """A strategy builds its variables in `make_variables`, lets go of them in `release`, and trains."""
+
+    transport = "none"
+    rank, world = 0, 1
+    xla_when_tuned = "update"  # the knob `xla`'s "auto"
+
+    def __init__(self, setup: Setup) -> None:
+        """Resolve what "auto" means for this tuning."""
+        super().__init__(setup)
+        self.xla = chosen(setup, "xla", default="off", tuned=self.xla_when_tuned)
+        self._images = chosen(setup, "layout", default="NHWC", tuned="NCHW" if setup.device == "cuda" else "NHWC")
+        self.devices: List[str] = []  # this rank's, by TensorFlow's names
+
+    # --- life ---------------------------------------------------------------
+
+    def start(self) -> Joined:
+        """Threads and devices, then the group."""
+        self.devices = self.prepare()
+        self.join()
+        return Joined(self.rank, self.world, self.transport, machine.versions(self.setup.device), len(self.devices))
+
+    def prepare(self) -> List[str]:
+        """Set threads, before TensorFlow runs anything; returns this process's devices."""
+        return machine.prepare(self.setup)
+
+    def join(self) -> None:
+        """Meet the other processes: sets `rank`, `world` and `transport`, and `devices` where they change."""
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """Lower and place; a second call starts afresh."""
+        self.release()
+        self.graph, self.layout = graph, Layout(graph, self._images)
+        precision = self.setup.precision
+        grouped = not any(layer.attrs.get("groups", 1) > 1 for layer in graph.layers) or machine.grouped_gradients(
+            self.devices[0], self._images, precision
+        )
+        self.style = Style(self.setup.tuned, self._images, precision, grouped, self.layout.folded)
+        self.make_variables(weights)
+
+    @abstractmethod
+    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
+        """The variables with these weights, and the functions over them; `graph`, `layout` and `style` are set."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of what `make_variables` made; also called when there is nothing."""
+
+    def synchronize(self) -> None:
+        """Wait for the devices; a CPU has done it already."""
+        if self.setup.device == "cuda":
+            tf.test.experimental.sync_devices()
+
+    def close(self) -> None:
+        """Release the network too; a strategy then leaves its group."""
+        super().close()
+        self.release()
+
+    def maximum(self, value: float) -> float:
+        """One rank's own; a strategy with several asks them over TCP, which touches no device's queue."""
+        return value
+
+    # --- data ---------------------------------------------------------------
+
+    def make_reader(self, source: Any) -> Reader:
+        """By tf.data what it can read; the rest with the suite's threads."""
+        why = refusal(source)
+        if why is not None:
+            reader = super().make_reader(source)
+            reader.words = "Pillow or NumPy, %d threads, not tf.data: %s" % (self.setup.readers, why)
+            return reader
+        if source.records is not None:
+            return records.record_reader(source, self.setup, self.graph.input_shape[-1])
+        return input_reader(source, self.setup)
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """tf.data's batches are NHWC."""
+        images = batch.images.numpy().transpose(0, 3, 1, 2) if tf.is_tensor(batch.images) else batch.images
+        return super().as_numpy(Batch(images, batch.labels))
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """TFRecord."""
+        records.write(samples, folder)
+
+    # --- for the strategies -------------------------------------------------
+
+    def first_values(self, weights: Dict[str, np.ndarray]) -> Iterator[Tuple[str, np.ndarray, bool]]:
+        """(canonical name, value in TensorFlow's layout, whether it is trained) of every tensor."""
+        for parameter in self.graph.parameters:
+            yield parameter.name, self.layout.native(parameter.name, weights[parameter.name]), True
+        for name, shape in self.graph.buffers:
+            yield name, np.full(shape, float(name.endswith("running_var"))), False
+
+    def laid_out(self, images: Any) -> Any:
+        """NumPy's NCHW, or tf.data's NHWC, as a tensor in the network's layout."""
+        channels_last = self._images == "NHWC"
+        if not tf.is_tensor(images):
+            return tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
+        return images if channels_last else tf.transpose(images, [0, 3, 1, 2])
+
+    @abstractmethod
+    def heads(self, images: Any) -> List[Any]:
+        """Logits of every head, in training: what `macs` traces."""
+
+    # --- evidence -----------------------------------------------------------
+
+    def macs(self) -> int:
+        """Counted on the traced forward of one sample, by the shapes of its operations' operands; nothing runs."""
+        channels, height, width = self.graph.input_shape
+        shape = (1, height, width, channels) if self._images == "NHWC" else (1, channels, height, width)
+        sample = tf.TensorSpec(shape, self.setup.precision)
+        return macs(compiled(self.heads).get_concrete_function(sample).graph)
+
+    def notes(self) -> Dict[str, Any]:
+        """What was resolved and chosen."""
+        notes = dict(super().notes(), layout=self._images, xla=self.xla, **described(self.style))
+        if self.style.fast and self.xla == "off":
+            notes["optimiser"] = kernel_name(self.setup.optimiser)
+        else:
+            notes["optimiser"] = "assignments, %s" % ("compiled by XLA" if self.xla != "off" else "spelled out")
+        if self.setup.device == "cuda":
+            notes["steps"] = "TensorFlow has no device events: native steps are marked when they are asked for"
+        return notes
+
+
+def split(batch: Batch, count: int) -> List[Batch]:
+    """Equal contiguous shares, in the samples' order."""
+    if count == 1:
+        return [batch]
+    size = len(batch.labels) // count
+    places = [slice(index * size, (index + 1) * size) for index in range(count)]
+    return [Batch(batch.images[place], batch.labels[place]) for place in places]
+
+
+def concatenated(logits: Any) -> np.ndarray:
+    """Tensors in the samples' order as one array; float32 as the contract says."""
+    return np.concatenate([each.numpy() for each in logits]).astype(np.float32)

@@ -1,0 +1,182 @@
+"""Reading files and arrays with tf.data, in the order that every adapter follows; what all its pipelines share.
+
+Positions come from Python, some thousand at a time; all else runs in TensorFlow's own threads,
+`setup.readers` of them that are the pipeline's alone. Those are fewer than the samples under
+way, so that a large image holds up nobody though the order stays.
+
+Oldest Python: 3.6.
+"""
+
+import atexit
+import itertools
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from adapters.tensorflow.pixels import Pixels
+from suite.worker.contract import Setup
+from suite.worker.threaded import Reader, batches_of_indices
+from suite.worker.view import View
+
+POSITIONS = 4096  # that Python is asked for at a time
+UNDER_WAY = 4  # samples begun and not yet delivered, a reader
+
+Explain = Callable[[int, Exception], OSError]  # (batches delivered before it, the error) -> the file's
+
+
+def refusal(source: Any) -> Optional[str]:
+    """Why tf.data does not read a source; None when it does."""
+    if not isinstance(source, View):
+        return "it gives samples one by one"
+    if source.records is not None:
+        return None
+    if source.skip:
+        return "unreadable samples are to be skipped"
+    below = source.source
+    if (below.files is None or below.photographs is None) and (below.arrays is None or source.random):
+        return "it gives samples one by one"
+    return None
+
+
+def input_reader(view: View, setup: Setup) -> "TensorReader":
+    """What reads a view's files or arrays, which `refusal` has nothing against."""
+    return from_arrays(view, setup) if view.source.arrays is not None else from_files(view, setup)
+
+
+def from_files(view: View, setup: Setup) -> "TensorReader":
+    """Decode a folder's images."""
+    files, photographs = view.source.files, view.source.photographs
+    assert files is not None
+    assert photographs is not None
+    pixels = Pixels(photographs.how, photographs.crop, view.random, setup.seed)
+    paths, labels = tf.constant([path for path, _ in files]), tf.constant([label for _, label in files], tf.int64)
+
+    def read(position: Any) -> Tuple[Any, Any]:
+        index = position % len(files)
+        return pixels(tf.io.read_file(paths[index]), position), labels[index]
+
+    pipeline = mapped(read, positions(view, setup).unbatch(), under_way(setup))
+    words = "tf.data: decode_and_crop_jpeg, ScaleAndTranslate; a pool of %d threads" % max(1, setup.readers)
+    explain = Culprit(view, setup, [path for path, _ in files], pixels)
+    return TensorReader(pipeline.batch(setup.batch, drop_remainder=True), setup, words, explain)
+
+
+def from_arrays(view: View, setup: Setup) -> "TensorReader":
+    """Gather batches from memory."""
+    found = view.source.arrays
+    assert found is not None
+    images, labels = tf.constant(channels_last(found[0])), tf.constant(found[1], tf.int64)
+    count = len(found[1])
+
+    def take(batch: Any) -> Tuple[Any, Any]:
+        indices = batch % count
+        return tf.gather(images, indices), tf.gather(labels, indices)
+
+    pipeline = mapped(take, positions(view, setup), setup.readers or None)
+    words = "tf.data: gathered from memory; a pool of %d threads" % max(1, setup.readers)
+    return TensorReader(pipeline, setup, words, lambda _, error: OSError(str(error)))
+
+
+def channels_last(images: np.ndarray) -> np.ndarray:
+    """NCHW to NHWC, where TensorFlow takes it without another copy: it wants 64-byte borders."""
+    shape = tuple(images.shape[axis] for axis in (0, 2, 3, 1))
+    room = np.empty(int(np.prod(shape)) * images.itemsize + 64, np.uint8)
+    begin = -room.ctypes.data % 64
+    made = room[begin : begin + len(room) - 64].view(images.dtype).reshape(shape)
+    np.copyto(made, images.transpose(0, 2, 3, 1))
+    return made
+
+
+class Culprit:
+    """Finds the image that a batch failed at: TensorFlow's errors do not say where the bytes came from."""
+
+    def __init__(self, view: View, setup: Setup, paths: List[str], pixels: Pixels) -> None:
+        """What `from_files` reads."""
+        self._view, self._setup, self._paths, self._pixels = view, setup, paths, pixels
+
+    def __call__(self, batches: int, error: Exception) -> OSError:
+        """The batch's images again, one by one: by Pillow, whose words every adapter has, else by TensorFlow."""
+        batch = next(itertools.islice(batches_of_indices(self._view, self._setup), batches, None))
+        for position in batch:
+            path = self._paths[self._view.index(position)]
+            try:
+                self._view.sample(position)
+                self._pixels(tf.io.read_file(path), tf.constant(position, tf.int64))
+            except OSError as found:
+                return found
+            except tf.errors.OpError as found:
+                return OSError("cannot read the image %s: %s; remove or replace it" % (path, found.message))
+        return OSError("cannot read a batch of %s: %s" % (self._view.name, error))
+
+
+class TensorBatch(NamedTuple):
+    """A host batch of TensorFlow's: images float32 (samples, height, width, channels), labels int64."""
+
+    images: Any
+    labels: Any
+
+
+class TensorReader(Reader):
+    """The batches of a pipeline that ends in batched (images, labels)."""
+
+    def __init__(self, pipeline: Any, setup: Setup, words: str, explain: Explain) -> None:
+        """Begin to read at once; `words` say what reads."""
+        if setup.readers:
+            pipeline = pipeline.prefetch(setup.prefetch * setup.readers)
+        self.words, self._explain, self._taken = words, explain, 0
+        with tf.device("CPU:0"):
+            self._batches: Any = iter(pipeline.with_options(options(setup)))
+        # While the interpreter ends, a thread that asks Python for positions never returns; the iterator waits for it.
+        atexit.register(self.close)
+
+    def next_batch(self) -> TensorBatch:
+        """The next batch; OSError names the file that cannot be read."""
+        try:
+            images, labels = next(self._batches)
+        except tf.errors.OpError as error:
+            raise self._explain(self._taken, error) from None
+        self._taken += 1
+        return TensorBatch(images, labels)
+
+    def close(self) -> None:
+        """Stop the threads: they go with the iterator."""
+        self._batches = iter(())
+        atexit.unregister(self.close)
+
+
+def options(setup: Setup) -> Any:
+    """All that tf.data would else decide by itself."""
+    chosen = tf.data.Options()
+    chosen.deterministic = True
+    chosen.autotune.enabled = False
+    chosen.threading.private_threadpool_size = max(1, setup.readers)
+    chosen.threading.max_intra_op_parallelism = 1
+    chosen.experimental_optimization.map_parallelization = False  # or no readers become several
+    chosen.experimental_optimization.inject_prefetch = False
+    return chosen
+
+
+def under_way(setup: Setup) -> Optional[int]:
+    """Samples that are decoded at the same time, waiting for one another; None: one after the other, where asked."""
+    return UNDER_WAY * setup.readers if setup.readers else None
+
+
+def positions(view: View, setup: Setup) -> Any:
+    """A data set of `batches_of_indices`, int64 (batch,); ValueError when there are too few samples."""
+    batches = batches_of_indices(view, setup)
+    first = next(batches)
+    several = max(1, POSITIONS // setup.batch)
+
+    def some() -> Iterator[np.ndarray]:
+        rest = itertools.chain([first], batches)
+        while True:
+            yield np.array(list(itertools.islice(rest, several)), np.int64)
+
+    spec = tf.TensorSpec([None, setup.batch], tf.int64)
+    return tf.data.Dataset.from_generator(some, output_signature=spec).prefetch(1).unbatch()
+
+
+def mapped(function: Callable[..., Any], samples: Any, at_once: Optional[int]) -> Any:
+    """A data set's `map`, the function as it stands: AutoGraph has nothing to rewrite."""
+    return samples.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=at_once)

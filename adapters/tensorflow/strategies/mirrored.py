@@ -1,0 +1,93 @@
+"""tf.distribute.MirroredStrategy, several devices of one process: the strategy `mirrored`.
+
+Oldest Python: 3.6.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Optional
+
+import tensorflow as tf
+
+from adapters.tensorflow.optimisers import Tensors
+from adapters.tensorflow.replicas import Replicas
+from suite.worker.contract import Setup
+from suite.worker.tuning import chosen
+
+# By the knob `cross_device`: what exchanges, and its transport by kind of device.
+CROSS_DEVICE: Dict[str, Any] = {
+    "nccl": (tf.distribute.NcclAllReduce, "nccl"),
+    "hierarchical": (tf.distribute.HierarchicalCopyAllReduce, "memory: hierarchical copies"),
+    "reduction_to_one": (tf.distribute.ReductionToOneDevice, "memory: reduction to one device"),
+}
+
+
+class Mirrored(Replicas):
+    """A replica a device, their gradients summed as the knob `cross_device` says."""
+
+    one_cluster = False
+
+    def __init__(self, setup: Setup) -> None:
+        """No strategy of tf.distribute yet: it wants devices."""
+        super().__init__(setup)
+        self.distribution: Any = None  # of tf.distribute
+        self._threads: Optional[ThreadPoolExecutor] = None
+
+    def join(self) -> None:
+        """The strategy over this process's devices."""
+        # The default is what the strategy would take by itself, written down.
+        by_device = "nccl" if self.setup.device == "cuda" else "reduction_to_one"
+        exchange = chosen(self.setup, "cross_device", default=by_device)
+        kind, self.transport = CROSS_DEVICE[exchange]
+        self.distribute(tf.distribute.MirroredStrategy(self.devices, kind()))
+
+    def distribute(self, distribution: Any) -> None:
+        """Train under a strategy of tf.distribute, on the devices that it names."""
+        self.distribution, self.devices = distribution, list(distribution.extended.worker_devices)
+        self._threads = ThreadPoolExecutor(len(self.devices))  # starts a thread when it is first needed
+
+    def close(self) -> None:
+        """The threads too."""
+        super().close()
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def per_device(self, make: Callable[[], Any]) -> List[Any]:
+        """The components of a mirrored variable."""
+        with self.distribution.scope():
+            return list(self.distribution.experimental_local_results(make()))
+
+    def replicate(self, body: Callable[[int], Any]) -> List[Any]:
+        """Strategy.run, and its results taken apart."""
+        return on_replicas(self.distribution, body)
+
+    def each(self, body: Callable[[int], Any]) -> List[Any]:
+        """A thread a device: TensorFlow lets go of the interpreter's lock while a function runs."""
+        if len(self.devices) == 1:
+            return [body(0)]
+        assert self._threads is not None
+        return list(self._threads.map(body, range(len(self.devices))))
+
+    def average(self, gradients: Tensors) -> Tensors:
+        """The strategy's own all-reduce."""
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
+
+    def notes(self) -> Dict[str, Any]:
+        """And what exchanges."""
+        return dict(super().notes(), exchange=self.transport)
+
+
+def on_replicas(distribution: Any, body: Callable[[int], Any]) -> List[Any]:
+    """What `body` returns on each device of this process, given the device's number; inside a tf.function."""
+    alone = len(distribution.extended.worker_devices) == 1
+
+    def replica() -> Any:
+        if alone:
+            return body(0)
+        return body(int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)))
+
+    whole = distribution.run(replica)
+    leaves = [distribution.experimental_local_results(leaf) for leaf in tf.nest.flatten(whole)]
+    return [tf.nest.pack_sequence_as(whole, list(part)) for part in zip(*leaves)]
+
+
+TRAINER = Mirrored

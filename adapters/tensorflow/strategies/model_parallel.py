@@ -1,0 +1,224 @@
+"""One network whose layers lie on several devices of this process: the strategy `model_parallel`.
+
+Oldest Python: 3.6.
+"""
+
+import gc
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from adapters.tensorflow import machine
+from adapters.tensorflow.base import TensorFlowTrainer, concatenated
+from adapters.tensorflow.net import COUNT
+from adapters.tensorflow.optimisers import states
+from adapters.tensorflow.pipeline import Pipeline, StageFunctions, StageNet
+from suite.worker.contract import Batch, Setup, Unsupported
+from suite.worker.pipeline_stages import stages
+
+
+class ModelParallel(TensorFlowTrainer):
+    """A stage of the network a device; a batch goes through in `microbatches`, one behind the other."""
+
+    transport = "memory: activations between devices"
+
+    def __init__(self, setup: Setup) -> None:
+        """The threads of the staged iteration start with its first."""
+        super().__init__(setup)
+        self._microbatches = int(setup.knobs.get("microbatches", 1))
+        self._pipeline = Pipeline(setup.devices)
+
+    # --- life ---------------------------------------------------------------
+
+    def prepare(self) -> List[str]:
+        """With one microbatch the devices take turns: one's threads are all that each may have."""
+        return machine.prepare(self.setup, at_once=1 if self._microbatches == 1 else self.setup.devices)
+
+    def release(self) -> None:
+        """Functions and variables stand in reference cycles."""
+        self.variables: Dict[str, Any] = {}  # by canonical name
+        self._functions: Any = None
+        self._stages: List[StageNet] = []
+        self._runs: Dict[Tuple[int, int], Any] = {}  # by stage and microbatch: what the backward needs
+        self._own: Dict[Tuple[int, int], Any] = {}  # likewise: gradients
+        self._losses: Any = ()
+        self._logits: Any = ()
+        self._gradients: List[Any] = []  # a list a stage
+        self._idle: Dict[str, float] = {}
+        gc.collect()
+
+    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
+        """Each on its stage's device."""
+        self._places = stages(self.graph, len(self.devices))
+        homes = {}
+        for device, place in zip(self.devices, self._places):
+            for layer in self.graph.layers[place.begin : place.end]:
+                homes.update(dict.fromkeys([each.name for each in layer.parameters], device))
+                homes.update(dict.fromkeys([name for name, _ in layer.buffers], device))
+        for name, value, trainable in self.first_values(weights):
+            self.variables[name] = self._variable(value, trainable, homes[name])
+        self._masks = [self._variable(np.zeros((), np.int64), False, device, "int64") for device in self.devices]
+        counts = [self._variable(np.zeros((), np.int64), False, device, "int64") for device in self.devices]
+        self._stages, in_use = self._cut(True), self._cut(False)
+        moments = [
+            [
+                [self._variable(np.zeros(each.shape), False, stage.device) for each in stage.trainable]
+                for _ in range(states(self.setup.optimiser))
+            ]
+            for stage in self._stages
+        ]
+        by_xla, kernels = self.xla == "update", self.style.fast and self.xla == "off"
+        optimiser = self.setup.optimiser
+        self._functions = StageFunctions(self._stages, in_use, moments, counts, optimiser, by_xla, kernels)
+
+    def close(self) -> None:
+        """End the threads."""
+        super().close()
+        self._pipeline.close()
+
+    def _cut(self, training: bool) -> List[StageNet]:
+        """The stages, for training or for use."""
+        style, seed = self.style._replace(training=training), (self.setup.seed, self.setup.rank)
+        return [
+            StageNet(self.graph, dict(self.variables, **{COUNT: masks}), style, seed, place, device)
+            for place, device, masks in zip(self._places, self.devices, self._masks)
+        ]
+
+    def _variable(self, value: np.ndarray, trainable: bool, device: str, dtype: str = "") -> Any:
+        value = np.asarray(value, dtype=dtype or self.setup.precision)
+        with tf.device(device):
+            return tf.Variable(value, trainable=trainable)
+
+    # --- training -----------------------------------------------------------
+
+    def to_device(self, batch: Any) -> Batch:
+        """The microbatches' images on the first device, their labels on the last."""
+        share, rest = divmod(len(batch.labels), self._microbatches)
+        if rest:
+            raise Unsupported(
+                "a batch of %d does not divide into %d microbatches" % (len(batch.labels), self._microbatches)
+            )
+        images, labels = [], []
+        for number in range(self._microbatches):
+            place = slice(number * share, (number + 1) * share)
+            with tf.device(self.devices[0]):
+                images.append(tf.cast(self.laid_out(batch.images[place]), self.setup.precision))
+            with tf.device(self.devices[-1]):
+                labels.append(tf.identity(batch.labels[place]))
+        return Batch(tuple(images), tuple(labels))
+
+    def forward(self, batch: Any) -> None:
+        """A function a stage and microbatch, under an eager tape; devices work on different microbatches at a time."""
+
+        def work(index: int, number: int, given: Any) -> Any:
+            stage, forward = self._stages[index], self._functions.forward[index]
+            with tf.device(stage.device), tf.GradientTape() as tape:
+                if index:
+                    tape.watch(given)
+                if stage.last:
+                    made, heads = forward(given, batch.labels[number])
+                    losses[number], logits[number] = made, heads[-1]
+                else:
+                    made = forward(given)
+            self._wait(made)
+            self._runs[index, number] = tape, made, given
+            return made
+
+        losses, logits = [[None] * self._microbatches for _ in range(2)]
+        idle = self._pipeline.run(range(len(self._stages)), [[each] for each in batch.images], work)
+        self._idle, self._losses, self._logits = {"forward": idle}, losses, logits
+
+    def backward(self) -> None:
+        """The compiled backwards, from the last stage to the first, then each one's mean over the microbatches."""
+
+        def work(index: int, number: int, upstream: Any) -> Any:
+            tape, made, given = self._runs[index, number]
+            upstream, own = self._stages[index].backward(tape, made, given, upstream)
+            self._own[index, number] = own
+            self._wait(own)
+            return upstream
+
+        order, numbers = range(len(self._stages) - 1, -1, -1), range(self._microbatches)
+        self._idle["backward"] = self._pipeline.run(order, [None] * self._microbatches, work)
+        self._gradients = []
+        for index, stage in enumerate(self._stages):
+            with tf.device(stage.device):
+                self._gradients.append(self._functions.mean([self._own[index, number] for number in numbers]))
+        self._runs, self._own = {}, {}
+
+    def communicate(self) -> None:
+        """Activations travel within forward and backward."""
+
+    def update(self) -> None:
+        """Every device its own layers."""
+        self._functions.update(self._gradients)
+        self._gradients = []
+
+    def bubble(self) -> Optional[Dict[str, float]]:
+        """The mean over the devices of what each one waited."""
+        return self._idle if len(self.devices) > 1 else None
+
+    def step(self, batch: Any) -> None:
+        """All microbatches, all devices and the update in one function."""
+        self._losses = self._functions.step(batch.images, batch.labels)
+
+    def step_alone(self, batch: Any) -> None:
+        """There is no such step."""
+        raise Unsupported("a network in stages exchanges activations within its forward and its backward")
+
+    def _wait(self, made: Any) -> None:
+        """A GPU returns before it is done, and its time is to be its own: fetch a number of what it makes last."""
+        if self.setup.device == "cuda":
+            for each in tf.nest.flatten(made)[-1:]:
+                tf.reshape(each, [-1])[:1].numpy()
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        """The mean over the microbatches."""
+        return sum(float(each) for each in self._losses) / len(self._losses)
+
+    def logits(self) -> np.ndarray:
+        """Of all microbatches, in the samples' order."""
+        return concatenated(self._logits)
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """With running statistics and without dropout, one microbatch after the other."""
+        return concatenated([self._functions.predict(images) for images in batch.images])
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Of all stages, between backward and update."""
+        names = [parameter.name for parameter in self.graph.parameters]
+        own = [each for stage in self._gradients for each in stage]
+        return {name: self.layout.canonical(name, each.numpy()) for name, each in zip(names, own)}
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """Of all stages."""
+        return {name: self.layout.canonical(name, own.numpy()) for name, own in self.variables.items()}
+
+    def parameter_count(self) -> int:
+        """Of all stages' trainable variables."""
+        return sum(int(np.prod(each.shape)) for stage in self._stages for each in stage.trainable)
+
+    def heads(self, images: Any) -> List[Any]:
+        """Through all stages."""
+        values = [images]
+        for stage in self._stages:
+            values = stage.outputs(values)
+        return values
+
+    def notes(self) -> Dict[str, Any]:
+        """Which layers lie where, and what the bubble is."""
+        rows = []
+        for device, place in zip(self.devices, self._places):
+            layers = self.graph.layers[place.begin : place.end]
+            share = 100.0 * sum(layer.macs for layer in layers) / max(1, self.graph.macs)
+            rows.append("%s: %s to %s (%.0f %%)" % (device, layers[0].name, layers[-1].name, share))
+        found = dict(super().notes(), parts="; ".join(rows), microbatches=self._microbatches)
+        return dict(found, bubble=BUBBLE, split=SPLIT)
+
+
+BUBBLE = "of forward and backward: the mean over the devices of the time in which a device had nothing to do"
+SPLIT = "staged runs a thread and compiled functions a device, native one function of all devices and microbatches"
+TRAINER = ModelParallel

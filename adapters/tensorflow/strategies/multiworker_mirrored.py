@@ -1,0 +1,58 @@
+"""tf.distribute.MultiWorkerMirroredStrategy, one device a rank: the strategy `multiworker_mirrored`.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, Optional
+
+import tensorflow as tf
+
+from adapters.tensorflow.cluster import WorkerGroup
+from adapters.tensorflow.optimisers import Tensors
+from adapters.tensorflow.strategies.mirrored import Mirrored
+from suite.worker.contract import Setup
+
+
+class MultiWorkerMirrored(Mirrored):
+    """All-reduce by a ring over gRPC, or by NCCL between GPUs."""
+
+    def __init__(self, setup: Setup) -> None:
+        """The others are met in `join`."""
+        super().__init__(setup)
+        self._group: Optional[WorkerGroup] = None
+
+    def join(self) -> None:
+        """TensorFlow's cluster."""
+        self._group = group = WorkerGroup(self.setup)
+        self.rank, self.world, self.transport, self._options = (
+            self.setup.rank,
+            group.world,
+            group.transport,
+            group.options,
+        )
+        self.distribute(group.distribution)
+
+    def close(self) -> None:
+        """Leave together."""
+        super().close()
+        if self._group is not None:
+            self._group.close()
+
+    def maximum(self, value: float) -> float:
+        """Over the hosts."""
+        assert self._group is not None
+        return self._group.maximum(value)
+
+    def average(self, gradients: Tensors) -> Tensors:
+        """The strategy's own all-reduce; each gradient is named on this worker's device, which it insists on."""
+        with tf.device(self.devices[0]):
+            own = [tf.identity(gradient) for gradient in gradients]
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, own, self._options)
+
+    def notes(self) -> Dict[str, Any]:
+        """And in what packs."""
+        return dict(super().notes(), pack_mb=self.setup.knobs.get("pack_mb", "auto"))
+
+
+TRAINER = MultiWorkerMirrored

@@ -1,0 +1,121 @@
+"""Workers that train by themselves on weights that lie on parameter servers: the strategy `parameter_server`.
+
+Every rank is a worker with a program of its own, as in between-graph replication: it reads,
+places and times its own batches, and waits for nobody. In TensorFlow's younger strategy one
+process has a program, and schedules it on the workers: `coordinator`.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+
+from adapters.tensorflow.cluster import Member
+from adapters.tensorflow.net import compiled
+from adapters.tensorflow.parameter_store import ParameterStore, described
+from adapters.tensorflow.replicas import Replicas
+from suite.worker.contract import Setup
+from suite.worker.staleness import Staleness
+
+
+class ParameterServer(Replicas):
+    """The network of one device; its gradients go to the servers, and their weights come back."""
+
+    transport = "grpc"
+    xla_when_tuned = "off"  # the servers update
+    _store: Optional[ParameterStore] = None
+    _gradients: Any = None  # a compiled function
+
+    def __init__(self, setup: Setup) -> None:
+        """Workers and servers are met in `join`."""
+        super().__init__(setup)
+        self._servers = int(setup.knobs.get("servers", 1))
+        self._member: Any = None
+        self._staleness = Staleness()
+
+    # --- life ---------------------------------------------------------------
+
+    def join(self) -> None:
+        """Meet workers and servers."""
+        setup = self.setup
+        self._member = Member("worker", setup.rank, (0, setup.world, self._servers), setup.threads)
+        self.rank, self.world = setup.rank, len(self._member.spec["worker"])
+
+    def release(self) -> None:
+        """The session too."""
+        super().release()
+        self._gradients = None
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
+        """Here, and on the servers."""
+        super().make_variables(weights)
+        self._gradients = compiled(self._differentiate[0])
+        own = [each.numpy() for each in self.nets[0].trainable]
+        self._store = ParameterStore(
+            self._member.server.target, (self.rank, self.world), self._servers, self.setup.optimiser, own
+        )
+        self.maximum(0.0)  # nobody still trains with what an earlier network left there
+        if self.setup.rank == 0:
+            self._store.write(own)
+        self.maximum(0.0)
+        self._staleness = Staleness()
+
+    def close(self) -> None:
+        """Together; the servers are ended by who started them."""
+        super().close()
+        if self._member is not None:
+            self.maximum(0.0)
+            self._member.ranks.close()
+
+    def maximum(self, value: float) -> float:
+        """Over the workers."""
+        largest: float = self._member.ranks.maximum(value)
+        return largest
+
+    # --- training -----------------------------------------------------------
+
+    def communicate(self) -> None:
+        """Push the gradients, which stay, and pull the weights."""
+        self._exchange(self.local[0])
+
+    def update(self) -> None:
+        """It has happened on the servers."""
+        self.local = None
+
+    def step(self, batch: Any) -> None:
+        """Forward and backward in one function, then the exchange."""
+        loss, gradients = self._gradients(batch.images[0], batch.labels[0])
+        self._losses = [loss]
+        self._exchange(gradients)
+
+    def step_alone(self, batch: Any) -> None:
+        """Every worker updates its own weights; the next exchange replaces them."""
+        self._losses = self._step_alone(*batch.images, *batch.labels)
+
+    def _exchange(self, gradients: List[Any]) -> None:
+        assert self._store is not None
+        weights, now = self._store.exchange([each.numpy() for each in gradients])
+        for variable, value in zip(self.nets[0].trainable, weights):
+            variable.assign(value)
+        self._staleness.exchanged(int(now))
+
+    # --- notes --------------------------------------------------------------
+
+    def begin_training(self) -> None:
+        """Count stale steps from now on."""
+        self._staleness.begin()
+
+    def notes(self) -> Dict[str, Any]:
+        """Where the weights are, and how stale they were."""
+        notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE)
+        return dict(notes, optimiser=described(self.setup.optimiser), **self._staleness.notes())
+
+
+EXCHANGE = (
+    "by a session beside the network: all gradients to the servers, all weights back, after the backward, not beside it"
+)
+TRAINER = ParameterServer

@@ -1,0 +1,37 @@
+"""One process of a real group, for test_mirrored: it is proven, and keeps what every device of its own holds."""
+
+import numpy as np
+
+from adapters.tensorflow import worker
+from tests.support import rank
+from workloads import weights
+
+
+def prove_and_exchange(trainer, graph, folder):
+    """Gradients before and after communicate, called twice; weights after whole and lone steps."""
+    found = rank.prove(trainer, graph, folder)
+    first = trainer.setup.rank  # of this process's devices, among all
+    trainer.build(graph, dict(weights.initial(graph)))
+    placed = rank.placed(trainer, graph)
+
+    def keep(name, devices):
+        for index, own in enumerate(devices):
+            np.savez(folder / f"{name}-{first + index}.npz", *[each.numpy() for each in own])
+
+    trainer.forward(placed)
+    trainer.backward()
+    keep("local", trainer.local)
+    # `device` would say where a function was called, `backing_device` says where its result stands.
+    found["devices"] = [sorted({each.backing_device[-5:] for each in own}) for own in trainer.local]
+    trainer.communicate()
+    trainer.communicate()
+    keep("shared", trainer.averaged)
+    trainer.update()
+    for number, step in enumerate((trainer.step, trainer.step_alone, trainer.step)):
+        step(placed)
+        keep(f"step{number}", [net.trainable for net in trainer.nets])
+    return dict(found, maximum=trainer.maximum(float(trainer.setup.rank)))
+
+
+if __name__ == "__main__":
+    rank.main(worker.trainer, {"prove_and_exchange": prove_and_exchange})

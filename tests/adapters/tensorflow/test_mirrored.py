@@ -1,0 +1,62 @@
+"""Two real devices: of one process under MirroredStrategy, of two processes under MultiWorkerMirroredStrategy."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suite.worker.contract import SGD, Adam
+from tests.support import processes, proofs
+from workloads.catalogue import by_name
+
+WORKLOAD = by_name()["mnist_small"]
+PLAIN, ADAM = SGD(0.001, 0.9, 0.0), Adam(1e-3, 0.9, 0.999, 1e-7, 1e-4)
+MEMORY, COPIES = "memory: reduction to one device", "memory: hierarchical copies"
+GROUPS = {  # ranks, the rule, options, the transport that is expected
+    "mirrored": (1, PLAIN, {"strategy": "mirrored", "tuning": "default"}, MEMORY),
+    "mirrored-hierarchical": (1, PLAIN, {"strategy": "mirrored", "cross_device": "hierarchical"}, COPIES),
+    "multiworker": (
+        2,
+        ADAM,
+        {"strategy": "multiworker_mirrored", "pack_mb": 1, "collective": "ring"},
+        "ring over grpc",
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=GROUPS)
+def group(request, tmp_path_factory):
+    """(folder, what each rank found, the transport that is expected) of one group of each kind."""
+    world, rule, options, transport = GROUPS[request.param]
+    folder = tmp_path_factory.mktemp("group")
+    proofs.write_oracle(WORKLOAD.graph(), 2 * WORKLOAD.proof_batch, folder / "oracle", rule)
+    options = {"tuning": "tuned", **options, "optimiser": rule, "devices": 2 // world}
+    program = Path(__file__).with_name("mirrored_rank.py")
+    tokens = processes.rank_tokens(program, "prove_and_exchange", folder, **options)
+    processes.run_together(processes.ranks(tokens, world, processes.variables(TF_CPP_MIN_LOG_LEVEL="1")))
+    return folder, processes.found_by(folder, world), transport
+
+
+def test_it_is_proven(group):
+    _, found, transport = group
+    world = len(found)
+    for rank, proof in enumerate(found):
+        assert proof["joined"] == [rank, world, 2 // world, transport]
+        assert proof["maximum"] == world - 1
+        assert proof["devices"] == [[f"CPU:{index}"] for index in range(2 // world)]
+    proofs.assert_proven(WORKLOAD.graph(), *found)
+
+
+def test_the_exchange_averages_and_a_lone_step_does_not(group):
+    def saved(name):
+        return [np.load(group[0] / f"{name}-{device}.npz") for device in range(2)]
+
+    local, shared, first, alone, second = map(saved, ("local", "shared", "step0", "step1", "step2"))
+    for name in local[0].files:
+        assert not np.array_equal(local[0][name], local[1][name])
+        for device in range(2):  # also after a second call: it averages the same gradients again
+            np.testing.assert_allclose(shared[device][name], local[0][name] / 2 + local[1][name] / 2, atol=1e-7)
+        np.testing.assert_array_equal(first[0][name], first[1][name])
+        assert not np.array_equal(alone[0][name], alone[1][name])
+        moved = [second[device][name] - alone[device][name] for device in range(2)]
+        assert all(np.abs(each).max() > 0 for each in moved)
