@@ -57,7 +57,6 @@ class Requested(Pending):
     """An MPI request."""
 
     def __init__(self, request: Any) -> None:
-        """The request of a non-blocking call."""
         self._request = request
 
     def test(self) -> bool:
@@ -75,7 +74,6 @@ class Collective(Exchange):
     blocking = starting = ""
 
     def __init__(self, comm: Any, count: int) -> None:
-        """Buffers of the operation's sizes."""
         given, taken = self.sizes(count, comm.size)
         self._given, self._taken = np.zeros(given, np.float32), np.zeros(taken, np.float32)
         self._call, self._start = getattr(comm, self.blocking), getattr(comm, self.starting)
@@ -161,7 +159,6 @@ class PointToPoint(Collective):
     """MPI_Send and MPI_Recv between rank 0 and the last one, there and back, as mpi4py's own ping-pong."""
 
     def __init__(self, comm: Any, count: int) -> None:
-        """Buffers for both ways."""
         self._given, self._taken = np.zeros(count, np.float32), np.zeros(count, np.float32)
         self._send, self._receive = comm.Send, comm.Recv
         self._first, self._last, self._other = comm.rank == 0, comm.rank == comm.size - 1, comm.size - 1

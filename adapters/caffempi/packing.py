@@ -28,7 +28,6 @@ class Writer:
     """One part in the making."""
 
     def __init__(self, folder: str) -> None:
-        """An empty environment in a folder that exists."""
         self._environment = lmdb.open(folder, map_size=FIRST_SIZE, lock=False, sync=False, metasync=False)
         self._levels: Dict[float, int] = {}
         self._waiting: List[Tuple[bytes, bytes]] = []

@@ -14,7 +14,6 @@ class LayerClock:
     """Collects the staged pass's laps; the losses are the row after the last layer."""
 
     def __init__(self, net: Net) -> None:
-        """A clock for this net's layers."""
         self._net = net
         self._seconds: Dict[str, List[List[float]]] = {}
         self._last = 0.0

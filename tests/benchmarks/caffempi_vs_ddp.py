@@ -130,7 +130,7 @@ def trainers(
     options: argparse.Namespace, rank: Any, optimiser: tuple[float, float, float], strategy: str, knobs: dict[str, Any]
 ) -> tuple[Any, Any]:
     """The two trainers of this rank."""
-    from adapters.caffempi.worker import CaffeMPITrainer
+    from adapters.caffempi.worker import trainer as caffempi
     from adapters.pytorch.worker import PyTorchTrainer
     from suite.worker.contract import SGD, Setup
 
@@ -151,7 +151,7 @@ def trainers(
             readers=0,
         )
 
-    return CaffeMPITrainer(setup(strategy, knobs)), PyTorchTrainer(setup("ddp", {}))
+    return caffempi(setup(strategy, knobs)), PyTorchTrainer(setup("ddp", {}))
 
 
 def losses(steps: int, ours: Any, theirs: Any, batches: tuple[Any, Any]) -> tuple[list[float], tuple[float, float]]:

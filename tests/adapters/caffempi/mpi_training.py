@@ -1,4 +1,4 @@
-"""Run under mpiexec: every way of exchanging trains a small net from the same start.
+"""Run under mpiexec: every strategy and plan of messages trains a small net from the same start.
 
 Arguments: the output file, "sgd" or "adam".
 """
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from adapters.caffempi.ranks import MPI
-from adapters.caffempi.worker import CaffeMPITrainer
+from adapters.caffempi.worker import trainer as trainer_of
 from suite.worker.contract import SGD, Adam, Setup
 from suite.worker.feed import share, synthetic
 from workloads import weights
@@ -50,7 +50,7 @@ def setup(**changes: Any) -> Setup:
     return Setup(**{**values, **changes})
 
 
-def train(trainer: CaffeMPITrainer, host: Any, way: str) -> tuple[list[float], dict[str, np.ndarray]]:
+def train(trainer: Any, host: Any, way: str) -> tuple[list[float], dict[str, np.ndarray]]:
     """Losses averaged over ranks, and parameters."""
     graph = mnist_small()
     trainer.build(graph, dict(weights.initial(graph)))
@@ -78,7 +78,7 @@ def main() -> None:
         knobs = {"overlap": overlap, "progress": progress}
         if strategy == "two_level":
             knobs["node_ranks"] = 2
-        trainer = CaffeMPITrainer(setup(strategy=strategy, knobs=knobs))
+        trainer = trainer_of(setup(strategy=strategy, knobs=knobs))
         joined = trainer.start()
         assert (joined.rank, joined.world) == (comm.rank, comm.size)
         for way in ("native", "staged", "repeated")[: 3 if overlap == "merged" else 2]:
@@ -86,7 +86,7 @@ def main() -> None:
             kept.append((f"{number} {strategy} {overlap} {progress} {way}", losses, parameters))
         result["notes"], result["rows"] = trainer.notes(), trainer.layer_times()
     result["transport"] = joined.transport
-    alone = CaffeMPITrainer(setup(strategy="single", world=1, rank=0, batch=SAMPLES * comm.size))
+    alone = trainer_of(setup(strategy="single", world=1, rank=0, batch=SAMPLES * comm.size))
     alone.start()
     losses, parameters = train(alone, whole, "native")
     for name, own, found in kept:

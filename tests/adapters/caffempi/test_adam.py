@@ -6,7 +6,7 @@ import torch
 
 from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.solver import solver_of
-from adapters.caffempi.worker import CaffeMPITrainer
+from adapters.caffempi.worker import trainer
 from suite.worker.contract import Adam, Setup
 from suite.worker.feed import synthetic
 from workloads import weights
@@ -59,7 +59,7 @@ def staged(ours, batch, updates):
 def test_every_update_is_the_formulas(rule, precision, tuning):
     graph, updates = network(), 5
     start = dict(weights.initial(graph))
-    ours = CaffeMPITrainer(Setup(0, 1, 0, "single", "cpu", 1, 4, precision, tuning, {}, rule, 1, 0))
+    ours = trainer(Setup(0, 1, 0, "single", "cpu", 1, 4, precision, tuning, {}, rule, 1, 0))
     ours.start()
     for _ in range(2):  # a second build starts afresh
         ours.build(graph, start)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.caffempi.worker import CaffeMPITrainer
+from adapters.caffempi.worker import trainer as trainer_of
 from suite.worker.contract import SGD, Setup, Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.sources import ArraySource
@@ -30,14 +30,14 @@ for place, names in ((torch.autograd, ("backward", "grad")), (torch.Tensor, ("ba
     for name in names:
         setattr(place, name, refuse)
 
-from adapters.caffempi.worker import CaffeMPITrainer
+from adapters.caffempi.worker import trainer
 from suite.worker.feed import synthetic
 from suite.worker.contract import SGD, Setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
 optimiser = SGD(0.002, 0.9, 0.0)
-trainer = CaffeMPITrainer(Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, optimiser, 1, 0))
+trainer = trainer(Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, optimiser, 1, 0))
 trainer.start()
 trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
 batch = trainer.to_device(synthetic(mnist_small(), 4, 1))
@@ -53,7 +53,7 @@ trainer.close()
 """
 
 
-def trainer(**changes: Any) -> CaffeMPITrainer:
+def trainer(**changes: Any) -> Any:
     values = {
         "rank": 0,
         "world": 1,
@@ -69,7 +69,7 @@ def trainer(**changes: Any) -> CaffeMPITrainer:
         "seed": 1,
         "readers": 2,
     }
-    made = CaffeMPITrainer(Setup(**{**values, **changes}))
+    made = trainer_of(Setup(**{**values, **changes}))
     joined = made.start()
     assert (joined.rank, joined.world, joined.transport) == (0, 1, "none")
     made.build(mnist_small(), dict(weights.initial(mnist_small())))

@@ -83,7 +83,6 @@ class Concat(Layer):
     fresh = False
 
     def __init__(self, node: Node) -> None:
-        """Remember where each input's channels lie."""
         super().__init__(node)
         self._widths = [shape[0] for shape in node.input_shapes]
 
