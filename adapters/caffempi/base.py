@@ -15,7 +15,10 @@ from adapters.caffempi.solver import solver_of
 from adapters.caffempi.timing import LayerClock
 from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.feed import synthetic
+from suite.worker.masks import dropout_seed
+from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
+from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
@@ -25,10 +28,8 @@ class CaffeMPITrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         """Resolve what the memory format's knob leaves open."""
         super().__init__(setup)
-        layout = setup.knobs.get("memory_format", "auto")
-        self._layout = ("channels_last" if setup.tuning == "tuned" else "contiguous") if layout == "auto" else layout
+        self._layout = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")
         self._dtype = {"float32": torch.float32, "float64": torch.float64}[setup.precision]
-        self._reader: Any = None
         self._database: Any = None
 
     # --- life ---------------------------------------------------------------
@@ -36,7 +37,6 @@ class CaffeMPITrainer(Trainer):
     def start(self) -> Joined:
         """Set threads; a strategy of several ranks joins its group here."""
         torch.set_num_threads(self.setup.threads)
-        torch.manual_seed(self.setup.seed * 1000003 + self.setup.rank)
         versions = {"torch": torch.__version__, "python": platform.python_version(), "numpy": np.__version__}
         return Joined(self.setup.rank, self.setup.world, "none", versions)
 
@@ -47,14 +47,10 @@ class CaffeMPITrainer(Trainer):
         self._arena.load(weights)
         self._solver = solver_of(self._arena, self.setup.optimiser)
         self._all = Span(0, len(self._arena.gradients))
+        torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank))
 
     def synchronize(self) -> None:
         """Operators on a CPU have finished when they return."""
-
-    def close(self) -> None:
-        """Stop reading."""
-        if self._reader is not None:
-            self._reader.close()
 
     # --- data ---------------------------------------------------------------
 
@@ -71,14 +67,13 @@ class CaffeMPITrainer(Trainer):
         self._database = Database(records)
         return self._database
 
-    def open_input(self, source: Any) -> None:
+    def make_reader(self, source: Any) -> Reader:
         """Caffe-MPI's parallel reading threads, over files or a database; what lies in memory needs none."""
         if self._database is None or source.arrays is not None:
-            super().open_input(source)
-            return
+            return super().make_reader(source)
         from adapters.caffempi.input import DatabaseReader
 
-        self._reader = DatabaseReader(source, self._database, self.setup)
+        return DatabaseReader(source, self._database, self.setup)
 
     def to_device(self, batch: Any) -> Batch:
         """NumPy to tensors, in the net's memory format and precision."""
@@ -147,10 +142,11 @@ class CaffeMPITrainer(Trainer):
         """Forward and backward on generated data; all but the gradients is as before."""
         kept = {name: buffer.clone() for name, buffer in self._net.buffers().items()}
         batch = self.to_device(synthetic(self._graph, samples, self.setup.seed))
-        for _ in range(times):
-            self._net.forward(batch.images, batch.labels)
-            clock.begin()
-            self._net.backward(clock.backward)
+        with torch.random.fork_rng(devices=[]):
+            for _ in range(times):
+                self._net.forward(batch.images, batch.labels)
+                clock.begin()
+                self._net.backward(clock.backward)
         for name, buffer in self._net.buffers().items():
             buffer.copy_(kept[name])
 
@@ -170,4 +166,4 @@ class CaffeMPITrainer(Trainer):
 
     def notes(self) -> Dict[str, Any]:
         """What was chosen."""
-        return {"memory_format": self._layout, "reader": self._reader.words if self._reader else "none"}
+        return dict(super().notes(), memory_format=self._layout)

@@ -17,6 +17,7 @@ from adapters.caffempi.ranks import Ranks
 from adapters.caffempi.timing import LayerClock
 from adapters.caffempi.transfer import Transfer
 from suite.worker.contract import Joined, Setup
+from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 TRIALS = 3  # iterations that show the merge rule when each layer's gradient is ready
@@ -29,8 +30,7 @@ class DistributedTrainer(CaffeMPITrainer):
     def __init__(self, setup: Setup) -> None:
         """Resolve when gradients leave."""
         super().__init__(setup)
-        overlap = setup.knobs.get("overlap", "auto")
-        self._overlap = ("merged" if setup.tuning == "tuned" else "layerwise") if overlap == "auto" else str(overlap)
+        self._overlap: str = chosen(setup, "overlap", default="layerwise", tuned="merged")
         self._plan: Optional[Plan] = None  # there is one while an exchange can take place
         self._exchange: Exchange
 
@@ -41,8 +41,7 @@ class DistributedTrainer(CaffeMPITrainer):
     def start(self) -> Joined:
         """Join the MPI group."""
         joined = super().start()
-        node_ranks = self.setup.knobs.get("node_ranks", "auto")
-        self._ranks = Ranks(0 if node_ranks == "auto" else node_ranks)
+        self._ranks = Ranks(chosen(self.setup, "node_ranks", default=None))
         library = self._ranks.library()
         versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=library)
         return Joined(self._ranks.rank, self._ranks.size, "mpi: " + library, versions)
@@ -100,9 +99,7 @@ class DistributedTrainer(CaffeMPITrainer):
 
     def _chosen_pace(self) -> Pace:
         """Within a machine a core copies what is sent: a thread could only take turns with the one that computes."""
-        progress = self.setup.knobs.get("progress", "auto")
-        if progress == "auto":
-            progress = "thread" if self._ranks.nodes > 1 else "layers"
+        progress = chosen(self.setup, "progress", default="thread" if self._ranks.nodes > 1 else "layers")
         return FAR if progress == "thread" else NEAR
 
     def _ready_s(self) -> List[float]:

@@ -3,7 +3,7 @@
 Oldest Python: 3.6.
 """
 
-from typing import Any
+from typing import Any, Optional
 
 import mpi4py
 import numpy as np
@@ -20,8 +20,8 @@ __all__ = ["MPI", "Ranks"]
 class Ranks:
     """This process among the others; gradients travel on communicators of their own."""
 
-    def __init__(self, node_ranks: int = 0) -> None:
-        """`node_ranks`: how many ranks in a row make a node; 0: those that share memory."""
+    def __init__(self, node_ranks: Optional[int] = None) -> None:
+        """`node_ranks`: how many ranks in a row make a node; None: those that share memory."""
         self.rank, self.size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
         self.comm = MPI.COMM_WORLD.Dup()
         if node_ranks:

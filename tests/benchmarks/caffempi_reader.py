@@ -23,12 +23,7 @@ import numpy as np
 from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 
-<<<<<<< HEAD
-from adapters.caffempi.worker import trainer as trainer_of
-from suite.worker.contract import SGD, Setup
-=======
-from adapters.caffempi.worker import CaffeMPITrainer
->>>>>>> main
+from adapters.caffempi.worker import trainer as caffempi
 from suite.worker.packing import record
 from suite.worker.records import RecordSource
 from suite.worker.sources import open_source
@@ -97,12 +92,7 @@ class Plain:
 
 def ours(path, readers, batch, shape, folder):
     """A trainer that reads what it has packed."""
-<<<<<<< HEAD
-    setup = Setup(0, 1, 0, "single", "cpu", 1, batch, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, readers, PREFETCH)
-    trainer = trainer_of(setup)
-=======
-    trainer = CaffeMPITrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
->>>>>>> main
+    trainer = caffempi(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     kind = "arrays" if path.endswith(".npz") else "folder"
     source = open_source({"kind": kind, "path": path}, shape, 10)

@@ -19,9 +19,9 @@ from adapters.caffempi.distributed import DistributedTrainer
 from adapters.caffempi.exchange import Exchange, Pace
 from adapters.caffempi.ranks import MPI
 from adapters.caffempi.server import COUNT, POLL_S, WEIGHTS, Server
-from adapters.caffempi.staleness import Staleness
 from adapters.caffempi.transfer import Transfer, push, star
 from suite.worker.contract import Setup
+from suite.worker.staleness import Staleness
 
 MAXIMUM_POLL_S = 1e-4
 
@@ -40,8 +40,7 @@ class ParameterServerAsync(DistributedTrainer):
 
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
         """Rank 0 serves, the others get ready to push; all begin with the same weights."""
-        self._staleness: Optional[Staleness] = None
-        self._unpushed, self._updates = False, 0
+        self._staleness, self._unpushed = Staleness(), False
         if self._ranks.rank == 0:
             self._server = Server(self._arena, self.setup.optimiser)
             self._server.serve(self._ranks.comm, [group.span for group in groups], self._mpi_lock)
@@ -100,27 +99,26 @@ class ParameterServerAsync(DistributedTrainer):
 
     def begin_training(self) -> None:
         """Count how stale the weights are that gradients are computed with."""
-        self._staleness = Staleness(self._updates)
+        self._staleness.begin()
 
     def notes(self) -> Dict[str, Any]:
         """Who updates, and the staleness of a training."""
         found = super().notes()
         if self._plan is not None:
+            found.update(self._staleness.notes())
             found["server"] = "on rank 0, beside its worker; gradients are divided by the global batch"
-            if self._staleness is not None:
-                found["staleness"] = self._staleness.notes()
         return found
 
     def _apply(self, server: Server) -> None:
         """Rank 0's push and pull."""
         server.check()
-        self._count(server.apply(self._arena.gradients, self._arena.parameters))
+        self._staleness.exchanged(server.apply(self._arena.gradients, self._arena.parameters))
 
     def _pull(self) -> None:
         updates, comm = np.zeros(1, np.int64), self._ranks.comm
         requests = [comm.Irecv(updates, 0, COUNT), comm.Irecv(self._arena.parameters.numpy(), 0, WEIGHTS)]
         self._wait(requests, POLL_S)
-        self._count(int(updates[0]))
+        self._staleness.exchanged(int(updates[0]))
 
     def _wait(self, requests: List[Any], poll_s: float) -> None:
         """Until all are done; between two looks the server's thread may call MPI."""
@@ -129,11 +127,6 @@ class ParameterServerAsync(DistributedTrainer):
                 if MPI.Request.Testall(requests):
                     return
             time.sleep(poll_s)
-
-    def _count(self, updates: int) -> None:
-        self._updates = updates
-        if self._staleness is not None:
-            self._staleness.step(updates)
 
 
 TRAINER = ParameterServerAsync

@@ -11,8 +11,9 @@ import numpy as np
 
 from adapters.caffempi.ranks import MPI
 from adapters.caffempi.worker import trainer as trainer_of
-from suite.worker.contract import SGD, Adam, Setup
+from suite.worker.contract import SGD, Adam
 from suite.worker.feed import share, synthetic
+from tests.support import trainers
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
@@ -23,9 +24,9 @@ COMM = MPI.COMM_WORLD
 
 def made(strategy: str, world: int, knobs: dict[str, Any]) -> Any:
     rank = COMM.rank if world > 1 else 0
+    place = {"rank": rank, "world": world, "local_rank": rank}
     rule = RULES[sys.argv[2]]
-    setup = Setup(rank, world, rank, strategy, "cpu", 1, SAMPLES, "float32", "default", knobs, rule, 1, 0)
-    trainer = trainer_of(setup)
+    trainer = trainer_of(trainers.setup(**place, strategy=strategy, batch=SAMPLES, knobs=knobs, optimiser=rule))
     trainer.start()
     return trainer
 
@@ -39,10 +40,7 @@ def in_turns(trainer: Any, batch: Any, staged: bool) -> dict[str, np.ndarray]:
         if turn % COMM.size != COMM.rank:
             continue
         if staged:
-            trainer.forward(batch)
-            trainer.backward()
-            trainer.communicate()
-            trainer.update()
+            trainers.staged(trainer, batch)
         else:
             trainer.step(batch)
     trainer.maximum(0.0)
@@ -83,7 +81,8 @@ def together(trainer: Any, batch: Any) -> tuple[list[float], dict[str, Any], int
     trainer.communicate()  # as the pass comm_only does, without a backward
     trainer.maximum(0.0)
     assert not trainer.gradients()["fc1.weight"].any()
-    return losses, notes, trainer._updates
+    updates = 0 if trainer._server is None else trainer._server._updates
+    return losses, notes, updates
 
 
 def main() -> None:

@@ -16,10 +16,10 @@ from adapters.caffempi.ranks import Ranks
 
 SPANS = [Span(0, 2500), Span(2500, 2500), Span(2500, 2516), Span(2516, 6016), Span(6016, 7000)]
 # strategy: ranks that make a node, how a piece travels
-STRATEGIES: dict[str, tuple[int, Callable[[Ranks], transfer.Transfer]]] = {
-    "data_parallel": (0, lambda ranks: partial(transfer.all_reduce, ranks.comm)),
-    "library": (0, lambda ranks: partial(transfer.library_all_reduce, ranks.comm)),
-    "parameter_server": (0, lambda ranks: partial(transfer.star, ranks.comm)),
+STRATEGIES: dict[str, tuple[int | None, Callable[[Ranks], transfer.Transfer]]] = {
+    "data_parallel": (None, lambda ranks: partial(transfer.all_reduce, ranks.comm)),
+    "library": (None, lambda ranks: partial(transfer.library_all_reduce, ranks.comm)),
+    "parameter_server": (None, lambda ranks: partial(transfer.star, ranks.comm)),
     "two_level": (2, lambda ranks: partial(transfer.two_level, ranks.node, ranks.leaders)),
 }
 # Many pieces, the last of each group a part; or each group whole.
