@@ -11,7 +11,7 @@ from pathlib import Path
 from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 from suite.environments.ask import ask
@@ -103,7 +103,7 @@ class CNTK(Adapter):
             formats=FORMATS,
         )
 
-    def wire_share(self, case: Case) -> float:
+    def wire_share(self, case: Configuration) -> float:
         """The first block may not have ended yet."""
         return 0.0 if case.strategy == "block_momentum" else super().wire_share(case)
 
@@ -125,7 +125,7 @@ class CNTK(Adapter):
             return None
         return missing_image_libraries(":".join(named_folders())) or None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """Where CNTK's libraries are; MPI that gives way; what a tuned process needs of MKL."""
         folders = [str(links()), f"{package(interpreter)}/libs", *named_folders()]
         found = {"LD_LIBRARY_PATH": ":".join(folders), **GIVE_WAY}
