@@ -25,7 +25,7 @@ class Jax(Adapter):
 
     name = "jax"
     title = "JAX"
-    trainer = "adapters.jax.worker:JaxTrainer"
+    trainer = "adapters.jax.worker:trainer"
     requires = ("jax", "jaxlib")
     environment = "jax"
     remedy = "tox run -e jax"
