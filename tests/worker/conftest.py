@@ -29,7 +29,7 @@ def sampling():
 def make_job(tmp_path):
     """A job as the controller writes it, with changes to its case; returns its path."""
 
-    def make(task="measure", trainer="adapters.reference.worker:ReferenceTrainer", workload="mnist_small", **changes):
+    def make(task="measure", trainer="adapters.reference.worker:trainer", workload="mnist_small", **changes):
         output = tmp_path / ("attempt-%d" % len(list(tmp_path.iterdir())))
         output.mkdir()
         job = {key: changes.pop(key) for key in ASIDE if key in changes}

@@ -3,12 +3,12 @@
 Oldest Python: 3.6.
 """
 
-import zlib
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
 from adapters.reference.layers.base import Layer
+from suite.worker.masks import dropout_seed
 from workloads import graph
 
 
@@ -30,7 +30,7 @@ class Dropout(Layer):
     def __init__(self, node: graph.Layer, weights: Dict[str, np.ndarray], seed: int = 0) -> None:
         """The stream is keyed by seed and name."""
         super().__init__(node, weights, seed)
-        self._stream = np.random.RandomState([seed, zlib.crc32(node.name.encode())])
+        self._stream = np.random.RandomState(dropout_seed(seed, 0, node.name))
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
         """Same shape."""
