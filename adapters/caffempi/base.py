@@ -55,7 +55,6 @@ class CaffeMPITrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """An LMDB environment."""
         from adapters.caffempi.packing import pack  # here and below: most cases need no database
 
         pack(samples, folder)
@@ -85,7 +84,6 @@ class CaffeMPITrainer(Trainer):
     # --- the staged iteration -----------------------------------------------
 
     def forward(self, batch: Any) -> None:
-        """Layer by layer, timed."""
         self._clock.begin()
         self._net.forward(batch.images, batch.labels, self._clock.forward)
 
@@ -111,11 +109,9 @@ class CaffeMPITrainer(Trainer):
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
-        """This rank's loss."""
         return self._net.loss()
 
     def logits(self) -> np.ndarray:
-        """The last head's."""
         return exported(self._net.losses[-1][1].logits)
 
     def gradients(self) -> Dict[str, np.ndarray]:
@@ -123,7 +119,6 @@ class CaffeMPITrainer(Trainer):
         return self._arena.export(self._arena.gradients)
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Parameters and running statistics."""
         found = self._arena.export(self._arena.parameters)
         found.update((name, exported(buffer)) for name, buffer in self._net.buffers().items())
         return found
@@ -165,5 +160,4 @@ class CaffeMPITrainer(Trainer):
         self._clock.forget()
 
     def notes(self) -> Dict[str, Any]:
-        """What was chosen."""
         return dict(super().notes(), memory_format=self._layout)

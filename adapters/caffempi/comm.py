@@ -31,20 +31,17 @@ class MPICommunicator(Communicator):
         return Joined(self.comm.rank, self.comm.size, "mpi: " + library, versions)
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """All five."""
         if operation not in EXCHANGES:
             raise Unsupported("mpi4py has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
         made: Exchange = EXCHANGES[operation](self.comm, count)
         return made
 
     def maximum(self, value: float) -> float:
-        """By an all-reduce."""
         number = np.array([value])
         self.comm.Allreduce(MPI.IN_PLACE, number, MPI.MAX)
         return float(number[0])
 
     def barrier(self) -> None:
-        """MPI's own."""
         self.comm.Barrier()
 
     def close(self) -> None:
@@ -60,11 +57,9 @@ class Requested(Pending):
         self._request = request
 
     def test(self) -> bool:
-        """MPI_Test."""
         return bool(self._request.Test())
 
     def wait(self) -> None:
-        """MPI_Wait."""
         self._request.Wait()
 
 
@@ -86,23 +81,18 @@ class Collective(Exchange):
         return count, count
 
     def arguments(self) -> List[Any]:
-        """Of both calls."""
         return [[self._given, len(self._given), MPI.FLOAT], [self._taken, len(self._taken), MPI.FLOAT]]
 
     def fill(self, values: np.ndarray) -> None:
-        """Copied."""
         self._given[:] = values
 
     def run(self) -> None:
-        """The blocking call."""
         self._call(*self._arguments)
 
     def begin(self) -> Pending:
-        """The non-blocking call."""
         return Requested(self._start(*self._arguments))
 
     def result(self) -> np.ndarray:
-        """The buffer itself."""
         return self._taken
 
 
@@ -168,7 +158,6 @@ class PointToPoint(Collective):
         self._alone = comm.size == 1
 
     def run(self) -> None:
-        """One message each way."""
         if self._alone:
             self._taken[:] = self._given
         elif self._first:

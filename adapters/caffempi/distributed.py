@@ -28,7 +28,6 @@ class DistributedTrainer(CaffeMPITrainer):
     """A rank of an MPI group, whose gradients leave in groups of layers; strategies say how a message travels."""
 
     def __init__(self, setup: Setup) -> None:
-        """Resolve when gradients leave."""
         super().__init__(setup)
         self._overlap: str = chosen(setup, "overlap", default="layerwise", tuned="merged")
         self._plan: Optional[Plan] = None  # there is one while an exchange can take place
@@ -39,7 +38,6 @@ class DistributedTrainer(CaffeMPITrainer):
         """How a piece of the gradient travels to all ranks and back."""
 
     def start(self) -> Joined:
-        """Join the MPI group."""
         joined = super().start()
         self._ranks = Ranks(chosen(self.setup, "node_ranks", default=None))
         library = self._ranks.library()
@@ -76,7 +74,6 @@ class DistributedTrainer(CaffeMPITrainer):
         self._ranks.leave()
 
     def maximum(self, value: float) -> float:
-        """Over all ranks."""
         return self._ranks.maximum(value)
 
     def notes(self) -> Dict[str, Any]:
@@ -116,7 +113,6 @@ class SynchronousTrainer(DistributedTrainer):
     """
 
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
-        """Nothing has been summed."""
         super().open_exchange(groups, pace)
         self._sums = 0  # since the last backward
 

@@ -121,7 +121,6 @@ class Database(Source):
         return Batch(self._values.take(levels), np.array(labels, dtype=np.int64))
 
     def paths(self) -> List[str]:
-        """The mapped files."""
         return [part.path for part in self._parts]
 
     def _found(self, index: int) -> Tuple[Datum, Part, str]:

@@ -33,7 +33,6 @@ class Writer:
         self._waiting: List[Tuple[bytes, bytes]] = []
 
     def add(self, sample: Record) -> None:
-        """One more."""
         if sample.encoded is not None:
             datum = Datum(sample.label, (0, 0, 0), sample.encoded, (), True)
         else:

@@ -25,7 +25,6 @@ class LayerClock:
         self._seconds = {stage: [[] for _ in range(rows)] for stage in ("forward", "backward", "communication")}
 
     def begin(self) -> None:
-        """A stage begins."""
         self._last = time.perf_counter()
 
     def forward(self, index: int) -> None:

@@ -135,7 +135,6 @@ class CNTKTrainer(Trainer):
         """One rank exchanges nothing, and some learners exchange in `update`."""
 
     def update(self) -> None:
-        """The local learner's."""
         self._local.update(self._gradients, self._samples)
         self._forget()
 
@@ -160,7 +159,6 @@ class CNTKTrainer(Trainer):
         return self._last_loss
 
     def logits(self) -> np.ndarray:
-        """The last head's."""
         return np.array(self._found[self._net.logits.output], dtype=np.float32)
 
     def predict(self, batch: Any) -> np.ndarray:
@@ -178,7 +176,6 @@ class CNTKTrainer(Trainer):
         }
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """With running statistics."""
         return self._net.tensors.values()
 
     def parameter_count(self) -> int:
@@ -196,7 +193,6 @@ class CNTKTrainer(Trainer):
         return value
 
     def notes(self) -> Dict[str, Any]:
-        """What was chosen."""
         return dict(super().notes(), **machine.notes(self.setup))
 
     # --- inside -------------------------------------------------------------

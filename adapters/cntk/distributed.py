@@ -17,18 +17,15 @@ class DistributedTrainer(CNTKTrainer):
     """A rank of CNTK's MPI group."""
 
     def start(self) -> Joined:
-        """Join MPI."""
         versions = super().start().versions
         self._group = Group()
         return Joined(self._group.rank, self._group.world, self._group.transport, versions)
 
     def close(self) -> None:
-        """Leave MPI last."""
         super().close()
         self._group.close()
 
     def maximum(self, value: float) -> float:
-        """Over MPI."""
         return self._group.maximum(value)
 
     def data_parallel_learner(self, local: Any, bits: int) -> Any:
@@ -42,12 +39,10 @@ class ExchangeInUpdate(DistributedTrainer):
     """A strategy whose exchange is its learner's own business: the stage `update` holds it, too."""
 
     def update(self) -> None:
-        """The distributed learner's."""
         C.cntk_py.DistributedLearner._update(self._learner, self._gradients, self._information())
         self._forget()
 
     def notes(self) -> Dict[str, Any]:
-        """Where the exchange is."""
         return dict(super().notes(), exchange="inside the learner's update, the staged pass's too")
 
     def _information(self) -> Any:

@@ -39,12 +39,10 @@ class MappedImages(RecordSource):
     """A packed set whose files are the images, too: they are what a page cache holds."""
 
     def __init__(self, records: RecordSource) -> None:
-        """The same set, checked already."""
         super().__init__(records.path, records.how)
         self.input_shape = records.input_shape
 
     def paths(self) -> List[str]:
-        """With every image."""
         return super().paths() + [path for path, _ in listed(self.joined)]
 
 

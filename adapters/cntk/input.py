@@ -76,7 +76,6 @@ class MinibatchReader(Reader):
         self._streams: Any = (self._source.streams.images, self._source.streams.labels)
 
     def next_batch(self) -> Batch:
-        """Two cntk.io.MinibatchData."""
         return self._naming_the_file(self._next)  # type: ignore[no-any-return]
 
     def close(self) -> None:

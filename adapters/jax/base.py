@@ -34,7 +34,6 @@ class JaxTrainer(Trainer):
     # --- life ---------------------------------------------------------------
 
     def start(self) -> Joined:
-        """Precision, threads, devices."""
         self._devices = machine.prepare(self.setup)
         return Joined(0, 1, self.transport, machine.versions(self._devices), len(self._devices))
 
@@ -55,7 +54,6 @@ class JaxTrainer(Trainer):
         )
 
     def programs(self, solver: Solver) -> Programs:
-        """The net's compiled functions."""
         return Programs(self._net, solver, self._devices)
 
     def for_every_device(self, stats: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
@@ -96,7 +94,6 @@ class JaxTrainer(Trainer):
         """One device exchanges nothing."""
 
     def update(self) -> None:
-        """The solver's rule."""
         params, moments, stats, key = self._state
         params, moments = self._programs.update(params, moments, self._gradients)
         self._state, self._local, self._gradients = (params, moments, stats, key), None, None
@@ -158,7 +155,6 @@ class JaxTrainer(Trainer):
         return super().mark()
 
     def notes(self) -> Dict[str, Any]:
-        """What was chosen."""
         ours = "products of matrices where faster, groups one by one, pooling by comparisons, rbg keys"
         found = super().notes()
         if "reader" in found:

@@ -35,11 +35,9 @@ class Momentum(Solver):
         self._rule = rule
 
     def zeros(self, params: Tensors) -> Any:
-        """Velocities."""
         return zeros_like(params)
 
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
-        """One update."""
         lr, momentum, decay = self._rule
         moments = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, moments, gradients, params)
         return jax.tree.map(lambda w, v: w - lr * v, params, moments), moments
@@ -56,7 +54,6 @@ class AdamSolver(Solver):
         return zeros_like(params), zeros_like(params), np.zeros((), np.int32)
 
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
-        """One update."""
         rule, (first, second, updates) = self._rule, moments
         updates = updates + 1
         gradients = jax.tree.map(lambda g, w: g + rule.weight_decay * w, gradients, params)

@@ -29,7 +29,6 @@ class BlockMomentum(ExchangeInUpdate):
         )
 
     def notes(self) -> Dict[str, Any]:
-        """With the block's length."""
         return dict(super().notes(), block_steps=self.setup.knobs["block_steps"])
 
 

@@ -15,7 +15,6 @@ class DataParallel(DistributedTrainer):
     """The 32-bit learner in `step`; its sum as a stage of its own."""
 
     def distributed_learner(self, local: Any) -> Any:
-        """The 32-bit one."""
         self._zeros: Any = None
         return self.data_parallel_learner(local, bits=32)
 

@@ -30,7 +30,6 @@ class MeshPrograms(Programs):
         self.communicate = self.program(self.mean, (OWN,), OWN)
 
     def program(self, body: Callable[..., Any], inputs: Any, outputs: Any, donate: Tuple[int, ...] = ()) -> Any:
-        """Over the mesh."""
         # check_vma=False: gradients of replicated parameters stay every device's own until we average them.
         body = jax.shard_map(body, mesh=self._mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
         return jax.jit(body, donate_argnums=donate)
@@ -40,11 +39,9 @@ class MeshPrograms(Programs):
         return NamedSharding(self._mesh, ALL), NamedSharding(self._mesh, OWN)
 
     def mean(self, gradients: Any) -> Any:
-        """An all-reduce."""
         return jax.lax.pmean(gradients, AXIS)
 
     def own_key(self, key: Any) -> Any:
-        """By the device's number."""
         return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
 
     def stacked(self, tree: Any) -> Any:
@@ -52,7 +49,6 @@ class MeshPrograms(Programs):
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
     def bare(self, tree: Any) -> Any:
-        """Without that axis."""
         return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
@@ -63,11 +59,9 @@ class Pmap(JaxTrainer):
     _programs: MeshPrograms
 
     def programs(self, solver: Solver) -> MeshPrograms:
-        """Over the mesh."""
         return MeshPrograms(self._net, solver, self._devices)
 
     def for_every_device(self, stats: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
-        """Stacked."""
         return {name: np.stack([tensor] * len(self._devices)) for name, tensor in stats.items()}
 
     def first_device(self, tensor: Any) -> Any:

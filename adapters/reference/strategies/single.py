@@ -52,7 +52,6 @@ class ReferenceTrainer(Trainer):
         """NumPy has nothing pending."""
 
     def to_device(self, batch: Batch) -> Batch:
-        """Images to float64."""
         return Batch(np.asarray(batch.images, dtype=np.float64), np.asarray(batch.labels))
 
     def forward(self, batch: Batch) -> None:
@@ -110,7 +109,6 @@ class ReferenceTrainer(Trainer):
         return np.concatenate([run.logits for run in self._runs]).astype(np.float32)
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """float64 copies."""
         return {name: tensor.copy() for name, tensor in self._network.named("gradients").items()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
@@ -119,7 +117,6 @@ class ReferenceTrainer(Trainer):
         return {name: tensor.copy() for name, tensor in both.items()}
 
     def parameter_count(self) -> int:
-        """Of all layers' weights."""
         return sum(tensor.size for tensor in self._network.named("weights").values())
 
     def macs(self) -> int:
@@ -127,7 +124,6 @@ class ReferenceTrainer(Trainer):
         return self._network.macs()
 
     def maximum(self, value: float) -> float:
-        """The only rank's."""
         return value
 
 
