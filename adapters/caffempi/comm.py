@@ -31,20 +31,17 @@ class MPICommunicator(Communicator):
         return Joined(self.comm.rank, self.comm.size, "mpi: " + library, versions)
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """All five."""
         if operation not in EXCHANGES:
             raise Unsupported("mpi4py has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
         made: Exchange = EXCHANGES[operation](self.comm, count)
         return made
 
     def maximum(self, value: float) -> float:
-        """By an all-reduce."""
         number = np.array([value])
         self.comm.Allreduce(MPI.IN_PLACE, number, MPI.MAX)
         return float(number[0])
 
     def barrier(self) -> None:
-        """MPI's own."""
         self.comm.Barrier()
 
     def close(self) -> None:
@@ -57,15 +54,12 @@ class Requested(Pending):
     """An MPI request."""
 
     def __init__(self, request: Any) -> None:
-        """The request of a non-blocking call."""
         self._request = request
 
     def test(self) -> bool:
-        """MPI_Test."""
         return bool(self._request.Test())
 
     def wait(self) -> None:
-        """MPI_Wait."""
         self._request.Wait()
 
 
@@ -75,7 +69,6 @@ class Collective(Exchange):
     blocking = starting = ""
 
     def __init__(self, comm: Any, count: int) -> None:
-        """Buffers of the operation's sizes."""
         given, taken = self.sizes(count, comm.size)
         self._given, self._taken = np.zeros(given, np.float32), np.zeros(taken, np.float32)
         self._call, self._start = getattr(comm, self.blocking), getattr(comm, self.starting)
@@ -88,23 +81,18 @@ class Collective(Exchange):
         return count, count
 
     def arguments(self) -> List[Any]:
-        """Of both calls."""
         return [[self._given, len(self._given), MPI.FLOAT], [self._taken, len(self._taken), MPI.FLOAT]]
 
     def fill(self, values: np.ndarray) -> None:
-        """Copied."""
         self._given[:] = values
 
     def run(self) -> None:
-        """The blocking call."""
         self._call(*self._arguments)
 
     def begin(self) -> Pending:
-        """The non-blocking call."""
         return Requested(self._start(*self._arguments))
 
     def result(self) -> np.ndarray:
-        """The buffer itself."""
         return self._taken
 
 
@@ -161,7 +149,6 @@ class PointToPoint(Collective):
     """MPI_Send and MPI_Recv between rank 0 and the last one, there and back, as mpi4py's own ping-pong."""
 
     def __init__(self, comm: Any, count: int) -> None:
-        """Buffers for both ways."""
         self._given, self._taken = np.zeros(count, np.float32), np.zeros(count, np.float32)
         self._send, self._receive = comm.Send, comm.Recv
         self._first, self._last, self._other = comm.rank == 0, comm.rank == comm.size - 1, comm.size - 1
@@ -171,7 +158,6 @@ class PointToPoint(Collective):
         self._alone = comm.size == 1
 
     def run(self) -> None:
-        """One message each way."""
         if self._alone:
             self._taken[:] = self._given
         elif self._first:

@@ -28,7 +28,6 @@ class Datum(NamedTuple):
     encoded: bool
 
     def to_bytes(self) -> bytes:
-        """The message."""
         fields = [number(key, size) for key, size in zip((CHANNELS, HEIGHT, WIDTH), self.shape) if size]
         if len(self.data):
             fields.append(block(DATA, self.data))

@@ -9,6 +9,7 @@ Oldest Python: 3.6.
 """
 
 import os
+import threading
 import time
 from collections import deque
 from queue import Queue
@@ -17,8 +18,7 @@ from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, T
 import numpy as np
 
 from adapters.caffempi.arena import Group, Span
-from adapters.caffempi.progress import Driver
-from adapters.caffempi.transfer import Moving, Way
+from adapters.caffempi.transfer import InFlight, Transfer
 
 # Elements of a piece, pieces on their way at once, and how often a thread of its own looks after them
 # (None: the training thread does, after each layer).
@@ -29,24 +29,25 @@ FAR = Pace(262144, 16, 1e-3)
 # Whoever gives way to others for longer than this shares a core with them, and had better sleep for moments than
 # give away one time slice after the other.
 CROWDED_S, PAUSE_S = 1e-4, 5e-5
+HURRY = 0.1  # of a thread's usual pause, while the training thread has nothing to do but wait
 
 
 class Exchange:
-    """Sends the flat gradient buffer its way, group by group, in the order of backward."""
+    """Sends the flat gradient buffer, group by group, in the order of backward."""
 
-    def __init__(self, gradients: np.ndarray, groups: List[Group], way: Way, pace: Pace = NEAR) -> None:
+    def __init__(self, gradients: np.ndarray, groups: List[Group], transfer: Transfer, pace: Pace = NEAR) -> None:
         """`groups` are the same on every rank, in the order of backward."""
-        self.groups, self.pace, self._way = groups, pace, way
+        self.groups, self.pace, self._transfer = groups, pace, transfer
         self._pieces = [pieces(group.span, pace.piece) for group in groups]
         self._gradients = gradients
         self._by_trigger = {group.trigger: number for number, group in enumerate(groups)}
         self._waiting: Deque[Tuple[int, Span]] = deque()
-        self._moving: List[Tuple[int, Span, Moving]] = []
+        self._in_flight: List[Tuple[int, Span, InFlight]] = []
         self._started = 0  # pieces so far in this iteration
         self._arrived: "Queue[Any]" = Queue()  # (a group's number, a piece's span), or what stopped the thread
         self._driver = None if pace.poll_s is None else Driver(self._advance, pace.poll_s, self._arrived.put)
 
-    def lap(self, layer: int) -> None:
+    def layer_done(self, layer: int) -> None:
         """Backward of this layer has ended: post what it completes, bring forward what is on its way."""
         number = self._by_trigger.get(layer)
         if number is not None:
@@ -62,7 +63,7 @@ class Exchange:
                 self._advance()
         self._started = 0
 
-    def whole(self, timed: Optional[Callable[[Group, float], None]] = None) -> None:
+    def run(self, timed: Optional[Callable[[Group, float], None]] = None) -> None:
         """Exchange everything; `timed` gets the seconds that each group arrived after the one before."""
         last = time.perf_counter()
         for number in range(len(self.groups)):
@@ -112,22 +113,64 @@ class Exchange:
     def _advance(self) -> bool:
         """Start what waits, in the order of all ranks, and test what is on its way; False when all has arrived."""
         self._start()
-        for entry in list(self._moving):
-            number, span, moving = entry
-            if moving.test():
-                self._moving.remove(entry)
+        for entry in list(self._in_flight):
+            number, span, piece = entry
+            if piece.test():
+                self._in_flight.remove(entry)
                 self._start()
                 self._arrived.put((number, span))
-        return bool(self._moving or self._waiting)
+        return bool(self._in_flight or self._waiting)
 
     def _start(self) -> None:
-        while self._waiting and len(self._moving) < self.pace.window:
+        while self._waiting and len(self._in_flight) < self.pace.window:
             number, span = self._waiting.popleft()
             values = self._gradients[span.begin : span.end]
-            self._moving.append((number, span, Moving(self._way(values, self._started))))
+            self._in_flight.append((number, span, InFlight(self._transfer(values, self._started))))
             self._started += 1
 
 
 def pieces(span: Span, most: int) -> List[Span]:
     """A span cut into spans of at most so many elements."""
     return [Span(begin, min(begin + most, span.end)) for begin in range(span.begin, span.end, most)]
+
+
+class Driver:
+    """A thread that brings messages forward while the training thread computes.
+
+    MPI moves a message only while one of its functions runs, and a convolution may take longer
+    than the operating system's buffers keep a wire busy. The operators release Python's lock,
+    so a thread that looks every fraction of a millisecond costs little and leaves no gap.
+    Between two looks it sleeps: it shares its core with the one that computes.
+    """
+
+    def __init__(self, advance: Callable[[], bool], poll_s: float, failed: Callable[[BaseException], Any]) -> None:
+        """Start asleep; woken, call `advance` while it returns True. `failed` gets what it raised, once and for all."""
+        self._advance, self._poll_s, self._failed = advance, poll_s, failed
+        self.awaited = False  # somebody waits
+        self._work = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="progress")
+        self._thread.daemon = True
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to bring forward."""
+        self._work.set()
+
+    def close(self) -> None:
+        """Return when the thread has ended; what is on its way stays where it is."""
+        self._ended = True
+        self._work.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._work.wait()
+                self._work.clear()  # before looking: what is posted from now on wakes again
+                while not self._ended and self._advance():
+                    time.sleep(self._poll_s * HURRY if self.awaited else self._poll_s)
+                if self._ended:
+                    return
+        except BaseException as error:
+            self._failed(error)

@@ -9,12 +9,11 @@ import torch
 
 from adapters.caffempi.arena import Arena
 from adapters.caffempi.layers.base import Layer
-from adapters.caffempi.layers.convolution import Convolution, PointConvolution
-from adapters.caffempi.layers.dense import Dense
+from adapters.caffempi.layers.linear import Convolution, Dense, PointConvolution
 from adapters.caffempi.layers.loss import SoftmaxLoss
 from adapters.caffempi.layers.normalisation import BatchNormalisation, LocalResponse
+from adapters.caffempi.layers.pointwise import Add, Concat, Dropout, Flatten, Identity, Rectifier
 from adapters.caffempi.layers.pooling import AveragePooling, MaxPooling
-from adapters.caffempi.layers.simple import Add, Concat, Dropout, Flatten, Identity, Rectifier
 from adapters.caffempi.net import Net, Slot
 from suite.worker.contract import Unsupported
 from workloads.graph import Graph

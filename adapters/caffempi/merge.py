@@ -1,4 +1,4 @@
-"""Which layers' gradients to send together, chosen from measured times.
+"""Which layers' gradients to send together, chosen from times measured here.
 
 Merged-gradient wait-free backpropagation: S. Shi, X. Chu, B. Li, "MG-WFBP: Efficient Data
 Communication for Distributed Synchronous SGD Algorithms", INFOCOM 2019. An exchange of
@@ -14,11 +14,44 @@ processor with the exchange.
 Oldest Python: 3.6.
 """
 
-from typing import List, NamedTuple, Sequence
+import time
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+
+import numpy as np
 
 from adapters.caffempi.arena import Group, Span
+from adapters.caffempi.exchange import Exchange, Pace
+from adapters.caffempi.transfer import Transfer
+
+SMALL, LARGE = 1024, 1048576  # elements of the two test messages: 4 kB and 4 MB in float32
+REPEATS = 5
 
 Cost = NamedTuple("Cost", [("startup_s", float), ("seconds_per_byte", float)])
+Plan = NamedTuple("Plan", [("groups", List[Group]), ("cost", Optional[Cost])])  # cost: where it was measured
+Link = NamedTuple("Link", [("comm", Any), ("transfer", Transfer), ("pace", Pace)])  # how messages will travel
+
+
+def plan_for(
+    overlap: str, spans: List[Span], link: Link, ready_s: Callable[[], List[float]], itemsize: int = 4
+) -> Plan:
+    """The groups of layers whose gradients leave together, in the order of backward; all ranks come here.
+
+    `overlap` is the knob's value. `ready_s` measures when each layer's backward ends; it is asked only where needed.
+    Rank 0 decides for all, as the measured times differ from rank to rank.
+    """
+    layers = [index for index in range(len(spans) - 1, -1, -1) if spans[index].begin < spans[index].end]
+    cost = None
+    if overlap == "none":
+        indices = [layers]
+    elif overlap == "layerwise":
+        indices = [[index] for index in layers]
+    else:
+        cost = measured_cost(link)
+        times = ready_s()
+        sizes = [itemsize * (spans[index].end - spans[index].begin) for index in layers]
+        grouped = merged([times[index] for index in layers], sizes, cost, itemsize * link.pace.piece)
+        indices, cost = link.comm.bcast(([[layers[member] for member in group] for group in grouped], cost))
+    return Plan([group_of(group, spans) for group in indices], cost)
 
 
 def merged(ready_s: Sequence[float], sizes: Sequence[int], cost: Cost, piece: float = float("inf")) -> List[List[int]]:
@@ -42,15 +75,6 @@ def merged(ready_s: Sequence[float], sizes: Sequence[int], cost: Cost, piece: fl
     return groups + [current]
 
 
-def finished_s(ready_s: Sequence[float], sizes: Sequence[int], groups: List[List[int]], cost: Cost) -> float:
-    """Seconds after backward began at which the last of these groups has been exchanged (the paper's recursion)."""
-    free = 0.0
-    for group in groups:
-        begin = max(free, ready_s[group[-1]])
-        free = begin + cost.startup_s + cost.seconds_per_byte * sum(sizes[member] for member in group)
-    return free
-
-
 def group_of(layers: Sequence[int], spans: Sequence[Span]) -> Group:
     """The group of some neighbouring layers, given by their indices in the graph."""
     ordered = sorted(layers)
@@ -61,3 +85,22 @@ def fitted(small: int, small_s: float, large: int, large_s: float) -> Cost:
     """Start-up and seconds per byte from two messages' bytes and times; never below zero."""
     slope = max(0.0, (large_s - small_s) / (large - small))
     return Cost(max(0.0, small_s - slope * small), slope)
+
+
+def measured_cost(link: Link) -> Cost:
+    """Start-up and seconds per byte of an exchange here and now."""
+    return fitted(4 * SMALL, exchange_seconds(link, SMALL), 4 * LARGE, exchange_seconds(link, LARGE))
+
+
+def exchange_seconds(link: Link, elements: int) -> float:
+    """The fastest of some exchanges of so many float32, posted and waited for as in training."""
+    groups = [Group(0, [0], Span(0, elements))]
+    exchange = Exchange(np.zeros(elements, dtype=np.float32), groups, link.transfer, link.pace)
+    found = []
+    for _ in range(REPEATS):
+        link.comm.Barrier()
+        begin = time.perf_counter()
+        exchange.run()
+        found.append(time.perf_counter() - begin)
+    exchange.close()
+    return min(found)

@@ -28,13 +28,11 @@ class Writer:
     """One part in the making."""
 
     def __init__(self, folder: str) -> None:
-        """An empty environment in a folder that exists."""
         self._environment = lmdb.open(folder, map_size=FIRST_SIZE, lock=False, sync=False, metasync=False)
         self._levels: Dict[float, int] = {}
         self._waiting: List[Tuple[bytes, bytes]] = []
 
     def add(self, sample: Record) -> None:
-        """One more."""
         if sample.encoded is not None:
             datum = Datum(sample.label, (0, 0, 0), sample.encoded, (), True)
         else:

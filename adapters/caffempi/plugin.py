@@ -39,27 +39,33 @@ STRATEGIES = (
     ),
 )
 
+EXCHANGING = ("data_parallel", "two_level", "parameter_server", "parameter_server_async")
 KNOBS = {
     "overlap": Knob(
         ("auto", "none", "layerwise", "merged"),
         "auto",
         "when gradients leave: after backward, as each layer's backward ends, or so in groups chosen from measured "
         "start-up and bandwidth (auto: merged when tuned, else layerwise)",
+        EXCHANGING,
     ),
     "progress": Knob(
         ("auto", "layers", "thread"),
         "auto",
         "who brings messages forward while a rank computes: its training thread after each layer, or a thread of its "
         "own (auto: the thread when ranks lie on several nodes)",
+        EXCHANGING,
     ),
     "node_ranks": Knob(
-        ("auto", int), "auto", "ranks in a row that two_level takes for a node (auto: those that share memory)"
+        ("auto", int),
+        "auto",
+        "ranks in a row that two_level takes for a node (auto: those that share memory)",
+        ("two_level",),
+        least=1,
     ),
     "memory_format": Knob(
         ("auto", "contiguous", "channels_last"), "auto", "layout of images (auto: channels_last when tuned)"
     ),
 }
-EXCHANGING = ("overlap", "progress")  # knobs
 
 LMDB = Format(
     "lmdb",
@@ -94,7 +100,7 @@ class CaffeMPI(Adapter):
     contract = 2
     name = "caffempi"
     title = "Caffe-MPI style"
-    trainer = "adapters.caffempi.worker:CaffeMPITrainer"
+    trainer = "adapters.caffempi.worker:trainer"
     requires = ("torch", "mpi4py", "lmdb")
     environment = "caffempi"
     remedy = "tox run -e caffempi"
@@ -110,21 +116,6 @@ class CaffeMPI(Adapter):
             knobs=KNOBS,
             formats=(LMDB,),
         )
-
-    def unsupported(self, case: Configuration) -> str | None:
-        """Nodes of no rank, or where no strategy asks for nodes; ways to exchange where nobody does."""
-        if case.strategy == "single":
-            for name in EXCHANGING:
-                if case.knobs.get(name, KNOBS[name].default) != KNOBS[name].default:
-                    return (
-                        f"the knob {name!r} belongs to the strategies that exchange and changes nothing under 'single'"
-                    )
-        asked = case.knobs.get("node_ranks", "auto")
-        if asked == "auto":
-            return None
-        if case.strategy != "two_level":
-            return f"the knob 'node_ranks' belongs to two_level and changes nothing under {case.strategy!r}"
-        return f"node_ranks is {asked}; a node has at least 1" if asked < 1 else None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""

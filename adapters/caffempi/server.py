@@ -1,4 +1,4 @@
-"""The asynchronous parameter server: weights of its own, updated by whoever comes.
+"""The asynchronous parameter server: weights of its own, updated by whichever rank pushes.
 
 Oldest Python: 3.6.
 """
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from adapters.caffempi.arena import Arena, Span
-from adapters.caffempi.progress import Driver
+from adapters.caffempi.exchange import Driver
 from adapters.caffempi.solver import solver_of
-from adapters.caffempi.transfer import TAGS, Moving, Steps
+from adapters.caffempi.transfer import TAGS, InFlight, Steps
 from suite.worker.contract import Optimiser
 
 POLL_S = 3e-4
@@ -33,13 +33,12 @@ class Server:
     """Rank 0's, beside its worker: answers the other ranks' pushes from a thread of its own."""
 
     def __init__(self, arena: Arena, rule: Optimiser) -> None:
-        """Nothing has been pushed."""
         self._store = Store(arena)
         self._solver = solver_of(self._store, rule)
         self._all = Span(0, len(arena.parameters))
         self._turn = threading.Lock()
         self._updates = 0
-        self._moving: List[Moving] = []
+        self._answers: List[InFlight] = []
 
     def apply(self, gradients: Any, weights: Any) -> int:
         """Update by these gradients and copy the new weights out; the number of updates so far.
@@ -59,34 +58,34 @@ class Server:
         self._lock = lock
         dtype = self._store.parameters.numpy().dtype
         for rank in range(1, comm.size):
-            self._moving.append(Moving(self._attended(comm, rank, np.zeros(self._all.end, dtype), spans)))
+            self._answers.append(InFlight(self._attended(comm, rank, np.zeros(self._all.end, dtype), spans)))
         self._failure: List[BaseException] = []
         self._driver = Driver(self._advance, POLL_S, self._failure.append)
         self._driver.wake()
 
     def check(self) -> None:
         """Raise what stopped the thread."""
-        if self._moving and self._failure:
+        if self._answers and self._failure:
             raise self._failure[0]
 
     def close(self) -> None:
         """Stop answering; every rank has its answers."""
-        if self._moving:
+        if self._answers:
             self._driver.close()
-        for moving in self._moving:
-            moving.cancel()
-        self._moving = []
+        for answer in self._answers:
+            answer.cancel()
+        self._answers = []
 
     def _advance(self) -> bool:
-        for moving in self._moving:
+        for answer in self._answers:
             with self._lock:
-                moving.test()
+                answer.test()
         return True
 
     def _attended(self, comm: Any, rank: int, box: np.ndarray, spans: List[Span]) -> Steps:
         """One rank's pushes, for ever: its gradients come into the box, and the weights leave from there."""
-        shared, told = torch.from_numpy(box), np.zeros(1, np.int64)
+        shared, count = torch.from_numpy(box), np.zeros(1, np.int64)
         while True:
             yield [comm.Irecv(box[span.begin : span.end], rank, tag) for tag, span in enumerate(spans)]
-            told[0] = self.apply(shared, shared)
-            yield [comm.Isend(told, rank, COUNT), comm.Isend(box, rank, WEIGHTS)]
+            count[0] = self.apply(shared, shared)
+            yield [comm.Isend(count, rank, COUNT), comm.Isend(box, rank, WEIGHTS)]

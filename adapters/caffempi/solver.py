@@ -50,7 +50,6 @@ class AdamSolver:
     """Adam; the arena's velocities are its first moments, the second ones are its own."""
 
     def __init__(self, arena: Arena, rule: Adam) -> None:
-        """Before the first update."""
         self._arena, self._rule = arena, rule
         self._squares = torch.zeros_like(arena.velocities)
         self._updates = torch.zeros((), dtype=torch.float32)  # the operator's own type for it; exact up to 2^24

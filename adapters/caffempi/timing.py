@@ -14,7 +14,6 @@ class LayerClock:
     """Collects the staged pass's laps; the losses are the row after the last layer."""
 
     def __init__(self, net: Net) -> None:
-        """A clock for this net's layers."""
         self._net = net
         self._seconds: Dict[str, List[List[float]]] = {}
         self._last = 0.0
@@ -26,7 +25,6 @@ class LayerClock:
         self._seconds = {stage: [[] for _ in range(rows)] for stage in ("forward", "backward", "communication")}
 
     def begin(self) -> None:
-        """A stage begins."""
         self._last = time.perf_counter()
 
     def forward(self, index: int) -> None:

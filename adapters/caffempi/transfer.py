@@ -1,6 +1,6 @@
-"""Ways of a piece of the gradient, as steps: each yields the requests that must be done before it goes on.
+"""How a piece of the gradient travels, as steps: each yields the requests that must be done before it goes on.
 
-Whoever drives a piece tests the requests and resumes the steps (`Moving`), so that many pieces
+Whoever drives a piece tests the requests and resumes the steps (`InFlight`), so that many pieces
 are on their way at once and nobody waits inside. Messages go from rank to rank, tagged with the
 piece's number, wherever a wire is between them: Open MPI's non-blocking all-reduce on two ranks
 sends everything one way and then the sum the other way, and so at half the wire's rate.
@@ -11,20 +11,20 @@ Oldest Python: 3.6.
 from typing import Any, Callable, Iterator, List, Optional
 
 import numpy as np
-from mpi4py import MPI
+
+from adapters.caffempi.ranks import MPI
 
 TAGS = 32768  # the least upper bound of a tag that MPI grants
 SMALL = 65536  # bytes: below it start-ups count, and the library's all-reduce has the fewest
 
 Steps = Iterator[List[Any]]  # requests
-Way = Callable[[np.ndarray, int], Steps]  # piece, number; all ranks begin their pieces in the same order
+Transfer = Callable[[np.ndarray, int], Steps]  # piece, number; all ranks begin their pieces in the same order
 
 
-class Moving:
+class InFlight:
     """A piece on its way."""
 
     def __init__(self, steps: Steps) -> None:
-        """Start."""
         self._steps = steps
         self._requests = next(steps, [])
 
@@ -44,7 +44,7 @@ class Moving:
             request.Wait()
 
 
-def library(comm: Any, piece: np.ndarray, number: int) -> Steps:
+def library_all_reduce(comm: Any, piece: np.ndarray, number: int) -> Steps:
     """Summed in place over all ranks by MPI's own all-reduce."""
     yield [comm.Iallreduce(MPI.IN_PLACE, piece)]
 
@@ -52,7 +52,7 @@ def library(comm: Any, piece: np.ndarray, number: int) -> Steps:
 def all_reduce(comm: Any, piece: np.ndarray, number: int) -> Steps:
     """Summed in place over all ranks, whose memory is not shared."""
     if piece.nbytes < SMALL:
-        yield from library(comm, piece, number)
+        yield from library_all_reduce(comm, piece, number)
     else:
         yield from ring(comm, piece, number)
 

@@ -28,15 +28,12 @@ class CNTKCommunicator(Communicator):
         return Sum(self._group, count)
 
     def maximum(self, value: float) -> float:
-        """Over MPI."""
         return self._group.maximum(value)
 
     def barrier(self) -> None:
-        """MPI's own."""
         self._group.barrier()
 
     def close(self) -> None:
-        """Leave together."""
         self._group.close()
 
 
@@ -44,7 +41,6 @@ class Sum(Exchange):
     """In place, in CNTK's own memory."""
 
     def __init__(self, group: Group, count: int) -> None:
-        """Zeros."""
         self._group = group
         self.fill(np.zeros(count, dtype=np.float32))
 
@@ -53,9 +49,7 @@ class Sum(Exchange):
         self._views = [C.NDArrayView.from_data(np.ascontiguousarray(values))]
 
     def run(self) -> None:
-        """CNTK waits."""
         self._group.sum_in_place(self._views)
 
     def result(self) -> np.ndarray:
-        """A copy."""
         return np.array(self._views[0].asarray(), dtype=np.float32)

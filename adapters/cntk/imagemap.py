@@ -39,12 +39,10 @@ class MappedImages(RecordSource):
     """A packed set whose files are the images, too: they are what a page cache holds."""
 
     def __init__(self, records: RecordSource) -> None:
-        """The same set, checked already."""
         super().__init__(records.path, records.how)
         self.input_shape = records.input_shape
 
     def paths(self) -> List[str]:
-        """With every image."""
         return super().paths() + [path for path, _ in listed(self.joined)]
 
 
@@ -81,16 +79,16 @@ def check(folder: str) -> None:
         lengths = [int(line) for line in text]
     paths = [path for path, _ in listed(folder)]
     if len(paths) != len(lengths):
-        told = "cannot read %s: it names %d images and %s %d; %s"
-        raise OSError(told % (files.images, len(paths), files.lengths, len(lengths), CURED))
+        problem = "cannot read %s: it names %d images and %s %d; %s"
+        raise OSError(problem % (files.images, len(paths), files.lengths, len(lengths), CURED))
     for index in range(0, len(paths), max(1, len(paths) // LOOKED_AT)):
         try:
             found = os.path.getsize(paths[index])
         except OSError as error:
             raise OSError("cannot read the image %s: %s; %s" % (paths[index], error.strerror, CURED))
         if found != lengths[index]:
-            told = "cannot read the image %s: it has changed since it was packed (%d bytes then, %d now); %s"
-            raise OSError(told % (paths[index], lengths[index], found, CURED))
+            problem = "cannot read the image %s: it has changed since it was packed (%d bytes then, %d now); %s"
+            raise OSError(problem % (paths[index], lengths[index], found, CURED))
 
 
 def listed(folder: str) -> Iterator[Tuple[str, str]]:

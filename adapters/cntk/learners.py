@@ -1,4 +1,4 @@
-"""CNTK's learners: the update rules, and what exchanges around them.
+"""CNTK's local learners: the update rules.
 
 Oldest Python: 3.6.
 """
@@ -11,7 +11,7 @@ from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody
 from suite.worker.contract import SGD, Adam, Setup
 
 
-def learner(setup: Setup, parameters: List[Any]) -> Any:
+def local_learner(setup: Setup, parameters: List[Any]) -> Any:
     """The setup's optimiser; it takes sums of gradients, and the number of samples in them."""
     rule = setup.optimiser
     return adam(rule, parameters) if isinstance(rule, Adam) else momentum(rule, parameters, setup.batch * setup.world)
@@ -61,23 +61,3 @@ def plain(decay: float) -> Dict[str, Any]:
         "gradient_clipping_threshold_per_sample": np.inf,
         "gradient_clipping_with_truncation": True,
     }
-
-
-def distributed(setup: Setup, local: Any) -> Any:
-    """The learner that exchanges as the strategy says, around the local one."""
-    if setup.strategy == "block_momentum":
-        return C.distributed.block_momentum_distributed_learner(
-            local,
-            block_size=setup.knobs["block_steps"] * setup.batch * setup.world,
-            block_momentum_as_time_constant=None,  # CNTK's choice: 1 - 1/ranks a block
-            use_nestrov_momentum=True,
-            reset_sgd_momentum_after_aggregation=True,
-            block_learning_rate=1.0,
-            distributed_after=0,
-        )
-    return C.distributed.data_parallel_distributed_learner(
-        local,
-        distributed_after=0,
-        num_quantization_bits=1 if setup.strategy == "one_bit_sgd" else 32,
-        use_async_buffered_parameter_update=False,
-    )

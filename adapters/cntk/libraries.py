@@ -1,6 +1,6 @@
 """The libraries of Ubuntu 16.04 that CNTK's image reader is linked with, and which no later system has all of.
 
-Run as a program, by whoever wants to know before CNTK is started, it prints what a person is told who lacks some.
+Run as a program, by whoever wants to know before CNTK is started, it prints the remedy where some are missing.
 
 Oldest Python: 3.6; standard library only.
 """
@@ -21,7 +21,7 @@ IMAGE_LIBRARIES = {
 
 
 def loads(library: str) -> bool:
-    """Whether this process's loader finds a library, and all that it wants itself."""
+    """Whether this process's loader finds a library, and all that it needs itself."""
     try:
         ctypes.CDLL(library)
     except OSError:
@@ -29,13 +29,13 @@ def loads(library: str) -> bool:
     return True
 
 
-def lacking() -> List[str]:
+def missing() -> List[str]:
     """Those that do not load."""
     return [name for name in IMAGE_LIBRARIES if not loads(name)]
 
 
 def remedy(names: List[str]) -> str:
-    """What a person is told who lacks some of them."""
+    """What to do where these are missing."""
     return (
         "CNTK's image reader is linked with libraries of Ubuntu 16.04, and the loader finds no %s; build %s from "
         "source (README, 'CNTK's image reader') and name the folder in %s, or use format = 'files'"
@@ -44,5 +44,5 @@ def remedy(names: List[str]) -> str:
 
 
 if __name__ == "__main__":
-    found = lacking()
+    found = missing()
     sys.stdout.write(remedy(found) if found else "")

@@ -25,9 +25,9 @@ SEEN = 1e6  # samples that count as seen before the first batch
 class Lowering:
     """Turns layers into operations, one after the other; their tensors go to `tensors`."""
 
-    def __init__(self, tensors: Tensors, samples: int, seed: int, fast: bool) -> None:
-        """`samples` are one batch's; `seed` is for dropout's masks; `fast` allows what is faster than the usual."""
-        self._tensors, self._samples, self._seed, self._fast = tensors, samples, seed, fast
+    def __init__(self, tensors: Tensors, samples: int, mask_seed: Callable[[str], int], fast: bool) -> None:
+        """`samples` are one batch's; `mask_seed` is of a dropout layer; `fast` allows what is faster than the usual."""
+        self._tensors, self._samples, self._mask_seed, self._fast = tensors, samples, mask_seed, fast
         self._number = tensors.dtype.type
 
     def operation(self, layer: Layer, inputs: List[Any]) -> Any:
@@ -110,8 +110,7 @@ class Lowering:
         )
 
     def _dropout(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
-        self._seed = (self._seed + 1) % 2**32
-        return C.dropout(x, attrs["rate"], seed=self._seed) if attrs["rate"] else x
+        return C.dropout(x, attrs["rate"], seed=self._mask_seed(layer.name)) if attrs["rate"] else x
 
     def _concat(self, layer: Layer, attrs: Dict[str, Any], *xs: Any) -> Any:
         return C.splice(*xs, axis=0)

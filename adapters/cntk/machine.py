@@ -37,10 +37,6 @@ def versions() -> Dict[str, str]:
 
 def notes(setup: Setup) -> Dict[str, Any]:
     """What was chosen."""
-    chosen: Dict[str, Any] = dict(TUNED if setup.tuning == "tuned" else DEFAULT)
+    chosen: Dict[str, Any] = dict(TUNED if setup.tuned else DEFAULT)
     chosen["MKL_DEBUG_CPU_TYPE"] = os.environ.get("MKL_DEBUG_CPU_TYPE", "not set")
-    if setup.strategy in ("one_bit_sgd", "block_momentum"):
-        chosen["exchange"] = "inside the learner's update, the staged pass's too"
-    if setup.strategy == "block_momentum":
-        chosen["block_steps"] = setup.knobs["block_steps"]
     return chosen

@@ -3,7 +3,7 @@
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 import numpy as np
 
@@ -17,11 +17,17 @@ class Net:
     """The lowered graph. `loss` is each sample's, summed over heads by weight; CNTK sums it over the batch."""
 
     def __init__(
-        self, graph: Graph, weights: Dict[str, np.ndarray], dtype: Any, samples: int, seed: int, fast: bool
+        self,
+        graph: Graph,
+        weights: Dict[str, np.ndarray],
+        dtype: Any,
+        samples: int,
+        mask_seed: Callable[[str], int],
+        fast: bool,
     ) -> None:
         """Lower every layer, with these weights (canonical names); KeyError names a missing one."""
         self.tensors = Tensors(weights, dtype)
-        lowering = Lowering(self.tensors, samples, seed, fast)
+        lowering = Lowering(self.tensors, samples, mask_seed, fast)
         self.images = C.input_variable(graph.input_shape, dtype=dtype, needs_gradient=False, name="images")
         self.labels = C.input_variable((graph.classes,), dtype=dtype, needs_gradient=False, name="labels")
         values: Dict[str, Any] = {"input": self.images}

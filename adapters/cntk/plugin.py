@@ -37,7 +37,7 @@ STRATEGIES = (
     ),
 )
 
-KNOBS = {"block_steps": Knob(int, 10, "Steps of a block of 'block_momentum', at least 1.")}
+KNOBS = {"block_steps": Knob(int, 10, "steps of a block", ("block_momentum",), least=1)}
 
 FORMATS = (
     Format("cbf", "CNTK's binary format: what a network sees, as float32.", ("folder", "arrays"), whole=False),
@@ -57,7 +57,7 @@ AMD_TOO = {"MKL_DEBUG_CPU_TYPE": "5"}
 # Open MPI's waiting ranks spin; where anything else wants their core, they should let it.
 GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
-LIBRARIES_SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # names the folder of the old libraries that its image reader wants
+LIBRARIES_SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # names the folder of the old libraries that its image reader needs
 
 # name that CNTK looks for -> what Open MPI calls the same library since 3.0
 LINKS = {"libmpi.so.12": "libmpi.so.40", "libmpi_cxx.so.1": "libmpi_cxx.so.40"}
@@ -82,7 +82,7 @@ class CNTK(Adapter):
     contract = 2
     name = "cntk"
     title = "CNTK"
-    trainer = "adapters.cntk.worker:CNTKTrainer"
+    trainer = "adapters.cntk.worker:trainer"
     requires = ("cntk", "PIL")  # Pillow tells what CNTK's image reader would decode otherwise than everybody else
     environment = "cntk"
     backends = BACKENDS
@@ -99,7 +99,7 @@ class CNTK(Adapter):
         return Capabilities(
             strategies=STRATEGIES,
             precisions=("float32", "float64"),
-            knobs=dict(KNOBS),
+            knobs=KNOBS,
             optimisers=("sgd", "adam"),
             formats=FORMATS,
         )
@@ -107,17 +107,6 @@ class CNTK(Adapter):
     def wire_share(self, case: Configuration) -> float:
         """The first block may not have ended yet."""
         return 0.0 if case.strategy == "block_momentum" else super().wire_share(case)
-
-    def unsupported(self, case: Configuration) -> str | None:
-        """A block that is empty, or asked for where there are none."""
-        default = KNOBS["block_steps"].default
-        steps = case.knobs.get("block_steps", default)
-        if case.strategy != "block_momentum" and steps != default:
-            return (
-                f"the knob 'block_steps' belongs to the strategy 'block_momentum' and changes nothing under "
-                f"{case.strategy!r}"
-            )
-        return f"block_steps is {steps}; a block holds at least 1 step" if steps < 1 else None
 
     def missing(self, interpreter: Path) -> str | None:
         """Open MPI's libraries, C++ included, which even a single process of CNTK loads."""
@@ -135,11 +124,11 @@ class CNTK(Adapter):
         """The libraries of CNTK's image reader."""
         if form.name != "imagemap":
             return None
-        return told_by_loader(":".join(their_own())) or None
+        return missing_image_libraries(":".join(named_folders())) or None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """Where CNTK's libraries are; MPI that gives way; what a tuned process wants of MKL."""
-        folders = [str(links()), f"{package(interpreter)}/libs", *their_own()]
+        """Where CNTK's libraries are; MPI that gives way; what a tuned process needs of MKL."""
+        folders = [str(links()), f"{package(interpreter)}/libs", *named_folders()]
         found = {"LD_LIBRARY_PATH": ":".join(folders), **GIVE_WAY}
         if case.tuning == "tuned" and amd_with_avx2():
             found.update(AMD_TOO)
@@ -185,7 +174,7 @@ def links() -> Path:
     return folder
 
 
-def their_own() -> list[str]:
+def named_folders() -> list[str]:
     """Folders that a person names: in the loader's path, and for the libraries of the image reader."""
     named = os.environ.get(LIBRARIES_SETTING, "")
     folders = [os.environ.get("LD_LIBRARY_PATH", ""), str(Path(named).expanduser().absolute()) if named else ""]
@@ -193,8 +182,8 @@ def their_own() -> list[str]:
 
 
 @cache
-def told_by_loader(folders: str) -> str:
-    """What the image reader lacks when these folders are searched, too; "" when it lacks nothing, or nobody answers."""
+def missing_image_libraries(folders: str) -> str:
+    """The remedy where the image reader finds not all libraries, here or in these folders; "" where it does."""
     program = str(Path(__file__).with_name("libraries.py"))  # in a process of its own, as theirs will be
     try:
         return ask(["env", f"LD_LIBRARY_PATH={folders}", sys.executable, program], 30.0).stdout

@@ -1,9 +1,9 @@
-"""A graph as one pure function, and the way of its tensors to and from the canonical layouts.
+"""A graph as one pure function, its tensors to and from the canonical layouts, its multiply-accumulates.
 
 Oldest Python: 3.11, JAX's own.
 """
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from adapters.jax.lower import lower
-from workloads.graph import Graph, Layer
+from workloads.graph import Graph, Layer, size
 
 Tensors = Dict[str, Any]  # by canonical name
 
@@ -20,7 +20,6 @@ class Net:
     """Knows the layers; holds no tensor."""
 
     def __init__(self, graph: Graph, tuned: bool) -> None:
-        """Lower every layer."""
         self.graph = graph
         self.drops = any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
         self._operations = [lower(layer, tuned) for layer in graph.layers]
@@ -86,3 +85,29 @@ def canonical(tensor: Any) -> np.ndarray:
     found = np.asarray(tensor)
     orders = {4: (3, 2, 0, 1), 2: (1, 0)}
     return np.array(found.transpose(orders.get(found.ndim, range(found.ndim))), order="C")
+
+
+def macs_of(jaxpr: Any) -> int:
+    """Multiply-accumulates of every convolution and every product of matrices in a jaxpr, wherever in it."""
+    total = 0
+    for equation in jaxpr.eqns:
+        shapes = [getattr(each.aval, "shape", ()) for each in equation.invars]
+        if equation.primitive.name == "conv_general_dilated":
+            # A cell of the output takes one product for each number of the kernel that leads to its channel.
+            out = equation.outvars[0].aval.shape
+            channels = shapes[1][equation.params["dimension_numbers"].rhs_spec[0]]
+            total += size(out) * (size(shapes[1]) // channels)
+        elif equation.primitive.name == "dot_general":
+            contracted = equation.params["dimension_numbers"][0][0]
+            total += size(equation.outvars[0].aval.shape) * size(tuple(shapes[0][axis] for axis in contracted))
+        else:
+            total += sum(macs_of(inner) for inner in inside(equation.params))
+    return total
+
+
+def inside(params: Any) -> Iterator[Any]:
+    """The jaxprs that an equation calls."""
+    for value in params.values():
+        inner = getattr(value, "jaxpr", value)
+        if hasattr(inner, "eqns"):
+            yield inner

@@ -26,7 +26,7 @@ class Jax(Adapter):
     contract = 2
     name = "jax"
     title = "JAX"
-    trainer = "adapters.jax.worker:JaxTrainer"
+    trainer = "adapters.jax.worker:trainer"
     requires = ("jax", "jaxlib")
     environment = "jax"
     remedy = "tox run -e jax"

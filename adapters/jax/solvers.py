@@ -32,25 +32,21 @@ class Momentum(Solver):
     """V <- m v + g + wd w, w <- w - lr v."""
 
     def __init__(self, rule: SGD) -> None:
-        """Its constants."""
         self._rule = rule
 
     def zeros(self, params: Tensors) -> Any:
-        """Velocities."""
         return zeros_like(params)
 
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
-        """One update."""
         lr, momentum, decay = self._rule
         moments = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, moments, gradients, params)
         return jax.tree.map(lambda w, v: w - lr * v, params, moments), moments
 
 
 class AdamSolver(Solver):
-    """The rule in the docstring of `suite.worker.trainer.Adam`; the count of updates is a part of the state."""
+    """The rule in the docstring of `suite.worker.contract.Adam`; the count of updates is a part of the state."""
 
     def __init__(self, rule: Adam) -> None:
-        """Its constants."""
         self._rule = rule
 
     def zeros(self, params: Tensors) -> Any:
@@ -58,18 +54,17 @@ class AdamSolver(Solver):
         return zeros_like(params), zeros_like(params), np.zeros((), np.int32)
 
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
-        """One update."""
         rule, (first, second, updates) = self._rule, moments
         updates = updates + 1
         gradients = jax.tree.map(lambda g, w: g + rule.weight_decay * w, gradients, params)
         first = jax.tree.map(lambda m, g: rule.beta1 * m + (1 - rule.beta1) * g, first, gradients)
         second = jax.tree.map(lambda v, g: rule.beta2 * v + (1 - rule.beta2) * g * g, second, gradients)
-        rate = rule.lr * jnp.sqrt(lacking(rule.beta2, updates)) / lacking(rule.beta1, updates)
+        rate = rule.lr * jnp.sqrt(one_minus_power(rule.beta2, updates)) / one_minus_power(rule.beta1, updates)
         moved = jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) + rule.epsilon), params, first, second)
         return moved, (first, second, updates)
 
 
-def lacking(beta: float, updates: Any) -> Any:
+def one_minus_power(beta: float, updates: Any) -> Any:
     """1 - beta^t; the difference itself would lose four of float32's seven digits at the first updates."""
     return -jnp.expm1(updates * (math.log(beta) if beta else -math.inf))
 

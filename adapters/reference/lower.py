@@ -76,7 +76,6 @@ class Network:
         return sum(layer.macs(values[layer.node.name].shape[1:]) for layer in self.layers)
 
     def forget_gradients(self) -> None:
-        """Drop every gradient."""
         for layer in self.layers:
             layer.gradients.clear()
 

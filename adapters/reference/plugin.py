@@ -12,7 +12,7 @@ class Reference(Adapter):
     contract = 2
     name = "reference"
     title = "NumPy float64 reference"
-    trainer = "adapters.reference.worker:ReferenceTrainer"
+    trainer = "adapters.reference.worker:trainer"
     requires = ("numpy",)
     environment = None
     oracle = True
@@ -28,18 +28,18 @@ class Reference(Adapter):
             optimisers=("sgd", "adam"),
             real_data=False,
             knobs={
-                "shards": Knob(int, 1, "equal parts of the batch, each computed as a data-parallel rank would"),
-                "observed": Knob(int, 1, "of them, how many the running statistics see, one after the other"),
+                "shards": Knob(int, 1, "equal parts of the batch, each computed as by a data-parallel rank", least=1),
+                "observed": Knob(int, 1, "of them, how many the running statistics see, one after the other", least=1),
             },
         )
 
     def unsupported(self, case: Configuration) -> str | None:
-        """The batch must divide into its shards."""
+        """The batch must divide into its shards, and no more shards can be observed than there are."""
         shards = case.knobs.get("shards", 1)
-        if shards < 1 or case.batch % shards:
+        if case.batch % shards:
             return f"a batch of {case.batch} does not divide into shards = {shards} equal parts; choose a divisor"
         observed = case.knobs.get("observed", 1)
-        if not 1 <= observed <= shards:
+        if observed > shards:
             return f"observed = {observed}, but there are {shards} shards to see"
         return None
 

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 
-from adapters.caffempi.worker import CaffeMPITrainer
+from adapters.caffempi.worker import trainer as caffempi
 from suite.worker.job import DataSet
 from suite.worker.packing import record
 from suite.worker.records import RecordSource
@@ -93,7 +93,7 @@ class Plain:
 
 def ours(path, readers, batch, shape, folder):
     """A trainer that reads what it has packed."""
-    trainer = CaffeMPITrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
+    trainer = caffempi(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     kind = "arrays" if path.endswith(".npz") else "folder"
     source = open_source(DataSet(kind, path), shape, 10)

@@ -130,7 +130,7 @@ def trainers(
     options: argparse.Namespace, rank: Any, optimiser: tuple[float, float, float], strategy: str, knobs: dict[str, Any]
 ) -> tuple[Any, Any]:
     """The two trainers of this rank."""
-    from adapters.caffempi.worker import CaffeMPITrainer
+    from adapters.caffempi.worker import trainer as caffempi
     from adapters.pytorch.worker import PyTorchTrainer
     from suite.worker.contract import SGD
     from tests.support.trainers import setup
@@ -138,7 +138,7 @@ def trainers(
     common = setup(**rank._asdict(), batch=options.batch, precision=options.precision, tuning=options.tuning)
     common = common._replace(optimiser=SGD(*optimiser))
     ours, theirs = common._replace(strategy=strategy, knobs=knobs), common._replace(strategy="ddp")
-    return CaffeMPITrainer(ours), PyTorchTrainer(theirs)
+    return caffempi(ours), PyTorchTrainer(theirs)
 
 
 def losses(steps: int, ours: Any, theirs: Any, batches: tuple[Any, Any]) -> tuple[list[float], tuple[float, float]]:

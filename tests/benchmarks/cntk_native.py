@@ -79,14 +79,14 @@ def measure(name, rounds):
     from cntk_plain import Tricks, Usual, trainer
 
     from adapters.cntk.framework import cntk
-    from adapters.cntk.worker import CNTKTrainer
+    from adapters.cntk.worker import trainer as cntk_trainer
     from suite.worker.contract import SGD
     from suite.worker.feed import synthetic
     from tests.support.trainers import setup
     from workloads import weights
 
     graph, batch, optimiser = by_name()[name].graph(), BATCH[name], SGD(1e-4, 0.9, 5e-4)
-    ours = CNTKTrainer(setup(batch=batch, tuning="tuned", knobs={"block_steps": 10}, optimiser=optimiser))
+    ours = cntk_trainer(setup(batch=batch, tuning="tuned", knobs={"block_steps": 10}, optimiser=optimiser))
     ours.start()
     initial = dict(weights.initial(graph))
     ours.build(graph, initial)

@@ -26,7 +26,7 @@ from alternating import ratio
 
 from adapters.cntk import libraries
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.worker import CNTKTrainer
+from adapters.cntk.worker import trainer as cntk_trainer
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
@@ -54,7 +54,7 @@ def records(data, form, folder):
 
 def ours(data, form, batch, readers, folder):
     """The adapter's next_batch."""
-    trainer = CNTKTrainer(setup(batch=batch, tuning="tuned", readers=readers))
+    trainer = cntk_trainer(setup(batch=batch, tuning="tuned", readers=readers))
     trainer.start()
     if form in ("cbf", "ctf", "imagemap"):
         source = RecordSource(records(data, form, folder))
@@ -217,10 +217,10 @@ def main():
     if asked.side:
         one_side(asked)
     chosen = [number for number, case in enumerate(CASES) if asked.only in " ".join(case[:2])]
-    lacking = libraries.lacking()
-    if lacking:
+    missing = libraries.missing()
+    if missing:
         chosen = [number for number in chosen if CASES[number][1] != "imagemap"]
-        say("imagemap is left out: " + libraries.remedy(lacking))
+        say("imagemap is left out: " + libraries.remedy(missing))
     kept = [compared(number, readers, asked) for number in chosen for readers in (1, 2)]
     return 0 if all(kept) else 1
 

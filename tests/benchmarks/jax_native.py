@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from adapters.jax.worker import JaxTrainer
+from adapters.jax.worker import trainer as jax_trainer
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
@@ -126,7 +126,7 @@ class Plain:
 def ours(name, tuning, initial, batch):
     """(step, loss) of the adapter, in the measuring loop's own shape."""
     size = len(batch.labels)
-    trainer = JaxTrainer(setup(batch=size, tuning=tuning, optimiser=OPTIMISER))
+    trainer = jax_trainer(setup(batch=size, tuning=tuning, optimiser=OPTIMISER))
     trainer.start()
     trainer.build(by_name()[name].graph().without_dropout(), initial)
     placed = trainer.to_device(batch)

@@ -20,7 +20,6 @@ class SoftmaxLoss:
     kind = "softmax_loss"
 
     def __init__(self, layer: str, weight: float, world: int) -> None:
-        """`layer` gives the logits."""
         self.layer, self.name, self._weight, self._world = layer, layer + "_loss", weight, world
         self.logits: Any = None
         self._value: Any = None

@@ -28,7 +28,6 @@ class BatchNormalisation(Layer):
         self.running_mean, self.running_var = torch.zeros_like(self.bias), torch.ones_like(self.bias)
 
     def buffers(self) -> Dict[str, Tensor]:
-        """Mean and variance."""
         return {"running_mean": self.running_mean, "running_var": self.running_var}
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:

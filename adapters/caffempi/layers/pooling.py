@@ -46,7 +46,6 @@ class AveragePooling(Layer):
         self._window = window + (attrs["ceil"], attrs["count_padding"], None)
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """Average."""
         self._x = xs[0]
         return aten.avg_pool2d.default(xs[0], *self._window)
 

@@ -91,5 +91,4 @@ class Dense(Layer):
         return [gradient @ self.weights["weight"]]
 
     def macs(self, output: Shape) -> int:
-        """One for each weight."""
         return int(self.weights["weight"].size)

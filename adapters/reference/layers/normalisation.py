@@ -19,7 +19,6 @@ class LocalResponse(Layer):
     """
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """Same shape."""
         x, size = inputs[0], self.attrs["size"]
         sums = channel_sums(x * x, size // 2, (size - 1) // 2)
         scale = self.attrs["k"] + self.attrs["alpha"] / size * sums

@@ -3,12 +3,12 @@
 Oldest Python: 3.6.
 """
 
-import zlib
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
 from adapters.reference.layers.base import Layer
+from suite.worker.masks import dropout_seed
 from workloads import graph
 
 
@@ -16,7 +16,6 @@ class Relu(Layer):
     """max(x, 0); the gradient at 0 is 0."""
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """Same shape."""
         return np.maximum(inputs[0], 0.0), inputs[0] > 0.0
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
@@ -30,10 +29,9 @@ class Dropout(Layer):
     def __init__(self, node: graph.Layer, weights: Dict[str, np.ndarray], seed: int = 0) -> None:
         """The stream is keyed by seed and name."""
         super().__init__(node, weights, seed)
-        self._stream = np.random.RandomState([seed, zlib.crc32(node.name.encode())])
+        self._stream = np.random.RandomState(dropout_seed(seed, 0, node.name))
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """Same shape."""
         rate = self.attrs["rate"]
         if rate == 0.0:
             return inputs[0], 1.0
@@ -41,7 +39,6 @@ class Dropout(Layer):
         return inputs[0] * mask, mask
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
-        """The same mask."""
         return [gradient * kept]
 
 
@@ -49,7 +46,6 @@ class Concat(Layer):
     """Join along channels."""
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """Channels add up."""
         return np.concatenate(inputs, axis=1), np.cumsum([x.shape[1] for x in inputs])[:-1]
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
@@ -61,11 +57,9 @@ class Add(Layer):
     """Element by element, of any number of inputs."""
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """Same shape."""
         return sum(inputs[1:], inputs[0]), len(inputs)
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
-        """The same to each."""
         return [gradient] * int(kept)
 
 
@@ -73,9 +67,7 @@ class Flatten(Layer):
     """(c, h, w) to (features,), in C, H, W order."""
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """(samples, features)."""
         return inputs[0].reshape(len(inputs[0]), -1), inputs[0].shape
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
-        """The old shape."""
         return [gradient.reshape(kept)]

@@ -20,7 +20,6 @@ class MaxPool(Layer):
     """
 
     def __init__(self, node: graph.Layer, weights: Dict[str, np.ndarray], seed: int = 0) -> None:
-        """Geometry is the windows' affair."""
         super().__init__(node, weights, seed)
         self.windows = Windows(node)
 

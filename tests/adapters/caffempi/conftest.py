@@ -1,7 +1,6 @@
 """What the tests of the Caffe-MPI style trainer share: autograd as the judge, and real MPI groups."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support import processes
+
 try:
     import mpi4py  # noqa: F401 - only asked for
     import torch
     import torch.nn.functional as F  # noqa: N812 - its usual name
 except ImportError:  # the declaration can be tested without the framework
     collect_ignore_glob = ["test_[!p]*.py"]
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def lrn(x: Any, a: dict[str, Any]) -> Any:
@@ -71,18 +71,9 @@ def mpirun(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
     def run(program: str, ranks: int, *arguments: str) -> dict[str, Any]:
         output = tmp_path / "output.json"
-        mpiexec = Path(sys.executable).with_name("mpiexec")
-        engine = [str(mpiexec) if mpiexec.exists() else "mpiexec", "-n", str(ranks), "--bind-to", "none"]
-        environ = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_mpi_yield_when_idle": "1",  # tests share their cores
-        }
-        program_path = str(Path(__file__).with_name(program))
-        command = [*engine, "--oversubscribe", sys.executable, program_path, str(output), *arguments]
+        engine = [*(processes.mpiexec() or ["mpiexec"]), "-n", str(ranks)]
+        command = [*engine, sys.executable, str(Path(__file__).with_name(program)), str(output), *arguments]
+        environ = processes.mpi_variables()
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         found: dict[str, Any] = json.loads(output.read_text())

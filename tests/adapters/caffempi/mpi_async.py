@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from adapters.caffempi.ranks import MPI
-from adapters.caffempi.worker import CaffeMPITrainer
-from suite.worker.contract import SGD, Adam, Setup
+from adapters.caffempi.worker import trainer as trainer_of
+from suite.worker.contract import SGD, Adam
 from suite.worker.feed import share, synthetic
+from tests.support import trainers
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
@@ -21,16 +22,16 @@ RULES = {"sgd": SGD(0.01, 0.9, 0.001), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 0.00
 COMM = MPI.COMM_WORLD
 
 
-def made(strategy: str, world: int, knobs: dict[str, Any]) -> CaffeMPITrainer:
+def made(strategy: str, world: int, knobs: dict[str, Any]) -> Any:
     rank = COMM.rank if world > 1 else 0
+    place = {"rank": rank, "world": world, "local_rank": rank}
     rule = RULES[sys.argv[2]]
-    setup = Setup(rank, world, rank, strategy, "cpu", 1, SAMPLES, "float32", "default", knobs, rule, 1, 0)
-    trainer = CaffeMPITrainer(setup)
+    trainer = trainer_of(trainers.setup(**place, strategy=strategy, batch=SAMPLES, knobs=knobs, optimiser=rule))
     trainer.start()
     return trainer
 
 
-def in_turns(trainer: CaffeMPITrainer, batch: Any, staged: bool) -> dict[str, np.ndarray]:
+def in_turns(trainer: Any, batch: Any, staged: bool) -> dict[str, np.ndarray]:
     """Each rank's whole step while the others wait; the weights that the last rank has got."""
     trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
     trainer.begin_training()
@@ -39,14 +40,11 @@ def in_turns(trainer: CaffeMPITrainer, batch: Any, staged: bool) -> dict[str, np
         if turn % COMM.size != COMM.rank:
             continue
         if staged:
-            trainer.forward(batch)
-            trainer.backward()
-            trainer.communicate()
-            trainer.update()
+            trainers.staged(trainer, batch)
         else:
             trainer.step(batch)
     trainer.maximum(0.0)
-    with trainer._ranks.lock:  # the server's thread calls MPI too
+    with trainer._mpi_lock:  # the server's thread calls MPI too
         found: dict[str, np.ndarray] = COMM.bcast(trainer.parameters(), (STEPS - 1) % COMM.size)
     return found
 
@@ -70,7 +68,7 @@ def by_hand(hosts: list[Any]) -> dict[str, np.ndarray]:
     return trainer.parameters()
 
 
-def together(trainer: CaffeMPITrainer, batch: Any) -> tuple[list[float], dict[str, Any], int]:
+def together(trainer: Any, batch: Any) -> tuple[list[float], dict[str, Any], int]:
     """Losses, staleness and updates of a training in which nobody waits."""
     trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
     trainer.begin_training()
@@ -83,7 +81,8 @@ def together(trainer: CaffeMPITrainer, batch: Any) -> tuple[list[float], dict[st
     trainer.communicate()  # as the pass comm_only does, without a backward
     trainer.maximum(0.0)
     assert not trainer.gradients()["fc1.weight"].any()
-    return losses, notes, trainer._way._updates
+    updates = 0 if trainer._server is None else trainer._server._updates
+    return losses, notes, updates
 
 
 def main() -> None:
@@ -100,7 +99,7 @@ def main() -> None:
             result["equal"][f"{overlap} {progress} {staged}"] = all(same)
         turns = trainer.notes()["staleness"]
         losses, notes, updates = together(trainer, batch)
-        trainer._way.close()
+        trainer.end_exchange()
     result["turns"] = COMM.gather(turns)
     result["losses"], result["notes"] = COMM.gather(losses), COMM.gather(notes)
     result["updates"] = COMM.allreduce(updates, MPI.MAX)
@@ -108,7 +107,6 @@ def main() -> None:
         with open(sys.argv[1], "w") as stream:
             json.dump(result, stream)
     MPI.COMM_WORLD.Barrier()
-    trainer._way = None
     trainer.close()
 
 

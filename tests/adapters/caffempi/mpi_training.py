@@ -1,4 +1,4 @@
-"""Run under mpiexec: every way of exchanging trains a small net from the same start.
+"""Run under mpiexec: every strategy and plan of messages trains a small net from the same start.
 
 Arguments: the output file, "sgd" or "adam".
 """
@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from adapters.caffempi.ranks import MPI
-from adapters.caffempi.worker import CaffeMPITrainer
-from suite.worker.contract import SGD, Adam, Setup
+from adapters.caffempi.worker import trainer as trainer_of
+from suite.worker.contract import SGD, Adam
 from suite.worker.feed import share, synthetic
+from tests.support import trainers
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
 SAMPLES, STEPS = 2, 3
 RULES = {"sgd": SGD(0.05, 0.9, 0.001), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 0.001)}
 
-WAYS = [
+EXCHANGES = [  # strategy, overlap, progress
     ("data_parallel", "none", "layers"),
     ("data_parallel", "layerwise", "layers"),
     ("two_level", "layerwise", "thread"),
@@ -30,27 +31,16 @@ WAYS = [
 ]
 
 
-def setup(**changes: Any) -> Setup:
+def started(**options: Any) -> tuple[Any, Any]:
+    """A trainer, and what it joined."""
     comm = MPI.COMM_WORLD
-    values = {
-        "rank": comm.rank,
-        "world": comm.size,
-        "local_rank": comm.rank,
-        "strategy": "data_parallel",
-        "device": "cpu",
-        "threads": 1,
-        "batch": SAMPLES,
-        "precision": "float32",
-        "tuning": "tuned",
-        "knobs": {},
-        "optimiser": RULES[sys.argv[2]],
-        "seed": 1,
-        "readers": 0,
-    }
-    return Setup(**{**values, **changes})
+    place = {"rank": comm.rank, "world": comm.size, "local_rank": comm.rank, "batch": SAMPLES}
+    setup = trainers.setup(**{**place, "tuning": "tuned", "optimiser": RULES[sys.argv[2]], **options})
+    trainer = trainer_of(setup)
+    return trainer, trainer.start()
 
 
-def train(trainer: CaffeMPITrainer, host: Any, way: str) -> tuple[list[float], dict[str, np.ndarray]]:
+def train(trainer: Any, host: Any, way: str) -> tuple[list[float], dict[str, np.ndarray]]:
     """Losses averaged over ranks, and parameters."""
     graph = mnist_small()
     trainer.build(graph, dict(weights.initial(graph)))
@@ -74,20 +64,18 @@ def main() -> None:
     whole = synthetic(mnist_small(), SAMPLES * comm.size, 1)
     result: dict[str, Any] = {"world": comm.size, "ways": {}}
     kept = []
-    for number, (strategy, overlap, progress) in enumerate(WAYS):
+    for number, (strategy, overlap, progress) in enumerate(EXCHANGES):
         knobs = {"overlap": overlap, "progress": progress}
         if strategy == "two_level":
             knobs["node_ranks"] = 2
-        trainer = CaffeMPITrainer(setup(strategy=strategy, knobs=knobs))
-        joined = trainer.start()
+        trainer, joined = started(strategy=strategy, knobs=knobs)
         assert (joined.rank, joined.world) == (comm.rank, comm.size)
         for way in ("native", "staged", "repeated")[: 3 if overlap == "merged" else 2]:
             losses, parameters = train(trainer, share(whole, comm.rank, SAMPLES), way)
             kept.append((f"{number} {strategy} {overlap} {progress} {way}", losses, parameters))
         result["notes"], result["rows"] = trainer.notes(), trainer.layer_times()
     result["transport"] = joined.transport
-    alone = CaffeMPITrainer(setup(strategy="single", world=1, rank=0, batch=SAMPLES * comm.size))
-    alone.start()
+    alone, _ = started(strategy="single", world=1, rank=0, batch=SAMPLES * comm.size)
     losses, parameters = train(alone, whole, "native")
     for name, own, found in kept:
         distances = [

@@ -6,9 +6,10 @@ import torch
 
 from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.solver import solver_of
-from adapters.caffempi.worker import CaffeMPITrainer
-from suite.worker.contract import Adam, Setup
+from adapters.caffempi.worker import trainer
+from suite.worker.contract import Adam
 from suite.worker.feed import synthetic
+from tests.support import proofs, trainers
 from workloads import weights
 from workloads.build import Builder
 
@@ -17,28 +18,6 @@ def network():
     b = Builder("small", (2, 6, 6), 3)
     b.head(b.dense("fc", b.flatten("flat", b.relu("relu", b.conv("conv", "input", 4, 3))), 3))
     return b.graph
-
-
-def by_hand(start, gradients, rule):
-    """Parameters after these gradients, by the formula in float64."""
-    found = {}
-    for name, tensor in start.items():
-        w = tensor.astype(np.float64)
-        m, v = np.zeros_like(w), np.zeros_like(w)
-        for t, each in enumerate(gradients, 1):
-            g = each[name] + rule.weight_decay * w
-            m = rule.beta1 * m + (1 - rule.beta1) * g
-            v = rule.beta2 * v + (1 - rule.beta2) * g * g
-            w = w - rule.rate(t) * m / (np.sqrt(v) + rule.epsilon)
-        found[name] = w
-    return found
-
-
-def far(ours, theirs, start):
-    """The largest distance of what was added to a parameter, relative to it."""
-    return max(
-        np.linalg.norm(ours[name] - theirs[name]) / np.linalg.norm(theirs[name] - start[name]) for name in theirs
-    )
 
 
 def staged(ours, batch, updates):
@@ -59,19 +38,19 @@ def staged(ours, batch, updates):
 def test_every_update_is_the_formulas(rule, precision, tuning):
     graph, updates = network(), 5
     start = dict(weights.initial(graph))
-    ours = CaffeMPITrainer(Setup(0, 1, 0, "single", "cpu", 1, 4, precision, tuning, {}, rule, 1, 0))
+    ours = trainer(trainers.setup(precision=precision, tuning=tuning, optimiser=rule))
     ours.start()
     for _ in range(2):  # a second build starts afresh
         ours.build(graph, start)
         batch = ours.to_device(synthetic(graph, 4, 1))
-        wanted = by_hand(start, staged(ours, batch, updates), rule)
+        wanted = proofs.updated_by_hand(start, staged(ours, batch, updates), rule)
         found = ours.parameters()
-        assert far(found, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
+        assert proofs.movement_error(found, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
     ours.build(graph, start)
     for _ in range(updates):
         ours.step(batch)
     native = ours.parameters()
-    assert far(native, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
+    assert proofs.movement_error(native, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
 
 
 def test_spans_of_one_update_share_its_count():
@@ -88,4 +67,7 @@ def test_spans_of_one_update_share_its_count():
         ours.update(Span(half, 2 * half))  # spans may be updated as they arrive
         ours.update(Span(0, half))
         ours.update(Span(half, half))
-    assert far({"all": filled.parameters.numpy()}, by_hand(start, gradients, rule), start) < 1e-11
+    assert (
+        proofs.movement_error({"all": filled.parameters.numpy()}, proofs.updated_by_hand(start, gradients, rule), start)
+        < 1e-11
+    )

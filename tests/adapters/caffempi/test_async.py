@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from adapters.caffempi.staleness import Staleness
-
 STEPS = 6  # as in mpi_async.py
 
 
@@ -36,10 +34,3 @@ def test_every_push_is_one_update_of_the_servers_weights(
     most = max(notes["staleness"]["mean"] * 5 * STEPS for notes in output["notes"])
     assert most == pytest.approx((ranks - 1) * 5 * STEPS)
     assert "on rank 0" in output["notes"][0]["server"]
-
-
-def test_staleness_is_what_others_did_between_pull_and_push() -> None:
-    staleness = Staleness(7)
-    for updates in (8, 11, 12):
-        staleness.step(updates)
-    assert staleness.notes() == {"mean": 2 / 3, "max": 2, "steps": 3}

@@ -13,9 +13,9 @@ PIECES = [[0, 1000], [1000, 2000], [2000, 2500], [2500, 3500], [3500, 4500], [45
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_sums_arrive_whole_and_every_piece_once(ranks: int, mpirun: Callable[..., dict[str, Any]]) -> None:
     output = mpirun("mpi_exchange.py", ranks)
-    assert output["nodes"] == {"data_parallel": 1, "parameter_server": 1, "two_level": (ranks + 1) // 2}
+    assert output["nodes"] == {"data_parallel": 1, "library": 1, "parameter_server": 1, "two_level": (ranks + 1) // 2}
     for found in output["found"]:
-        assert len(found) == 9
+        assert len(found) == 12
         for way, result in found.items():
             assert result["right"] == [True] * (20 if way.endswith("whole") else 45), way
             assert sorted(result["order"]) == (GROUPS if way.endswith("whole") else PIECES)

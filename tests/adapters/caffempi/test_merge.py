@@ -5,9 +5,18 @@ from itertools import pairwise
 import pytest
 
 from adapters.caffempi.arena import Span
-from adapters.caffempi.merge import Cost, finished_s, fitted, group_of, merged
+from adapters.caffempi.merge import Cost, fitted, group_of, merged
 
 READY, SIZES = [1.0, 2.0, 3.0, 4.0], [100, 100, 100, 100]
+
+
+def finished_s(ready_s: list[float], sizes: list[int], groups: list[list[int]], cost: Cost) -> float:
+    """Seconds after backward began at which the last of these groups has been exchanged (the paper's recursion)."""
+    free = 0.0
+    for group in groups:
+        begin = max(free, ready_s[group[-1]])
+        free = begin + cost.startup_s + cost.seconds_per_byte * sum(sizes[member] for member in group)
+    return free
 
 
 def test_a_free_start_up_merges_nothing_that_need_not_wait() -> None:

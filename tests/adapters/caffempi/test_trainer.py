@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.caffempi.worker import CaffeMPITrainer
-from suite.worker.contract import SGD, Setup, Unsupported
+from adapters.caffempi.worker import trainer as trainer_of
+from suite.worker.contract import SGD, Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.sources import ArraySource
+from tests.support import networks, trainers
 from workloads import weights
 from workloads.build import Builder
 from workloads.networks.mnist import mnist_small
@@ -30,14 +31,14 @@ for place, names in ((torch.autograd, ("backward", "grad")), (torch.Tensor, ("ba
     for name in names:
         setattr(place, name, refuse)
 
-from adapters.caffempi.worker import CaffeMPITrainer
+from adapters.caffempi.worker import trainer
 from suite.worker.feed import synthetic
-from suite.worker.contract import SGD, Setup
+from suite.worker.contract import SGD
+from tests.support.trainers import setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
-optimiser = SGD(0.002, 0.9, 0.0)
-trainer = CaffeMPITrainer(Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, optimiser, 1, 0))
+trainer = trainer(setup(tuning="tuned", optimiser=SGD(0.002, 0.9, 0.0)))
 trainer.start()
 trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
 batch = trainer.to_device(synthetic(mnist_small(), 4, 1))
@@ -53,23 +54,8 @@ trainer.close()
 """
 
 
-def trainer(**changes: Any) -> CaffeMPITrainer:
-    values = {
-        "rank": 0,
-        "world": 1,
-        "local_rank": 0,
-        "strategy": "single",
-        "device": "cpu",
-        "threads": 1,
-        "batch": 4,
-        "precision": "float32",
-        "tuning": "default",
-        "knobs": {},
-        "optimiser": SGD(0.05, 0.9, 0.001),
-        "seed": 1,
-        "readers": 2,
-    }
-    made = CaffeMPITrainer(Setup(**{**values, **changes}))
+def trainer(**changes: Any) -> Any:
+    made = trainer_of(trainers.setup(**{"optimiser": SGD(0.05, 0.9, 0.001), "readers": 2, **changes}))
     joined = made.start()
     assert (joined.rank, joined.world, joined.transport) == (0, 1, "none")
     made.build(mnist_small(), dict(weights.initial(mnist_small())))
@@ -98,10 +84,7 @@ def test_native_and_staged_iterations_are_the_same(tuning: str) -> None:
         batch = made.to_device(synthetic(mnist_small(), 4, 1))
         for _ in range(3):
             if staged:
-                made.forward(batch)
-                made.backward()
-                made.communicate()
-                made.update()
+                trainers.staged(made, batch)
             else:
                 made.step(batch)
         found.append((made.loss(), made.parameters()))
@@ -131,6 +114,18 @@ def test_multiply_accumulates_are_counted_without_moving_anything() -> None:
     assert made.macs() == b.graph.macs == 4 * 16 * 18 + 3 * 64
     for name, tensor in made.parameters().items():
         np.testing.assert_array_equal(tensor, before[name])
+
+
+def test_masks_of_dropout_are_the_same_after_every_build_and_left_alone_by_a_trial() -> None:
+    made, losses = trainer(), []
+    batch = made.to_device(synthetic(networks.perceptron(dropout=0.5), 4, 1))
+    for counted in (False, True):
+        made.build(networks.perceptron(dropout=0.5), dict(weights.initial(networks.perceptron(dropout=0.5))))
+        if counted:
+            made.macs()
+        made.step(batch)
+        losses.append(made.loss())
+    assert losses[0] == losses[1]
 
 
 def test_every_layer_has_its_times() -> None:

@@ -2,9 +2,11 @@ import sys
 
 import pytest
 
+from tests.support import trainers
+
 # The plugin is the controller's, Python 3.11; all else runs in CNTK's environment, Python 3.6.
 OLD = sys.version_info < (3, 11)
-INSIDE = ["adam", "images", "lower", "mpi", "reading", "trainer"]
+INSIDE = ["adam", "images", "input", "lower", "mpi", "trainer"]
 collect_ignore = ["test_plugin.py"] if OLD else ["test_%s.py" % name for name in INSIDE]
 
 
@@ -13,24 +15,10 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", r"ignore:inspect.getargspec\(\) is deprecated:DeprecationWarning")
 
 
-def make_trainer(strategy="single", tuning="tuned", precision="float32", readers=0, batch=2, adam=None, **knobs):
-    from adapters.cntk.worker import CNTKTrainer
-    from suite.worker.contract import SGD, Setup
-
-    optimiser, knobs = adam or SGD(0.01, 0.9, 1e-3), dict({"block_steps": 10}, **knobs)
-    return CNTKTrainer(Setup(0, 1, 0, strategy, "cpu", 1, batch, precision, tuning, knobs, optimiser, 1, readers))
-
-
 @pytest.fixture
 def trainer():
     """A function that makes a started trainer without MPI; all are closed at the end."""
-    made = []
+    from adapters.cntk.worker import trainer
 
-    def make(**options):
-        made.append(make_trainer(**options))
-        made[-1].start()
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    with trainers.started(trainer, tuning="tuned", batch=2, knobs={"block_steps": 10}) as make:
+        yield make

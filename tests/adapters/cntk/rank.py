@@ -1,78 +1,46 @@
 """One rank of a real group, for test_mpi: what it found goes to files of its own.
 
-mpiexec -n 2 python rank.py STRATEGY FOLDER OPTIMISER STEP...       a step: native, staged, alone, averaged
+The task `steps` takes the steps that FOLDER/steps.json names: native, staged, alone, averaged.
 """
 
 import json
-import sys
 import warnings
-from pathlib import Path
 
-import numpy as np
-
-from adapters.cntk.worker import CNTKTrainer
-from suite.worker.contract import SGD, Adam, Setup
-from suite.worker.feed import share, synthetic
-from suite.worker.ranks import own_rank
+from adapters.cntk.worker import trainer
+from tests.support import rank, trainers
 from workloads import weights
-from workloads.catalogue import by_name
-
-TOGETHER = 8  # samples of all ranks
-OPTIMISERS = {"sgd": SGD(0.01, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.99, 1e-3, 1e-2)}
 
 
-def staged(trainer, batch, folder, number):
-    trainer.forward(batch)
-    trainer.backward()
-    trainer.communicate()
-    trainer.update()
-
-
-def averaged(trainer, batch, folder, number):
+def averaged(ours, batch, folder):
     """Gradients before, and after communicate was asked twice."""
-    trainer.forward(batch)
-    trainer.backward()
-    save(folder / ("local%d" % number), trainer, trainer.gradients())
-    trainer.communicate()
-    trainer.communicate()
-    save(folder / ("shared%d" % number), trainer, trainer.gradients())
-    trainer.update()
+    ours.forward(batch)
+    ours.backward()
+    rank.keep(folder, "local", ours, ours.gradients())
+    ours.communicate()
+    ours.communicate()
+    rank.keep(folder, "shared", ours, ours.gradients())
+    ours.update()
 
 
-def native(trainer, batch, folder, number):
-    trainer.step(batch)
+STEPS = {
+    "averaged": averaged,
+    "native": lambda ours, batch, folder: ours.step(batch),
+    "alone": lambda ours, batch, folder: ours.step_alone(batch),
+    "staged": lambda ours, batch, folder: trainers.staged(ours, batch),
+}
 
 
-def alone(trainer, batch, folder, number):
-    trainer.step_alone(batch)
-
-
-def save(path, trainer, tensors):
-    np.savez("%s-%d.npz" % (path, trainer.setup.rank), **tensors)
-
-
-def main():
-    strategy, folder, name, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4:]
-    graph = by_name()["mnist_small"].graph()
-    optimiser, knobs = OPTIMISERS[name], {"block_steps": 3}
-    rank = own_rank()
-    samples = TOGETHER // rank.world
-    setup = Setup(*(rank + (strategy, "cpu", 1, samples, "float32", "tuned", knobs, optimiser, 1, 0)))
-    trainer = CNTKTrainer(setup)
-    joined = trainer.start()
-    trainer.build(graph, dict(weights.initial(graph)))
-    batch = trainer.to_device(share(synthetic(graph, TOGETHER, 1), setup.rank, samples))
-    losses = []
-    for number, step in enumerate(steps):
-        globals()[step](trainer, batch, folder, number)
-        losses.append(trainer.loss())
-        save(folder / ("after%d" % number), trainer, trainer.parameters())
-    found = {"joined": list(joined[:3]), "maximum": trainer.maximum(float(setup.rank)), "losses": losses}
-    trainer.close()
-    (folder / ("found-%d.json" % setup.rank)).write_text(json.dumps(found))
+def steps(ours, graph, folder):
+    ours.build(graph, dict(weights.initial(graph)))
+    batch, losses = rank.placed(ours, graph), []
+    for number, step in enumerate(json.loads((folder / "steps.json").read_text())):
+        STEPS[step](ours, batch, folder)
+        losses.append(ours.loss())
+        rank.keep(folder, "after%d" % number, ours, ours.parameters())
+    return {"maximum": ours.maximum(float(ours.setup.rank)), "losses": losses}
 
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", r"inspect.getargspec\(\) is deprecated", DeprecationWarning)
-    main()
+    rank.main(trainer, {"steps": steps}, tuning="tuned", block_steps=3)

@@ -7,8 +7,8 @@ from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody
 from adapters.cntk.learners import adam
 from suite.worker.contract import Adam
 from suite.worker.feed import synthetic
+from tests.support.networks import one_convolution
 from workloads import weights
-from workloads.build import Builder
 
 RULE = Adam(0.003, 0.8, 0.95, 1e-2, 0.05)
 UPDATES = 4
@@ -47,12 +47,13 @@ def test_the_learner_follows_the_rule_for_sums_over_any_number_of_samples(precis
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_staged_updates_follow_the_rule(trainer, tuning, precision):
-    graph = small()
-    ours = trainer(tuning=tuning, precision=precision, batch=8, adam=RULE)
+    graph = one_convolution(normalised=True)
+    ours = trainer(tuning=tuning, precision=precision, batch=8, optimiser=RULE)
+    names = {parameter.name for parameter in graph.parameters}
     for _ in range(2):  # the second time Adam's state is what it was before the first
         ours.build(graph, dict(weights.initial(graph)))
         batch = ours.to_device(synthetic(graph, 8, 1))
-        rules = {name: Rule(values) for name, values in ours.parameters().items() if name in weights_of(graph)}
+        rules = {name: Rule(values) for name, values in ours.parameters().items() if name in names}
         for _ in range(UPDATES):
             ours.forward(batch)
             ours.backward()
@@ -63,14 +64,3 @@ def test_staged_updates_follow_the_rule(trainer, tuning, precision):
             found = ours.parameters()
             for name, rule in rules.items():
                 np.testing.assert_allclose(found[name], rule.w, rtol=1e-5, atol=CLOSE[precision], err_msg=name)
-
-
-def small():
-    b = Builder("small", (3, 8, 8), 5)
-    x = b.relu("r", b.conv_bn("c", "input", 4, 3, pad=1))
-    b.head(b.dense("fc", b.flatten("f", b.max_pool("p", x, 2, 2)), 5))
-    return b.graph
-
-
-def weights_of(graph):
-    return {parameter.name for parameter in graph.parameters}

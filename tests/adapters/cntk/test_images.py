@@ -21,8 +21,8 @@ from workloads.build import Builder
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
 Image = pytest.importorskip("PIL.Image")
-LACKING = libraries.lacking()
-needs_libraries = pytest.mark.skipif(bool(LACKING), reason=libraries.remedy(LACKING))
+MISSING = libraries.missing()
+needs_libraries = pytest.mark.skipif(bool(MISSING), reason=libraries.remedy(MISSING))
 SHAPE = (3, 224, 224)
 SAMPLES = 14
 AS_IT_IS, LARGER = (341, 256), (500, 375)  # what need not be scaled is equal
@@ -289,7 +289,7 @@ def test_without_the_libraries_their_names_and_the_remedy_are_told(trainer, tmp_
 
 
 def test_the_figures_of_the_preprocessing_are_passed_on():
-    from adapters.cntk.images import transforms
+    from adapters.cntk.input import transforms
 
     whole, cut = transforms(PHOTOGRAPHS, 224, random=False)
     assert (whole["width"], whole["scaleMode"], cut["cropSize"]) == (256, "crop", "224:224")

@@ -6,8 +6,8 @@ import pytest
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.lower import METHODS, overhang
 from adapters.cntk.net import Net
-from adapters.reference.worker import ReferenceTrainer
-from suite.worker.contract import SGD, Batch, Setup
+from suite.worker.contract import Batch
+from tests.support import proofs
 from workloads import kinds
 from workloads.graph import Graph
 
@@ -55,7 +55,6 @@ def drawn(graph):
 
 def one_step(trainer, graph, weights):
     """Loss, gradients and what a step leaves."""
-    trainer.start()
     trainer.build(graph, weights)
     trainer.forward(trainer.to_device(Batch(IMAGES, LABELS)))
     trainer.backward()
@@ -73,8 +72,7 @@ def test_every_kind_has_a_case_and_a_method():
 def test_a_kind_means_what_the_graph_says(trainer, kind, attrs, tuning):
     graph = one_layer(kind, attrs)
     weights = drawn(graph)
-    setup = Setup(0, 1, 0, "single", "cpu", 1, 4, "float64", "default", {}, SGD(0.01, 0.9, 1e-3), 1, 0)
-    expected = one_step(ReferenceTrainer(setup), graph, weights)
+    expected = one_step(proofs.reference(), graph, weights)
     ours = trainer(tuning=tuning, precision="float64", batch=4)
     found = one_step(ours, graph, weights)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
@@ -101,7 +99,7 @@ def test_a_window_that_hangs_over_divides_by_what_counts():
 def test_dropout_keeps_the_expected_share_and_scale():
     graph = Graph("drop", (100, 10, 10), 10000)
     graph.add_head(graph.add("flat", "flatten", (graph.add("it", "dropout", ("input",), rate=0.3),)))
-    net = Net(graph, {}, np.float32, 1, 5, True)
+    net = Net(graph, {}, np.float32, 1, lambda layer: 5, True)
     _, found = net.logits.forward(
         {net.images: np.ones((1, 100, 10, 10), np.float32)}, keep_for_backward={net.logits.output}
     )
@@ -113,6 +111,6 @@ def test_dropout_keeps_the_expected_share_and_scale():
 def test_a_constant_has_the_networks_type():
     # C.Constant(float64 array) is float32: the running statistics of a float64 network would stay as they began.
     graph = one_layer("batch_norm", {})
-    net = Net(graph, drawn(graph), np.float64, 4, 1, False)
+    net = Net(graph, drawn(graph), np.float64, 4, lambda layer: 1, False)
     assert {np.dtype(held.tensor.dtype) for held in net.tensors.statistics.values()} == {np.dtype(np.float64)}
     assert C.Constant(np.zeros(1)).dtype == np.float32

@@ -1,51 +1,43 @@
 """The exchanging strategies on two real ranks."""
 
 import json
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from suite.worker.contract import SGD, Adam
+from tests.support.processes import found_by, mpi_variables, mpiexec, rank_tokens, saved_by
 
-MPIEXEC = os.environ.get("STAGEBENCH_MPIEXEC", "mpiexec")
+SAMPLES = 8  # of all ranks
+OPTIMISERS = {"sgd": SGD(0.01, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.99, 1e-3, 1e-2)}
 
-pytestmark = pytest.mark.skipif(shutil.which(MPIEXEC) is None, reason="no mpiexec; apt-get install openmpi-bin")
+pytestmark = pytest.mark.skipif(mpiexec() is None, reason="no mpiexec; apt-get install openmpi-bin")
 
 
-def run_ranks(folder, strategy, *steps, optimiser="sgd", ranks=2):
+def run_ranks(folder, strategy, *steps, **options):
     """What each rank found, and its parameters after each step."""
-    environ = dict(os.environ, PYTHONPATH=str(ROOT), OMPI_MCA_mpi_yield_when_idle="1")
-    environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    tokens = [MPIEXEC, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", sys.executable]
-    script = str(Path(__file__).with_name("rank.py"))
-    subprocess.run(
-        tokens + [script, strategy, str(folder), optimiser] + list(steps), env=environ, check=True, timeout=60
-    )
-    found = [json.loads((folder / ("found-%d.json" % rank)).read_text()) for rank in range(ranks)]
-    return found, [saved(folder, "after%d" % number, ranks) for number in range(len(steps))]
-
-
-def saved(folder, name, ranks=2):
-    return [np.load(str(folder / ("%s-%d.npz" % (name, rank)))) for rank in range(ranks)]
+    ranks, optimiser = options.get("ranks", 2), OPTIMISERS[options.get("optimiser", "sgd")]
+    (folder / "steps.json").write_text(json.dumps(steps))
+    program = Path(__file__).with_name("rank.py")
+    tokens = rank_tokens(program, "steps", folder, strategy=strategy, batch=SAMPLES // ranks, optimiser=optimiser)
+    subprocess.run(mpiexec() + ["-n", str(ranks)] + tokens, env=mpi_variables(), check=True, timeout=60)
+    return found_by(folder, ranks), [saved_by(folder, "after%d" % number, ranks) for number in range(len(steps))]
 
 
 def alike(pair):
-    return all(np.array_equal(pair[0][name], pair[1][name]) for name in pair[0].files)
+    return all(np.array_equal(pair[0][name], pair[1][name]) for name in pair[0])
 
 
 def test_ranks_join_and_gradients_are_averaged(tmp_path):
     found, after = run_ranks(tmp_path, "data_parallel", "averaged", "native", "alone")
     for rank, each in enumerate(found):
         assert each["joined"][:2] == [rank, 2]
-        assert each["joined"][2].startswith("mpi: Open MPI v")
+        assert each["joined"][3].startswith("mpi: Open MPI v")
         assert each["maximum"] == 1.0
-    local, shared = saved(tmp_path, "local0"), saved(tmp_path, "shared0")
-    for name in local[0].files:
+    local, shared = saved_by(tmp_path, "local"), saved_by(tmp_path, "shared")
+    for name in local[0]:
         assert not np.array_equal(local[0][name], local[1][name])
         for rank in range(2):  # also after a second call: it averages the same gradients again
             expected = local[0][name] / 2 + local[1][name] / 2
@@ -53,18 +45,18 @@ def test_ranks_join_and_gradients_are_averaged(tmp_path):
     assert [alike(pair) for pair in after] == [True, True, False]
 
 
-@pytest.mark.parametrize("way", ["native", "staged"])
-def test_one_bit_ranks_stay_alike_and_differ_from_the_exact_average(tmp_path, way):
-    _, after = run_ranks(tmp_path, "one_bit_sgd", way, way)
+@pytest.mark.parametrize("kind", ["native", "staged"])
+def test_one_bit_ranks_stay_alike_and_differ_from_the_average_of_32_bits(tmp_path, kind):
+    _, after = run_ranks(tmp_path, "one_bit_sgd", kind, kind)
     assert all(alike(pair) for pair in after)
-    (tmp_path / "exact").mkdir()
-    _, exact = run_ranks(tmp_path / "exact", "data_parallel", way, way)
-    assert any(not np.array_equal(after[0][0][name], exact[0][0][name]) for name in after[0][0].files)
+    (tmp_path / "all_bits").mkdir()
+    _, all_bits = run_ranks(tmp_path / "all_bits", "data_parallel", kind, kind)
+    assert any(not np.array_equal(after[0][0][name], all_bits[0][0][name]) for name in after[0][0])
 
 
-@pytest.mark.parametrize("way", ["native", "staged"])
-def test_block_momentum_joins_the_models_when_a_block_ends(tmp_path, way):
-    _, after = run_ranks(tmp_path, "block_momentum", *([way] * 6))
+@pytest.mark.parametrize("kind", ["native", "staged"])
+def test_block_momentum_joins_the_models_when_a_block_ends(tmp_path, kind):
+    _, after = run_ranks(tmp_path, "block_momentum", *([kind] * 6))
     assert [alike(pair) for pair in after] == [False, False, True, False, False, True]
 
 
@@ -77,7 +69,7 @@ def test_two_ranks_adam_is_one_ranks_with_the_joined_batch(tmp_path):
     _, alone = run_ranks(tmp_path / "one", "data_parallel", *MIXED, optimiser="adam", ranks=1)
     for pair, [single] in zip(after, alone):
         assert alike(pair)
-        for name in single.files:
+        for name in single:
             np.testing.assert_allclose(pair[0][name], single[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 

@@ -9,6 +9,7 @@ import pluggy
 import pytest
 
 from adapters.cntk import libraries, plugin
+from suite.contracts import knobs
 from suite.contracts.case import Case, Placement
 from suite.contracts.hooks import PROJECT, Hooks
 
@@ -19,7 +20,7 @@ CASE = Case("cntk", "data_parallel", "mnist_small", Placement(ranks_per_node=2, 
 
 @pytest.fixture(autouse=True)
 def _forgetful():
-    cached = (plugin.open_mpi, plugin.package, plugin.amd_with_avx2, plugin.told_by_loader)
+    cached = (plugin.open_mpi, plugin.package, plugin.amd_with_avx2, plugin.missing_image_libraries)
     for each in cached:
         each.cache_clear()
     yield
@@ -52,19 +53,20 @@ def test_it_registers_through_the_hook():
     assert (adapter.name, adapter.environment, adapter.requires) == ("cntk", "cntk", ("cntk", "PIL"))
 
 
-def test_only_the_exact_exchange_is_told_apart_and_synchronous():
+def test_only_the_sum_of_32_bits_is_a_stage_and_synchronous():
     for strategy in ADAPTER.capabilities.strategies:
-        exact = strategy.name in ("single", "data_parallel")
-        assert strategy.synchronous == exact
-        assert ("communication" in strategy.separable) == exact
+        synchronous = strategy.name in ("single", "data_parallel")
+        assert strategy.synchronous == synchronous
+        assert ("communication" in strategy.separable) == synchronous
 
 
 def test_a_block_is_not_empty_and_belongs_to_block_momentum():
-    assert ADAPTER.unsupported(CASE) is None
-    assert "belongs to the strategy 'block_momentum'" in ADAPTER.unsupported(CASE.on(knobs={"block_steps": 3}))
-    blocks = CASE.on(strategy="block_momentum")
-    assert ADAPTER.unsupported(blocks.on(knobs={"block_steps": 3})) is None
-    assert "at least 1 step" in ADAPTER.unsupported(blocks.on(knobs={"block_steps": 0}))
+    def refusal(strategy, steps):
+        return str(knobs.refusal("cntk", plugin.KNOBS, strategy, {"block_steps": steps}))
+
+    assert "belongs to the strategy 'block_momentum'" in refusal("single", 3)
+    assert refusal("block_momentum", 3) == "None"
+    assert "block_steps is 0, and the least is 1" in refusal("block_momentum", 0)
 
 
 def test_libraries_are_found_and_linked_under_the_names_of_old(libraries_of_mpi):
@@ -146,19 +148,19 @@ def test_the_image_reader_wants_libraries_that_load(tmp_path, monkeypatch, varia
     assert ADAPTER.unreadable(form) == libraries.remedy(names[:1])
     (tmp_path / names[0]).unlink()
     image_libraries(tmp_path, names[:1])
-    plugin.told_by_loader.cache_clear()
+    plugin.missing_image_libraries.cache_clear()
     assert ADAPTER.unreadable(form) is None
 
 
-def test_what_lacks_is_told_with_the_remedy():
-    told = libraries.remedy(["libjpeg.so.8", "libpng12.so.0"])
-    assert "finds no libjpeg.so.8, libpng12.so.0; build libjpeg-turbo 2.1, libpng 1.2 from source" in told
-    assert f"name the folder in {plugin.LIBRARIES_SETTING}" in told
+def test_what_is_missing_is_named_with_the_remedy():
+    remedy = libraries.remedy(["libjpeg.so.8", "libpng12.so.0"])
+    assert "finds no libjpeg.so.8, libpng12.so.0; build libjpeg-turbo 2.1, libpng 1.2 from source" in remedy
+    assert f"name the folder in {plugin.LIBRARIES_SETTING}" in remedy
     assert plugin.LIBRARIES_SETTING == libraries.SETTING
 
 
 def test_no_other_format_wants_them(monkeypatch):
-    monkeypatch.setattr(plugin, "told_by_loader", lambda folders: pytest.fail("asked"))
+    monkeypatch.setattr(plugin, "missing_image_libraries", lambda folders: pytest.fail("asked"))
     assert {form.name: ADAPTER.unreadable(form) for form in plugin.FORMATS[:2]} == {"cbf": None, "ctf": None}
 
 

@@ -5,29 +5,14 @@ import pytest
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.group import check_launcher
-from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.contract import SGD, Adam, Batch, Setup, Unavailable
+from suite.worker.contract import SGD, Adam, Batch, Unavailable
 from suite.worker.feed import synthetic
+from tests.support import proofs, trainers
+from tests.support.networks import two_heads
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
-
-
-def small():
-    """Layers that a trainer treats in its own way, two heads."""
-    b = Builder("small", (3, 12, 12), 5)
-    x = b.relu("r1", b.conv_bn("c1", "input", 6, 3, pad=1))
-    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, 6, 1), x)), alpha=0.1)
-    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
-    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
-    return b.graph
-
-
-def oracle(graph, samples, folder, optimiser):
-    trainer = ReferenceTrainer(Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, optimiser, 1, 0))
-    trainer.start()
-    evidence.write_oracle(trainer, graph, samples, str(folder))
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
@@ -38,16 +23,9 @@ def oracle(graph, samples, folder, optimiser):
     ids=str,
 )
 def test_it_is_proven(trainer, tmp_path, tuning, precision, loss, tensor, optimiser):
-    graph = small()
-    oracle(graph, 8, tmp_path, optimiser)
-    ours = trainer(tuning=tuning, precision=precision, batch=8)
-    ours.setup = ours.setup._replace(optimiser=optimiser)
-    proof = evidence.prove(ours, graph, 8, str(tmp_path))
-    for way in ("staged", "native"):
-        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=loss)
-    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
-        assert max(proof["errors"][kind].values()) < tensor, kind
-    assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+    graph, ours = two_heads(), trainer(tuning=tuning, precision=precision, batch=8, optimiser=optimiser)
+    proof = evidence.prove(ours, graph, 8, proofs.write_oracle(graph, 8, tmp_path, optimiser))
+    proofs.assert_proven(graph, proof, loss=loss, tensor=tensor)
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
@@ -61,8 +39,8 @@ def test_cntk_counts_the_graphs_multiply_accumulates(trainer, name, tuning):
     assert sum(held.tensor.value.size for held in ours._net.tensors.parameters.values()) == graph.parameter_count
 
 
-def test_native_lone_and_staged_steps_share_one_velocity(trainer):
-    graph = small().without_dropout()
+def test_every_kind_of_step_shares_one_velocity(trainer):
+    graph = two_heads().without_dropout()
     found = []
     for ways in (("step", "step", "step"), ("step", "step_alone", "staged"), ("staged", "step", "step_alone")):
         ours = trainer(batch=8)
@@ -70,7 +48,7 @@ def test_native_lone_and_staged_steps_share_one_velocity(trainer):
         batch = ours.to_device(synthetic(graph, 8, 1))
         for way in ways:
             if way == "staged":
-                ours.forward(batch), ours.backward(), ours.communicate(), ours.update()
+                trainers.staged(ours, batch)
             else:
                 getattr(ours, way)(batch)
         found.append(ours.parameters())
@@ -80,7 +58,7 @@ def test_native_lone_and_staged_steps_share_one_velocity(trainer):
 
 
 def test_training_with_dropout_learns(trainer):
-    graph = small()
+    graph = two_heads()
     ours = trainer(batch=8)
     ours.build(graph, dict(weights.initial(graph)))
     batch = ours.to_device(synthetic(graph, 8, 1))
@@ -92,7 +70,7 @@ def test_training_with_dropout_learns(trainer):
 
 
 def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
-    graph, losses = small(), []
+    graph, losses = two_heads(), []
     ours = trainer(batch=8)
     for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
         ours.setup = ours.setup._replace(**dict({"seed": 1, "rank": 0}, **changes))
@@ -123,7 +101,7 @@ def test_in_use_it_has_no_dropout_and_normalises_by_the_running_statistics(train
 
 
 def test_the_loss_is_the_last_iterations(trainer):
-    graph = small().without_dropout()
+    graph = two_heads().without_dropout()
     ours = trainer(batch=8)
     ours.build(graph, dict(weights.initial(graph)))
     batches = [ours.to_device(synthetic(graph, 8, seed)) for seed in (1, 2)]
@@ -135,7 +113,7 @@ def test_the_loss_is_the_last_iterations(trainer):
 
 def test_labels_become_rows_with_a_one_and_images_the_networks_type(trainer):
     ours = trainer(precision="float64")
-    ours.build(small(), dict(weights.initial(small())))
+    ours.build(two_heads(), dict(weights.initial(two_heads())))
     placed = ours.to_device(Batch(np.zeros((2, 3, 12, 12), np.float32), np.array([4, 0])))
     np.testing.assert_array_equal(placed.labels.asarray(), np.eye(5)[[4, 0]])
     assert placed.images.asarray().dtype == np.float64

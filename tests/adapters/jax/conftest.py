@@ -4,18 +4,10 @@ pytest.importorskip("jax")
 
 import jax
 
-from adapters.jax.worker import JaxTrainer
-from suite.worker.contract import SGD, Setup
+from adapters.jax import worker
+from tests.support import trainers
 
 DEVICES = 2  # of this process: XLA's client is made once, by the first trainer
-
-
-def make_trainer(strategy="single", tuning="tuned", precision="float32", batch=2, device="cpu", **changes):
-    devices = DEVICES if strategy == "pmap" else 1
-    setup = Setup(
-        0, 1, 0, strategy, device, 1, batch, precision, tuning, {}, SGD(0.01, 0.9, 1e-3), 1, 0, devices=devices
-    )
-    return JaxTrainer(setup._replace(**changes))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,14 +20,10 @@ def _devices():
 @pytest.fixture
 def trainer():
     """A function that makes a started trainer; all are closed at the end."""
-    made = []
 
-    def make(**options):
-        made.append(make_trainer(**options))
-        made[-1].start()
-        return made[-1]
+    def of_devices(setup):
+        return worker.trainer(setup._replace(devices=max(setup.devices, DEVICES if setup.strategy == "pmap" else 1)))
 
-    yield make
-    for one in made:
-        one.close()
+    with trainers.started(of_devices, tuning="tuned", batch=2) as make:
+        yield make
     jax.config.update("jax_enable_x64", False)

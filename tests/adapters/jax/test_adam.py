@@ -1,40 +1,12 @@
-"""Adam is the rule that `suite.worker.trainer` writes down, alone and on several devices."""
+"""Adam is the rule that `suite.worker.contract.Adam` writes down, alone and on several devices."""
 
-import numpy as np
 import pytest
 
 from suite.worker.contract import Adam
 from suite.worker.feed import synthetic
+from tests.support import proofs
+from tests.support.networks import one_convolution
 from workloads import weights
-from workloads.build import Builder
-
-
-def network():
-    b = Builder("small", (2, 6, 6), 3)
-    b.head(b.dense("fc", b.flatten("flat", b.relu("relu", b.conv("conv", "input", 4, 3))), 3))
-    return b.graph
-
-
-def by_hand(start, gradients, rule):
-    """Parameters after these gradients, by the formula in float64."""
-    found = {}
-    for name, tensor in start.items():
-        w = tensor.astype(np.float64)
-        m, v = np.zeros_like(w), np.zeros_like(w)
-        for t, each in enumerate(gradients, 1):
-            g = each[name] + rule.weight_decay * w
-            m = rule.beta1 * m + (1 - rule.beta1) * g
-            v = rule.beta2 * v + (1 - rule.beta2) * g * g
-            w = w - rule.rate(t) * m / (np.sqrt(v) + rule.epsilon)
-        found[name] = w
-    return found
-
-
-def far(ours, theirs, start):
-    """The largest distance of what was added to a parameter, relative to it."""
-    return max(
-        np.linalg.norm(ours[name] - theirs[name]) / np.linalg.norm(theirs[name] - start[name]) for name in theirs
-    )
 
 
 def staged(ours, batch, updates):
@@ -61,17 +33,17 @@ LARGE, USUAL = Adam(0.01, 0.8, 0.99, 0.05, 0.1), Adam(1e-3, 0.9, 0.999, 1e-7, 0.
     ],
 )
 def test_every_update_is_the_formulas(trainer, rule, precision, tuning, strategy):
-    graph, updates = network(), 5
+    graph, updates = one_convolution(), 5
     start = dict(weights.initial(graph))
     ours = trainer(strategy=strategy, tuning=tuning, precision=precision, batch=4, optimiser=rule)
     for _ in range(2):  # a second build starts afresh
         ours.build(graph, start)
         batch = ours.to_device(synthetic(graph, 4, 1))
-        wanted = by_hand(start, staged(ours, batch, updates), rule)
+        wanted = proofs.updated_by_hand(start, staged(ours, batch, updates), rule)
         found = ours.parameters()
-        assert far(found, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
+        assert proofs.movement_error(found, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
     ours.build(graph, start)
     for _ in range(updates):
         ours.step(batch)
     native = ours.parameters()
-    assert far(native, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
+    assert proofs.movement_error(native, wanted, start) < (1e-11 if precision == "float64" else 2e-5)

@@ -10,41 +10,15 @@ import numpy as np
 import pytest
 
 from adapters.jax import machine
-from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.contract import SGD, Setup, Unavailable
+from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
+from tests.support import proofs
+from tests.support.networks import perceptron, two_heads
 from workloads import weights
-from workloads.build import Builder
 from workloads.catalogue import by_name
 
 ROOT = Path(__file__).parents[3]
-
-
-def small():
-    """Every layer kind that a trainer treats in its own way, two heads."""
-    b = Builder("small", (3, 12, 12), 5)
-    x = b.relu("r1", b.conv_bn("c1", "input", 16, 3, pad=1))
-    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, 16, 3, pad=1), x)), alpha=0.1)
-    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
-    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
-    return b.graph
-
-
-def tiny():
-    """Quick to compile: what is looked at lies not in the layers."""
-    b = Builder("tiny", (3, 4, 4), 5)
-    x = b.dropout("drop", b.relu("r", b.dense("fc1", b.flatten("flat", "input"), 16)), 0.5)
-    b.head(b.dense("fc2", x, 5))
-    return b.graph
-
-
-def oracle(graph, samples, folder, shards):
-    optimiser = SGD(0.01, 0.9, 1e-3)
-    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": shards}, optimiser, 1, 0)
-    trainer = ReferenceTrainer(setup)
-    trainer.start()
-    evidence.write_oracle(trainer, graph, samples, str(folder))
 
 
 @pytest.mark.parametrize(
@@ -57,16 +31,11 @@ def oracle(graph, samples, folder, shards):
     ],
 )
 def test_it_is_proven(trainer, tmp_path, strategy, tuning, precision):
-    graph = small()
-    oracle(graph, 8, tmp_path, shards=2 if strategy == "pmap" else 1)
+    graph = two_heads(width=16)
+    oracle = proofs.write_oracle(graph, 8, tmp_path, shards=2 if strategy == "pmap" else 1)
     ours = trainer(strategy=strategy, tuning=tuning, batch=8, precision=precision)
-    proof = evidence.prove(ours, graph, 8, str(tmp_path))
-    for way in ("staged", "native"):
-        rtol = 2e-6 if precision == "float32" else 1e-12
-        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=rtol)
-    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
-        assert max(proof["errors"][kind].values()) < (1e-5 if precision == "float32" else 1e-7), kind
-    assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+    loss, tensor = (2e-6, 1e-5) if precision == "float32" else (1e-12, 1e-7)
+    proofs.assert_proven(graph, evidence.prove(ours, graph, 8, oracle), loss=loss, tensor=tensor)
 
 
 def built(ours, graph, samples=8):
@@ -75,7 +44,7 @@ def built(ours, graph, samples=8):
 
 
 def test_the_exchange_averages_and_a_lone_step_does_not(trainer):
-    graph = tiny()
+    graph = perceptron()
     ours = trainer(strategy="pmap", batch=8)
     batch = built(ours, graph)
     ours.forward(batch)
@@ -96,7 +65,7 @@ def test_the_exchange_averages_and_a_lone_step_does_not(trainer):
 
 @pytest.mark.parametrize("strategy", ["single", "pmap"])
 def test_devices_hold_their_own_samples_in_order(trainer, strategy):
-    ours, graph = trainer(strategy=strategy, batch=8), tiny()
+    ours, graph = trainer(strategy=strategy, batch=8), perceptron()
     batch = built(ours, graph)
     whole = synthetic(graph, 8, 1).images.transpose(0, 2, 3, 1)
     parts = [shard.data for shard in sorted(batch.images.addressable_shards, key=lambda shard: shard.device.id)]
@@ -106,7 +75,7 @@ def test_devices_hold_their_own_samples_in_order(trainer, strategy):
 
 def test_the_state_is_donated(trainer):
     ours = trainer()
-    batch = built(ours, tiny(), 2)
+    batch = built(ours, perceptron(), 2)
     ours.step(batch)
     before = ours._state[0]["fc2.weight"]
     ours.step(batch)
@@ -114,7 +83,7 @@ def test_the_state_is_donated(trainer):
 
 
 def test_masks_of_dropout_follow_the_seed_and_the_device(trainer):
-    graph, losses = tiny(), []
+    graph, losses = perceptron(), []
     for changes in ({}, {}, {"seed": 2}):
         ours = trainer(batch=8, **changes)
         batch = built(ours, graph)
@@ -134,7 +103,7 @@ def test_masks_of_dropout_follow_the_seed_and_the_device(trainer):
 
 @pytest.mark.parametrize("strategy", ["single", "pmap"])
 def test_predictions_drop_nothing_and_change_nothing(trainer, strategy):
-    ours, graph = trainer(strategy=strategy, batch=8), tiny()
+    ours, graph = trainer(strategy=strategy, batch=8), perceptron()
     batch = built(ours, graph.without_dropout())
     ours.forward(batch)
     expected = ours.logits()
@@ -147,7 +116,7 @@ def test_predictions_drop_nothing_and_change_nothing(trainer, strategy):
 
 def test_training_with_dropout_learns(trainer):
     ours = trainer(batch=8)
-    batch = built(ours, tiny())
+    batch = built(ours, perceptron())
     ours.step(batch)
     first = ours.loss()
     for _ in range(40):
@@ -179,9 +148,9 @@ def test_more_devices_than_there_are_is_said(trainer):
 THREADS = """
 import pathlib
 import numpy as np
-from adapters.jax.worker import JaxTrainer
+from adapters.jax.worker import trainer
 from suite.worker.feed import synthetic
-from suite.worker.contract import SGD, Setup
+from tests.support.trainers import setup
 from workloads import weights
 from workloads.networks.mnist import mnist_large
 
@@ -190,8 +159,7 @@ def ticks():
     fields = {one.name: (one / "stat").read_text().rpartition(")")[2].split() for one in threads}
     return {thread: int(of[11]) + int(of[12]) for thread, of in fields.items()}
 
-setup = Setup(0, 1, 0, "single", "cpu", 1, 64, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, 0)
-ours = JaxTrainer(setup)
+ours = trainer(setup(batch=64, tuning="tuned"))
 ours.start()
 graph = mnist_large()
 ours.build(graph, dict(weights.initial(graph)))

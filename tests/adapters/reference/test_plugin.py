@@ -30,10 +30,15 @@ def test_capabilities():
     assert "wants int" in capabilities.knobs["shards"].problem("two")
 
 
-@pytest.mark.parametrize(("batch", "shards", "refused"), [(4, 1, False), (4, 2, False), (4, 3, True), (4, 0, True)])
+@pytest.mark.parametrize(("batch", "shards", "refused"), [(4, 1, False), (4, 2, False), (4, 3, True)])
 def test_shards_must_divide_the_batch(batch, shards, refused):
     case = Case("reference", "single", "mnist_small", batch=batch, knobs={"shards": shards})
     reason = plugin.Reference().unsupported(case)
     assert (reason is not None) == refused
     if refused:
         assert f"a batch of {batch} does not divide into shards = {shards}" in reason
+
+
+@pytest.mark.parametrize("knob", ["shards", "observed"])
+def test_there_is_one_shard_at_least(knob):
+    assert "the least is 1" in plugin.Reference().capabilities.knobs[knob].problem(0)

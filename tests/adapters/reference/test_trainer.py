@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adapters.reference.worker import ReferenceTrainer
+from adapters.reference.worker import trainer as reference
 from suite.worker.contract import SGD, Adam, Unsupported
 from suite.worker.feed import share, synthetic
 from tests.support import trainers
@@ -14,7 +14,7 @@ OPTIMISER = SGD(lr=0.1, momentum=0.5, weight_decay=0.25)
 
 
 def trainer(optimiser=OPTIMISER, **changes):
-    return ReferenceTrainer(trainers.setup(**dict({"precision": "float64", "optimiser": optimiser}, **changes)))
+    return reference(trainers.setup(**dict({"precision": "float64", "optimiser": optimiser}, **changes)))
 
 
 def normalised():

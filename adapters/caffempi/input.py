@@ -1,4 +1,4 @@
-"""Reading any sample of a data set that is packed as LMDB (see `packing`).
+"""Reading a data set that is packed as LMDB (see `packing`): any sample of it, and Caffe-MPI's parallel threads.
 
 Oldest Python: 3.6.
 """
@@ -12,10 +12,12 @@ import numpy as np
 
 from adapters.caffempi.datum import LABEL, Datum, number, parsed, varint
 from adapters.caffempi.packing import KEY, LEVELS, VALUES
-from suite.worker.contract import Batch
+from suite.worker.contract import Batch, Setup
 from suite.worker.photographs import Photographs
 from suite.worker.records import RecordSource
 from suite.worker.sources import Source
+from suite.worker.threaded import ThreadedReader
+from suite.worker.view import View
 
 # Where a message of levels has them: what stands before, how long the message is up to the label.
 Layout = NamedTuple("Layout", [("shape", Tuple[int, ...]), ("before", bytes), ("end", int)])
@@ -69,8 +71,8 @@ class Database(Source):
         parts = [Part(folder) for folder in records.parts]
         self._places = sorted((key, part) for part, each in enumerate(parts) for key in each.keys)
         if len(self._places) != len(records):
-            told = "%s should hold %d samples and holds %d; pack it again"
-            raise OSError(told % (records.path, len(records), len(self._places)))
+            problem = "%s should hold %d samples and holds %d; pack it again"
+            raise OSError(problem % (records.path, len(records), len(self._places)))
         self._parts = parts
         layouts = {part.layout() for part in parts} if self._kind == "arrays" else set()
         self._layout = layouts.pop() if len(layouts) == 1 else None
@@ -119,7 +121,6 @@ class Database(Source):
         return Batch(self._values.take(levels), np.array(labels, dtype=np.int64))
 
     def paths(self) -> List[str]:
-        """The mapped files."""
         return [part.path for part in self._parts]
 
     def _found(self, index: int) -> Tuple[Datum, Part, str]:
@@ -130,3 +131,18 @@ class Database(Source):
             return parsed(part.get(key)), part, name
         except (lmdb.Error, ValueError, TypeError) as error:
             raise OSError("cannot read the record %s: %s; pack it again" % (name, error))
+
+
+class DatabaseReader(ThreadedReader):
+    """Photographs are decoded one by one; arrays, where a sample takes microseconds, are taken a batch at a time."""
+
+    def __init__(self, view: View, database: Database, setup: Setup) -> None:
+        self._view, self._database = view, database
+        # The database itself below the view: not a part of it (a subset), nor decoded into memory before.
+        self._whole = view.source is database and not view.random
+        super().__init__(view, setup)
+        self.words += ", LMDB, memory-mapped"
+
+    def _read(self, indices: List[int]) -> Batch:
+        found = self._database.taken([self._view.index(at) for at in indices]) if self._whole else None
+        return super()._read(indices) if found is None else found

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.cntk import binary, packed
+from adapters.cntk import packing as formats
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from suite.worker import jpeg, packing
 from suite.worker.contract import Batch
@@ -103,10 +103,10 @@ def test_the_ranks_shares_of_a_sweep_are_the_set(trainer, tmp_path, arrays, reco
     for rank in range(world):
         ours = reading(trainer, packed_set, tmp_path, rank, world, batch=2)
         mine = read(ours, arrays, per_epoch // 2)
-        assert len(set(mine)) >= len(mine) - binary.CHUNK_SAMPLES  # a tail may belong to the next sweep
+        assert len(set(mine)) >= len(mine) - formats.CHUNK_SAMPLES  # a tail may belong to the next sweep
         seen.update(set(mine))
-    assert len(seen) >= SAMPLES - 2 * binary.CHUNK_SAMPLES * (world - 1)
-    assert sum(count - 1 for count in seen.values()) <= binary.CHUNK_SAMPLES * (world - 1)
+    assert len(seen) >= SAMPLES - 2 * formats.CHUNK_SAMPLES * (world - 1)
+    assert sum(count - 1 for count in seen.values()) <= formats.CHUNK_SAMPLES * (world - 1)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -184,11 +184,11 @@ def test_parts_without_samples_are_left_out(tmp_path, arrays, form):
     folders = [str(tmp_path / name) for name in ("none", "some", "joined")]
     for folder in folders:
         os.mkdir(folder)
-    packed.write(form, iter(()), folders[0])
-    packed.write(form, (packing.record(arrays, index) for index in range(5)), folders[1])
-    packed.join(form, folders[:2], folders[2])
-    joined = Path(packed.name_in(folders[2], form))
-    assert joined.read_bytes() == Path(packed.name_in(folders[1], form)).read_bytes()
+    formats.write(form, iter(()), folders[0])
+    formats.write(form, (packing.record(arrays, index) for index in range(5)), folders[1])
+    formats.join(form, folders[:2], folders[2])
+    joined = Path(formats.name_in(folders[2], form))
+    assert joined.read_bytes() == Path(formats.name_in(folders[1], form)).read_bytes()
 
 
 def test_arrays_are_gathered_in_the_order_of_the_positions(trainer, tmp_path, arrays):

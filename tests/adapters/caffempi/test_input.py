@@ -12,22 +12,20 @@ import pytest
 from PIL import Image
 
 from adapters.caffempi import packing
-from adapters.caffempi.database import Database, Part
 from adapters.caffempi.datum import Datum, parsed
-from adapters.caffempi.worker import CaffeMPITrainer
-from suite.worker.contract import SGD, Setup
+from adapters.caffempi.input import Database, Part
+from adapters.caffempi.worker import trainer as trainer_of
 from suite.worker.records import Record, RecordSource
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
+from tests.support import trainers
 
 ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
 
 
-def trainer(**changes: Any) -> CaffeMPITrainer:
-    made = CaffeMPITrainer(
-        Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, SGD(0.05, 0.9, 0.0), 1, 2)._replace(**changes)
-    )
+def trainer(**changes: Any) -> Any:
+    made = trainer_of(trainers.setup(**{"tuning": "tuned", "readers": 2, **changes}))
     made.start()
     return made
 

@@ -1,4 +1,9 @@
-"""CNTK's binary format, version 1, little-endian; from its wiki ("CNTKBinary Reader") and what its reader takes.
+"""Packing a data set in CNTK's text format (CTF) or its binary one (CBF).
+
+A sample has two streams: `images`, its values in a row, and `labels`, the number of its class. Rows with a
+one, as CNTK's examples have them, would be as wide as the network's outputs, which a data set does not know.
+
+The binary format, version 1, little-endian; from CNTK's wiki ("CNTKBinary Reader") and what its reader takes:
 
     magic u64, version u32
     chunks, each: the samples of every sequence u32 (here always 1), then stream by stream every
@@ -12,6 +17,7 @@ Oldest Python: 3.6.
 """
 
 import os
+import shutil
 import struct
 from typing import BinaryIO, Iterable, Iterator, List, NamedTuple
 
@@ -25,7 +31,7 @@ HEADER, STREAM = struct.Struct("<QII"), struct.Struct("<BI6sBI")  # both streams
 FIXED = HEADER.size + 2 * STREAM.size
 ROW = np.dtype([("offset", "<i8"), ("sequences", "<u4"), ("samples", "<u4")])
 
-# CNTK deals out whole chunks to the ranks: the smaller they are, the more even the shares. Larger ones than these
+# CNTK distributes whole chunks over the ranks: the smaller they are, the more even the shares. Larger ones than these
 # are hardly read faster.
 CHUNK_SAMPLES, CHUNK_BYTES = 4, 1 << 16
 PIECE = 1 << 20
@@ -39,7 +45,52 @@ class Table(NamedTuple):
     rows: np.ndarray  # of ROW
 
 
-def write(samples: Iterable[Record], stream: BinaryIO) -> int:
+def name_in(folder: str, form: str) -> str:
+    """A part's file, or the joined one."""
+    return os.path.join(folder, "records." + form)
+
+
+def write(form: str, samples: Iterable[Record], folder: str) -> None:
+    """One part; without samples no file, for nothing tells how wide they would be."""
+    path = name_in(folder, form)
+    with open(path, "wb") as stream:
+        written = write_text(samples, stream) if form == "ctf" else write_binary(samples, stream)
+    if not written:
+        os.remove(path)
+
+
+def join(form: str, parts: List[str], folder: str) -> None:
+    """One file of all parts, for neither deserializer takes several; a single part is linked, not copied."""
+    paths = [path for path in (name_in(part, form) for part in parts) if os.path.exists(path)]
+    joined = name_in(folder, form)
+    if len(paths) > 1:
+        with open(joined, "wb") as stream:
+            (join_text if form == "ctf" else join_binary)(paths, stream)
+    elif paths:
+        try:
+            os.link(paths[0], joined)
+        except OSError:  # a file system without links
+            shutil.copyfile(paths[0], joined)
+
+
+def write_text(samples: Iterable[Record], stream: BinaryIO) -> int:
+    """A line a sample, "|images 0.5 -1 ... |labels 3"; returns their number. Nine digits keep every float32."""
+    written = 0
+    for sample in samples:
+        values = " ".join(["%.9g" % value for value in sample.image.ravel().tolist()])
+        stream.write(("|images %s |labels %d\n" % (values, sample.label)).encode("ascii"))
+        written += 1
+    return written
+
+
+def join_text(paths: List[str], stream: BinaryIO) -> None:
+    """One behind the other."""
+    for path in paths:
+        with open(path, "rb") as part:
+            shutil.copyfileobj(part, stream, 1 << 20)
+
+
+def write_binary(samples: Iterable[Record], stream: BinaryIO) -> int:
     """A whole file; returns the number of samples."""
     rows, values = [], 0
     stream.write(BEGIN)
@@ -53,7 +104,7 @@ def write(samples: Iterable[Record], stream: BinaryIO) -> int:
     return sum(row[1] for row in rows)
 
 
-def join(paths: List[str], stream: BinaryIO) -> None:
+def join_binary(paths: List[str], stream: BinaryIO) -> None:
     """The chunks of all files one behind the other, and one table of all."""
     stream.write(BEGIN)
     tables = []
@@ -97,7 +148,7 @@ def end(stream: BinaryIO, values: int, rows: np.ndarray) -> None:
 
 
 def table_of(stream: BinaryIO) -> Table:
-    """A file's table; ValueError when it is not written by `write` or `join`, or not whole.
+    """A file's table; ValueError when it is not written by `write_binary` or `join_binary`, or not whole.
 
     CNTK trusts it: where the chunks are not as long as it says, the process dies.
     """

@@ -43,7 +43,6 @@ class Dropout(Layer):
         return xs[0] * self._mask
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """The same mask."""
         mask, self._mask = self._mask, None
         return (torch.mul(mask, dy, out=mask),)
 
@@ -54,11 +53,9 @@ class Identity(Layer):
     fresh, aliases = False, True
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """The input itself."""
         return xs[0]
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """The gradient itself."""
         return (dy,)
 
 
@@ -68,7 +65,6 @@ class Flatten(Layer):
     fresh, aliases = False, True
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """(samples, features)."""
         self._shape = xs[0].shape
         return xs[0].reshape(self._shape[0], -1)
 
@@ -83,12 +79,10 @@ class Concat(Layer):
     fresh = False
 
     def __init__(self, node: Node) -> None:
-        """Remember where each input's channels lie."""
         super().__init__(node)
         self._widths = [shape[0] for shape in node.input_shapes]
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """One copy."""
         return torch.cat(list(xs), 1)
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:

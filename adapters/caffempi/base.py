@@ -1,0 +1,163 @@
+"""What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one.
+
+Oldest Python: 3.6.
+"""
+
+import platform
+from typing import Any, Dict, Iterator, List
+
+import numpy as np
+import torch
+
+from adapters.caffempi.arena import Span, exported
+from adapters.caffempi.lower import lower
+from adapters.caffempi.solver import solver_of
+from adapters.caffempi.timing import LayerClock
+from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.feed import synthetic
+from suite.worker.masks import dropout_seed
+from suite.worker.threaded import Reader
+from suite.worker.trainer import Trainer
+from suite.worker.tuning import chosen
+from workloads.graph import Graph
+
+
+class CaffeMPITrainer(Trainer):
+    """One rank that trains by itself; strategies add what happens to its gradients."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Resolve what the memory format's knob leaves open."""
+        super().__init__(setup)
+        self._layout = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")
+        self._dtype = {"float32": torch.float32, "float64": torch.float64}[setup.precision]
+        self._database: Any = None
+
+    # --- life ---------------------------------------------------------------
+
+    def start(self) -> Joined:
+        """Set threads; a strategy of several ranks joins its group here."""
+        torch.set_num_threads(self.setup.threads)
+        versions = {"torch": torch.__version__, "python": platform.python_version(), "numpy": np.__version__}
+        return Joined(self.setup.rank, self.setup.world, "none", versions)
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """The net with its buffers, and the solver that updates them."""
+        self._graph, self._net = graph, lower(graph, self._layout == "channels_last", self.setup.world, self._dtype)
+        self._arena, self._clock = self._net.arena, LayerClock(self._net)
+        self._arena.load(weights)
+        self._solver = solver_of(self._arena, self.setup.optimiser)
+        self._all = Span(0, len(self._arena.gradients))
+        torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank))
+
+    def synchronize(self) -> None:
+        """Operators on a CPU have finished when they return."""
+
+    # --- data ---------------------------------------------------------------
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        from adapters.caffempi.packing import pack  # here and below: most cases need no database
+
+        pack(samples, folder)
+
+    def open_records(self, records: Any) -> Any:
+        """Samples by number: the reading threads take them from the mapped environments."""
+        from adapters.caffempi.input import Database
+
+        self._database = Database(records)
+        return self._database
+
+    def make_reader(self, source: Any) -> Reader:
+        """Caffe-MPI's parallel reading threads, over files or a database; what lies in memory needs none."""
+        if self._database is None or source.arrays is not None:
+            return super().make_reader(source)
+        from adapters.caffempi.input import DatabaseReader
+
+        return DatabaseReader(source, self._database, self.setup)
+
+    def to_device(self, batch: Any) -> Batch:
+        """NumPy to tensors, in the net's memory format and precision."""
+        images = torch.from_numpy(batch.images).to(self._dtype)
+        if self._layout == "channels_last":
+            images = images.contiguous(memory_format=torch.channels_last)
+        return Batch(images, torch.from_numpy(batch.labels))
+
+    # --- the staged iteration -----------------------------------------------
+
+    def forward(self, batch: Any) -> None:
+        self._clock.begin()
+        self._net.forward(batch.images, batch.labels, self._clock.forward)
+
+    def backward(self) -> None:
+        """Layer by layer, timed, without any exchange."""
+        self._clock.begin()
+        self._net.backward(self._clock.backward)
+
+    def update(self) -> None:
+        """The solver's rule over all parameters."""
+        self._solver.begin()
+        self._solver.update(self._all)
+
+    # --- the native iteration -----------------------------------------------
+
+    def step_alone(self, batch: Any) -> None:
+        """Forward, backward and update as fast as they go."""
+        self._net.forward(batch.images, batch.labels)
+        self._net.backward()
+        self._solver.begin()
+        self._solver.update(self._all)
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        return self._net.loss()
+
+    def logits(self) -> np.ndarray:
+        return exported(self._net.losses[-1][1].logits)
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Averaged after `communicate`; before it, this rank's share of the average."""
+        return self._arena.export(self._arena.gradients)
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        found = self._arena.export(self._arena.parameters)
+        found.update((name, exported(buffer)) for name, buffer in self._net.buffers().items())
+        return found
+
+    def parameter_count(self) -> int:
+        """Of the blobs in the one array that the solver updates, without the gaps that align them."""
+        return self._arena.size
+
+    def macs(self) -> int:
+        """Counted on the layers after a forward pass."""
+        if not self._net.losses or self._net.losses[0][1].logits is None:
+            self.run_trial(2, 1, LayerClock(self._net))
+        return self._net.macs()
+
+    def run_trial(self, samples: int, times: int, clock: LayerClock) -> None:
+        """Forward and backward on generated data; all but the gradients is as before."""
+        kept = {name: buffer.clone() for name, buffer in self._net.buffers().items()}
+        batch = self.to_device(synthetic(self._graph, samples, self.setup.seed))
+        with torch.random.fork_rng(devices=[]):
+            for _ in range(times):
+                self._net.forward(batch.images, batch.labels)
+                clock.begin()
+                self._net.backward(clock.backward)
+        for name, buffer in self._net.buffers().items():
+            buffer.copy_(kept[name])
+
+    # --- what the measuring loop needs ----------------------------------------
+
+    def maximum(self, value: float) -> float:
+        """This rank's; a strategy of several ranks asks all of them."""
+        return value
+
+    def layer_times(self) -> List[Dict[str, Any]]:
+        """Caffe's table; the losses have a row of their own."""
+        return self._clock.rows()
+
+    def forget_layer_times(self) -> None:
+        """The staged pass's warm-up is over."""
+        self._clock.forget()
+
+    def notes(self) -> Dict[str, Any]:
+        return dict(super().notes(), memory_format=self._layout)

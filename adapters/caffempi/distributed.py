@@ -1,0 +1,154 @@
+"""What Caffe-MPI's trainers of several ranks share: the MPI group, the plan of messages, and synchronous training.
+
+Oldest Python: 3.6.
+"""
+
+from abc import abstractmethod
+from typing import Any, Dict, List, Optional
+
+import mpi4py
+import numpy as np
+
+from adapters.caffempi.arena import Group
+from adapters.caffempi.base import CaffeMPITrainer
+from adapters.caffempi.exchange import FAR, NEAR, Exchange, Pace
+from adapters.caffempi.merge import Link, Plan, plan_for
+from adapters.caffempi.ranks import Ranks
+from adapters.caffempi.timing import LayerClock
+from adapters.caffempi.transfer import Transfer
+from suite.worker.contract import Joined, Setup
+from suite.worker.tuning import chosen
+from workloads.graph import Graph
+
+TRIALS = 3  # iterations that show the merge rule when each layer's gradient is ready
+LARGEST = 2.0**30  # by how much repeated sums may grow before they are divided again
+
+
+class DistributedTrainer(CaffeMPITrainer):
+    """A rank of an MPI group, whose gradients leave in groups of layers; strategies say how a message travels."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._overlap: str = chosen(setup, "overlap", default="layerwise", tuned="merged")
+        self._plan: Optional[Plan] = None  # there is one while an exchange can take place
+        self._exchange: Exchange
+
+    @abstractmethod
+    def transfer(self) -> Transfer:
+        """How a piece of the gradient travels to all ranks and back."""
+
+    def start(self) -> Joined:
+        joined = super().start()
+        self._ranks = Ranks(chosen(self.setup, "node_ranks", default=None))
+        library = self._ranks.library()
+        versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=library)
+        return Joined(self._ranks.rank, self._ranks.size, "mpi: " + library, versions)
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """The net, and the plan of its messages; all ranks come here."""
+        self.end_exchange()
+        super().build(graph, weights)
+        self._pace, spans = self._chosen_pace(), self._arena.spans
+        link = Link(self._ranks.comm, self.transfer(), self._pace)
+        self._plan = plan_for(self._overlap, spans, link, self._ready_s, self._arena.gradients.element_size())
+        self.open_exchange(self._plan.groups, self._pace)
+
+    def open_exchange(self, groups: List[Group], pace: Pace) -> None:
+        """Get ready to send these groups."""
+        self._exchange = Exchange(self._arena.gradients.numpy(), groups, self.transfer(), pace)
+
+    def end_exchange(self) -> None:
+        """Leave nothing on its way, if anything was begun; all ranks come here."""
+        if self._plan is not None:
+            self.close_exchange()
+            self._plan = None
+
+    def close_exchange(self) -> None:
+        """End the thread that brings messages forward, if there is one."""
+        self._exchange.close()
+
+    def close(self) -> None:
+        """Stop reading, end the exchange, leave MPI."""
+        super().close()
+        self.end_exchange()
+        self._ranks.leave()
+
+    def maximum(self, value: float) -> float:
+        return self._ranks.maximum(value)
+
+    def notes(self) -> Dict[str, Any]:
+        """What was chosen, and from which measurements."""
+        found, plan = super().notes(), self._plan
+        if plan is None:
+            return found
+        pace = self._pace
+        names = [slot.layer.name for slot in self._net.slots]
+        found.update(
+            overlap=self._overlap,
+            groups=[[names[index] for index in group.layers] for group in plan.groups],
+            nodes=self._ranks.nodes,
+            progress="between layers" if pace.poll_s is None else "a thread, every %g ms" % (1e3 * pace.poll_s),
+            in_flight_bytes=pace.piece * pace.window * self._arena.gradients.element_size(),
+        )
+        if plan.cost is not None:
+            found.update(plan.cost._asdict())
+        return found
+
+    def _chosen_pace(self) -> Pace:
+        """Within a machine a core copies what is sent: a thread could only take turns with the one that computes."""
+        progress = chosen(self.setup, "progress", default="thread" if self._ranks.nodes > 1 else "layers")
+        return FAR if progress == "thread" else NEAR
+
+    def _ready_s(self) -> List[float]:
+        """When each layer's gradient is ready, measured."""
+        clock = LayerClock(self._net)
+        self.run_trial(self.setup.batch, TRIALS, clock)
+        return clock.ready_s()
+
+
+class SynchronousTrainer(DistributedTrainer):
+    """Wait-free back-propagation: the gradients of all ranks are summed, and every rank updates.
+
+    The gradient that a net computes is divided by the number of ranks already: sums are averages.
+    """
+
+    def open_exchange(self, groups: List[Group], pace: Pace) -> None:
+        super().open_exchange(groups, pace)
+        self._sums = 0  # since the last backward
+
+    def backward(self) -> None:
+        """Gradients that have not been summed yet."""
+        super().backward()
+        self._sums = 0
+
+    def communicate(self) -> None:
+        """Sum all groups at once, timed."""
+        # Without a new backward (pass `comm_only`) every sum is larger by the number of ranks.
+        if self.setup.world ** float(self._sums) > LARGEST:
+            self._average()
+        self._exchange.run(self._clock.communication)
+        self._sums += 1
+
+    def update(self) -> None:
+        """The solver's rule, on averages."""
+        self._average()
+        super().update()
+
+    def step(self, batch: Any) -> None:
+        """Groups leave as they are complete and are applied as they arrive."""
+        self._net.forward(batch.images, batch.labels)
+        self._net.backward(self._exchange.layer_done)
+        self._solver.begin()
+        for span in self._exchange.finish():
+            self._solver.update(span)
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Averaged after `communicate`, however often that was called."""
+        self._average()
+        return super().gradients()
+
+    def _average(self) -> None:
+        """Divide away what sums after the first one added."""
+        if self._sums > 1:
+            self._arena.gradients.mul_(float(self.setup.world) ** (1 - self._sums))
+            self._sums = 1

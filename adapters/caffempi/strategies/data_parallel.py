@@ -1,0 +1,21 @@
+"""Every rank a replica; an all-reduce sums the gradients.
+
+Oldest Python: 3.6.
+"""
+
+from functools import partial
+
+from adapters.caffempi.distributed import SynchronousTrainer
+from adapters.caffempi.exchange import FAR
+from adapters.caffempi.transfer import Transfer, all_reduce, library_all_reduce
+
+
+class DataParallel(SynchronousTrainer):
+    """Sums around a ring over a wire, by the MPI library where memory is shared."""
+
+    def transfer(self) -> Transfer:
+        """An all-reduce of all ranks."""
+        return partial(all_reduce if self._pace is FAR else library_all_reduce, self._ranks.comm)
+
+
+TRAINER = DataParallel

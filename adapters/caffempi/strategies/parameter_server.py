@@ -1,0 +1,20 @@
+"""A synchronous parameter server: rank 0 sums everybody's gradients, every rank updates (MXNet's dist_sync).
+
+Oldest Python: 3.6.
+"""
+
+from functools import partial
+
+from adapters.caffempi.distributed import SynchronousTrainer
+from adapters.caffempi.transfer import Transfer, star
+
+
+class ParameterServer(SynchronousTrainer):
+    """Pushes to rank 0, and pulls the sum from there."""
+
+    def transfer(self) -> Transfer:
+        """To rank 0 and back."""
+        return partial(star, self._ranks.comm)
+
+
+TRAINER = ParameterServer

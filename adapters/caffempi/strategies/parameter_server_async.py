@@ -1,0 +1,132 @@
+"""An asynchronous parameter server: rank 0 updates by each rank's gradients as they come (MXNet's dist_async).
+
+No rank waits for another one's gradients. A rank's gradients are its batch's divided by the
+number of ranks, as in synchronous training: so many updates move the weights about as far as
+one of the joined batch does.
+
+Oldest Python: 3.6.
+"""
+
+import threading
+import time
+from functools import partial
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+
+from adapters.caffempi.arena import Group
+from adapters.caffempi.distributed import DistributedTrainer
+from adapters.caffempi.exchange import Exchange, Pace
+from adapters.caffempi.ranks import MPI
+from adapters.caffempi.server import COUNT, POLL_S, WEIGHTS, Server
+from adapters.caffempi.transfer import Transfer, push, star
+from suite.worker.contract import Setup
+from suite.worker.staleness import Staleness
+
+MAXIMUM_POLL_S = 1e-4
+
+
+class ParameterServerAsync(DistributedTrainer):
+    """A worker that pushes gradients and pulls weights; beside rank 0's the server runs, in a thread."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._server: Optional[Server] = None
+        self._mpi_lock = threading.Lock()  # held around calls of MPI: the server's thread makes some, too
+
+    def transfer(self) -> Transfer:
+        """To rank 0 and back: what the merge rule measures."""
+        return partial(star, self._ranks.comm)
+
+    def open_exchange(self, groups: List[Group], pace: Pace) -> None:
+        """Rank 0 serves, the others get ready to push; all begin with the same weights."""
+        self._staleness, self._unpushed = Staleness(), False
+        if self._ranks.rank == 0:
+            self._server = Server(self._arena, self.setup.optimiser)
+            self._server.serve(self._ranks.comm, [group.span for group in groups], self._mpi_lock)
+            return
+        # A message a group: there is nothing to sum on the way, so nothing to cut.
+        pace = pace._replace(piece=self._all.end)
+        self._exchange = Exchange(self._arena.gradients.numpy(), groups, partial(push, self._ranks.comm), pace)
+
+    def close_exchange(self) -> None:
+        """Stop serving once every rank has come here; who went before that would push to a server that has ended."""
+        self.maximum(0.0)
+        if self._server is not None:
+            self._server.close()
+        else:
+            super().close_exchange()
+        self.maximum(0.0)
+
+    def backward(self) -> None:
+        """New gradients, not pushed yet."""
+        super().backward()
+        self._unpushed = True
+
+    def communicate(self) -> None:
+        """Push, update and pull. Without a new backward (pass `comm_only`) nothing but zeros is pushed."""
+        if not self._unpushed:
+            self._arena.gradients.zero_()
+        self._unpushed = False
+        if self._server is not None:
+            self._apply(self._server)
+            return
+        self._exchange.run(self._clock.communication)
+        self._pull()
+
+    def update(self) -> None:
+        """It has happened on the server."""
+
+    def step(self, batch: Any) -> None:
+        """Groups leave as they are complete; the next forward has the weights that came back."""
+        self._net.forward(batch.images, batch.labels)
+        if self._server is not None:
+            self._net.backward()
+            self._apply(self._server)
+            return
+        self._net.backward(self._exchange.layer_done)
+        for _ in self._exchange.finish():
+            pass
+        self._pull()
+
+    def maximum(self, value: float) -> float:
+        """Over all ranks, without keeping rank 0's server waiting."""
+        number = np.array([value])
+        with self._mpi_lock:
+            request = MPI.COMM_WORLD.Iallreduce(MPI.IN_PLACE, number, MPI.MAX)
+        self._wait([request], MAXIMUM_POLL_S)
+        return float(number[0])
+
+    def begin_training(self) -> None:
+        """Count how stale the weights are that gradients are computed with."""
+        self._staleness.begin()
+
+    def notes(self) -> Dict[str, Any]:
+        """Who updates, and the staleness of a training."""
+        found = super().notes()
+        if self._plan is not None:
+            found.update(self._staleness.notes())
+            found["server"] = "on rank 0, beside its worker; gradients are divided by the global batch"
+        return found
+
+    def _apply(self, server: Server) -> None:
+        """Rank 0's push and pull."""
+        server.check()
+        self._staleness.exchanged(server.apply(self._arena.gradients, self._arena.parameters))
+
+    def _pull(self) -> None:
+        updates, comm = np.zeros(1, np.int64), self._ranks.comm
+        requests = [comm.Irecv(updates, 0, COUNT), comm.Irecv(self._arena.parameters.numpy(), 0, WEIGHTS)]
+        self._wait(requests, POLL_S)
+        self._staleness.exchanged(int(updates[0]))
+
+    def _wait(self, requests: List[Any], poll_s: float) -> None:
+        """Until all are done; between two looks the server's thread may call MPI."""
+        while True:
+            with self._mpi_lock:
+                if MPI.Request.Testall(requests):
+                    return
+            time.sleep(poll_s)
+
+
+TRAINER = ParameterServerAsync

@@ -1,0 +1,18 @@
+"""One rank by itself.
+
+Oldest Python: 3.6.
+"""
+
+from adapters.caffempi.base import CaffeMPITrainer
+
+
+class Single(CaffeMPITrainer):
+    """Trains without MPI."""
+
+    step = CaffeMPITrainer.step_alone
+
+    def communicate(self) -> None:
+        """Nobody is there to exchange with."""
+
+
+TRAINER = Single

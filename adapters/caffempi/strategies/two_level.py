@@ -1,0 +1,20 @@
+"""Every rank a replica; gradients are summed on each node's first rank, then over the nodes.
+
+Oldest Python: 3.6.
+"""
+
+from functools import partial
+
+from adapters.caffempi.distributed import SynchronousTrainer
+from adapters.caffempi.transfer import Transfer, two_level
+
+
+class TwoLevel(SynchronousTrainer):
+    """Sums within nodes and between them."""
+
+    def transfer(self) -> Transfer:
+        """To the node's first rank, a ring over the nodes, back to the node's ranks."""
+        return partial(two_level, self._ranks.node, self._ranks.leaders)
+
+
+TRAINER = TwoLevel

@@ -1,0 +1,225 @@
+"""What CNTK's trainers share: a lowered graph, CNTK's Trainer with the local learner; no rank but this one.
+
+Oldest Python: 3.6.
+"""
+
+from functools import partial
+from typing import Any, Dict, Iterator, List
+
+import numpy as np
+
+from adapters.cntk import imagemap, machine, packing
+from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.input import images_of, labels_of, reader_of
+from adapters.cntk.learners import local_learner
+from adapters.cntk.net import Net
+from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.masks import dropout_seed
+from suite.worker.threaded import Reader
+from suite.worker.trainer import Trainer
+from workloads.graph import Graph
+
+
+class CNTKTrainer(Trainer):
+    """One rank that trains by itself; strategies add the learner that exchanges, and when."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._dtype = np.float64 if setup.precision == "float64" else np.float32
+        # What `build` makes: the learner that updates, the one that exchanges around it (or the same), their trainers.
+        self._net = self._local = self._learner = self._trainer = self._local_trainer = None  # type: Any
+        self._outputs = self._last_trainer = None  # type: Any
+        # What an iteration leaves: CNTK's state, what the forward found, sums of gradients over so many samples.
+        self._state = self._values = self._gradients = None  # type: Any
+        self._found: Dict[Any, Any] = {}
+        self._samples, self._last_loss = 0, float("nan")
+
+    # --- life ---------------------------------------------------------------
+
+    def start(self) -> Joined:
+        """Device and threads; a strategy of several ranks joins MPI here."""
+        self._device = machine.prepare(self.setup)
+        return Joined(0, 1, "none", machine.versions())
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """Lower, make the learners; a second call starts afresh."""
+        self._release()
+        setup = self.setup
+        mask_seed = partial(dropout_seed, setup.seed, setup.rank)
+        self._net = Net(graph, weights, self._dtype, setup.batch, mask_seed, fast=setup.tuned)
+        # One state, in the local learner: step, step_alone and the stages all go through it.
+        self._local = local_learner(setup, self._net.parameters)
+        self._learner = self.distributed_learner(self._local)
+        self._trainer = self._trainer_with(self._learner)
+        # What a staged forward wants: each sample's loss, and the logits.
+        self._outputs = C.combine([self._net.loss, self._net.logits])
+
+    def synchronize(self) -> None:
+        """A CPU has done it already."""
+
+    def distributed_learner(self, local: Any) -> Any:
+        """The learner that exchanges around the local one; one rank needs none."""
+        return local
+
+    def close(self) -> None:
+        """Stop reading, let go of what was built."""
+        super().close()
+        self._release()
+
+    # --- data ---------------------------------------------------------------
+
+    def make_reader(self, source: Any) -> Reader:
+        """CNTK's own readers for records; what lies in memory is gathered; files are for threads."""
+        return reader_of(source, self.setup, self._device)
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """CNTK's memory is copied: the batch after the next will be written there."""
+        if isinstance(batch.images, C.io.MinibatchData):
+            reader: Any = self._reader  # a PackedReader knows the shape, also before anything is built
+            return reader.as_numpy(batch)  # type: ignore[no-any-return]
+        return super().as_numpy(batch)
+
+    def open_records(self, records: Any) -> Any:
+        """With the images that a map names."""
+        return imagemap.MappedImages(records) if records.form == imagemap.FORM else records
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """As CNTK's text or binary format, or as a map of the images."""
+        if form == imagemap.FORM:
+            imagemap.write(samples, folder)
+        else:
+            packing.write(form, samples, folder)
+
+    def join_parts(self, form: str, parts: List[str], folder: str) -> None:
+        """CNTK's deserializers take one file."""
+        if form == imagemap.FORM:
+            imagemap.join(parts, folder)
+        else:
+            packing.join(form, parts, folder)
+
+    def to_device(self, batch: Any) -> Batch:
+        """CNTK's own values: images, and labels as rows with a one. Images that CNTK has read stay where they are."""
+        if isinstance(batch.images, C.io.MinibatchData):
+            batch = Batch(images_of(batch, self._net.images.shape), labels_of(batch))
+        labels = np.zeros((len(batch.labels), self._net.labels.shape[0]), dtype=self._dtype)
+        labels[np.arange(len(labels)), batch.labels] = 1
+        return Batch(C.Value(self._placed(batch.images)), C.Value(self._placed(labels)))
+
+    # --- the staged iteration -----------------------------------------------
+
+    def forward(self, batch: Any) -> None:
+        """Each sample's loss; CNTK keeps the activations until the backward."""
+        self._forget()
+        loss = self._net.loss.output
+        self._state, self._found = self._outputs.forward(
+            self._net.arguments(batch),
+            outputs=[loss, self._net.logits.output],
+            keep_for_backward={loss},
+            device=self._device,
+            as_numpy=False,
+        )
+        # The values lie where the next forward writes: the loss and the logits are a few numbers.
+        self._found = {key: np.array(value.asarray()) for key, value in self._found.items()}
+        self._last_loss, self._last_trainer = float(self._found[loss].mean()), None
+
+    def backward(self) -> None:
+        """Gradients of the sum over this rank's samples, in CNTK's own buffers."""
+        loss = self._net.loss.output
+        ones = np.ones_like(self._found[loss])
+        found = self._outputs.backward(self._state, {loss: ones}, set(self._net.parameters), as_numpy=False)
+        self._values = found  # they own what the views show
+        self._gradients = {parameter: found[parameter].data for parameter in self._net.parameters}
+        self._samples = len(ones)
+
+    def communicate(self) -> None:
+        """One rank exchanges nothing, and some learners exchange in `update`."""
+
+    def update(self) -> None:
+        self._local.update(self._gradients, self._samples)
+        self._forget()
+
+    # --- the native iteration -----------------------------------------------
+
+    def step(self, batch: Any) -> None:
+        """Trainer.train_minibatch; the distributed learner exchanges inside."""
+        self._step_with(self._trainer, batch)
+
+    def step_alone(self, batch: Any) -> None:
+        """The same with the local learner."""
+        if self._local_trainer is None:
+            self._local_trainer = self._trainer_with(self._local)
+        self._step_with(self._local_trainer, batch)
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        """After a native step under MPI the mean over all ranks: CNTK exchanges it with the gradients."""
+        if self._last_trainer is not None:
+            return float(self._last_trainer.previous_minibatch_loss_average)
+        return self._last_loss
+
+    def logits(self) -> np.ndarray:
+        return np.array(self._found[self._net.logits.output], dtype=np.float32)
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """What CNTK evaluates without a backward to come: dropout off, running statistics."""
+        logits = self._net.logits
+        found = logits.eval({self._net.images: batch.images}, device=self._device, as_numpy=False)
+        return np.array(found.asarray(), dtype=np.float32)
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Sums over samples, divided by their number."""
+        samples = self._dtype(self._samples)
+        return {
+            name: held.canonical(self._gradients[held.tensor].asarray()) / samples
+            for name, held in self._net.tensors.parameters.items()
+        }
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        return self._net.tensors.values()
+
+    def parameter_count(self) -> int:
+        """Of the parameters that CNTK finds below the loss."""
+        return self._net.parameter_count()
+
+    def macs(self) -> int:
+        """Counted on CNTK's own graph of operations."""
+        return self._net.macs()
+
+    # --- what the measuring loop needs ----------------------------------------
+
+    def maximum(self, value: float) -> float:
+        """This rank's; a strategy of several ranks asks all of them."""
+        return value
+
+    def notes(self) -> Dict[str, Any]:
+        return dict(super().notes(), **machine.notes(self.setup))
+
+    # --- inside -------------------------------------------------------------
+
+    def _release(self) -> None:
+        """Let go of what was built."""
+        self._forget()
+        self._net = self._local = self._learner = self._trainer = self._local_trainer = self._outputs = None
+        self._last_trainer, self._found = None, {}
+
+    def _forget(self) -> None:
+        """Before a forward: CNTK refuses one while its gradients are held."""
+        self._state = self._values = self._gradients = None
+        self._samples = 0
+
+    def _placed(self, values: Any) -> Any:
+        """An array, or a view of what CNTK has read, which is always float32, in the network's type."""
+        if isinstance(values, C.cntk_py.NDArrayView):
+            if self._dtype == np.float32:
+                return values
+            values = values.asarray()
+        return C.NDArrayView.from_data(np.ascontiguousarray(values, dtype=self._dtype), self._device)
+
+    def _trainer_with(self, one: Any) -> Any:
+        return C.Trainer(self._net.logits, (self._net.loss, None), [one])
+
+    def _step_with(self, trainer: Any, batch: Any) -> None:
+        self._forget()
+        trainer.train_minibatch(self._net.arguments(batch), device=self._device)
+        self._last_trainer = trainer

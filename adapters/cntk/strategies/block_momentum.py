@@ -1,0 +1,35 @@
+"""Block momentum: every rank trains alone for a block of steps, then the models are joined.
+
+K. Chen, Q. Huo, "Scalable training of deep learning machines by incremental block training with
+intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict
+
+from adapters.cntk.distributed import ExchangeInUpdate
+from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+
+
+class BlockMomentum(ExchangeInUpdate):
+    """A block ends after `block_steps` steps."""
+
+    def distributed_learner(self, local: Any) -> Any:
+        """With CNTK's own block momentum: 1 - 1/ranks a block."""
+        setup = self.setup
+        return C.distributed.block_momentum_distributed_learner(
+            local,
+            block_size=setup.knobs["block_steps"] * setup.batch * setup.world,
+            block_momentum_as_time_constant=None,
+            use_nestrov_momentum=True,
+            reset_sgd_momentum_after_aggregation=True,
+            block_learning_rate=1.0,
+            distributed_after=0,
+        )
+
+    def notes(self) -> Dict[str, Any]:
+        return dict(super().notes(), block_steps=self.setup.knobs["block_steps"])
+
+
+TRAINER = BlockMomentum

@@ -1,0 +1,22 @@
+"""1-bit SGD: gradients quantised to one bit, the error carried over to the next step.
+
+F. Seide, H. Fu, J. Droppo, G. Li, D. Yu, "1-Bit Stochastic Gradient Descent and its Application to
+Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any
+
+from adapters.cntk.distributed import ExchangeInUpdate
+
+
+class OneBitSGD(ExchangeInUpdate):
+    """CNTK's data-parallel learner with one bit."""
+
+    def distributed_learner(self, local: Any) -> Any:
+        """It keeps the error that quantisation made."""
+        return self.data_parallel_learner(local, bits=1)
+
+
+TRAINER = OneBitSGD

@@ -1,0 +1,171 @@
+"""What JAX's trainers share: a training as jitted functions of its state, with donated buffers; here on one device.
+
+Oldest Python: 3.11, JAX's own.
+"""
+
+from typing import Any, Dict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adapters.jax import machine
+from adapters.jax.net import Net, canonical, macs_of, native
+from adapters.jax.programs import Programs
+from adapters.jax.solvers import Solver, solver_of
+from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.masks import dropout_seed
+from suite.worker.trainer import Trainer
+from workloads.graph import Graph
+
+
+class JaxTrainer(Trainer):
+    """Trains a lowered graph as a pure function of its state; a strategy says how the functions are compiled."""
+
+    transport = "none"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._dtype = np.float64 if setup.precision == "float64" else np.float32
+        self._state: Any = None  # (parameters, the solver's moments, running statistics, key)
+        self._pull = self._local = self._gradients = self._loss = self._logits = None  # type: Any
+        self._placed: Any = None
+
+    # --- life ---------------------------------------------------------------
+
+    def start(self) -> Joined:
+        self._devices = machine.prepare(self.setup)
+        return Joined(0, 1, self.transport, machine.versions(self._devices), len(self._devices))
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """Lower, place; a second call starts afresh."""
+        self._state = self._pull = self._local = self._gradients = self._loss = self._logits = None
+        self._net = Net(graph, self.setup.tuned)
+        solver = solver_of(self.setup.optimiser)
+        self._programs = self.programs(solver)
+        params = {name: native(tensor).astype(self._dtype) for name, tensor in weights.items()}
+        stats = {name: tensor.astype(self._dtype) for name, tensor in self._net.statistics().items()}
+        seed = dropout_seed(self.setup.seed, 0)  # one process: its devices' keys are made from this one
+        key = jax.random.key(seed, impl="rbg" if self.setup.tuned else "threefry2x32")
+        everywhere, split = self._programs.everywhere, self._programs.split
+        self._state = jax.device_put(
+            (params, solver.zeros(params), self.for_every_device(stats), key),
+            (everywhere, everywhere, split, everywhere),
+        )
+
+    def programs(self, solver: Solver) -> Programs:
+        return Programs(self._net, solver, self._devices)
+
+    def for_every_device(self, stats: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+        """Running statistics to begin with, as the programs hold every device's own."""
+        return stats
+
+    def first_device(self, tensor: Any) -> Any:
+        """Of what is every device's own, the first one's."""
+        return tensor
+
+    def synchronize(self) -> None:
+        """Wait for everything that was asked for."""
+        jax.block_until_ready((self._state, self._placed, self._pull, self._local, self._gradients, self._loss))
+
+    # --- data ---------------------------------------------------------------
+
+    def to_device(self, batch: Any) -> Batch:
+        """Images to channels last, on every device its samples."""
+        images = np.ascontiguousarray(np.asarray(batch.images).transpose(0, 2, 3, 1), self._dtype)
+        labels = np.asarray(batch.labels, np.int32)
+        self._placed = Batch(*jax.device_put((images, labels), self._programs.split))
+        return self._placed
+
+    # --- the staged iteration -----------------------------------------------
+
+    def forward(self, batch: Any) -> None:
+        """A program of its own, which hands on what the backward needs."""
+        params, moments, stats, key = self._state
+        self._loss, self._logits, stats, key, self._pull = self._programs.forward(params, stats, key, tuple(batch))
+        self._state = (params, moments, stats, key)
+
+    def backward(self) -> None:
+        """Every device's own gradients; what the forward kept is let go."""
+        self._local = self._gradients = self._programs.backward(self._pull)
+        self._pull = None
+
+    def communicate(self) -> None:
+        """One device exchanges nothing."""
+
+    def update(self) -> None:
+        params, moments, stats, key = self._state
+        params, moments = self._programs.update(params, moments, self._gradients)
+        self._state, self._local, self._gradients = (params, moments, stats, key), None, None
+
+    # --- the native iteration -----------------------------------------------
+
+    def step(self, batch: Any) -> None:
+        """One program, its buffers used again for the new state."""
+        *state, self._loss = self._programs.step(*self._state, tuple(batch))
+        self._state = tuple(state)
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        """The mean over this process's devices."""
+        return float(jnp.mean(self._loss))
+
+    def logits(self) -> np.ndarray:
+        """All samples', in the devices' order."""
+        return np.asarray(self._logits, np.float32)
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """Without dropout, with running statistics; all samples', in the devices' order."""
+        params, _, stats, _ = self._state
+        return np.asarray(self._programs.predict(params, stats, batch.images), np.float32)
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """The first device's: after `communicate`, everybody's."""
+        return {name: canonical(self.first_device(tensor)) for name, tensor in self._gradients.items()}
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """With the first device's running statistics."""
+        params, _, stats, _ = self._state
+        found = {name: canonical(tensor.addressable_data(0)) for name, tensor in params.items()}
+        found.update((name, canonical(self.first_device(tensor))) for name, tensor in stats.items())
+        return found
+
+    def parameter_count(self) -> int:
+        """Of the tree that is differentiated."""
+        return sum(int(leaf.size) for leaf in jax.tree_util.tree_leaves(self._state[0]))
+
+    def macs(self) -> int:
+        """Counted on the jaxpr of one sample's forward pass."""
+        channels, height, width = self._net.graph.input_shape
+        sample = jax.ShapeDtypeStruct((1, height, width, channels), self._dtype)
+        params, _, stats, key = self._state
+        bare = {name: jax.ShapeDtypeStruct(tensor.shape[-1:], tensor.dtype) for name, tensor in stats.items()}
+        return macs_of(jax.make_jaxpr(self._net.forward)(params, bare, sample, key).jaxpr)
+
+    # --- what the measuring loop needs ----------------------------------------
+
+    def maximum(self, value: float) -> float:
+        """One process has nobody to ask."""
+        return value
+
+    def mark(self) -> Any:
+        """The monotonic clock, when the last step is done: JAX shows no device's own events."""
+        jax.block_until_ready((self._loss, self._gradients))
+        return super().mark()
+
+    def notes(self) -> Dict[str, Any]:
+        ours = "products of matrices where faster, groups one by one, pooling by comparisons, rbg keys"
+        found = super().notes()
+        if "reader" in found:
+            found["reader"] += " (JAX has no reader of its own)"
+        threads = "NPROC %d" % (self.setup.threads * self.setup.devices)
+        return {
+            **found,
+            "layout": "NHWC, HWIO, (in, out)",
+            "lowering": ours if self.setup.tuned else "lax.conv_general_dilated, lax.reduce_window, threefry keys",
+            "step": "one jitted function, state donated",
+            "precision": "lax.Precision.HIGHEST",
+            "threads": "%s, %s" % (threads, machine.SERIAL) if self.setup.threads == 1 else threads,
+            "marks": "after block_until_ready: JAX has no device events",
+        }

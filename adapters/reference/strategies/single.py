@@ -1,0 +1,140 @@
+"""One process: the whole contract in NumPy float64.
+
+Oldest Python: 3.6; NumPy 1.19 or newer. BLAS takes its thread count from the
+environment, which must be set before NumPy is loaded; the controller does.
+"""
+
+from typing import Dict, List
+
+import numpy as np
+
+from adapters.reference.lower import Network, Run
+from suite.worker.contract import Adam, Batch, Joined, Setup, Unsupported
+from suite.worker.trainer import Trainer
+from workloads.graph import Graph
+
+
+class ReferenceTrainer(Trainer):
+    """Trains with the batch cut into `shards`, contiguous and equal, averaged as ranks would.
+
+    Each shard is normalised by its own statistics; running statistics are shard 0's, as
+    a data-parallel run keeps rank 0's, or those of the first `observed` shards in a row.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._shards, self._observed = int(setup.knobs.get("shards", 1)), int(setup.knobs.get("observed", 1))
+        self._runs: List[Run] = []
+        self._network: Network
+        self._velocity: Dict[str, np.ndarray]
+        self._squares: Dict[str, np.ndarray] = {}
+        self._updates = 0
+
+    def start(self) -> Joined:
+        """Unsupported for more ranks, another device or another precision."""
+        found = {"ranks": self.setup.world, "device": self.setup.device, "precision": self.setup.precision}
+        wanted = {"ranks": 1, "device": "cpu", "precision": "float64"}
+        for key, value in wanted.items():
+            if found[key] != value:
+                raise Unsupported("the reference runs with %s %s, not %s" % (key, value, found[key]))
+        return Joined(0, 1, "none", {"numpy": np.__version__, "blas": blas()})
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """Convert the weights to float64; an earlier network is dropped first, AlexNet's fills a gigabyte."""
+        self._runs = []
+        if hasattr(self, "_network"):
+            del self._network, self._velocity
+        self._network = Network(graph, weights, self.setup.seed)
+        self._updates, self._squares = 0, {}
+        self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
+
+    def synchronize(self) -> None:
+        """NumPy has nothing pending."""
+
+    def to_device(self, batch: Batch) -> Batch:
+        return Batch(np.asarray(batch.images, dtype=np.float64), np.asarray(batch.labels))
+
+    def forward(self, batch: Batch) -> None:
+        """Every shard by itself; ValueError when the batch does not divide."""
+        count, rest = divmod(len(batch.labels), self._shards)
+        if rest or not count:
+            raise ValueError("a batch of %d does not divide into shards = %d" % (len(batch.labels), self._shards))
+        self._runs = []
+        for shard in range(self._shards):
+            own = slice(shard * count, (shard + 1) * count)
+            self._runs.append(
+                self._network.forward(batch.images[own], batch.labels[own], observe=shard < self._observed)
+            )
+
+    def backward(self) -> None:
+        """The mean over the shards of their gradients; what a run kept is dropped as soon as it is used."""
+        self._network.forget_gradients()
+        for index, run in enumerate(self._runs):
+            self._network.backward(run, 1.0 / self._shards)
+            self._runs[index] = run._replace(kept=[], seeds={})
+
+    def communicate(self) -> None:
+        """One process exchanges nothing."""
+
+    def update(self) -> None:
+        """As `suite.worker.contract` defines SGD and Adam."""
+        rule = self.setup.optimiser
+        weights, gradients = self._network.named("weights"), self._network.named("gradients")
+        self._updates += 1
+        for name, velocity in self._velocity.items():
+            gradient = gradients.get(name, 0.0) + rule.weight_decay * weights[name]
+            if isinstance(rule, Adam):
+                velocity += (1.0 - rule.beta1) * (gradient - velocity)
+                square = self._squares.setdefault(name, np.zeros_like(velocity))
+                square += (1.0 - rule.beta2) * (gradient * gradient - square)
+                weights[name] -= rule.rate(self._updates) * velocity / (np.sqrt(square) + rule.epsilon)
+            else:
+                velocity *= rule.momentum
+                velocity += gradient
+                weights[name] -= rule.lr * velocity
+        self._network.forget_gradients()
+
+    def step(self, batch: Batch) -> None:
+        """The stages in a row: an oracle has no faster way."""
+        self.forward(batch)
+        self.backward()
+        self.update()
+
+    def loss(self) -> float:
+        """The mean over the shards."""
+        return sum(run.loss for run in self._runs) / len(self._runs)
+
+    def logits(self) -> np.ndarray:
+        """The shards joined; float32, as the contract says."""
+        return np.concatenate([run.logits for run in self._runs]).astype(np.float32)
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        return {name: tensor.copy() for name, tensor in self._network.named("gradients").items()}
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """float64 copies, running statistics too."""
+        both = dict(self._network.named("weights"), **self._network.named("statistics"))
+        return {name: tensor.copy() for name, tensor in both.items()}
+
+    def parameter_count(self) -> int:
+        return sum(tensor.size for tensor in self._network.named("weights").values())
+
+    def macs(self) -> int:
+        """Counted on the layers' own weights and outputs."""
+        return self._network.macs()
+
+    def maximum(self, value: float) -> float:
+        return value
+
+
+def blas() -> str:
+    """The BLAS library NumPy was built with; its interface to tell changed with NumPy 1.26."""
+    try:
+        found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-overload,index]
+        return "%s %s" % (found.get("name"), found.get("version"))
+    except TypeError:
+        libraries = getattr(np.__config__, "blas_opt_info", {}).get("libraries", ["unknown"])
+        return ", ".join(sorted(set(libraries)))
+
+
+TRAINER = ReferenceTrainer
