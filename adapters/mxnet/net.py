@@ -6,6 +6,7 @@ segment of the graph is ready as a whole, and the interpreter waits for the loss
 Oldest Python: 3.6.
 """
 
+import json
 from typing import Any, Dict, List, Sequence, Tuple
 
 import mxnet as mx
@@ -15,6 +16,8 @@ from mxnet import autograd, gluon
 from adapters.mxnet.lower import Choices, lower
 from suite.worker.contract import Unsupported
 from workloads.graph import Graph
+
+COUNTED = ("Convolution", "FullyConnected")
 
 
 class Net(gluon.HybridBlock):
@@ -94,6 +97,25 @@ def unbiasing(layer: str, samples: int, shape: Tuple[int, ...]) -> float:
     if count == 1:
         raise Unsupported("layer %r normalises over one number; ask for a larger batch" % layer)
     return count / (count - 1.0)
+
+
+def macs(net: Any, shape: Tuple[int, ...]) -> int:
+    """Of one sample's forward pass through a block that takes images of `shape`.
+
+    Every number that a convolution or a dense layer gives costs the products of one
+    filter: the weight's shape less its first extent, as MXNet infers it.
+    """
+    symbol = mx.sym.Group(list(net(mx.sym.var("data"))))
+    internals = symbol.get_internals()
+    _, shapes, _ = internals.infer_shape(data=(1,) + tuple(shape))
+    by_name = dict(zip(internals.list_outputs(), shapes))
+    nodes = json.loads(symbol.tojson())["nodes"]
+    total = 0
+    for node in nodes:
+        if node["op"] in COUNTED:
+            weight = nodes[node["inputs"][1][0]]["name"]
+            total += int(np.prod(by_name[node["name"] + "_output"])) * int(np.prod(by_name[weight][1:]))
+    return total
 
 
 class JointLoss(gluon.HybridBlock):

@@ -12,7 +12,7 @@ from typing import Any, Dict
 
 import mxnet as mx
 
-from adapters.mxnet.updates import name_of, settings
+from adapters.mxnet.optimisers import name_of, settings
 from suite.worker.contract import Optimiser
 
 
@@ -47,22 +47,22 @@ def counting(rule: Optimiser, samples: int, counter: int) -> Any:
 
 
 class Staleness:
-    """One worker's account of it."""
+    """One worker's count of it."""
 
     def __init__(self, store: Any, counter: int) -> None:
         """From now on, before any step; the number must lie on the servers under its key, at zero."""
         self._store, self._counter = store, counter
-        self._told, self._pending = mx.nd.zeros((1,)), False
+        self._count, self._pending = mx.nd.zeros((1,)), False
         self._last = self._most = self._sum = self._steps = 0
 
     def mark(self, gradient: Any) -> None:
         """Before the exchange: have something to push as soon as this gradient is there, and not earlier."""
         self._settle()  # it came with weights that this step has computed with: there is nothing to wait for
-        mx.nd.slice_axis(gradient.reshape((-1,)), axis=0, begin=0, end=1).astype("float32").copyto(self._told)
+        mx.nd.slice_axis(gradient.reshape((-1,)), axis=0, begin=0, end=1).astype("float32").copyto(self._count)
 
     def exchange(self) -> None:
         """With the exchange: push, and bring the sum back into the same array."""
-        self._store.pushpull(self._counter, [self._told], out=[self._told], priority=0)
+        self._store.pushpull(self._counter, [self._count], out=[self._count], priority=0)
         self._pending = True
 
     def notes(self) -> Dict[str, Any]:
@@ -72,7 +72,7 @@ class Staleness:
 
     def _settle(self) -> None:
         if self._pending:
-            self._pending, now = False, int(self._told.asscalar())
+            self._pending, now = False, int(self._count.asscalar())
             others, self._last = now - self._last - 1, now
             self._steps += 1
             self._sum += others

@@ -5,10 +5,9 @@ can be handed over one after the other.
 """
 
 import mxnet as mx
+from adapters.mxnet.lrn import composed
 from mxnet import gluon
 from mxnet.gluon import nn
-
-from adapters.mxnet.lrn import composed
 
 
 class Norm(gluon.HybridBlock):

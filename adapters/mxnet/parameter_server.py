@@ -1,0 +1,109 @@
+"""Workers of a distributed key-value store; its scheduler and servers are programs of their own (server.py).
+
+Oldest Python: 3.6.
+"""
+
+import gc
+import socket
+from typing import Any, Dict, List, Optional
+
+import mxnet as mx
+import numpy as np
+
+from adapters.mxnet import machine
+from adapters.mxnet.base import MXNetTrainer
+from adapters.mxnet.rendezvous import take_part
+from suite.worker.contract import Joined
+from suite.worker.meeting import Meeting
+from suite.worker.sockets import listening
+
+
+class WorkerTrainer(MXNetTrainer):
+    """A worker; MXNet calls its distributed stores what the strategies are called."""
+
+    _group: "Optional[Group]" = None
+
+    def start(self) -> Joined:
+        """Devices and store."""
+        self._contexts = machine.contexts(self.setup)
+        self._group = Group(self.setup.strategy, self._compression)
+        return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions(), len(self._contexts))
+
+    def close(self) -> None:
+        """Stop the readers, leave the group."""
+        super().close()
+        if self._group is not None:
+            mx.nd.waitall()
+            self._release()
+            self._group.close()
+            gc.collect()
+
+    def maximum(self, value: float) -> float:
+        """Over sockets: a store can only sum."""
+        return value if self._group is None else self._group.maximum(value)
+
+
+class Group:
+    """Workers joined by one store: there can be one a process, so it outlives a rebuilt network.
+
+    The store numbers its workers in its own order, and nothing depends on it.
+    """
+
+    def __init__(self, kind: str, compression: Optional[Dict[str, Any]]) -> None:
+        """Join as a worker of a "dist_" store of that kind; waits for scheduler, servers and workers."""
+        own = take_part("worker")
+        self.store: Any = mx.kv.create(kind)
+        self.world, self._next = self.store.num_workers, 0
+        self._meeting = met(self.store, self.keys(1)[0], own)
+        if compression is not None:
+            self.store = Compressed(self.store, compression)
+
+    def keys(self, count: int) -> List[int]:
+        """Keys that nobody has used: a key of a distributed store can be initialised once."""
+        self._next += count
+        return list(range(self._next - count, self._next))
+
+    def maximum(self, value: float) -> float:
+        """The largest value over all workers: a store sums, and an asynchronous one not even that."""
+        return self._meeting.maximum(value)
+
+    def close(self) -> None:
+        """Leave together: the last reference to the store waits for all workers and ends the servers."""
+        self._meeting.maximum(0.0)
+        self._meeting.close()
+        self.store = None
+
+
+class Compressed:
+    """A distributed store that compresses what is pushed.
+
+    MXNet refuses it a `pushpull`, which is all that gluon.Trainer asks of a store.
+    """
+
+    def __init__(self, store: Any, compression: Dict[str, Any]) -> None:
+        """Set it on workers and servers; before the keys of gradients are initialised, which is a barrier."""
+        store.set_gradient_compression(compression)
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the store's own."""
+        return getattr(self._store, name)
+
+    def pushpull(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
+        """One after the other; the engine keeps their order, a key at a time."""
+        self._store.push(key, value, priority=priority)
+        self._store.pull(key, out=out, priority=priority)
+
+
+def met(store: Any, key: int, own: str) -> Meeting:
+    """The workers' meeting, at a free port of the store's first worker, which broadcasts it by the store.
+
+    The store numbers the workers in its own order; MASTER_PORT is the scheduler's.
+    """
+    listener = listening((own, 0)) if store.rank == 0 else None
+    port = listener.getsockname()[1] if listener else 0
+    place = np.array([*socket.inet_aton(own), port], dtype=np.float32)  # without loss: a port is below 2**24
+    received = mx.nd.zeros(place.shape)
+    store.broadcast(key, mx.nd.array(place), out=received)
+    *host, port = [int(each) for each in received.asnumpy()]
+    return Meeting(store.rank, store.num_workers, (".".join(map(str, host)), port), listener)
