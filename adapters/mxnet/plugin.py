@@ -169,7 +169,7 @@ class MXNet(Adapter):
 
 def compresses(case: Case) -> bool:
     """Whether gradients are sent in 2 bits a number."""
-    return case.knobs.get("compression", "none") != "none"
+    return bool(case.knobs.get("compression", "none") != "none")
 
 
 def servers(case: Case) -> int:

@@ -36,7 +36,6 @@ import numpy as np
 from alternating import ratio
 
 from adapters.mxnet.records import files_of
-from adapters.mxnet.worker import MXNetTrainer
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
@@ -92,7 +91,7 @@ def packed(images, folder):
     about = {"source": images.name, "kind": "folder", "shape": []}
     wanted = {"form": "recordio", "folder": folder, "parts": 1, "on_error": "fail", "resize": 0, "about": about}
     deaf = argparse.Namespace(progress=lambda **content: None)
-    pack(MXNetTrainer(setup(batch=8, tuning="tuned")), FolderSource(str(images), SHAPES["files"]), wanted, deaf)
+    pack(trainer_of(setup(batch=8, tuning="tuned")), FolderSource(str(images), SHAPES["files"]), wanted, deaf)
 
 
 def compared(asked, name, readers, folder):
@@ -125,7 +124,7 @@ def measured(asked, way, records):
 
 
 def ours(asked, name, readers, records):
-    trainer = MXNetTrainer(setup(batch=BATCH[name], tuning="tuned", readers=readers))
+    trainer = trainer_of(setup(batch=BATCH[name], tuning="tuned", readers=readers))
     trainer.start()
     if name == "recordio":
         source = RecordSource(records)

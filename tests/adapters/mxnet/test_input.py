@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.mxnet import reading
-from adapters.mxnet.worker import MXNetTrainer
-from suite.worker.contract import SGD, Setup, Unsupported
+from adapters.mxnet.input import shares
+from adapters.mxnet.records import files_of
+from adapters.mxnet.worker import trainer as trainer_of
+from suite.worker.contract import Unsupported
 from suite.worker.jpeg import without_exif
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
+from tests.support import trainers
 from workloads.graph import Graph
 
 SHAPE, COUNT = (3, 224, 224), 24
@@ -59,8 +61,9 @@ def packed(trainer, source, place, parts):
 @pytest.fixture(scope="module")
 def records(folder, tmp_path_factory):
     """Three parts, joined."""
-    setup = Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, 0)
-    return packed(MXNetTrainer(setup), FolderSource(str(folder), SHAPE), tmp_path_factory.mktemp("records"), parts=3)
+    return packed(
+        trainer_of(trainers.setup()), FolderSource(str(folder), SHAPE), tmp_path_factory.mktemp("records"), parts=3
+    )
 
 
 def view(source, **changes):
@@ -190,7 +193,7 @@ def test_a_records_exif_turns_nothing(trainer, tmp_path):
 def test_a_broken_record_file_is_named(trainer, folder, tmp_path, damage):
     ours = trainer(readers=1, batch=4)
     found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
-    path = Path(reading.files_of(found).records)
+    path = Path(files_of(found).records)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(OSError, match=r"cannot read .*images\.rec: no record at byte \d+; pack the set again"):
         ours.open_input(view(found))
@@ -199,7 +202,7 @@ def test_a_broken_record_file_is_named(trainer, folder, tmp_path, damage):
 def test_a_missing_record_file_is_named(trainer, folder, tmp_path):
     ours = trainer(readers=1, batch=4)
     found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
-    os.remove(reading.files_of(found).records)
+    os.remove(files_of(found).records)
     with pytest.raises(OSError, match=r"images\.rec"):
         ours.open_input(view(found))
 
@@ -257,4 +260,4 @@ def test_close_ends_the_readers_threads(trainer, records):
     ],
 )
 def test_readers_become_iterators_and_threads(readers, batch, most, expected):
-    assert reading.shares(readers, batch, most) == expected
+    assert shares(readers, batch, most) == expected
