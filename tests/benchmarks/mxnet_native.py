@@ -35,6 +35,7 @@ with warnings.catch_warnings():
 from alternating import BLOCK_SECONDS, alternated, block, ratio
 from mxnet_plain import Criterion, plain, trainable
 
+from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic

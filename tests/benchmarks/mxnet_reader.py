@@ -36,6 +36,7 @@ import numpy as np
 from alternating import ratio
 
 from adapters.mxnet.records import files_of
+from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
