@@ -6,7 +6,7 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -124,11 +124,11 @@ class MXNet(Adapter):
             formats=FORMATS,
         )
 
-    def exact(self, case: Case) -> bool:
+    def exact(self, case: Configuration) -> bool:
         """Not where workers do not wait, nor where gradients are compressed."""
         return super().exact(case) and not compresses(case)
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """Precisions that MXNet's own LRN and compression do not have; a threshold of no use."""
         if case.knobs.get("lrn") == "native" and case.precision != "float32":
             return f"MXNet's own LRN computes in float32, not in {case.precision}; leave the knob lrn at 'composed'"
@@ -148,7 +148,7 @@ class MXNet(Adapter):
             return None
         return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(missing)}"
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """Who takes part in a distributed store; what a tuned CPU process wants of the allocator."""
         found = keep_memory(case)
         if case.strategy in SERVED:
@@ -159,7 +159,7 @@ class MXNet(Adapter):
                 found.update(ZEROED_MEMORY)
         return found
 
-    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+    def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """The scheduler, by which all find each other, and the servers."""
         if case.strategy not in SERVED:
             return ()
@@ -167,12 +167,12 @@ class MXNet(Adapter):
         return tuple(("adapters/mxnet/server.py", role) for role in roles)
 
 
-def compresses(case: Case) -> bool:
+def compresses(case: Configuration) -> bool:
     """Whether gradients are sent in 2 bits a number."""
     return bool(case.knobs.get("compression", "none") != "none")
 
 
-def servers(case: Case) -> int:
+def servers(case: Configuration) -> int:
     """How many parameter servers a case has."""
     asked = case.knobs.get("servers", "auto")
     return case.placement.nodes if asked == "auto" else int(asked)
