@@ -23,6 +23,8 @@ from adapters.mxnet.net import JointLoss, Net, macs
 from adapters.mxnet.optimisers import Documented, Operators, name_of, settings
 from adapters.mxnet.records import join, pack
 from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.masks import dropout_seed
+from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
@@ -42,14 +44,12 @@ class MXNetTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._tuned = setup.tuning == "tuned"
-        self._choices = Choices(setup.knobs.get("lrn", "composed"), self._tuned, setup.precision)
+        self._choices = Choices(setup.knobs.get("lrn", "composed"), setup.tuned, setup.precision)
         self._dtype = setup.precision
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
         self._contexts: List[Any] = []
-        self._reader: Any = None
         self._release()
 
     @abstractmethod
@@ -67,7 +67,7 @@ class MXNetTrainer(Trainer):
         self._net: Any = None
         self._joint: Any = None
         self._parameters: List[Any] = []
-        self._updates: Any = None
+        self._optimiser: Any = None
         self._trainer: Any = None  # the native step's exchange and update in one; None: `_sums` and `_updates`
         self._trainer_batch = self._global_batch  # samples by which it divides what it has summed
         self._sums: Optional[Sums] = None
@@ -84,20 +84,20 @@ class MXNetTrainer(Trainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower, place, hybridise."""
         self._release()
-        # The masks of dropout: every rank its own, the same again after every build.
-        mx.random.seed((self.setup.seed * 1000003 + self.setup.rank) % 2**31)
+        # MXNet adds the number of each of this rank's devices.
+        mx.random.seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
         self._graph = graph
         self._net = Net(graph, weights, self._contexts, self._dtype, self._share, self._choices)
         self._joint = JointLoss([head.weight for head in graph.heads])
         for block in (self._net, self._joint):
             block.hybridize(active=True, static_alloc=True, static_shape=True)
         self._parameters = [parameter for _, parameter in self._net.trainable()]
-        self._updates = (Operators if self._tuned else Documented)(self._parameters, self.setup.optimiser)
+        self._optimiser = (Operators if self.setup.tuned else Documented)(self._parameters, self.setup.optimiser)
         self._connect()
 
     def _train_by(self, store: Any, compressed: Optional[Dict[str, Any]] = None) -> None:
         """Make the native step's gluon.Trainer, over a store or one that it makes by name; `tuned` has none."""
-        if not self._tuned:
+        if not self.setup.tuned:
             rule = self.setup.optimiser
             self._trainer = gluon.Trainer(
                 self._parameters,
@@ -112,16 +112,11 @@ class MXNetTrainer(Trainer):
         """Wait for the engine."""
         mx.nd.waitall()
 
-    def close(self) -> None:
-        """Stop the readers."""
-        if self._reader is not None:
-            self._reader.close()
-
     # --- data ---------------------------------------------------------------
 
-    def open_input(self, source: Any) -> None:
+    def make_reader(self, source: Any) -> Reader:
         """RecordIO by ImageRecordIter, files by threads, memory by indices."""
-        self._reader = reader_of(source, self.setup)
+        return reader_of(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
         """Copies of a reader's pieces, joined."""
@@ -173,7 +168,7 @@ class MXNetTrainer(Trainer):
     def update(self) -> None:
         """The optimiser on every device."""
         gradients, samples = self._current()
-        self._updates.apply(gradients, 1.0 / samples)
+        self._optimiser.apply(gradients, 1.0 / samples)
         self._summed = None
 
     # --- the native iteration -----------------------------------------------
@@ -186,14 +181,14 @@ class MXNetTrainer(Trainer):
             self._trainer.step(self._trainer_batch)
         else:
             gradients = self._local() if self._sums is None else self._sums.in_place()
-            self._updates.apply(gradients, 1.0 / self._global_batch)
+            self._optimiser.apply(gradients, 1.0 / self._global_batch)
         self._pace()
 
     def step_alone(self, batch: Any) -> None:
         """Every device updates its weights with its own gradients."""
         self.forward(batch)
         autograd.backward(self._losses)
-        self._updates.apply(self._local(), 1.0 / self._share)
+        self._optimiser.apply(self._local(), 1.0 / self._share)
         self._pace()
 
     def _local(self) -> Arrays:
@@ -253,13 +248,13 @@ class MXNetTrainer(Trainer):
     def notes(self) -> Dict[str, Any]:
         """What was chosen."""
         rule = name_of(self.setup.optimiser)
-        notes = {
-            "hybridize": "static_alloc, static_shape",
-            "optimiser": "gluon.Trainer, %s" % rule if self._trainer else "%s, one a parameter" % OPERATORS[rule],
-            "pace": "a step waits for its loss",
-            "reader": self._reader.words if self._reader else "none",
-            "compression": described(self._compression, self.setup),
-        }
+        notes = dict(
+            super().notes(),
+            hybridize="static_alloc, static_shape",
+            optimiser="gluon.Trainer, %s" % rule if self._trainer else "%s, one a parameter" % OPERATORS[rule],
+            pace="a step waits for its loss",
+            compression=described(self._compression, self.setup),
+        )
         if self._graph is not None and any(layer.kind == "lrn" for layer in self._graph.layers):
             notes["lrn"] = LRN_NOTES[self._choices.lrn]
         if self._sums is not None:

@@ -16,15 +16,15 @@ import numpy as np
 from adapters.mxnet.records import FORM, check, files_of
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.records import RecordSource
-from suite.worker.threaded import GatheringReader, ThreadedReader
+from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from suite.worker.view import View
 
 AREA = 3  # OpenCV's number of its averaging filter, the one that comes near to Pillow's
 QUEUE = 16  # batches that ImageRecordIter decodes ahead; its own prefetch_buffer only says how long they stay
 
 
-def reader_of(view: View, setup: Setup) -> Any:
-    """The reader of a view: has `next_batch`, `close`, and `words` for the notes."""
+def reader_of(view: View, setup: Setup) -> Reader:
+    """The reader of what a view shows."""
     if view.records is not None:
         if view.records.form != FORM:
             raise Unsupported("MXNet does not read %s" % view.records.form)
@@ -57,7 +57,7 @@ class MemoryReader(GatheringReader):
         return over(super().next_batch())
 
 
-class RecordReader:
+class RecordReader(Reader):
     """mx.io.ImageRecordIter, in an order of its own.
 
     It takes at most half of the processor's cores for its threads. With more readers than

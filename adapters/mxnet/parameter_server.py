@@ -12,7 +12,7 @@ import numpy as np
 
 from adapters.mxnet import machine
 from adapters.mxnet.base import MXNetTrainer
-from adapters.mxnet.rendezvous import take_part
+from adapters.mxnet.ps_lite import take_part
 from suite.worker.contract import Joined
 from suite.worker.meeting import Meeting
 from suite.worker.sockets import listening

@@ -1,6 +1,6 @@
 """`dist_async`: parameter servers update as each worker's gradients come, and send the weights back.
 
-One stage, `communicate`: the servers' optimiser (staleness.py makes it) moves their weights.
+One stage, `communicate`: the servers' optimiser (server_optimiser.py) moves their weights.
 
 Oldest Python: 3.6.
 """
@@ -15,7 +15,8 @@ from adapters.mxnet.base import wait_for
 from adapters.mxnet.exchange import Arrays, like
 from adapters.mxnet.optimisers import name_of
 from adapters.mxnet.parameter_server import WorkerTrainer
-from adapters.mxnet.staleness import Staleness, counting
+from adapters.mxnet.server_optimiser import counting
+from suite.worker.staleness import Staleness
 
 
 class DistAsync(WorkerTrainer):
@@ -27,7 +28,7 @@ class DistAsync(WorkerTrainer):
     def _release(self) -> None:
         self._store: Any = None
         self._copies: Arrays = []
-        self._staleness: Optional[Staleness] = None
+        self._update_count: Optional[UpdateCount] = None  # while they are counted
         super()._release()
 
     def _connect(self) -> None:
@@ -58,12 +59,12 @@ class DistAsync(WorkerTrainer):
         self.forward(batch)
         autograd.backward(self._losses)
         gradients = self._local()
-        if self._staleness is None:
+        if self._update_count is None:
             self._exchange(gradients)
         else:
-            self._staleness.mark(gradients[0][0])
+            self._update_count.mark(gradients[0][0])
             self._exchange(gradients)
-            self._staleness.exchange()
+            self._update_count.exchange()
         self._pace()
 
     def _exchange(self, gradients: Arrays) -> Arrays:
@@ -75,7 +76,7 @@ class DistAsync(WorkerTrainer):
 
     def begin_training(self) -> None:
         """Count from now on how stale the weights are."""
-        self._staleness = self._staleness or Staleness(self._store, self._counter)
+        self._update_count = self._update_count or UpdateCount(self._store, self._counter)
 
     def notes(self) -> Dict[str, Any]:
         """Who updates, what the staged exchange copies, how stale the weights were."""
@@ -84,9 +85,42 @@ class DistAsync(WorkerTrainer):
         rule = name_of(self.setup.optimiser)
         notes = dict(super().notes(), optimiser="%s on the servers; gradients are divided by the global batch" % rule)
         notes["exchange"] = "staged and comm_only first copy the gradients, %.1f MB; native does not" % megabytes
-        if self._staleness is not None:
-            notes["staleness"] = self._staleness.notes()
-        return notes
+        return notes if self._update_count is None else dict(notes, **self._update_count.notes())
+
+
+class UpdateCount:
+    """The servers' count of all workers' updates, as one worker sees it grow.
+
+    It is exchanged with the weights whose gradient comes last: what it grew by since this worker's last exchange,
+    less its own one, is what the others did between this worker's pull and its push.
+    """
+
+    def __init__(self, store: Any, key: int) -> None:
+        """From now on, before any step; the number must lie on the servers under its key, at zero."""
+        self._store, self._key = store, key
+        self._count, self._pending = mx.nd.zeros((1,)), False
+        self._staleness = Staleness()
+        self._staleness.begin()
+
+    def mark(self, gradient: Any) -> None:
+        """Before the exchange: have something to push as soon as this gradient is there, and not earlier."""
+        self._settle()  # it came with weights that this step has computed with: there is nothing to wait for
+        mx.nd.slice_axis(gradient.reshape((-1,)), axis=0, begin=0, end=1).astype("float32").copyto(self._count)
+
+    def exchange(self) -> None:
+        """With the exchange: push, and bring the sum back into the same array."""
+        self._store.pushpull(self._key, [self._count], out=[self._count], priority=0)
+        self._pending = True
+
+    def notes(self) -> Dict[str, Any]:
+        """The staleness."""
+        self._settle()
+        return self._staleness.notes()
+
+    def _settle(self) -> None:
+        if self._pending:
+            self._pending = False
+            self._staleness.exchanged(int(self._count.asscalar()))
 
 
 TRAINER = DistAsync

@@ -18,7 +18,7 @@ class DistSync(WorkerTrainer):
         group, count = self._group, len(self._parameters)
         assert group is not None
         self._sums = Sums(group.store, group.keys(count), self._parameters)
-        if not self._tuned:
+        if not self.setup.tuned:
             self._train_by(Renumbered(group.store, group.keys(count)))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adapters.mxnet.rendezvous import numeric
+from adapters.mxnet.ps_lite import numeric
 from suite.worker.contract import SGD, Adam
 from tests.support import processes, proofs
 from workloads.catalogue import by_name

@@ -31,7 +31,7 @@ class AllReduce(MXNetTrainer):
     def _connect(self) -> None:
         if self.setup.world > 1:
             self._sums = Sums(Summing(), range(len(self._parameters)), self._parameters)
-        if not self._tuned:
+        if not self.setup.tuned:
             own, rule = dict(self._net.trainable()), self.setup.optimiser
             self._trainer = hvd.DistributedTrainer(own, name_of(rule), settings(rule), prefix="native.")
             self._trainer_batch = self.setup.batch  # of this rank: it divides by the ranks itself
