@@ -9,14 +9,14 @@ Oldest Python: 3.6.
 
 import gc
 from abc import abstractmethod
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
 from adapters.mxnet import machine
-from adapters.mxnet.exchange import Arrays, Sums, compression, described
+from adapters.mxnet.compression import compression, described
 from adapters.mxnet.input import as_numpy, joined, reader_of
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import JointLoss, Net, macs
@@ -28,6 +28,9 @@ from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
+Arrays = List[List[Any]]  # by parameter, in forward order, and device
+
+OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
 LRN_NOTES = {
     "composed": "of slices, sums and a power (tuned: exp and log); on two cores of a CPU with one thread an iteration "
     "of AlexNet or GoogLeNet took 1 / 1.4 of the time with MXNet's own operator (tests/benchmarks/mxnet_native.py "
@@ -54,10 +57,7 @@ class MXNetTrainer(Trainer):
 
     @abstractmethod
     def _connect(self) -> None:
-        """Ready the exchange of the parameters' gradients, when the network stands: `_sums`, and `_train_by` a store.
-
-        Without `_sums` nothing is exchanged.
-        """
+        """When the network stands: `_exchange_by` a store, unless nothing is exchanged, and `_train_by` one."""
 
     # --- life ---------------------------------------------------------------
 
@@ -68,10 +68,12 @@ class MXNetTrainer(Trainer):
         self._joint: Any = None
         self._parameters: List[Any] = []
         self._optimiser: Any = None
-        self._trainer: Any = None  # the native step's exchange and update in one; None: `_sums` and `_updates`
+        self._trainer: Any = None  # the native step's exchange and update in one; None: `_store` and `_optimiser`
         self._trainer_batch = self._global_batch  # samples by which it divides what it has summed
-        self._sums: Optional[Sums] = None
-        self._summed: Optional[Arrays] = None  # between `communicate` and `update`
+        self._store: Any = None  # what gradients are exchanged by; None: nothing is
+        self._keys: List[int] = []  # of the parameters there
+        self._stand_ins: Arrays = []
+        self._summed = False  # over all devices: between `communicate` and `update`
         self._heads: List[Any] = []
         self._losses: List[Any] = []
         gc.collect()
@@ -94,6 +96,12 @@ class MXNetTrainer(Trainer):
         self._parameters = [parameter for _, parameter in self._net.trainable()]
         self._optimiser = (Operators if self.setup.tuned else Documented)(self._parameters, self.setup.optimiser)
         self._connect()
+
+    def _exchange_by(self, store: Any, keys: Sequence[int]) -> None:
+        """Initialise a key-value store without an optimiser, under a key for each parameter: it sums what is pushed."""
+        self._store, self._keys = store, list(keys)
+        for key, parameter in zip(self._keys, self._parameters):
+            store.init(key, parameter.list_data()[0])
 
     def _train_by(self, store: Any, compressed: Optional[Dict[str, Any]] = None) -> None:
         """Make the native step's gluon.Trainer, over a store or one that it makes by name; `tuned` has none."""
@@ -152,24 +160,44 @@ class MXNetTrainer(Trainer):
 
     def backward(self) -> None:
         """Every device's gradients, summed over its samples."""
-        self._summed = None
+        self._summed = False
         autograd.backward(self._losses)
 
     def communicate(self) -> None:
-        """Sum over all devices, in place as `step` does."""
-        if self._sums is None:
+        """Sum over all devices, in place as `step` does.
+
+        Asked again without a backward between, zeros of the gradients' shapes are exchanged in place, and the sums
+        stay: they would grow with every exchange, and to copy the gradients back before each would be timed as
+        communication, which the native step does not do.
+        """
+        if self._store is None:
             return
-        if self._summed is None:
-            self._summed = self._sums.in_place()
-            wait_for(self._summed)
-        else:  # asked again without a backward between
-            wait_for(self._sums.again())
+        gradients = self._local()
+        if self._summed:
+            gradients = self._stand_ins = self._stand_ins or like(gradients)
+        self._exchange(gradients, into=gradients)
+        self._summed = True
+        wait_for(gradients)
 
     def update(self) -> None:
         """The optimiser on every device."""
-        gradients, samples = self._current()
-        self._optimiser.apply(gradients, 1.0 / samples)
-        self._summed = None
+        self._optimiser.apply(self._local(), 1.0 / self._samples())
+        self._summed = False
+
+    def _exchange(self, gradients: Arrays, into: Arrays) -> None:
+        """Push and pull in forward order, the first parameter with the highest priority: it is wanted first.
+
+        Nothing here waits: MXNet's engine starts each exchange when its gradient is there.
+        """
+        for place, key in enumerate(self._keys):
+            self._store.pushpull(key, gradients[place], out=into[place], priority=-place)
+
+    def _local(self) -> Arrays:
+        return [parameter.list_grad() for parameter in self._parameters]
+
+    def _samples(self) -> int:
+        """Those that a gradient sums over."""
+        return self._global_batch if self._summed else self._share
 
     # --- the native iteration -----------------------------------------------
 
@@ -180,7 +208,9 @@ class MXNetTrainer(Trainer):
         if self._trainer is not None:
             self._trainer.step(self._trainer_batch)
         else:
-            gradients = self._local() if self._sums is None else self._sums.in_place()
+            gradients = self._local()
+            if self._store is not None:
+                self._exchange(gradients, into=gradients)
             self._optimiser.apply(gradients, 1.0 / self._global_batch)
         self._pace()
 
@@ -190,15 +220,6 @@ class MXNetTrainer(Trainer):
         autograd.backward(self._losses)
         self._optimiser.apply(self._local(), 1.0 / self._share)
         self._pace()
-
-    def _local(self) -> Arrays:
-        return [parameter.list_grad() for parameter in self._parameters]
-
-    def _current(self) -> Any:
-        """(gradients by parameter and device, samples that they sum over)."""
-        if self._summed is not None:
-            return self._summed, self._global_batch
-        return self._local(), self._share
 
     def _pace(self) -> None:
         for loss in self._losses:
@@ -216,9 +237,7 @@ class MXNetTrainer(Trainer):
 
     def gradients(self) -> Dict[str, np.ndarray]:
         """Between backward and update: the first device's own, after `communicate` the average of all."""
-        gradients, samples = self._current()
-        names = [name for name, _ in self._net.trainable()]
-        return {name: devices[0].asnumpy() / samples for name, devices in zip(names, gradients)}
+        return {name: own.list_grad()[0].asnumpy() / self._samples() for name, own in self._net.trainable()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
         """Of the first device, with running statistics."""
@@ -257,12 +276,9 @@ class MXNetTrainer(Trainer):
         )
         if self._graph is not None and any(layer.kind == "lrn" for layer in self._graph.layers):
             notes["lrn"] = LRN_NOTES[self._choices.lrn]
-        if self._sums is not None:
+        if self._store is not None:
             notes["exchange"] = "in place, as the native step; comm_only repeats it with zeros of the gradients' shapes"
         return notes
-
-
-OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
 
 
 def placed(values: Any, context: Any, dtype: str) -> Any:
@@ -270,6 +286,11 @@ def placed(values: Any, context: Any, dtype: str) -> Any:
     if isinstance(values, np.ndarray):
         return mx.nd.array(values, ctx=context, dtype=dtype)
     return values.astype(dtype, copy=False).as_in_context(context)
+
+
+def like(arrays: Arrays) -> Arrays:
+    """New arrays of the same shapes on the same devices."""
+    return [[mx.nd.zeros_like(each) for each in devices] for devices in arrays]
 
 
 def wait_for(arrays: Arrays) -> None:

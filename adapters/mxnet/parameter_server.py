@@ -12,6 +12,7 @@ import numpy as np
 
 from adapters.mxnet import machine
 from adapters.mxnet.base import MXNetTrainer
+from adapters.mxnet.compression import Compressed
 from adapters.mxnet.ps_lite import take_part
 from suite.worker.contract import Joined
 from suite.worker.meeting import Meeting
@@ -72,27 +73,6 @@ class Group:
         self._meeting.maximum(0.0)
         self._meeting.close()
         self.store = None
-
-
-class Compressed:
-    """A distributed store that compresses what is pushed.
-
-    MXNet refuses it a `pushpull`, which is all that gluon.Trainer asks of a store.
-    """
-
-    def __init__(self, store: Any, compression: Dict[str, Any]) -> None:
-        """Set it on workers and servers; before the keys of gradients are initialised, which is a barrier."""
-        store.set_gradient_compression(compression)
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        """All else is the store's own."""
-        return getattr(self._store, name)
-
-    def pushpull(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
-        """One after the other; the engine keeps their order, a key at a time."""
-        self._store.push(key, value, priority=priority)
-        self._store.pull(key, out=out, priority=priority)
 
 
 def met(store: Any, key: int, own: str) -> Meeting:

@@ -11,8 +11,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd
 
-from adapters.mxnet.base import wait_for
-from adapters.mxnet.exchange import Arrays, like
+from adapters.mxnet.base import Arrays, like, wait_for
 from adapters.mxnet.optimisers import name_of
 from adapters.mxnet.parameter_server import WorkerTrainer
 from adapters.mxnet.server_optimiser import counting
@@ -26,30 +25,28 @@ class DistAsync(WorkerTrainer):
     """
 
     def _release(self) -> None:
-        self._store: Any = None
-        self._copies: Arrays = []
         self._update_count: Optional[UpdateCount] = None  # while they are counted
         super()._release()
 
     def _connect(self) -> None:
         """Give the servers the optimiser and the first weights; a key more counts the updates."""
         assert self._group is not None
-        store = self._store = self._group.store
-        *self._keys, self._counter = self._group.keys(len(self._parameters) + 1)
+        store = self._group.store
+        *keys, self._counter = self._group.keys(len(self._parameters) + 1)
         if store.rank == 0:
             store.set_optimizer(counting(self.setup.optimiser, self._global_batch, self._counter))
-        for key, parameter in zip(self._keys, self._parameters):
-            store.init(key, parameter.list_data()[0])  # also a barrier: the optimiser is there
+        self._exchange_by(store, keys)  # also a barrier: the optimiser is there
         store.init(self._counter, mx.nd.zeros((1,)))
 
     def communicate(self) -> None:
         """With copies of the gradients, which stay: what comes back is no gradient to push again."""
-        gradients = self._local()
-        self._copies = self._copies or like(gradients)
-        for devices, copies in zip(gradients, self._copies):
+        gradients, weights = self._local(), self._weights()
+        self._stand_ins = self._stand_ins or like(gradients)
+        for devices, copies in zip(gradients, self._stand_ins):
             for array, copy in zip(devices, copies):
                 array.copyto(copy)
-        wait_for(self._exchange(self._copies))
+        self._exchange(self._stand_ins, into=weights)
+        wait_for(weights)
 
     def update(self) -> None:
         """It has happened on the servers."""
@@ -58,21 +55,17 @@ class DistAsync(WorkerTrainer):
         """Backward and exchange are handed to the engine at once."""
         self.forward(batch)
         autograd.backward(self._losses)
-        gradients = self._local()
+        gradients, weights = self._local(), self._weights()
         if self._update_count is None:
-            self._exchange(gradients)
+            self._exchange(gradients, into=weights)
         else:
             self._update_count.mark(gradients[0][0])
-            self._exchange(gradients)
+            self._exchange(gradients, into=weights)
             self._update_count.exchange()
         self._pace()
 
-    def _exchange(self, gradients: Arrays) -> Arrays:
-        """Push the gradients, pull the weights, and return these."""
-        weights = [parameter.list_data() for parameter in self._parameters]
-        for place, key in enumerate(self._keys):
-            self._store.pushpull(key, gradients[place], out=weights[place], priority=-place)
-        return weights
+    def _weights(self) -> Arrays:
+        return [parameter.list_data() for parameter in self._parameters]
 
     def begin_training(self) -> None:
         """Count from now on how stale the weights are."""

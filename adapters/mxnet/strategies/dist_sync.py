@@ -7,7 +7,6 @@ from typing import Any, Optional, Sequence
 
 import mxnet as mx
 
-from adapters.mxnet.exchange import Sums
 from adapters.mxnet.parameter_server import WorkerTrainer
 
 
@@ -17,7 +16,7 @@ class DistSync(WorkerTrainer):
     def _connect(self) -> None:
         group, count = self._group, len(self._parameters)
         assert group is not None
-        self._sums = Sums(group.store, group.keys(count), self._parameters)
+        self._exchange_by(group.store, group.keys(count))
         if not self.setup.tuned:
             self._train_by(Renumbered(group.store, group.keys(count)))
 

@@ -9,7 +9,7 @@ from adapters.mxnet.strategies.kvstore_local import KVStoreLocal
 class KVStoreDevice(KVStoreLocal):
     """As `kvstore_local`, summed elsewhere."""
 
-    store = "device"
+    kind = "device"
 
 
 TRAINER = KVStoreDevice

@@ -6,21 +6,20 @@ Oldest Python: 3.6.
 import mxnet as mx
 
 from adapters.mxnet.base import MXNetTrainer
-from adapters.mxnet.exchange import Sums
 
 
 class KVStoreLocal(MXNetTrainer):
     """Every device updates its own weights with the sums."""
 
-    store = "local"
+    kind = "local"
 
     def _connect(self) -> None:
         if self.setup.devices > 1:
-            store = mx.kv.create(self.store)
+            store = mx.kv.create(self.kind)
             if self._compression is not None:
                 store.set_gradient_compression(self._compression)
-            self._sums = Sums(store, range(len(self._parameters)), self._parameters)
-        self._train_by(self.store, self._compression)  # by name: gluon.Trainer makes its own
+            self._exchange_by(store, range(len(self._parameters)))
+        self._train_by(self.kind, self._compression)  # by name: gluon.Trainer makes its own
 
 
 TRAINER = KVStoreLocal

@@ -79,7 +79,7 @@ def test_what_was_not_sent_is_sent_later(trainer):
     for _ in range(3):
         for array in parameter.list_grad():
             array[:] = 4e-3
-        ours._summed = None
+        ours._summed = False
         ours.communicate()
         received.append(ours.gradients()[name].max() * 8)
     assert received == pytest.approx([0.0, 0.0, 2e-2])

@@ -12,7 +12,6 @@ from adapters.horovod.over_mxnet.engine import hvd
 from adapters.horovod.ring.ranks import Ring
 from adapters.mxnet import machine
 from adapters.mxnet.base import MXNetTrainer
-from adapters.mxnet.exchange import Sums
 from adapters.mxnet.optimisers import name_of, settings
 from suite.worker.contract import Joined
 
@@ -30,7 +29,7 @@ class AllReduce(MXNetTrainer):
 
     def _connect(self) -> None:
         if self.setup.world > 1:
-            self._sums = Sums(Summing(), range(len(self._parameters)), self._parameters)
+            self._exchange_by(Summing(), range(len(self._parameters)))
         if not self.setup.tuned:
             own, rule = dict(self._net.trainable()), self.setup.optimiser
             self._trainer = hvd.DistributedTrainer(own, name_of(rule), settings(rule), prefix="native.")
@@ -58,7 +57,7 @@ class AllReduce(MXNetTrainer):
 
 
 class Summing:
-    """Horovod as the key-value store of a `Sums`."""
+    """Horovod as a key-value store."""
 
     def init(self, key: int, value: Any) -> None:
         """Nothing is kept anywhere."""

@@ -1,0 +1,55 @@
+"""Two bits a number: every gradient is pushed as -threshold, 0 or +threshold, the rest is kept for the next push.
+
+A device's gradients are sums over its samples; these, not their means, are compared with
+the threshold. Who compresses keeps a residual of its own: a worker of a distributed store
+(what the servers send back is whole), every device of a "device" store.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, Optional
+
+from suite.worker.contract import Setup
+
+BITS = "2bit"
+THRESHOLD = 0.5  # MXNet's default
+
+
+def compression(setup: Setup) -> Optional[Dict[str, Any]]:
+    """The arguments of `set_gradient_compression`; None where nothing is compressed.
+
+    A lone device's gradients stay whole: compression is for what several exchange, and what is
+    proven of such a case is what one device computes.
+    """
+    if setup.knobs.get("compression", "none") == "none" or setup.world * setup.devices == 1:
+        return None
+    return {"type": BITS, "threshold": float(setup.knobs.get("threshold", THRESHOLD))}
+
+
+def described(compressed: Optional[Dict[str, Any]], setup: Setup) -> str:
+    """What `compression` decided, for the notes."""
+    if compressed is not None:
+        return "2 bits a number, threshold %g of the sum over a device's samples" % compressed["threshold"]
+    asked = setup.knobs.get("compression", "none")
+    return asked if asked == "none" else "none: a lone device's gradients stay whole"
+
+
+class Compressed:
+    """A distributed store that compresses what is pushed.
+
+    MXNet refuses it a `pushpull`, which is all that gluon.Trainer asks of a store.
+    """
+
+    def __init__(self, store: Any, compression: Dict[str, Any]) -> None:
+        """Set it on workers and servers; before the keys of gradients are initialised, which is a barrier."""
+        store.set_gradient_compression(compression)
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the store's own."""
+        return getattr(self._store, name)
+
+    def pushpull(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
+        """One after the other; the engine keeps their order, a key at a time."""
+        self._store.push(key, value, priority=priority)
+        self._store.pull(key, out=out, priority=priority)
