@@ -19,7 +19,7 @@ from adapters.mxnet import machine
 from adapters.mxnet.compression import compression, described
 from adapters.mxnet.input import as_numpy, joined, reader_of
 from adapters.mxnet.lower import Choices
-from adapters.mxnet.net import JointLoss, Net, macs
+from adapters.mxnet.net import JointLoss, Net
 from adapters.mxnet.optimisers import Documented, Operators, name_of, settings
 from adapters.mxnet.records import join, pack
 from suite.worker.contract import Batch, Joined, Setup
@@ -48,7 +48,6 @@ class MXNetTrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._choices = Choices(setup.knobs.get("lrn", "composed"), setup.tuned, setup.precision)
-        self._dtype = setup.precision
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
@@ -63,7 +62,6 @@ class MXNetTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built; gluon.Trainer stands in reference cycles."""
-        self._graph: Optional[Graph] = None
         self._net: Any = None
         self._joint: Any = None
         self._parameters: List[Any] = []
@@ -88,8 +86,7 @@ class MXNetTrainer(Trainer):
         self._release()
         # MXNet adds the number of each of this rank's devices.
         mx.random.seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
-        self._graph = graph
-        self._net = Net(graph, weights, self._contexts, self._dtype, self._share, self._choices)
+        self._net = Net(graph, weights, self._contexts, self.setup.precision, self._share, self._choices)
         self._joint = JointLoss([head.weight for head in graph.heads])
         for block in (self._net, self._joint):
             block.hybridize(active=True, static_alloc=True, static_shape=True)
@@ -144,7 +141,7 @@ class MXNetTrainer(Trainer):
         shares = []
         for number, context in enumerate(self._contexts):
             own = slice(number * self._share, (number + 1) * self._share)
-            shares.append((placed(images[own], context, self._dtype), placed(labels[own], context, "float32")))
+            shares.append((placed(images[own], context, self.setup.precision), placed(labels[own], context, "float32")))
         return shares
 
     # --- the staged iteration -----------------------------------------------
@@ -250,13 +247,12 @@ class MXNetTrainer(Trainer):
 
     def macs(self) -> int:
         """Counted on the operators of the traced graph, with the shapes that MXNet infers."""
-        assert self._graph is not None
-        return macs(self._net, self._graph.input_shape)
+        return self._net.macs()
 
     def predict(self, batch: Any) -> np.ndarray:
         """All shares by the first device's network: running statistics are every device's own."""
         first = self._contexts[0]
-        return np.concatenate([self._net.in_use(images.as_in_context(first), first) for images, _ in batch])
+        return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
 
     # --- what the measuring loop needs ----------------------------------------
 
@@ -274,7 +270,7 @@ class MXNetTrainer(Trainer):
             pace="a step waits for its loss",
             compression=described(self._compression, self.setup),
         )
-        if self._graph is not None and any(layer.kind == "lrn" for layer in self._graph.layers):
+        if self._net is not None and any(layer.kind == "lrn" for layer in self._net.graph.layers):
             notes["lrn"] = LRN_NOTES[self._choices.lrn]
         if self._store is not None:
             notes["exchange"] = "in place, as the native step; comm_only repeats it with zeros of the gradients' shapes"

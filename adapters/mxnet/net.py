@@ -39,7 +39,8 @@ class Net(gluon.HybridBlock):
     ) -> None:
         """Place the weights on every context; `samples` are one device's (batch statistics are over them)."""
         super().__init__(prefix="")
-        self._graph, self._choices, self._unbias = graph, choices, {}  # type: Graph, Choices, Dict[str, float]
+        self.graph, self._choices = graph, choices
+        self._unbias: Dict[str, float] = {}
         for parameter in graph.parameters:
             self._own(parameter.name, weights[parameter.name], contexts, dtype, "write")
         for layer in graph.layers:
@@ -53,14 +54,14 @@ class Net(gluon.HybridBlock):
     def hybrid_forward(self, F: Any, images: Any, **params: Any) -> List[Any]:  # noqa: N803 - Gluon's names
         """Trace the graph: called once, with symbols."""
         values: Dict[str, Any] = {"input": images}
-        for layer in self._graph.layers:
+        for layer in self.graph.layers:
             inputs = [values[name] for name in layer.inputs]
             values[layer.name] = lower(F, layer, inputs, params, self._choices)
-        return [values[head.layer] for head in self._graph.heads]
+        return [values[head.layer] for head in self.graph.heads]
 
     def trainable(self) -> List[Tuple[str, Any]]:
         """(canonical name, gluon.Parameter), in the graph's order."""
-        return [(parameter.name, self.params[parameter.name]) for parameter in self._graph.parameters]
+        return [(parameter.name, self.params[parameter.name]) for parameter in self.graph.parameters]
 
     def tensors(self, context: Any) -> Dict[str, np.ndarray]:
         """Parameters and running statistics of one device by canonical name."""
@@ -69,7 +70,7 @@ class Net(gluon.HybridBlock):
             found[name] = found[name] * found[name].dtype.type(factor)
         return found
 
-    def in_use(self, images: Any, context: Any) -> np.ndarray:
+    def predict(self, images: Any, context: Any) -> np.ndarray:
         """The last head's logits without dropout and by the graph's running statistics."""
         kept = {}
         for name, factor in self._unbias.items():
@@ -81,6 +82,24 @@ class Net(gluon.HybridBlock):
         for name, values in kept.items():
             values.copyto(self.params[name].data(context))
         return logits
+
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample's forward pass, counted on MXNet's own graph.
+
+        Every number that a convolution or a dense layer gives costs the products of one
+        filter: the weight's shape less its first extent, as MXNet infers it.
+        """
+        symbol = mx.sym.Group(list(self(mx.sym.var("data"))))
+        internals = symbol.get_internals()
+        _, shapes, _ = internals.infer_shape(data=(1,) + tuple(self.graph.input_shape))
+        by_name = dict(zip(internals.list_outputs(), shapes))
+        nodes = json.loads(symbol.tojson())["nodes"]
+        total = 0
+        for node in nodes:
+            if node["op"] in COUNTED:
+                weight = nodes[node["inputs"][1][0]]["name"]
+                total += int(np.prod(by_name[node["name"] + "_output"])) * int(np.prod(by_name[weight][1:]))
+        return total
 
     def _own(self, name: str, values: np.ndarray, contexts: Sequence[Any], dtype: str, grad_req: str) -> None:
         parameter = self.params.get(
@@ -97,25 +116,6 @@ def unbiasing(layer: str, samples: int, shape: Tuple[int, ...]) -> float:
     if count == 1:
         raise Unsupported("layer %r normalises over one number; ask for a larger batch" % layer)
     return count / (count - 1.0)
-
-
-def macs(net: Any, shape: Tuple[int, ...]) -> int:
-    """Of one sample's forward pass through a block that takes images of `shape`.
-
-    Every number that a convolution or a dense layer gives costs the products of one
-    filter: the weight's shape less its first extent, as MXNet infers it.
-    """
-    symbol = mx.sym.Group(list(net(mx.sym.var("data"))))
-    internals = symbol.get_internals()
-    _, shapes, _ = internals.infer_shape(data=(1,) + tuple(shape))
-    by_name = dict(zip(internals.list_outputs(), shapes))
-    nodes = json.loads(symbol.tojson())["nodes"]
-    total = 0
-    for node in nodes:
-        if node["op"] in COUNTED:
-            weight = nodes[node["inputs"][1][0]]["name"]
-            total += int(np.prod(by_name[node["name"] + "_output"])) * int(np.prod(by_name[weight][1:]))
-    return total
 
 
 class JointLoss(gluon.HybridBlock):
