@@ -18,18 +18,11 @@ from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
-from tests.support import trainers
+from tests.support import jobs, trainers
+from tests.support.sent import Nobody
 from workloads.graph import Graph
 
 SHAPE, COUNT = (3, 224, 224), 24
-ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
-
-
-class Deaf:
-    """An outbox that nobody reads."""
-
-    def progress(self, **content):
-        pass
 
 
 def photograph(number, size=(300, 256)):
@@ -50,9 +43,7 @@ def folder(tmp_path_factory):
 
 
 def packed(trainer, source, place, parts):
-    about = {"source": "images", "kind": "folder", "shape": []}
-    wanted = {"form": "recordio", "folder": str(place), "parts": parts, "on_error": "fail", "resize": 0, "about": about}
-    pack(trainer, source, wanted, Deaf())
+    pack(trainer, source, jobs.packing("recordio", place, parts=parts), Nobody())
     found = RecordSource(str(place))
     found.check(SHAPE, COUNT)
     return found
@@ -67,7 +58,7 @@ def records(folder, tmp_path_factory):
 
 
 def view(source, **changes):
-    return View(source, dict(ASKED, **changes), 1, os.devnull)
+    return View(source, dict(jobs.READ_ONCE._asdict(), **changes), 1, os.devnull)
 
 
 def delivered(trainer, batches):

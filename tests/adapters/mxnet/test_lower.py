@@ -6,7 +6,6 @@ import pytest
 
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import Net
-from suite.worker import evidence
 from suite.worker.contract import Unsupported
 from tests.support import proofs
 from workloads.build import Builder
@@ -29,7 +28,7 @@ def built(graph, samples=2, dtype="float64"):
 
 def proven(trainer, graph, folder, samples=2):
     oracle = proofs.write_oracle(graph, samples, folder)
-    found = evidence.prove(trainer(batch=samples, precision="float64"), graph, samples, oracle)
+    found = proofs.prove(trainer(batch=samples, precision="float64"), graph, samples, oracle)
     return {kind: max(errors.values()) for kind, errors in found["errors"].items()}
 
 

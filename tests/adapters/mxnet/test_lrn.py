@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from suite.worker import evidence
 from suite.worker.contract import Unsupported
 from suite.worker.feed import synthetic
 from tests.support import proofs
@@ -22,7 +21,7 @@ def alexnets_beginning(follower):
 
 def proven(trainer, graph, folder, **options):
     oracle = proofs.write_oracle(graph, 4, folder)
-    return evidence.prove(trainer(batch=4, **options), graph, 4, oracle)
+    return proofs.prove(trainer(batch=4, **options), graph, 4, oracle)
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])

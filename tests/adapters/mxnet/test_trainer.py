@@ -4,7 +4,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from suite.worker import evidence
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from tests.support import networks, proofs
@@ -25,7 +24,7 @@ def test_it_is_proven(trainer, tmp_path, strategy, devices, tuning, precision):
     oracle = proofs.write_oracle(graph, 8, tmp_path, shards=devices)
     ours = trainer(strategy=strategy, devices=devices, tuning=tuning, precision=precision, batch=8)
     loss, tensor = (2e-6, 1e-5) if precision == "float32" else (1e-7, 1e-6)
-    proofs.assert_proven(graph, evidence.prove(ours, graph, 8, oracle), loss=loss, tensor=tensor)
+    proofs.assert_proven(graph, proofs.prove(ours, graph, 8, oracle), loss=loss, tensor=tensor)
 
 
 @pytest.mark.parametrize("strategy", STORES)
