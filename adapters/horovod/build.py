@@ -3,7 +3,7 @@
 There are no wheels: Horovod is compiled against the framework and the MPI that it is to use, which
 stand in that environment; gloo is in the source. Takes about ten minutes of one core, nothing where
 it stands already. Without a C++ compiler the environment stays as it is, and says so.
-With `--show` before the engine nothing is built: it tells the version, or that Horovod is left out.
+With `--show` before the engine nothing is built: it prints the version, or that Horovod is left out.
 
 Oldest Python: 3.6.
 """
@@ -43,11 +43,11 @@ def main(argv: List[str]) -> int:
         if show:
             sys.stdout.write("horovod %s\n" % VERSION)
         return 0
-    lacking = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
-    if lacking:
+    missing = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
+    if missing:
         sys.stderr.write(
             "Horovod is left out: it is compiled, and there is no %s; install them (apt-get install g++ make) and run "
-            "this again\n" % " and no ".join(lacking)
+            "this again\n" % " and no ".join(missing)
         )
         return 0
     if show:
@@ -63,8 +63,8 @@ def main(argv: List[str]) -> int:
 def stands(engine: str, aloud: bool = False) -> bool:
     """Whether this Python imports it, with MPI and gloo; `horovodrun --check-build` asks less."""
     code = WORKS.format(MODULES[engine], VERSION, BOTH)
-    told = None if aloud else subprocess.DEVNULL
-    return subprocess.call([sys.executable, "-W", "ignore", "-c", code], stderr=told) == 0
+    errors = None if aloud else subprocess.DEVNULL
+    return subprocess.call([sys.executable, "-W", "ignore", "-c", code], stderr=errors) == 0
 
 
 def unpacked(folder: Path) -> Path:

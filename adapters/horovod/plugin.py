@@ -41,11 +41,13 @@ KNOBS = {
         (int, float),
         128,
         "MiB that are sent together at most, HOROVOD_FUSION_THRESHOLD; 0: every gradient by itself.",
+        least=0,
     ),
     "cycle_time_ms": Knob(
         (int, float),
         1,
         "How often Horovod looks for gradients that are ready, HOROVOD_CYCLE_TIME: longer, more of them are fused.",
+        least=0.001,  # Horovod counts whole microseconds
     ),
 }
 
@@ -71,17 +73,13 @@ class Horovod(Adapter):
         )
 
     def unsupported(self, case: Configuration) -> str | None:
-        """MPI without an mpiexec, and numbers that are none of Horovod's."""
+        """MPI without an mpiexec."""
         launcher = case.placement.launcher
         if case.knobs.get("controller", "auto") == "mpi" and launcher not in MPI_LAUNCHERS:
             return (
                 f"ranks that {launcher!r} starts know of no MPI; take the launcher mpiexec, or leave the knob "
                 "controller at 'auto'"
             )
-        if case.knobs.get("fusion_threshold_mb", 0) < 0:
-            return f"fusion_threshold_mb is {case.knobs['fusion_threshold_mb']}; it is a size, at least 0"
-        if case.knobs.get("cycle_time_ms", 1) <= 0:
-            return f"cycle_time_ms is {case.knobs['cycle_time_ms']}; it is a time, above 0"
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
@@ -97,7 +95,7 @@ class HorovodMXNet(Horovod):
 
     name = environment = "horovod-mxnet"
     title = "Horovod over MXNet"
-    trainer = "adapters.horovod.over_mxnet.worker:OverMXNet"
+    trainer = "adapters.horovod.over_mxnet.worker:trainer"
     requires = ("horovod", "mxnet", "PIL")
     builds_on = (RING, "adapters.mxnet")
     backends = (BACKEND,)

@@ -9,7 +9,7 @@ import mxnet as mx
 import numpy as np
 
 from adapters.mxnet import machine
-from adapters.mxnet.group import Group
+from adapters.mxnet.parameter_server import Group
 from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
 
@@ -20,7 +20,7 @@ class StoreCommunicator(Communicator):
     """A worker of a "dist_sync" store."""
 
     def start(self) -> Joined:
-        """As the trainer's 'dist_sync' joins."""
+        """As the trainer of `dist_sync` joins."""
         machine.contexts(self.setup)
         self._group = Group("dist_sync", None)
         return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions())
@@ -28,11 +28,10 @@ class StoreCommunicator(Communicator):
     @property
     def rank(self) -> int:
         """The store numbers its workers in its own order, and broadcasts its first one's values."""
-        number: int = self._group.store.rank
-        return number
+        return int(self._group.store.rank)
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """Two of them."""
+        """A sum or a broadcast."""
         if operation == "all-reduce":
             return Sum(self._group, count)
         if operation == "broadcast":
@@ -40,7 +39,7 @@ class StoreCommunicator(Communicator):
         raise Unsupported("a key-value store has no %s; it has all-reduce and broadcast" % operation)
 
     def maximum(self, value: float) -> float:
-        """Beside the store, which only sums."""
+        """Over sockets: the store only sums."""
         return self._group.maximum(value)
 
     def close(self) -> None:
@@ -48,11 +47,27 @@ class StoreCommunicator(Communicator):
         self._group.close()
 
 
+class ArrayExchange(Exchange):
+    """An operation on MXNet's arrays: of what a rank gives and of what it receives; they may be one."""
+
+    def __init__(self, given: Any, received: Any) -> None:
+        self._given, self._received = given, received
+
+    def fill(self, values: np.ndarray) -> None:
+        """Copied."""
+        self._given[:] = values
+        self._given.wait_to_read()
+
+    def result(self) -> np.ndarray:
+        """A copy."""
+        found: np.ndarray = self._received.asnumpy()
+        return found
+
+
 class Waiting(Pending):
     """An array that MXNet's engine is going to write."""
 
     def __init__(self, array: Any) -> None:
-        """The array."""
         self._array = array
 
     def test(self) -> bool:
@@ -64,59 +79,39 @@ class Waiting(Pending):
         self._array.wait_to_read()
 
 
-class Sum(Exchange):
-    """`pushpull` on a key of its own: the servers add up what all workers push."""
+class Sum(ArrayExchange):
+    """`pushpull` on a key of its own: the servers add up what all workers push; it comes back into the same array."""
 
     def __init__(self, group: Group, count: int) -> None:
         """Give the servers the key, with zeros."""
+        array = mx.nd.zeros((count,))
+        super().__init__(array, array)
         self._store, (self._key,) = group.store, group.keys(1)
-        self._array = mx.nd.zeros((count,))
-        self._store.init(self._key, self._array)
-
-    def fill(self, values: np.ndarray) -> None:
-        """A distributed store receives into the very array that was pushed."""
-        self._array[:] = values
-        self._array.wait_to_read()
+        self._store.init(self._key, array)
 
     def run(self) -> None:
-        """Waited for."""
+        """Push, pull, wait."""
         self.begin().wait()
 
     def begin(self) -> Pending:
         """MXNet's engine never waits."""
-        self._store.pushpull(self._key, self._array, out=self._array)
-        return Waiting(self._array)
-
-    def result(self) -> np.ndarray:
-        """A copy."""
-        found: np.ndarray = self._array.asnumpy()
-        return found
+        self._store.pushpull(self._key, self._given, out=self._given)
+        return Waiting(self._given)
 
 
-class Broadcast(Exchange):
+class Broadcast(ArrayExchange):
     """`broadcast`, as parameters begin: a new key each time, for a key can be initialised once."""
 
     def __init__(self, group: Group, count: int) -> None:
-        """Nothing is sent yet."""
+        super().__init__(mx.nd.zeros((count,)), mx.nd.zeros((count,)))
         self._group = group
-        self._value, self._out = mx.nd.zeros((count,)), mx.nd.zeros((count,))
-
-    def fill(self, values: np.ndarray) -> None:
-        """Of the store's first worker they are sent."""
-        self._value[:] = values
-        self._value.wait_to_read()
 
     def run(self) -> None:
-        """Waited for."""
-        self._group.store.broadcast(self._group.keys(1)[0], self._value, out=self._out)
-        self._out.wait_to_read()
-
-    def result(self) -> np.ndarray:
-        """A copy."""
-        found: np.ndarray = self._out.asnumpy()
-        return found
+        """Of the store's first worker's values."""
+        self._group.store.broadcast(self._group.keys(1)[0], self._given, out=self._received)
+        self._received.wait_to_read()
 
     @property
     def most(self) -> Optional[int]:
         """As many as the servers can keep."""
-        return max(8, KEPT // (4 * self._value.size))
+        return max(8, KEPT // (4 * self._given.size))

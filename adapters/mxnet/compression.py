@@ -26,15 +26,23 @@ def compression(setup: Setup) -> Optional[Dict[str, Any]]:
     return {"type": BITS, "threshold": float(setup.knobs.get("threshold", THRESHOLD))}
 
 
+def described(compressed: Optional[Dict[str, Any]], setup: Setup) -> str:
+    """What `compression` decided, for the notes."""
+    if compressed is not None:
+        return "2 bits a number, threshold %g of the sum over a device's samples" % compressed["threshold"]
+    asked = setup.knobs.get("compression", "none")
+    return asked if asked == "none" else "none: a lone device's gradients stay whole"
+
+
 class Compressed:
     """A distributed store that compresses what is pushed.
 
     MXNet refuses it a `pushpull`, which is all that gluon.Trainer asks of a store.
     """
 
-    def __init__(self, store: Any, how: Dict[str, Any]) -> None:
-        """Tell workers and servers; before the keys of gradients are initialised, which is a barrier."""
-        store.set_gradient_compression(how)
+    def __init__(self, store: Any, compression: Dict[str, Any]) -> None:
+        """Set it on workers and servers; before the keys of gradients are initialised, which is a barrier."""
+        store.set_gradient_compression(compression)
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
@@ -45,11 +53,3 @@ class Compressed:
         """One after the other; the engine keeps their order, a key at a time."""
         self._store.push(key, value, priority=priority)
         self._store.pull(key, out=out, priority=priority)
-
-
-def described(how: Optional[Dict[str, Any]], setup: Setup) -> str:
-    """For the notes."""
-    if how is not None:
-        return "2 bits a number, threshold %g of the sum over a device's samples" % how["threshold"]
-    asked = setup.knobs.get("compression", "none")
-    return asked if asked == "none" else "none: a lone device's gradients stay whole"

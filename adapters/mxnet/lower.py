@@ -3,19 +3,21 @@
 MXNet's conventions that matter: LRN takes the graph's alpha (it divides by the size
 itself); batch-norm momentum is the share of the *old* value; a pooling that rounds up is
 called "full" and keeps a last window that lies in the padding alone; batch
-normalisation ignores gamma unless told otherwise. Every default is passed.
+normalisation ignores gamma unless asked otherwise. Every default is passed.
 
-`F` is `mx.sym` while a graph is traced, or `mx.nd`.
+`ops` (Gluon's `F`) is `mx.sym` while a graph is traced, or `mx.nd`.
 
 Oldest Python: 3.6.
 """
 
+from functools import reduce
 from typing import Any, Callable, Dict, List, NamedTuple
 
-from adapters.mxnet.lrn import composed
 from suite.worker.contract import Unsupported
 from workloads.graph import Layer
 from workloads.kinds import pooled
+
+Params = Dict[str, Any]  # every parameter and running statistic by canonical name
 
 Choices = NamedTuple(
     "Choices",
@@ -27,17 +29,16 @@ Choices = NamedTuple(
 )
 
 
-def lower(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803 - Gluon's name
-    """The layer's output for its inputs; `params` holds every parameter and running statistic by canonical name."""
-    return MAKERS[layer.kind](F, layer, inputs, params, choices)
+def lower(ops: Any, layer: Layer, inputs: List[Any], params: Params, choices: Choices) -> Any:
+    """The layer's output for its inputs."""
+    return MAKERS[layer.kind](ops, layer, params, choices, *inputs)
 
 
-def _conv(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
+def _conv(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
     attrs = layer.attrs
-    tensors = [params[parameter.name] for parameter in layer.parameters]
-    return F.Convolution(
-        inputs[0],
-        *tensors,
+    return ops.Convolution(
+        x,
+        *[params[parameter.name] for parameter in layer.parameters],
         kernel=(attrs["kernel"],) * 2,
         stride=(attrs["stride"],) * 2,
         dilate=(1, 1),
@@ -50,11 +51,10 @@ def _conv(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choic
     )
 
 
-def _dense(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    tensors = [params[parameter.name] for parameter in layer.parameters]
-    return F.FullyConnected(
-        inputs[0],
-        *tensors,
+def _dense(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
+    return ops.FullyConnected(
+        x,
+        *[params[parameter.name] for parameter in layer.parameters],
         num_hidden=layer.attrs["out"],
         no_bias=not layer.attrs["bias"],
         flatten=False,
@@ -62,11 +62,10 @@ def _dense(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choi
     )
 
 
-def _batch_norm(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    roles = ("weight", "bias", "running_mean", "running_var")
-    return F.BatchNorm(
-        inputs[0],
-        *[params["%s.%s" % (layer.name, role)] for role in roles],
+def _batch_norm(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
+    return ops.BatchNorm(
+        x,
+        *[params["%s.%s" % (layer.name, role)] for role in ("weight", "bias", "running_mean", "running_var")],
         eps=layer.attrs["eps"],
         momentum=layer.attrs["momentum"],
         fix_gamma=False,
@@ -77,27 +76,34 @@ def _batch_norm(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any],
     )
 
 
-def _relu(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    # Not F.relu: Activation is oneDNN's and keeps its blocked layouts.
-    return F.Activation(inputs[0], act_type="relu", name=layer.name)
+def _relu(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
+    # Not ops.relu: Activation is oneDNN's and keeps its blocked layouts.
+    return ops.Activation(x, act_type="relu", name=layer.name)
+
+
+def _max_pool(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
+    return ops.Pooling(x, pool_type="max", **_window(layer))
+
+
+def _avg_pool(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
+    return ops.Pooling(x, pool_type="avg", count_include_pad=layer.attrs["count_padding"], **_window(layer))
 
 
 def _window(layer: Layer) -> Dict[str, Any]:
     """Kernel, stride, padding and rounding; Unsupported where MXNet's rounding up is another one."""
-    attrs, wanted = layer.attrs, layer.shape[1:]
-    window = attrs["kernel"], attrs["stride"], attrs["pad"]
-    extents = layer.input_shapes[0][1:]
-    down = tuple(pooled(extent, *window, ceil=False) for extent in extents)
-    up = tuple(1 - (window[0] - 2 * window[2] - extent) // window[1] for extent in extents)
+    wanted, extents = layer.shape[1:], layer.input_shapes[0][1:]
+    kernel, stride, pad = (layer.attrs[name] for name in ("kernel", "stride", "pad"))
+    down = tuple(pooled(extent, kernel, stride, pad, ceil=False) for extent in extents)
+    up = tuple(1 - (kernel - 2 * pad - extent) // stride for extent in extents)
     if wanted not in (down, up):
         raise Unsupported(
             "layer %r pools %r to %r; MXNet makes %r of it when it rounds down and %r when it rounds up, along both "
             "axes alike" % (layer.name, extents, wanted, down, up)
         )
     return {
-        "kernel": (attrs["kernel"],) * 2,
-        "stride": (attrs["stride"],) * 2,
-        "pad": (attrs["pad"],) * 2,
+        "kernel": (kernel,) * 2,
+        "stride": (stride,) * 2,
+        "pad": (pad,) * 2,
         "pooling_convention": "valid" if wanted == down else "full",
         "global_pool": False,
         "layout": "NCHW",
@@ -105,51 +111,83 @@ def _window(layer: Layer) -> Dict[str, Any]:
     }
 
 
-def _max_pool(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    return F.Pooling(inputs[0], pool_type="max", **_window(layer))
-
-
-def _avg_pool(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    counted = layer.attrs["count_padding"]
-    return F.Pooling(inputs[0], pool_type="avg", count_include_pad=counted, **_window(layer))
-
-
-def _lrn(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    attrs, channels = layer.attrs, layer.input_shapes[0][0]
-    size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
+def _lrn(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
+    size, alpha, beta, k = (layer.attrs[name] for name in ("size", "alpha", "beta", "k"))
     if choices.lrn == "composed":
-        return composed(F, inputs[0], channels, size, alpha, beta, k, choices.tuned)
+        return composed_lrn(ops, x, layer.input_shapes[0][0], size, alpha, beta, k, choices.tuned)
     if size % 2 == 0 or choices.precision != "float32":
         raise Unsupported(
             "layer %r normalises over %d channels in %s; MXNet's own LRN wants an odd number and float32, "
             "lrn = 'composed' takes any" % (layer.name, size, choices.precision)
         )
-    return F.LRN(inputs[0], nsize=size, alpha=alpha, beta=beta, knorm=k, name=layer.name)
+    return ops.LRN(x, nsize=size, alpha=alpha, beta=beta, knorm=k, name=layer.name)
 
 
-def _dropout(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    rate = layer.attrs["rate"]
-    if rate == 0:
-        return inputs[0]
-    return F.Dropout(inputs[0], p=rate, mode="training", axes=(), name=layer.name)
+def composed_lrn(ops: Any, x: Any, channels: int, size: int, alpha: float, beta: float, k: float, tuned: bool) -> Any:
+    """Local response normalisation, of x (samples, channels, height, width), by MXNet's elementary operators.
+
+    MXNet's own LRN operator is oneDNN's, and in MXNet 1.9.1 its gradient is wrong where a
+    convolution or a pooling follows it: the knob `lrn` keeps it available, and the proof
+    refuses it. tests/benchmarks/mxnet_native.py measures the one's speed against the other's.
+
+        y = x * (k + alpha/size * (sum of squares over `size` channels)) ** -beta
+
+    (Krizhevsky 2012, section 3.3, with Caffe's alpha/n.)
+    """
+    scale = k + (alpha / size) * _sum_of_neighbours(ops, ops.square(x), channels, size)
+    return ops.elemwise_mul(x, ops.exp(-beta * ops.log(scale)) if tuned else scale**-beta)
 
 
-def _concat(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    return F.Concat(*inputs, dim=1, name=layer.name)
+def _sum_of_neighbours(ops: Any, values: Any, channels: int, size: int) -> Any:
+    """Sum over the channels c - size//2 ... c + (size-1)//2; those outside count as zero.
 
-
-def _add(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    total = inputs[0]
-    for other in inputs[1:]:
-        total = F.elemwise_add(total, other)
+    Sums over 1, 2, 4, ... channels come from one another, and the window of those that
+    make up its size: three additions for five channels.
+    """
+    before, after = min(size // 2, channels - 1), min((size - 1) // 2, channels - 1)
+    sums, total, begin, width = _padded(ops, values, before, after), None, 0, 1
+    extent, size = channels + before + after, before + 1 + after
+    while width <= size:
+        if size & width:
+            part = ops.slice_axis(sums, axis=1, begin=begin, end=begin + channels)
+            total = part if total is None else ops.elemwise_add(total, part)
+            begin += width
+        if 2 * width <= size:
+            extent -= width
+            first, second = (ops.slice_axis(sums, axis=1, begin=at, end=at + extent) for at in (0, width))
+            sums = ops.elemwise_add(first, second)
+        width *= 2
     return total
 
 
-def _flatten(F: Any, layer: Layer, inputs: List[Any], params: Dict[str, Any], choices: Choices) -> Any:  # noqa: N803
-    return F.Flatten(inputs[0], name=layer.name)
+def _padded(ops: Any, values: Any, before: int, after: int) -> Any:
+    """The values between channels of zeros."""
+    slices = [values]
+    if before:
+        slices.insert(0, ops.zeros_like(ops.slice_axis(values, axis=1, begin=0, end=before)))
+    if after:
+        slices.append(ops.zeros_like(ops.slice_axis(values, axis=1, begin=0, end=after)))
+    return ops.Concat(*slices, dim=1) if len(slices) > 1 else values
 
 
-MAKERS: Dict[str, Callable[[Any, Layer, List[Any], Dict[str, Any], Choices], Any]] = {
+def _dropout(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
+    rate = layer.attrs["rate"]
+    return ops.Dropout(x, p=rate, mode="training", axes=(), name=layer.name) if rate else x
+
+
+def _concat(ops: Any, layer: Layer, params: Params, choices: Choices, *inputs: Any) -> Any:
+    return ops.Concat(*inputs, dim=1, name=layer.name)
+
+
+def _add(ops: Any, layer: Layer, params: Params, choices: Choices, *inputs: Any) -> Any:
+    return reduce(ops.elemwise_add, inputs)
+
+
+def _flatten(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
+    return ops.Flatten(x, name=layer.name)
+
+
+MAKERS: Dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "dense": _dense,
     "batch_norm": _batch_norm,

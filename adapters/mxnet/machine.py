@@ -11,7 +11,7 @@ from suite.worker.contract import Setup, Unavailable
 
 
 def contexts(setup: Setup) -> List[Any]:
-    """This rank's devices; Unavailable says what this machine lacks.
+    """This rank's devices; Unavailable names what is missing.
 
     On a CPU they are workers of MXNet's engine: each runs its own operators with
     `setup.threads` threads of OpenMP (OMP_NUM_THREADS, which the launcher sets).

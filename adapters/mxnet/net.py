@@ -6,6 +6,7 @@ segment of the graph is ready as a whole, and the interpreter waits for the loss
 Oldest Python: 3.6.
 """
 
+import json
 from typing import Any, Dict, List, Sequence, Tuple
 
 import mxnet as mx
@@ -15,6 +16,8 @@ from mxnet import autograd, gluon
 from adapters.mxnet.lower import Choices, lower
 from suite.worker.contract import Unsupported
 from workloads.graph import Graph
+
+COUNTED = ("Convolution", "FullyConnected")
 
 
 class Net(gluon.HybridBlock):
@@ -36,7 +39,8 @@ class Net(gluon.HybridBlock):
     ) -> None:
         """Place the weights on every context; `samples` are one device's (batch statistics are over them)."""
         super().__init__(prefix="")
-        self._graph, self._choices, self._unbias = graph, choices, {}  # type: Graph, Choices, Dict[str, float]
+        self.graph, self._choices = graph, choices
+        self._unbias: Dict[str, float] = {}
         for parameter in graph.parameters:
             self._own(parameter.name, weights[parameter.name], contexts, dtype, "write")
         for layer in graph.layers:
@@ -50,14 +54,14 @@ class Net(gluon.HybridBlock):
     def hybrid_forward(self, F: Any, images: Any, **params: Any) -> List[Any]:  # noqa: N803 - Gluon's names
         """Trace the graph: called once, with symbols."""
         values: Dict[str, Any] = {"input": images}
-        for layer in self._graph.layers:
+        for layer in self.graph.layers:
             inputs = [values[name] for name in layer.inputs]
             values[layer.name] = lower(F, layer, inputs, params, self._choices)
-        return [values[head.layer] for head in self._graph.heads]
+        return [values[head.layer] for head in self.graph.heads]
 
     def trainable(self) -> List[Tuple[str, Any]]:
         """(canonical name, gluon.Parameter), in the graph's order."""
-        return [(parameter.name, self.params[parameter.name]) for parameter in self._graph.parameters]
+        return [(parameter.name, self.params[parameter.name]) for parameter in self.graph.parameters]
 
     def tensors(self, context: Any) -> Dict[str, np.ndarray]:
         """Parameters and running statistics of one device by canonical name."""
@@ -66,7 +70,7 @@ class Net(gluon.HybridBlock):
             found[name] = found[name] * found[name].dtype.type(factor)
         return found
 
-    def in_use(self, images: Any, context: Any) -> np.ndarray:
+    def predict(self, images: Any, context: Any) -> np.ndarray:
         """The last head's logits without dropout and by the graph's running statistics."""
         kept = {}
         for name, factor in self._unbias.items():
@@ -78,6 +82,24 @@ class Net(gluon.HybridBlock):
         for name, values in kept.items():
             values.copyto(self.params[name].data(context))
         return logits
+
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample's forward pass, counted on MXNet's own graph.
+
+        Every number that a convolution or a dense layer gives costs the products of one
+        filter: the weight's shape less its first extent, as MXNet infers it.
+        """
+        symbol = mx.sym.Group(list(self(mx.sym.var("data"))))
+        internals = symbol.get_internals()
+        _, shapes, _ = internals.infer_shape(data=(1,) + tuple(self.graph.input_shape))
+        by_name = dict(zip(internals.list_outputs(), shapes))
+        nodes = json.loads(symbol.tojson())["nodes"]
+        total = 0
+        for node in nodes:
+            if node["op"] in COUNTED:
+                weight = nodes[node["inputs"][1][0]]["name"]
+                total += int(np.prod(by_name[node["name"] + "_output"])) * int(np.prod(by_name[weight][1:]))
+        return total
 
     def _own(self, name: str, values: np.ndarray, contexts: Sequence[Any], dtype: str, grad_req: str) -> None:
         parameter = self.params.get(

@@ -46,6 +46,9 @@ STRATEGIES = (
     ),
 )
 
+SERVED = ("dist_sync", "dist_device_sync", "dist_async")  # by parameter servers
+COMPRESSING = ("kvstore_device", *SERVED)
+
 KNOBS = {
     "lrn": Knob(
         ("composed", "native"),
@@ -55,16 +58,18 @@ KNOBS = {
     "compression": Knob(
         ("none", "2bit"),
         "none",
-        "Gradients as they are exchanged (dist_ and kvstore_device): whole, or 2 bits a number, the rest kept for the "
-        "next step; servers send whole sums back.",
+        "Gradients as they are exchanged: whole, or 2 bits a number, the rest kept for the next step; servers send "
+        "whole sums back.",
+        strategies=COMPRESSING,
     ),
     "threshold": Knob(
         (float, int),
         0.5,
         "What 2bit sends of a number: the threshold, 0 or minus the threshold; of gradients summed over a device's "
         "samples, above 0.",
+        strategies=COMPRESSING,
     ),
-    "servers": Knob(("auto", int), "auto", "Parameter servers of the dist_ strategies, at least 1; auto: one a node."),
+    "servers": Knob(("auto", int), "auto", "Parameter servers; auto: one a node.", strategies=SERVED, least=1),
 }
 
 FORMATS = (
@@ -98,7 +103,7 @@ class MXNet(Adapter):
     contract = 2
     name = "mxnet"
     title = "MXNet"
-    trainer = "adapters.mxnet.worker:MXNetTrainer"
+    trainer = "adapters.mxnet.worker:trainer"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
     environment = "mxnet"
     backends = BACKENDS
@@ -122,34 +127,32 @@ class MXNet(Adapter):
 
     def exact(self, case: Configuration) -> bool:
         """Not where workers do not wait, nor where gradients are compressed."""
-        return super().exact(case) and case.knobs.get("compression", "none") == "none"
+        return super().exact(case) and not compresses(case)
 
     def unsupported(self, case: Configuration) -> str | None:
-        """Knobs that would change nothing, or cannot be."""
+        """Precisions that MXNet's own LRN and compression do not have; a threshold of no use."""
         if case.knobs.get("lrn") == "native" and case.precision != "float32":
             return f"MXNet's own LRN computes in float32, not in {case.precision}; leave the knob lrn at 'composed'"
-        return uncompressible(case) or self._unserved(case)
-
-    def _unserved(self, case: Configuration) -> str | None:
-        """Servers where there are none, or none where there must be some."""
-        asked = case.knobs.get("servers", "auto")
-        if asked == "auto":
-            return None
-        if not case.strategy.startswith("dist_"):
-            return f"the knob 'servers' belongs to the dist_ strategies and changes nothing under {case.strategy!r}"
-        return f"servers is {asked}; there is at least 1" if asked < 1 else None
+        default = KNOBS["threshold"].default
+        threshold = case.knobs.get("threshold", default)
+        if not compresses(case):
+            wasted = "the knob 'threshold' belongs to compression = '2bit' and changes nothing without"
+            return wasted if threshold != default else None
+        if case.precision != "float32":
+            return f"MXNet compresses gradients in float32, not in {case.precision}; ask for compression = 'none'"
+        return None if threshold > 0 else f"threshold is {threshold}; 2bit sends it as a number's size: above 0"
 
     def missing(self, interpreter: Path) -> str | None:
         """GCC's run-time libraries, which the wheel leaves to the system."""
-        lacking = [package for name, package in LIBRARIES.items() if find_library(name) is None]
-        if not lacking:
+        missing = [package for name, package in LIBRARIES.items() if find_library(name) is None]
+        if not missing:
             return None
-        return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(lacking)}"
+        return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(missing)}"
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """Who takes part in a distributed store; what a tuned CPU process wants of the allocator."""
         found = keep_memory(case)
-        if case.strategy.startswith("dist_"):
+        if case.strategy in SERVED:
             found.update(DMLC_NUM_WORKER=str(case.placement.ranks), DMLC_NUM_SERVER=str(servers(case)))
             if case.placement.nodes > 1:
                 found["STAGEBENCH_MXNET_NODES"] = str(case.placement.nodes)
@@ -159,25 +162,15 @@ class MXNet(Adapter):
 
     def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """The scheduler, by which all find each other, and the servers."""
-        if not case.strategy.startswith("dist_"):
+        if case.strategy not in SERVED:
             return ()
         roles = ("scheduler", *("server",) * servers(case))
         return tuple(("adapters/mxnet/server.py", role) for role in roles)
 
 
-def uncompressible(case: Configuration) -> str | None:
-    """Why gradients cannot be compressed as the case asks, or None."""
-    threshold = case.knobs.get("threshold", KNOBS["threshold"].default)
-    if case.knobs.get("compression", "none") == "none":
-        asked = threshold != KNOBS["threshold"].default
-        return "the knob 'threshold' belongs to compression = '2bit' and changes nothing without" if asked else None
-    if case.strategy == "kvstore_local":
-        return "MXNet's store 'local' does not compress gradients; kvstore_device and the dist_ strategies do"
-    if case.strategy == "single":
-        return "the strategy 'single' exchanges nothing to compress; kvstore_device and the dist_ strategies do"
-    if case.precision != "float32":
-        return f"MXNet compresses gradients in float32, not in {case.precision}; ask for compression = 'none'"
-    return None if threshold > 0 else f"threshold is {threshold}; 2bit sends it as a number's size: above 0"
+def compresses(case: Configuration) -> bool:
+    """Whether gradients are sent in 2 bits a number."""
+    return bool(case.knobs.get("compression", "none") != "none")
 
 
 def servers(case: Configuration) -> int:

@@ -78,7 +78,7 @@ def check(files: Files) -> None:
         for begin, end in list(zip(begins, begins[1:] + [size]))[::-step]:
             records.seek(begin)
             magic, length = struct.unpack("<II", records.read(8).ljust(8, b"\0"))
-            whole = length <= LENGTH  # else it is told in parts
+            whole = length <= LENGTH  # else it is stored in parts
             if magic != MAGIC or (whole and begin + 8 + (length + 3) // 4 * 4 != end):
                 raise OSError("cannot read %s: no record at byte %d; pack the set again" % (files.records, begin))
 

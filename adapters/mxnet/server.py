@@ -1,4 +1,4 @@
-"""`server.py scheduler` or `server.py server`: MXNet's processes beside the workers.
+"""`server.py scheduler` or `server.py server`: MXNet's processes that are no workers.
 
 Importing mxnet in such a role serves until the workers are done, and then ends the
 process. Oldest Python: 3.6.
@@ -12,7 +12,7 @@ def main(role: str) -> None:
     """Serve; SystemExit when all is done."""
     # Run as a file of the bundle: its own folder is no place to import from, the bundle is.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from adapters.mxnet.rendezvous import take_part  # only now it can be found
+    from adapters.mxnet.ps_lite import take_part  # only now it can be found
 
     take_part(role)
     import mxnet  # noqa: F401 - this is what serves

@@ -133,9 +133,10 @@ def test_plugins_import_only_the_core(sources, imports_of):
         ("adapters/reference/lower.py", "import torch", True),
         ("adapters/reference/lower.py", "from adapters.pytorch.lower import Net", True),
         ("adapters/reference/lower.py", "from suite.worker.trainer import Setup", False),
-        ("adapters/horovod/over_mxnet/worker.py", "from adapters.mxnet.worker import MXNetTrainer", False),
-        ("adapters/horovod/over_mxnet/worker.py", "from adapters.jax.worker import JaxTrainer", True),
-        ("adapters/horovod/ring/ranks.py", "from adapters.mxnet.worker import MXNetTrainer", True),
+        ("adapters/horovod/over_mxnet/strategies/allreduce.py", "from adapters.mxnet.base import MXNetTrainer", False),
+        ("adapters/horovod/over_mxnet/comm.py", "from adapters.mxnet.comm import ArrayExchange", False),
+        ("adapters/horovod/over_mxnet/strategies/allreduce.py", "from adapters.jax.worker import trainer", True),
+        ("adapters/horovod/ring/ranks.py", "from adapters.mxnet.base import MXNetTrainer", True),
     ],
 )
 def test_the_check_sees_what_it_should(imports_of, place, line, refused):

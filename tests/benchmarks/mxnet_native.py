@@ -35,7 +35,7 @@ with warnings.catch_warnings():
 from alternating import BLOCK_SECONDS, alternated, block, ratio
 from mxnet_plain import Criterion, plain, trainable
 
-from adapters.mxnet.worker import MXNetTrainer
+from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
@@ -120,7 +120,7 @@ def measured(name, rounds):
 
 def adapters(graph, initial, batch, **knobs):
     """(step, loss) of the adapter's native step, tuned."""
-    trainer = MXNetTrainer(setup(batch=len(batch.labels), tuning="tuned", knobs=knobs, optimiser=OPTIMISER))
+    trainer = trainer_of(setup(batch=len(batch.labels), tuning="tuned", knobs=knobs, optimiser=OPTIMISER))
     trainer.start()
     trainer.build(graph, initial)
     placed = trainer.to_device(batch)

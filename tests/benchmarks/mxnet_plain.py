@@ -8,7 +8,7 @@ import mxnet as mx
 from mxnet import gluon
 from mxnet.gluon import nn
 
-from adapters.mxnet.lrn import composed
+from adapters.mxnet.lower import composed_lrn
 
 
 class Norm(gluon.HybridBlock):
@@ -19,7 +19,7 @@ class Norm(gluon.HybridBlock):
         self._channels = channels
 
     def hybrid_forward(self, F, x):  # noqa: N803 - Gluon's name
-        return composed(F, x, self._channels, 5, 1e-4, 0.75, 1.0, True)
+        return composed_lrn(F, x, self._channels, 5, 1e-4, 0.75, 1.0, True)
 
 
 def stacked(*layers):

@@ -36,7 +36,7 @@ import numpy as np
 from alternating import ratio
 
 from adapters.mxnet.records import files_of
-from adapters.mxnet.worker import MXNetTrainer
+from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
@@ -91,7 +91,7 @@ def say(line):
 
 def packed(images, folder):
     """The images as RecordIO."""
-    trainer = MXNetTrainer(setup(batch=8, tuning="tuned"))
+    trainer = trainer_of(setup(batch=8, tuning="tuned"))
     pack(trainer, FolderSource(str(images), SHAPES["files"]), jobs.packing("recordio", folder), Nobody())
 
 
@@ -125,7 +125,7 @@ def measured(asked, way, records):
 
 
 def ours(asked, name, readers, records):
-    trainer = MXNetTrainer(setup(batch=BATCH[name], tuning="tuned", readers=readers))
+    trainer = trainer_of(setup(batch=BATCH[name], tuning="tuned", readers=readers))
     trainer.start()
     if name == "recordio":
         source = RecordSource(records)

@@ -94,7 +94,7 @@ def test_an_adapter_that_is_what_it_says_passes(tmp_path):
         (
             {"body": "trainer = 'odd.worker:EvenTrainer'"},
             "test_its_declared_trainer_is_in_its_bundle",
-            "odd.worker has no class 'EvenTrainer' but ['OddTrainer']",
+            "odd.worker has no 'EvenTrainer' but ['OddTrainer']",
         ),
         (
             {"body": "unsupported = lambda self, case: 'no' if case.batch == 3 else None"},

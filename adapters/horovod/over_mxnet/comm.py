@@ -8,10 +8,10 @@ Oldest Python: 3.6.
 from typing import Any, Callable, Dict
 
 import mxnet as mx
-import numpy as np
 
 from adapters.horovod.over_mxnet.engine import hvd
 from adapters.horovod.ring.ranks import Ring
+from adapters.mxnet.comm import ArrayExchange, Waiting
 from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
 
@@ -20,12 +20,12 @@ class RingCommunicator(Communicator):
     """A rank of Horovod's."""
 
     def start(self) -> Joined:
-        """As the trainer joins."""
+        """As the trainer of `allreduce` joins."""
         self._ring, self._made = Ring(hvd, self.setup), 0
         return self._ring.joined({"mxnet": mx.__version__})
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """All but messages between two."""
+        """A collective operation: Horovod has no messages between two ranks."""
         if operation not in CALLS:
             raise Unsupported("Horovod has no %s; it has %s" % (operation, ", ".join(CALLS)))
         self._made += 1
@@ -33,7 +33,7 @@ class RingCommunicator(Communicator):
         return Collective(CALLS[operation], "%s.%d" % (operation, self._made), given)
 
     def maximum(self, value: float) -> float:
-        """Beside the ring."""
+        """Over sockets, past the ring."""
         return self._ring.maximum(value)
 
     def close(self) -> None:
@@ -42,48 +42,22 @@ class RingCommunicator(Communicator):
         self._ring.close()
 
 
-class Waiting(Pending):
-    """An array that MXNet's engine is going to write."""
-
-    def __init__(self, array: Any) -> None:
-        """The array."""
-        self._array = array
-
-    def test(self) -> bool:
-        """Horovod's thread works by itself, and MXNet's engine cannot be asked."""
-        return False
-
-    def wait(self) -> None:
-        """Until it is written."""
-        self._array.wait_to_read()
-
-
-class Collective(Exchange):
-    """A call under a name of its own, which all ranks give it."""
+class Collective(ArrayExchange):
+    """A call under a name of its own, which all ranks give it; `given` numbers are filled by a rank."""
 
     def __init__(self, call: Callable[[Any, str], Any], name: str, given: int) -> None:
-        """`given`: numbers that a rank fills."""
+        array = mx.nd.zeros((given,))
+        super().__init__(array, array)
         self._call, self._name = call, name
-        self._given = self._taken = mx.nd.zeros((given,))
-
-    def fill(self, values: np.ndarray) -> None:
-        """Copied."""
-        self._given[:] = values
-        self._given.wait_to_read()
 
     def run(self) -> None:
-        """Waited for."""
+        """Call and wait."""
         self.begin().wait()
 
     def begin(self) -> Pending:
         """MXNet's engine never waits."""
-        self._taken = self._call(self._given, self._name)
-        return Waiting(self._taken)
-
-    def result(self) -> np.ndarray:
-        """A copy."""
-        found: np.ndarray = self._taken.asnumpy()
-        return found
+        self._received = self._call(self._given, self._name)
+        return Waiting(self._received)
 
 
 CALLS: Dict[str, Callable[[Any, str], Any]] = {

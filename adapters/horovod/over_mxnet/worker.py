@@ -1,81 +1,15 @@
-"""Horovod over MXNet: the trainer of adapters/mxnet, its gradients summed by Horovod's all-reduce.
-
-An all-reduce is an operation of MXNet's engine, asked for as soon as the backward is: the engine
-begins it when its gradient is there, and the update of a weight when its sum is.
+"""Horovod's trainers over MXNet: strategies/STRATEGY.py holds the one of that name.
 
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict, Optional
+from importlib import import_module
 
-from mxnet import autograd
-
-from adapters.horovod.over_mxnet.engine import hvd
-from adapters.horovod.ring.ranks import Ring
-from adapters.mxnet import machine
-from adapters.mxnet.exchange import Sums
-from adapters.mxnet.updates import name_of, settings
-from adapters.mxnet.worker import MXNetTrainer
-from suite.worker.contract import Joined
+from suite.worker.contract import Setup
+from suite.worker.trainer import Trainer
 
 
-class OverMXNet(MXNetTrainer):
-    """`default` with hvd.DistributedTrainer, `tuned` with the operators beneath it."""
-
-    _ring: Optional[Ring] = None
-
-    def start(self) -> Joined:
-        """Device and ring."""
-        self._contexts = machine.contexts(self.setup)
-        self._ring = Ring(hvd, self.setup)
-        return self._ring.joined(machine.versions())
-
-    def close(self) -> None:
-        """Stop the readers, wait for the engine, leave together."""
-        super().close()
-        if self._ring is not None:
-            self.synchronize()
-            self._release()
-            self._ring.close()
-
-    def step(self, batch: Any) -> None:
-        """Backward, exchange and update are handed to the engine at once."""
-        if self._trainer is None:
-            super().step(batch)
-            return
-        self.forward(batch)
-        autograd.backward(self._losses)
-        self._trainer.step(self.setup.batch)  # of this rank: it divides by the ranks itself
-        self._pace()
-
-    def maximum(self, value: float) -> float:
-        """Beside the ring."""
-        return value if self._ring is None else self._ring.maximum(value)
-
-    def notes(self) -> Dict[str, Any]:
-        """Horovod's settings beside the rest."""
-        notes = dict(super().notes(), **self._ring.notes() if self._ring else {})
-        if self._trainer is not None:
-            notes["optimiser"] = "hvd.DistributedTrainer, %s" % name_of(self.setup.optimiser)
-        del notes["compression"]
-        return notes
-
-    def _connect(self) -> None:
-        """The staged exchange, and the native one where it has its own."""
-        if self.setup.world > 1:
-            self._sums = Sums(Summing(), range(len(self._parameters)), self._parameters)
-        if not self._tuned:
-            own, rule = dict(self._net.trainable()), self.setup.optimiser
-            self._trainer = hvd.DistributedTrainer(own, name_of(rule), settings(rule), prefix="native.")
-
-
-class Summing:
-    """Horovod as the key-value store of a `Sums`."""
-
-    def init(self, key: int, value: Any) -> None:
-        """Nothing is kept anywhere."""
-
-    def pushpull(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
-        """The sum over all ranks, in place; nothing is waited for."""
-        (gradient,) = value
-        hvd.allreduce_(gradient, op=hvd.Sum, name="sum.%d" % key, priority=priority)
+def trainer(setup: Setup) -> Trainer:
+    """The trainer of `setup.strategy`."""
+    made: Trainer = import_module("adapters.horovod.over_mxnet.strategies." + setup.strategy).TRAINER(setup)
+    return made

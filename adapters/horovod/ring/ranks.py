@@ -18,7 +18,8 @@ from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPSer
 
 from suite.worker.contract import Joined, Setup
 from suite.worker.meeting import Meeting
-from suite.worker.wire import interface_of
+from suite.worker.rendezvous import interface_of, meeting_place
+from suite.worker.tuning import chosen
 
 MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
 KNOBS = {"fusion_threshold_mb": 128, "cycle_time_ms": 1}  # Horovod's own defaults
@@ -26,12 +27,13 @@ PATIENCE = "300"  # seconds that gloo waits for another rank; its 30 pass while 
 
 
 class Ring:
-    """Horovod as one rank sees it, beside a meeting of the ranks for what it does not do."""
+    """Horovod as one rank sees it, with a meeting of the ranks for what it does not do."""
 
     def __init__(self, hvd: Any, setup: Setup) -> None:
         """Join; `hvd` is Horovod's module for the engine. Waits for all ranks."""
         self._hvd = hvd
-        self._meeting = Meeting(setup.rank, setup.world, meeting_place(setup))
+        place = meeting_place("Horovod's ranks") if setup.world > 1 else ("127.0.0.1", 0)
+        self._meeting = Meeting(setup.rank, setup.world, place)
         self._controller, self._knobs = controller(setup), {**KNOBS, **setup.knobs}
         os.environ.update(settings(self._knobs, self._controller))
         if self._controller == "gloo":
@@ -47,7 +49,7 @@ class Ring:
         return Joined(self.rank, self.world, self.transport, dict(versions, horovod=__version__))
 
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks, beside the ring: its thread would be asked in the middle of its work."""
+        """The largest value over all ranks, over sockets: Horovod's own thread is in the middle of its work."""
         return self._meeting.maximum(value)
 
     def barrier(self) -> None:
@@ -65,7 +67,7 @@ class Ring:
         return {"horovod": dict(self._knobs, controller=self._controller)}
 
     def _start_over_gloo(self, setup: Setup) -> None:
-        own = numeric(self._meeting.host)
+        own = socket.gethostbyname(self._meeting.host)
         store = Store(own) if setup.rank == 0 and setup.world > 1 else None
         hosts = self._meeting.exchange(socket.gethostname())
         (place, *_) = self._meeting.exchange("%s:%d" % store.address if store else "")
@@ -100,23 +102,11 @@ class Store:
         self._server.server_close()
 
 
-def meeting_place(setup: Setup) -> Tuple[str, int]:
-    """(host, port) of rank 0; ValueError when the launcher has not said it, and there is somebody to meet."""
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-    if missing and setup.world > 1:
-        raise ValueError(
-            "%s is not set, and Horovod's ranks meet there; a launcher sets it, by hand: "
-            "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500" % missing[0]
-        )
-    return os.environ.get("MASTER_ADDR") or "127.0.0.1", int(os.environ.get("MASTER_PORT") or "0")
-
-
 def controller(setup: Setup) -> str:
-    """Which of "gloo" and "mpi"; where nothing was asked for, MPI for ranks that an MPI's mpiexec has started."""
-    asked: str = setup.knobs.get("controller", "auto")
-    if asked != "auto":
-        return asked
-    return "mpi" if "OMPI_COMM_WORLD_SIZE" in os.environ and "STAGEBENCH_RANK" not in os.environ else "gloo"
+    """Which of "gloo" and "mpi"; where the plan leaves it open, MPI for ranks that an MPI's mpiexec has started."""
+    by_mpiexec = "OMPI_COMM_WORLD_SIZE" in os.environ and "STAGEBENCH_RANK" not in os.environ
+    found: str = chosen(setup, "controller", default="mpi" if by_mpiexec else "gloo")
+    return found
 
 
 def settings(knobs: Dict[str, Any], by: str) -> Dict[str, str]:
@@ -138,11 +128,6 @@ def numbers(rank: int, hosts: List[str]) -> Dict[str, str]:
     found.update(CROSS_RANK=peers.index(hosts[rank]), CROSS_SIZE=len(peers))
     named = {"HOROVOD_" + name: str(number) for name, number in found.items()}
     return dict(named, HOROVOD_HOSTNAME=hosts[rank])
-
-
-def numeric(host: str) -> str:
-    """A host's address in numbers."""
-    return socket.gethostbyname(host)
 
 
 def library_version() -> str:

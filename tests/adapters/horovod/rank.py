@@ -1,76 +1,33 @@
-"""One rank of a real group: what it found goes to a file of its own.
+"""One rank of a real group; tests/support/rank.py says how it is called, and what it leaves."""
 
-python rank.py TASK FOLDER OPTIONS        (STAGEBENCH_RANK or an mpiexec's variables, MASTER_ADDR, MASTER_PORT set)
-"""
+from engine import trainer
 
-import json
-import sys
-from pathlib import Path
-
-import numpy as np
-from engine import trainer_class, write
-
-from suite.worker import evidence
-from suite.worker.contract import SGD, Adam, Setup
-from suite.worker.feed import share, synthetic
-from suite.worker.ranks import own_rank
+from tests.support import rank, trainers
 from workloads import weights
-from workloads.catalogue import by_name
-
-
-def prove(trainer, graph, folder):
-    return evidence.prove(trainer, graph, trainer.setup.batch, str(folder / "oracle"))
 
 
 def exchange(trainer, graph, folder):
-    """Gradients before and after communicate, asked twice; parameters after staged, whole and lone steps."""
-    rank, world, batch = trainer.setup.rank, trainer.setup.world, trainer.setup.batch
+    """Gradients before and after communicate, called twice; parameters after staged, whole and lone steps."""
     initial = dict(weights.initial(graph))
     trainer.build(graph, initial)
     trainer.build(graph, initial)  # as a proof does
-    placed = trainer.to_device(share(synthetic(graph, batch * world, 1), rank, batch))
-
-    def keep(name, tensors):
-        np.savez(folder / f"{name}-{rank}.npz", **tensors)
-
-    trainer.forward(placed)
-    trainer.backward()
-    keep("local", trainer.gradients())
-    trainer.communicate()
-    trainer.communicate()
-    keep("shared", trainer.gradients())
-    trainer.update()
-    keep("staged", trainer.parameters())
-    # As the passes follow each other: whole steps, stages again, steps without the exchange, whole ones.
-    for number, step in enumerate((trainer.step, lambda batch: staged(trainer, batch), trainer.step_alone)):
-        step(placed)
-        trainer.synchronize()
-        keep(f"step{number}", trainer.parameters())
-    trainer.step(placed)
-    return {"maximum": trainer.maximum(float(rank)), "notes": trainer.notes(), "loss": trainer.loss()}
-
-
-def staged(trainer, batch):
+    batch = rank.placed(trainer, graph)
     trainer.forward(batch)
     trainer.backward()
+    rank.keep(folder, "local", trainer, trainer.gradients())
     trainer.communicate()
+    trainer.communicate()
+    rank.keep(folder, "shared", trainer, trainer.gradients())
     trainer.update()
-
-
-def main():
-    task, folder, options = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    tuning, numbers = options.pop("tuning", "tuned"), options.pop("optimiser")
-    workload = by_name()["mnist_small"]
-    optimiser = (Adam if len(numbers) == len(Adam._fields) else SGD)(*numbers)
-    batch = workload.proof_batch
-    setup = Setup(*own_rank(), "allreduce", "cpu", 1, batch, "float32", tuning, options, optimiser, 1, 0)
-    trainer = trainer_class()(setup)
-    joined = trainer.start()
-    found = {"prove": prove, "exchange": exchange}[task](trainer, workload.graph(), folder)
-    trainer.close()
-    found["joined"] = [joined.rank, joined.world, joined.devices, joined.transport]
-    write(folder, setup.rank, found)
+    rank.keep(folder, "staged", trainer, trainer.parameters())
+    # As the passes follow each other: whole steps, stages again, steps without the exchange, whole ones.
+    for number, step in enumerate((trainer.step, lambda batch: trainers.staged(trainer, batch), trainer.step_alone)):
+        step(batch)
+        trainer.synchronize()
+        rank.keep(folder, f"step{number}", trainer, trainer.parameters())
+    trainer.step(batch)
+    return {"maximum": trainer.maximum(float(trainer.setup.rank)), "notes": trainer.notes(), "loss": trainer.loss()}
 
 
 if __name__ == "__main__":
-    main()
+    rank.main(trainer, {"prove": rank.prove, "exchange": exchange}, strategy="allreduce", tuning="tuned")

@@ -1,4 +1,4 @@
-"""What the controller is told, without Horovod."""
+"""What the plugin declares, without Horovod."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapters.horovod import plugin
+from suite.contracts import knobs as declared
 from suite.contracts.case import Case, Placement
 from suite.launching import bundle
 
@@ -60,10 +61,12 @@ def test_slurm_connects_the_ranks_of_mpi(adapter, launcher, knobs, pmi):
         ("ssh", {"controller": "mpi"}, "ranks that 'ssh' starts"),
         ("mpiexec", {"controller": "mpi"}, None),
         ("slurm", {"controller": "mpi"}, None),
-        ("local", {"fusion_threshold_mb": -1}, "fusion_threshold_mb is -1; it is a size, at least 0"),
-        ("local", {"cycle_time_ms": 0}, "cycle_time_ms is 0; it is a time, above 0"),
+        ("local", {"fusion_threshold_mb": -1}, "fusion_threshold_mb is -1, and the least is 0"),
+        ("local", {"cycle_time_ms": 0}, "cycle_time_ms is 0, and the least is 0.001"),
     ],
 )
 def test_what_cannot_be_is_refused(launcher, knobs, words):
-    found = MXNET.unsupported(CASE.on(placement=Placement(ranks_per_node=2, launcher=launcher), knobs=knobs))
+    case = CASE.on(placement=Placement(ranks_per_node=2, launcher=launcher), knobs=knobs)
+    refused = declared.refusal(MXNET.name, MXNET.capabilities.knobs, case.strategy, knobs)
+    found = refused or MXNET.unsupported(case)
     assert found is None if words is None else words in found

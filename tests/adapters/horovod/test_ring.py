@@ -1,17 +1,13 @@
-"""How ranks find each other, and what Horovod is told."""
+"""How ranks find each other, and how Horovod is set."""
 
 import os
 import urllib.request
 
 import pytest
-from engine import trainer_class
+from engine import trainer
 
 from adapters.horovod.ring import ranks as ring
-from suite.worker.contract import SGD, Setup
-
-
-def setup(world=1, **knobs):
-    return Setup(0, world, 0, "allreduce", "cpu", 1, 2, "float32", "tuned", knobs, SGD(0.01, 0.9, 0.0), 1, 0)
+from tests.support import trainers
 
 
 def test_the_knobs_are_horovod_s_variables():
@@ -53,13 +49,13 @@ def test_the_controller_is_the_launcher_s_unless_asked_for(monkeypatch, environ,
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert ring.controller(setup(**knobs)) == by
+    assert ring.controller(trainers.setup(strategy="allreduce", knobs=knobs)) == by
 
 
-def test_a_missing_meeting_place_is_said(monkeypatch):
+def test_a_missing_meeting_place_is_named(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ValueError, match="MASTER_ADDR is not set, and Horovod's ranks meet there"):
-        trainer_class()(setup(world=2)).start()
+        trainer(trainers.setup(strategy="allreduce", world=2)).start()
 
 
 def test_the_store_is_open_as_long_as_ranks_join():

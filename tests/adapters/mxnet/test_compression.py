@@ -1,10 +1,11 @@
 """Two bits a number: what really reaches the others, what is kept, and what a lone device does."""
 
+import mxnet as mx
 import numpy as np
 import pytest
 
-from adapters.mxnet.worker import mx
 from suite.worker.feed import synthetic
+from tests.support import processes
 from workloads import weights
 from workloads.catalogue import by_name
 
@@ -29,15 +30,14 @@ def test_servers_sum_what_was_compressed(run_group, tmp_path, strategy, tuning):
     found = run_group("exchange", tmp_path, strategy=strategy, tuning=tuning, **KNOBS)
     assert found[0]["notes"]["compression"] == WORDS
     share = by_name()["mnist_small"].proof_batch
-    local, shared, staged, first = [
-        [np.load(tmp_path / f"{name}-{rank}.npz") for rank in range(2)]
-        for name in ("local", "shared", "staged", "step0")
-    ]
+    local, shared, staged, first = (
+        processes.saved_by(tmp_path, name) for name in ("local", "shared", "staged", "step0")
+    )
     sent = 0
-    for name in local[0].files:
-        parts = [quantised(own[name] * np.float32(share)) for own in local]
-        sent += sum(np.count_nonzero(part) for part in parts)
-        all_near(shared[0][name], (parts[0] + parts[1]) / (2 * share), 2 * share, name)
+    for name in local[0]:
+        pushed = [quantised(own[name] * np.float32(share)) for own in local]
+        sent += sum(np.count_nonzero(each) for each in pushed)
+        all_near(shared[0][name], (pushed[0] + pushed[1]) / (2 * share), 2 * share, name)
         for result in (shared, staged, first):  # every worker is sent the same
             np.testing.assert_array_equal(result[0][name], result[1][name])
         assert not np.array_equal(staged[0][name], first[0][name])
@@ -75,14 +75,14 @@ def test_what_was_not_sent_is_sent_later(trainer):
     ours.forward(ours.to_device(synthetic(graph, 8, 1)))
     ours.backward()
     name, parameter = ours._net.trainable()[0]
-    told = []
+    received = []
     for _ in range(3):
         for array in parameter.list_grad():
             array[:] = 4e-3
-        ours._summed = None
+        ours._summed = False
         ours.communicate()
-        told.append(ours.gradients()[name].max() * 8)
-    assert told == pytest.approx([0.0, 0.0, 2e-2])
+        received.append(ours.gradients()[name].max() * 8)
+    assert received == pytest.approx([0.0, 0.0, 2e-2])
 
 
 def test_asynchronous_workers_compress_too_and_their_staleness_is_counted(run_group, tmp_path):
@@ -97,6 +97,6 @@ def test_asynchronous_workers_compress_too_and_their_staleness_is_counted(run_gr
 def test_a_lone_worker_sends_whole_gradients(run_group, tmp_path):
     (found,) = run_group("exchange", tmp_path, workers=1, strategy="dist_sync", **KNOBS)
     assert found["notes"]["compression"] == "none: a lone device's gradients stay whole"
-    local, shared = (np.load(tmp_path / f"{name}-0.npz") for name in ("local", "shared"))
-    for name in local.files:
+    ((local,), (shared,)) = (processes.saved_by(tmp_path, name, world=1) for name in ("local", "shared"))
+    for name in local:
         np.testing.assert_array_equal(local[name], shared[name])

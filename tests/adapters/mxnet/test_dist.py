@@ -3,22 +3,13 @@
 import numpy as np
 import pytest
 
-from adapters.mxnet.rendezvous import numeric
-from adapters.reference.worker import ReferenceTrainer
-from suite.worker import evidence
-from suite.worker.contract import SGD, Adam, Setup
+from adapters.mxnet.ps_lite import numeric
+from suite.worker.contract import SGD, Adam
+from tests.support import processes, proofs
 from workloads.catalogue import by_name
 
 RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)}
 STEPS = 20  # of rank.py's first worker in training
-
-
-def oracle(workload, samples, folder, optimiser):
-    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, RULES[optimiser], 1, 0)
-    trainer = ReferenceTrainer(setup)
-    trainer.start()
-    (folder / "oracle").mkdir()
-    evidence.write_oracle(trainer, workload.graph(), samples, str(folder / "oracle"))
 
 
 @pytest.mark.parametrize(
@@ -36,19 +27,13 @@ def oracle(workload, samples, folder, optimiser):
     ],
 )
 def test_a_store_is_proven(run_group, tmp_path, strategy, workers, devices, tuning, servers, optimiser):
-    workload = by_name()["mnist_small"]
+    workload, rule = by_name()["mnist_small"], RULES[optimiser]
     graph = workload.graph()
-    oracle(workload, workers * devices * workload.proof_batch, tmp_path, optimiser)
-    spread = {"strategy": strategy, "devices": devices, "tuning": tuning, "optimiser": RULES[optimiser]}
-    proofs = run_group("prove", tmp_path, workers, servers, **spread)
-    for rank, proof in enumerate(proofs):
-        assert proof["joined"] == [rank, workers, devices, "ps-lite"]
-        for kind in ("logits", "gradient", "staged parameter", "native parameter"):
-            assert max(proof["errors"][kind].values()) < 1e-5, kind
-    for way in ("staged", "native"):
-        joint = np.mean([proof["losses"][way] for proof in proofs], axis=0)
-        np.testing.assert_allclose(joint, proofs[0]["losses"]["oracle"], rtol=2e-6)
-    assert proofs[0]["macs"] == graph.macs
+    proofs.write_oracle(graph, workers * devices * workload.proof_batch, tmp_path / "oracle", rule)
+    case = {"strategy": strategy, "devices": devices, "tuning": tuning, "optimiser": rule}
+    found = run_group("prove", tmp_path, workers, servers, **case)
+    assert [each["joined"] for each in found] == [[rank, workers, devices, "ps-lite"] for rank in range(workers)]
+    proofs.assert_proven(graph, *found)
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
@@ -56,10 +41,9 @@ def test_dist_sync_averages_and_a_lone_step_does_not(run_group, tmp_path, tuning
     found = run_group("exchange", tmp_path, strategy="dist_sync", tuning=tuning)
     assert [each["maximum"] for each in found] == [1.0, 1.0]
     assert "in place" in found[0]["notes"]["exchange"]
-    local, shared, staged, first, alone, second = saved(
-        tmp_path, "local", "shared", "staged", "step0", "step1", "step2"
-    )
-    for name in local[0].files:
+    local, shared, staged = (processes.saved_by(tmp_path, name) for name in ("local", "shared", "staged"))
+    first, alone, second = (processes.saved_by(tmp_path, f"step{number}") for number in range(3))
+    for name in local[0]:
         assert not np.array_equal(local[0][name], local[1][name])
         average = local[0][name] / 2 + local[1][name] / 2
         for rank in range(2):  # also after a second call
@@ -75,16 +59,16 @@ def test_dist_async_updates_on_the_servers(run_group, tmp_path):
     assert "on the servers" in found[0]["notes"]["optimiser"]
     megabytes = 4e-6 * by_name()["mnist_small"].graph().parameter_count
     assert f"first copy the gradients, {megabytes:.1f} MB; native does not" in found[0]["notes"]["exchange"]
-    local, shared, staged = saved(tmp_path, "local", "shared", "staged")
-    for name in local[0].files:
+    local, shared, staged = (processes.saved_by(tmp_path, name) for name in ("local", "shared", "staged"))
+    for name in local[0]:
         for rank in range(2):  # each keeps its own gradients; the weights have moved
             np.testing.assert_array_equal(shared[rank][name], local[rank][name])
             assert np.abs(staged[rank][name]).max() > 0
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_a_training_tells_how_stale_its_weights_were(run_group, tmp_path, optimiser):
-    """The number on the servers counts both workers' updates: nobody's account misses one of the other's."""
+def test_a_training_says_how_stale_its_weights_were(run_group, tmp_path, optimiser):
+    """The number on the servers counts both workers' updates: no worker's count misses one of the other's."""
     found = run_group("train", tmp_path, strategy="dist_async", optimiser=RULES[optimiser])
     counts = [each["notes"]["staleness"] for each in found]
     assert [count["steps"] for count in counts] == [STEPS, 2 * STEPS]
@@ -101,10 +85,6 @@ def test_a_lone_worker_has_no_stale_weights(run_group, tmp_path):
     assert found["notes"]["staleness"] == {"mean": 0.0, "max": 0, "steps": STEPS}
 
 
-def saved(folder, *names):
-    return [[np.load(folder / f"{name}-{rank}.npz") for rank in range(2)] for name in names]
-
-
 def test_an_address_that_other_hosts_cannot_reach_is_refused_where_there_are_some():
     assert numeric("localhost", nodes=1) == "127.0.0.1"
     assert numeric("192.0.2.7", nodes=2) == "192.0.2.7"
@@ -112,7 +92,7 @@ def test_an_address_that_other_hosts_cannot_reach_is_refused_where_there_are_som
         numeric("localhost", nodes=2)
 
 
-def test_a_missing_meeting_place_is_said(trainer, monkeypatch):
+def test_a_missing_meeting_place_is_named(trainer, monkeypatch):
     for name in ("MASTER_ADDR", "MASTER_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match="MASTER_ADDR is not set"):

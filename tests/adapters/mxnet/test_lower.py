@@ -6,9 +6,8 @@ import pytest
 
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import Net
-from adapters.reference.worker import ReferenceTrainer
-from suite.worker import evidence
-from suite.worker.contract import SGD, Setup, Unsupported
+from suite.worker.contract import Unsupported
+from tests.support import proofs
 from workloads.build import Builder
 from workloads.graph import Graph
 
@@ -28,11 +27,8 @@ def built(graph, samples=2, dtype="float64"):
 
 
 def proven(trainer, graph, folder, samples=2):
-    setup = Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, SGD(0.01, 0.9, 1e-3), 1, 0)
-    oracle = ReferenceTrainer(setup)
-    oracle.start()
-    evidence.write_oracle(oracle, graph, samples, str(folder))
-    found = evidence.prove(trainer(batch=samples, precision="float64"), graph, samples, str(folder))
+    oracle = proofs.write_oracle(graph, samples, folder)
+    found = proofs.prove(trainer(batch=samples, precision="float64"), graph, samples, oracle)
     return {kind: max(errors.values()) for kind, errors in found["errors"].items()}
 
 
@@ -54,7 +50,7 @@ def test_a_pooling_is_the_graphs(trainer, tmp_path, kind, shape, window):
     assert max(proven(trainer, b.graph, tmp_path).values()) < 1e-6
 
 
-def test_axes_that_round_in_different_ways_are_unsupported():
+def test_axes_that_round_differently_are_unsupported():
     """Along one axis the last window is dropped, along the other kept: MXNet has one word for both."""
     graph = pooling("max_pool", (2, 6, 8), kernel=3, stride=4, pad=1, ceil=True)
     net = built(graph)

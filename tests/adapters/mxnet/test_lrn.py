@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from adapters.reference.worker import ReferenceTrainer
-from suite.worker import evidence
-from suite.worker.contract import SGD, Setup, Unsupported
+from suite.worker.contract import Unsupported
 from suite.worker.feed import synthetic
+from tests.support import proofs
 from workloads import weights
 from workloads.build import Builder
 
@@ -21,11 +20,8 @@ def alexnets_beginning(follower):
 
 
 def proven(trainer, graph, folder, **options):
-    setup = Setup(0, 1, 0, "single", "cpu", 1, 4, "float64", "default", {}, SGD(0.01, 0.9, 1e-3), 1, 0)
-    oracle = ReferenceTrainer(setup)
-    oracle.start()
-    evidence.write_oracle(oracle, graph, 4, str(folder))
-    return evidence.prove(trainer(batch=4, **options), graph, 4, str(folder))
+    oracle = proofs.write_oracle(graph, 4, folder)
+    return proofs.prove(trainer(batch=4, **options), graph, 4, oracle)
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
@@ -34,9 +30,7 @@ def test_the_proof_catches_the_native_gradient_and_passes_the_composed_one(train
     graph = alexnets_beginning(follower)
     errors = {}
     for lrn in ("native", "composed"):
-        folder = tmp_path / lrn
-        folder.mkdir()
-        proof = proven(trainer, graph, folder, lrn=lrn, tuning=tuning)
+        proof = proven(trainer, graph, tmp_path / lrn, lrn=lrn, tuning=tuning)
         assert max(proof["errors"]["logits"].values()) < 1e-5, "the forward is right either way"
         errors[lrn] = proof["errors"]["gradient"]
     assert max(errors["composed"].values()) < 1e-5

@@ -4,35 +4,14 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from adapters.mxnet.worker import MXNetTrainer
-from adapters.reference.worker import ReferenceTrainer
-from suite.worker import evidence
-from suite.worker.contract import SGD, Setup, Unavailable
+from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
+from tests.support import networks, proofs
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
 
 STORES = ["kvstore_local", "kvstore_device"]
-
-
-def small():
-    """Every layer kind that a trainer treats in its own way, two heads."""
-    b = Builder("small", (3, 12, 12), 5)
-    x = b.relu("r1", b.conv_bn("c1", "input", 6, 3, pad=1))
-    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, 6, 3, pad=1), x)), alpha=0.1)
-    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
-    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
-    return b.graph
-
-
-def oracle(graph, samples, folder, shards=1):
-    setup = Setup(
-        0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {"shards": shards}, SGD(0.01, 0.9, 1e-3), 1, 0
-    )
-    trainer = ReferenceTrainer(setup)
-    trainer.start()
-    evidence.write_oracle(trainer, graph, samples, str(folder))
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
@@ -41,16 +20,11 @@ def oracle(graph, samples, folder, shards=1):
 )
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_it_is_proven(trainer, tmp_path, strategy, devices, tuning, precision):
-    graph = small()
-    oracle(graph, 8, tmp_path, devices)
+    graph = networks.two_heads()
+    oracle = proofs.write_oracle(graph, 8, tmp_path, shards=devices)
     ours = trainer(strategy=strategy, devices=devices, tuning=tuning, precision=precision, batch=8)
-    proof = evidence.prove(ours, graph, 8, str(tmp_path))
     loss, tensor = (2e-6, 1e-5) if precision == "float32" else (1e-7, 1e-6)
-    for way in ("staged", "native"):
-        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=loss)
-    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
-        assert max(proof["errors"][kind].values()) < tensor, kind
-    assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+    proofs.assert_proven(graph, proofs.prove(ours, graph, 8, oracle), loss=loss, tensor=tensor)
 
 
 @pytest.mark.parametrize("strategy", STORES)
@@ -115,7 +89,7 @@ def test_it_predicts_by_the_first_devices_running_statistics_without_dropout(tra
 
 
 def test_training_with_dropout_learns(trainer):
-    graph = small()
+    graph = networks.two_heads()
     ours = trainer(batch=8)
     ours.build(graph, dict(weights.initial(graph)))
     batch = ours.to_device(synthetic(graph, 8, 1))
@@ -127,7 +101,7 @@ def test_training_with_dropout_learns(trainer):
 
 
 def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
-    graph, losses = small(), []
+    graph, losses = networks.two_heads(), []
     ours = trainer(batch=8)
     for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
         ours.setup = ours.setup._replace(**{"seed": 1, "rank": 0, **changes})
@@ -140,10 +114,9 @@ def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
 
 
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="there is a device")
-def test_a_missing_device_is_said():
-    setup = Setup(0, 1, 0, "single", "cuda", 1, 2, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, 0)
+def test_a_missing_device_is_named(trainer):
     with pytest.raises(Unavailable, match=r"no CUDA device: MXNet .*, or ask for device = 'cpu'"):
-        MXNetTrainer(setup).start()
+        trainer(device="cuda")
 
 
 def test_it_reports_devices_and_versions(trainer):
@@ -156,7 +129,7 @@ def test_it_reports_devices_and_versions(trainer):
 @pytest.mark.parametrize(("lrn", "words"), [("composed", "took 1 / 1.4 of the time"), ("native", "is wrong")])
 def test_notes_say_which_lrn_was_used_where_there_is_one(trainer, lrn, words):
     ours = trainer(lrn=lrn)
-    for graph, there in ((small(), True), (by_name()["mnist_small"].graph(), False)):
+    for graph, there in ((networks.two_heads(), True), (by_name()["mnist_small"].graph(), False)):
         ours.build(graph, dict(weights.initial(graph)))
         assert ("lrn" in ours.notes()) == there
         assert words in ours.notes().get("lrn", words)

@@ -1,13 +1,15 @@
-"""Where MXNet's scheduler, servers and workers meet: the launcher's variables in ps-lite's words.
+"""What MXNet's scheduler, servers and workers meet by: the launcher's variables in ps-lite's words.
 
 Called before a process becomes one of them: a worker creates its key-value store then, a
-scheduler or server imports mxnet. Standard library only.
+scheduler or server imports mxnet, and so this file does not.
 
-Oldest Python: 3.6.
+Oldest Python: 3.6; standard library only.
 """
 
 import os
 import socket
+
+from suite.worker.rendezvous import address_towards, meeting_place
 
 COUNTS = ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER")  # set by the adapter's plugin
 NODES = "STAGEBENCH_MXNET_NODES"  # too, where there are several
@@ -19,18 +21,16 @@ def take_part(role: str) -> str:
     ValueError names a variable that the launcher or the plugin should have set, or an
     address that other hosts cannot reach.
     """
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") + COUNTS if not os.environ.get(name)]
-    if missing:
-        raise ValueError(
-            "%s is not set, and MXNet's workers and servers meet by it; a launcher sets it, by hand: "
-            "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=1" % missing[0]
-        )
-    scheduler = numeric(os.environ["MASTER_ADDR"], int(os.environ.get(NODES, "1")))
-    own = own_address(scheduler)
+    host, port = meeting_place("MXNet's workers and servers")
+    for name in COUNTS:
+        if not os.environ.get(name):
+            raise ValueError("%s is not set; the adapter's plugin sets it" % name)
+    scheduler = numeric(host, int(os.environ.get(NODES, "1")))
+    own = address_towards(scheduler)
     os.environ.update(
         DMLC_ROLE=role,
         DMLC_PS_ROOT_URI=scheduler,
-        DMLC_PS_ROOT_PORT=os.environ["MASTER_PORT"],
+        DMLC_PS_ROOT_PORT=str(port),
         # Left to itself ps-lite takes the first interface that is not the loopback, and there may be none.
         DMLC_NODE_HOST=own,
     )
@@ -47,11 +47,3 @@ def numeric(name: str, nodes: int) -> str:
             % (name, address)
         )
     return address
-
-
-def own_address(peer: str) -> str:
-    """The address by which `peer` can reach this host; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((peer, 9))
-        address: str = probe.getsockname()[0]
-        return address

@@ -1,22 +1,54 @@
-"""The distributed key-value store as one worker sees it, and what it cannot do: the largest of several numbers.
+"""Workers of a distributed key-value store; its scheduler and servers are programs of their own (server.py).
 
 Oldest Python: 3.6.
 """
 
+import gc
 import socket
 from typing import Any, Dict, List, Optional
 
 import mxnet as mx
 import numpy as np
 
+from adapters.mxnet import machine
+from adapters.mxnet.base import MXNetTrainer
 from adapters.mxnet.compression import Compressed
-from adapters.mxnet.rendezvous import take_part
+from adapters.mxnet.ps_lite import take_part
+from suite.worker.contract import Joined
 from suite.worker.meeting import Meeting
 from suite.worker.sockets import listening
 
 
+class WorkerTrainer(MXNetTrainer):
+    """A worker; MXNet calls its distributed stores what the strategies are called."""
+
+    _group: "Optional[Group]" = None
+
+    def start(self) -> Joined:
+        """Devices and store."""
+        self._contexts = machine.contexts(self.setup)
+        self._group = Group(self.setup.strategy, self._compression)
+        return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions(), len(self._contexts))
+
+    def close(self) -> None:
+        """Stop the readers, leave the group."""
+        super().close()
+        if self._group is not None:
+            mx.nd.waitall()
+            self._release()
+            self._group.close()
+            gc.collect()
+
+    def maximum(self, value: float) -> float:
+        """Over sockets: a store can only sum."""
+        return value if self._group is None else self._group.maximum(value)
+
+
 class Group:
-    """Workers joined by one store: there can be one a process, so it outlives a rebuilt network."""
+    """Workers joined by one store: there can be one a process, so it outlives a rebuilt network.
+
+    The store numbers its workers in its own order, and nothing depends on it.
+    """
 
     def __init__(self, kind: str, compression: Optional[Dict[str, Any]]) -> None:
         """Join as a worker of a "dist_" store of that kind; waits for scheduler, servers and workers."""
@@ -44,14 +76,14 @@ class Group:
 
 
 def met(store: Any, key: int, own: str) -> Meeting:
-    """The workers' meeting, at a free port of the store's first worker, which tells it through the store.
+    """The workers' meeting, at a free port of the store's first worker, which broadcasts it by the store.
 
     The store numbers the workers in its own order; MASTER_PORT is the scheduler's.
     """
     listener = listening((own, 0)) if store.rank == 0 else None
     port = listener.getsockname()[1] if listener else 0
-    place = np.array([*socket.inet_aton(own), port], dtype=np.float32)  # exact: a port is below 2**24
-    told = mx.nd.zeros(place.shape)
-    store.broadcast(key, mx.nd.array(place), out=told)
-    *host, port = [int(each) for each in told.asnumpy()]
+    place = np.array([*socket.inet_aton(own), port], dtype=np.float32)  # without loss: a port is below 2**24
+    received = mx.nd.zeros(place.shape)
+    store.broadcast(key, mx.nd.array(place), out=received)
+    *host, port = [int(each) for each in received.asnumpy()]
     return Meeting(store.rank, store.num_workers, (".".join(map(str, host)), port), listener)

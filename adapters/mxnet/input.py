@@ -1,4 +1,4 @@
-"""Reading: ImageRecordIter from RecordIO, threads from image files, plain indexing from memory.
+"""MXNet's input: ImageRecordIter from RecordIO, threads from image files, plain indexing from memory.
 
 Files are decoded by the suite's threads: Gluon's DataLoader is slower, with threads and with
 processes (tests/benchmarks/mxnet_reader.py compares), and its processes are forked from one
@@ -16,60 +16,48 @@ import numpy as np
 from adapters.mxnet.records import FORM, check, files_of
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.records import RecordSource
-from suite.worker.threaded import ThreadedReader, batches_of_indices
+from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from suite.worker.view import View
 
 AREA = 3  # OpenCV's number of its averaging filter, the one that comes near to Pillow's
 QUEUE = 16  # batches that ImageRecordIter decodes ahead; its own prefetch_buffer only says how long they stay
 
 
-def reader_of(view: View, setup: Setup) -> Any:
-    """The reader of a view: has `next_batch`, `close`, and `words` for the notes."""
+def reader_of(view: View, setup: Setup) -> Reader:
+    """The reader of what a view shows."""
     if view.records is not None:
         if view.records.form != FORM:
             raise Unsupported("MXNet does not read %s" % view.records.form)
         return RecordReader(view.records, view.random, setup)
-    if view.source.arrays is not None and not view.random:
-        return MemoryReader(view, setup)
-    return FileReader(view, setup)
+    return FileReader(view, setup) if view.arrays is None else MemoryReader(view, setup)
 
 
-class FileReader:
+class FileReader(ThreadedReader):
     """The suite's threads."""
 
     def __init__(self, view: View, setup: Setup) -> None:
-        """Begin to read at once."""
-        self._threads = ThreadedReader(view, setup)
+        super().__init__(view, setup)
         self.words = "threads, %d" % setup.readers if setup.readers else "the training process"
-        self.close = self._threads.close
 
     def next_batch(self) -> Batch:
         """In the order of positions; OSError names the file that cannot be read."""
-        return over(self._threads.next_batch())
+        return over(super().next_batch())
 
 
-class MemoryReader:
+class MemoryReader(GatheringReader):
     """Batches cut out of arrays."""
 
-    words = "indexing of arrays in memory"
-
     def __init__(self, view: View, setup: Setup) -> None:
-        """The view's source must have arrays."""
-        assert view.source.arrays is not None
-        self._images, labels = view.source.arrays
-        self._labels = labels.astype(np.float32)
-        self._positions, self._index = batches_of_indices(view, setup), view.index
+        super().__init__(view, setup)
+        self.words = "indexing of arrays in memory"
+        self._labels = self._labels.astype(np.float32)
 
     def next_batch(self) -> Batch:
         """In the order of positions."""
-        which = [self._index(position) for position in next(self._positions)]
-        return over(Batch(self._images[which], self._labels[which]))
-
-    def close(self) -> None:
-        """Nothing runs."""
+        return over(super().next_batch())
 
 
-class RecordReader:
+class RecordReader(Reader):
     """mx.io.ImageRecordIter, in an order of its own.
 
     It takes at most half of the processor's cores for its threads. With more readers than
@@ -79,69 +67,71 @@ class RecordReader:
     def __init__(self, source: RecordSource, random: bool, setup: Setup) -> None:
         """Begin to read at once; ValueError when there are too few samples, OSError names a file of no use."""
         self._files = files_of(source)
-        cores = len(os.sched_getaffinity(0))
         readers = max(1, setup.readers)  # its thread is there in any case
-        pieces, threads = shares(readers, setup.batch, max(1, cores // 2))
-        enough(source, setup, pieces)
+        pieces, threads = shares(readers, setup.batch, max(1, len(os.sched_getaffinity(0)) // 2))
+        check_samples(source, setup, pieces)
         check(self._files)
-        told = dict(settings(source, random), batch_size=setup.batch // pieces, preprocess_threads=threads)
-        told.update(
-            ctx="gpu", prefetch_buffer=readers * setup.prefetch
-        )  # "cpu" decodes in the engine, ahead of nothing
-        told.update(device_id=setup.local_rank * setup.devices if setup.device == "cuda" else -1)
-        told.update(seed=setup.seed % 2**31, num_parts=setup.world * pieces, **dict(zip(PATHS, self._files)))
-        parts = range(setup.rank * pieces, (setup.rank + 1) * pieces)
-        self._iterators = [self._asked(mx.io.ImageRecordIter, part_index=part, **told) for part in parts]
+        options = dict(
+            preprocessing(source, random),
+            path_imgrec=self._files.records,
+            path_imgidx=self._files.offsets,
+            batch_size=setup.batch // pieces,
+            preprocess_threads=threads,
+            prefetch_buffer=readers * setup.prefetch,
+            ctx="gpu",  # "cpu" decodes in the engine, ahead of nothing
+            device_id=setup.local_rank * setup.devices if setup.device == "cuda" else -1,
+            seed=setup.seed % 2**31,
+            num_parts=setup.world * pieces,
+        )
+        numbers = range(setup.rank * pieces, (setup.rank + 1) * pieces)
+        self._iterators = [self._call(mx.io.ImageRecordIter, part_index=number, **options) for number in numbers]
         self.words = "ImageRecordIter, %d of %d thread(s), up to %d batches ahead" % (pieces, threads, QUEUE)
 
     def next_batch(self) -> Batch:
         """Pieces, to be used before the next are asked for; OSError names a broken file."""
-        pieces = [self._asked(following, iterator) for iterator in self._iterators]
+        pieces = [self._call(following, iterator) for iterator in self._iterators]
         return Batch([piece.data[0] for piece in pieces], [piece.label[0] for piece in pieces])
 
     def close(self) -> None:
         """Stop the threads."""
         del self._iterators[:]
 
-    def _asked(self, how: Callable[..., Any], *what: Any, **told: Any) -> Any:
+    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
-            return how(*what, **told)
+            return function(*arguments, **options)
         except mx.base.MXNetError as error:
             reason = str(error).strip().splitlines()[-1]
             raise OSError("cannot read %s: %s; pack the set again" % (self._files.records, reason)) from None
 
 
-PATHS = ("path_imgrec", "path_imgidx")
-
-
-def settings(source: RecordSource, random: bool) -> dict:
+def preprocessing(source: RecordSource, random: bool) -> dict:
     """What the workload's preprocessing is called by ImageRecordIter; its numbers for random crops are its own."""
-    how, told = source.how, {"data_shape": source.input_shape, "shuffle": True, "inter_method": AREA, "verbose": 0}
+    how, options = source.how, {"data_shape": source.input_shape, "shuffle": True, "inter_method": AREA, "verbose": 0}
     for channel, mean, deviation in zip("rgb", how.mean, how.deviation):
-        told.update({"mean_" + channel: mean, "std_" + channel: deviation})
+        options.update({"mean_" + channel: mean, "std_" + channel: deviation})
     # A tail that does not fill a batch is filled from the next epoch, which then lacks what was taken.
-    told.update(round_batch=True, label_width=1)
+    options.update(round_batch=True, label_width=1)
     if not random:
-        return dict(told, resize=how.resize)
-    told.update(random_resized_crop=True, min_random_area=how.area[0], max_random_area=how.area[1])
-    return dict(told, min_aspect_ratio=how.ratio[0], max_aspect_ratio=how.ratio[1], rand_mirror=how.flip > 0)
+        return dict(options, resize=how.resize)
+    options.update(random_resized_crop=True, min_random_area=how.area[0], max_random_area=how.area[1])
+    return dict(options, min_aspect_ratio=how.ratio[0], max_aspect_ratio=how.ratio[1], rand_mirror=how.flip > 0)
 
 
 def shares(readers: int, batch: int, most: int) -> Tuple[int, int]:
     """(iterators, threads of each): as many threads as readers where `most` an iterator and the batch allow it."""
-    ways = [(count * min(most, readers // count), -count) for count in range(1, readers + 1) if batch % count == 0]
-    threads, count = max(ways)
+    choices = [(count * min(most, readers // count), -count) for count in range(1, readers + 1) if batch % count == 0]
+    threads, count = max(choices)
     return -count, threads // -count
 
 
-def enough(source: RecordSource, setup: Setup, pieces: int) -> None:
+def check_samples(source: RecordSource, setup: Setup, pieces: int) -> None:
     """ValueError where an iterator's share of the set does not fill its piece of a batch, or its path has a meaning."""
-    parts, piece = setup.world * pieces, setup.batch // pieces
-    least = len(source) - (parts - 1) * -(-len(source) // parts)
+    count, piece = setup.world * pieces, setup.batch // pieces
+    least = len(source) - (count - 1) * -(-len(source) // count)
     if least < piece:
         raise ValueError(
             "%s divides into %d parts, the last of %d samples, and ImageRecordIter fills batches of %d from each; use "
-            "format = 'files', a smaller batch or fewer readers" % (source.name, parts, max(0, least), piece)
+            "format = 'files', a smaller batch or fewer readers" % (source.name, count, max(0, least), piece)
         )
     if set(source.path) & set(";#?"):
         raise ValueError("MXNet takes ; # and ? in %s for signs of its own; move the data" % source.path)

@@ -8,26 +8,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.mxnet import reading
-from adapters.mxnet.worker import MXNetTrainer
-from suite.worker.contract import SGD, Setup, Unsupported
+from adapters.mxnet.input import shares
+from adapters.mxnet.records import files_of
+from adapters.mxnet.worker import trainer as trainer_of
+from suite.worker.contract import Unsupported
 from suite.worker.jpeg import without_exif
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
+from tests.support import jobs, trainers
+from tests.support.sent import Nobody
 from workloads.graph import Graph
 
 SHAPE, COUNT = (3, 224, 224), 24
-ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
-
-
-class Deaf:
-    """An outbox that nobody reads."""
-
-    def progress(self, **content):
-        pass
 
 
 def photograph(number, size=(300, 256)):
@@ -48,9 +43,7 @@ def folder(tmp_path_factory):
 
 
 def packed(trainer, source, place, parts):
-    about = {"source": "images", "kind": "folder", "shape": []}
-    wanted = {"form": "recordio", "folder": str(place), "parts": parts, "on_error": "fail", "resize": 0, "about": about}
-    pack(trainer, source, wanted, Deaf())
+    pack(trainer, source, jobs.packing("recordio", place, parts=parts), Nobody())
     found = RecordSource(str(place))
     found.check(SHAPE, COUNT)
     return found
@@ -59,12 +52,13 @@ def packed(trainer, source, place, parts):
 @pytest.fixture(scope="module")
 def records(folder, tmp_path_factory):
     """Three parts, joined."""
-    setup = Setup(0, 1, 0, "single", "cpu", 1, 4, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, 0)
-    return packed(MXNetTrainer(setup), FolderSource(str(folder), SHAPE), tmp_path_factory.mktemp("records"), parts=3)
+    return packed(
+        trainer_of(trainers.setup()), FolderSource(str(folder), SHAPE), tmp_path_factory.mktemp("records"), parts=3
+    )
 
 
 def view(source, **changes):
-    return View(source, dict(ASKED, **changes), 1, os.devnull)
+    return View(source, dict(jobs.READ_ONCE._asdict(), **changes), 1, os.devnull)
 
 
 def delivered(trainer, batches):
@@ -190,7 +184,7 @@ def test_a_records_exif_turns_nothing(trainer, tmp_path):
 def test_a_broken_record_file_is_named(trainer, folder, tmp_path, damage):
     ours = trainer(readers=1, batch=4)
     found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
-    path = Path(reading.files_of(found).records)
+    path = Path(files_of(found).records)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(OSError, match=r"cannot read .*images\.rec: no record at byte \d+; pack the set again"):
         ours.open_input(view(found))
@@ -199,7 +193,7 @@ def test_a_broken_record_file_is_named(trainer, folder, tmp_path, damage):
 def test_a_missing_record_file_is_named(trainer, folder, tmp_path):
     ours = trainer(readers=1, batch=4)
     found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
-    os.remove(reading.files_of(found).records)
+    os.remove(files_of(found).records)
     with pytest.raises(OSError, match=r"images\.rec"):
         ours.open_input(view(found))
 
@@ -257,4 +251,4 @@ def test_close_ends_the_readers_threads(trainer, records):
     ],
 )
 def test_readers_become_iterators_and_threads(readers, batch, most, expected):
-    assert reading.shares(readers, batch, most) == expected
+    assert shares(readers, batch, most) == expected

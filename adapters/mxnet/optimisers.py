@@ -66,7 +66,7 @@ class Documented:
             )
 
 
-class Direct:
+class Operators:
     """One `sgd_mom_update` or `adam_update` a parameter: faster than the operator for several at once."""
 
     def __init__(self, parameters: Sequence[Any], rule: Optimiser) -> None:

@@ -1,0 +1,296 @@
+"""What all strategies of MXNet share: hybridised Gluon on a process's devices, gradients summed, every device updated.
+
+MXNet's engine is asynchronous: a call returns before it is done. `step` ends by waiting
+for its own loss, as every loop that looks at its loss does; the backward and the update
+go on meanwhile, and the interpreter is never more than a step ahead.
+
+Oldest Python: 3.6.
+"""
+
+import gc
+from abc import abstractmethod
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+from adapters.mxnet import machine
+from adapters.mxnet.compression import compression, described
+from adapters.mxnet.input import as_numpy, joined, reader_of
+from adapters.mxnet.lower import Choices
+from adapters.mxnet.net import JointLoss, Net
+from adapters.mxnet.optimisers import Documented, Operators, name_of, settings
+from adapters.mxnet.records import join, pack
+from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.masks import dropout_seed
+from suite.worker.threaded import Reader
+from suite.worker.trainer import Trainer
+from workloads.graph import Graph
+
+Arrays = List[List[Any]]  # by parameter, in forward order, and device
+
+OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
+LRN_NOTES = {
+    "composed": "of slices, sums and a power (tuned: exp and log); on two cores of a CPU with one thread an iteration "
+    "of AlexNet or GoogLeNet took 1 / 1.4 of the time with MXNet's own operator (tests/benchmarks/mxnet_native.py "
+    "measures it on any machine)",
+    "native": "MXNet's own operator, whose gradient is wrong with oneDNN before a convolution or a pooling",
+}
+
+
+class MXNetTrainer(Trainer):
+    """Synchronous training; `default` with gluon.Trainer, `tuned` with the operators beneath it.
+
+    A strategy says in `_connect` how gradients are exchanged.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._choices = Choices(setup.knobs.get("lrn", "composed"), setup.tuned, setup.precision)
+        self._compression = compression(setup)
+        self._share = setup.batch // setup.devices  # samples of a device
+        self._global_batch = setup.batch * setup.world
+        self._contexts: List[Any] = []
+        self._release()
+
+    @abstractmethod
+    def _connect(self) -> None:
+        """When the network stands: `_exchange_by` a store, unless nothing is exchanged, and `_train_by` one."""
+
+    # --- life ---------------------------------------------------------------
+
+    def _release(self) -> None:
+        """Let go of what was built; gluon.Trainer stands in reference cycles."""
+        self._net: Any = None
+        self._joint: Any = None
+        self._parameters: List[Any] = []
+        self._optimiser: Any = None
+        self._trainer: Any = None  # the native step's exchange and update in one; None: `_store` and `_optimiser`
+        self._trainer_batch = self._global_batch  # samples by which it divides what it has summed
+        self._store: Any = None  # what gradients are exchanged by; None: nothing is
+        self._keys: List[int] = []  # of the parameters there
+        self._stand_ins: Arrays = []
+        self._summed = False  # over all devices: between `communicate` and `update`
+        self._heads: List[Any] = []
+        self._losses: List[Any] = []
+        gc.collect()
+
+    def start(self) -> Joined:
+        """A process by itself, on all of its devices."""
+        self._contexts = machine.contexts(self.setup)
+        return Joined(0, 1, "none", machine.versions(), len(self._contexts))
+
+    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+        """Lower, place, hybridise."""
+        self._release()
+        # MXNet adds the number of each of this rank's devices.
+        mx.random.seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
+        self._net = Net(graph, weights, self._contexts, self.setup.precision, self._share, self._choices)
+        self._joint = JointLoss([head.weight for head in graph.heads])
+        for block in (self._net, self._joint):
+            block.hybridize(active=True, static_alloc=True, static_shape=True)
+        self._parameters = [parameter for _, parameter in self._net.trainable()]
+        self._optimiser = (Operators if self.setup.tuned else Documented)(self._parameters, self.setup.optimiser)
+        self._connect()
+
+    def _exchange_by(self, store: Any, keys: Sequence[int]) -> None:
+        """Initialise a key-value store without an optimiser, under a key for each parameter: it sums what is pushed."""
+        self._store, self._keys = store, list(keys)
+        for key, parameter in zip(self._keys, self._parameters):
+            store.init(key, parameter.list_data()[0])
+
+    def _train_by(self, store: Any, compressed: Optional[Dict[str, Any]] = None) -> None:
+        """Make the native step's gluon.Trainer, over a store or one that it makes by name; `tuned` has none."""
+        if not self.setup.tuned:
+            rule = self.setup.optimiser
+            self._trainer = gluon.Trainer(
+                self._parameters,
+                name_of(rule),
+                settings(rule),
+                kvstore=store,
+                compression_params=compressed,
+                update_on_kvstore=None,
+            )
+
+    def synchronize(self) -> None:
+        """Wait for the engine."""
+        mx.nd.waitall()
+
+    # --- data ---------------------------------------------------------------
+
+    def make_reader(self, source: Any) -> Reader:
+        """RecordIO by ImageRecordIter, files by threads, memory by indices."""
+        return reader_of(source, self.setup)
+
+    def as_numpy(self, batch: Any) -> Batch:
+        """Copies of a reader's pieces, joined."""
+        return Batch(as_numpy(batch.images), as_numpy(batch.labels).astype(np.int64))
+
+    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+        """As RecordIO, the only form that is declared."""
+        pack(samples, folder)
+
+    def join_parts(self, form: str, parts: List[str], folder: str) -> None:
+        """ImageRecordIter takes one file."""
+        join(parts, folder)
+
+    def to_device(self, batch: Any) -> List[Any]:
+        """(images, labels) for every device: contiguous shares in the devices' order."""
+        images, labels = joined(batch.images), joined(batch.labels)
+        shares = []
+        for number, context in enumerate(self._contexts):
+            own = slice(number * self._share, (number + 1) * self._share)
+            shares.append((placed(images[own], context, self.setup.precision), placed(labels[own], context, "float32")))
+        return shares
+
+    # --- the staged iteration -----------------------------------------------
+
+    def forward(self, batch: Any) -> None:
+        """Every device's network and loss, recorded."""
+        self._heads, self._losses = [], []
+        with autograd.record(train_mode=True):
+            for images, labels in batch:
+                heads = self._net(images)
+                self._losses.append(self._joint(labels, *heads))
+                self._heads.append(heads)
+
+    def backward(self) -> None:
+        """Every device's gradients, summed over its samples."""
+        self._summed = False
+        autograd.backward(self._losses)
+
+    def communicate(self) -> None:
+        """Sum over all devices, in place as `step` does.
+
+        Asked again without a backward between, zeros of the gradients' shapes are exchanged in place, and the sums
+        stay: they would grow with every exchange, and to copy the gradients back before each would be timed as
+        communication, which the native step does not do.
+        """
+        if self._store is None:
+            return
+        gradients = self._local()
+        if self._summed:
+            gradients = self._stand_ins = self._stand_ins or like(gradients)
+        self._exchange(gradients, into=gradients)
+        self._summed = True
+        wait_for(gradients)
+
+    def update(self) -> None:
+        """The optimiser on every device."""
+        self._optimiser.apply(self._local(), 1.0 / self._samples())
+        self._summed = False
+
+    def _exchange(self, gradients: Arrays, into: Arrays) -> None:
+        """Push and pull in forward order, the first parameter with the highest priority: it is wanted first.
+
+        Nothing here waits: MXNet's engine starts each exchange when its gradient is there.
+        """
+        for place, key in enumerate(self._keys):
+            self._store.pushpull(key, gradients[place], out=into[place], priority=-place)
+
+    def _local(self) -> Arrays:
+        return [parameter.list_grad() for parameter in self._parameters]
+
+    def _samples(self) -> int:
+        """Those that a gradient sums over."""
+        return self._global_batch if self._summed else self._share
+
+    # --- the native iteration -----------------------------------------------
+
+    def step(self, batch: Any) -> None:
+        """Backward, exchange and update are handed to the engine at once: it overlaps them."""
+        self.forward(batch)
+        autograd.backward(self._losses)
+        if self._trainer is not None:
+            self._trainer.step(self._trainer_batch)
+        else:
+            gradients = self._local()
+            if self._store is not None:
+                self._exchange(gradients, into=gradients)
+            self._optimiser.apply(gradients, 1.0 / self._global_batch)
+        self._pace()
+
+    def step_alone(self, batch: Any) -> None:
+        """Every device updates its weights with its own gradients."""
+        self.forward(batch)
+        autograd.backward(self._losses)
+        self._optimiser.apply(self._local(), 1.0 / self._share)
+        self._pace()
+
+    def _pace(self) -> None:
+        for loss in self._losses:
+            loss.wait_to_read()
+
+    # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        """The mean over this rank's samples."""
+        return float(np.mean([loss.asnumpy() for loss in self._losses], dtype=np.float64))
+
+    def logits(self) -> np.ndarray:
+        """Of all devices, in their order."""
+        return np.concatenate([heads[-1].asnumpy() for heads in self._heads])
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """Between backward and update: the first device's own, after `communicate` the average of all."""
+        return {name: own.list_grad()[0].asnumpy() / self._samples() for name, own in self._net.trainable()}
+
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """Of the first device, with running statistics."""
+        return self._net.tensors(self._contexts[0])
+
+    def parameter_count(self) -> int:
+        """Of the block's parameters that take gradients."""
+        own = self._net.collect_params().values()
+        return sum(int(np.prod(parameter.shape)) for parameter in own if parameter.grad_req != "null")
+
+    def macs(self) -> int:
+        """Counted on the operators of the traced graph, with the shapes that MXNet infers."""
+        return self._net.macs()
+
+    def predict(self, batch: Any) -> np.ndarray:
+        """All shares by the first device's network: running statistics are every device's own."""
+        first = self._contexts[0]
+        return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
+
+    # --- what the measuring loop needs ----------------------------------------
+
+    def maximum(self, value: float) -> float:
+        """Of one process."""
+        return value
+
+    def notes(self) -> Dict[str, Any]:
+        """What was chosen."""
+        rule = name_of(self.setup.optimiser)
+        notes = dict(
+            super().notes(),
+            hybridize="static_alloc, static_shape",
+            optimiser="gluon.Trainer, %s" % rule if self._trainer else "%s, one a parameter" % OPERATORS[rule],
+            pace="a step waits for its loss",
+            compression=described(self._compression, self.setup),
+        )
+        if self._net is not None and any(layer.kind == "lrn" for layer in self._net.graph.layers):
+            notes["lrn"] = LRN_NOTES[self._choices.lrn]
+        if self._store is not None:
+            notes["exchange"] = "in place, as the native step; comm_only repeats it with zeros of the gradients' shapes"
+        return notes
+
+
+def placed(values: Any, context: Any, dtype: str) -> Any:
+    """NumPy's array as a copy on a device; MXNet's own where they are, if that is the place."""
+    if isinstance(values, np.ndarray):
+        return mx.nd.array(values, ctx=context, dtype=dtype)
+    return values.astype(dtype, copy=False).as_in_context(context)
+
+
+def like(arrays: Arrays) -> Arrays:
+    """New arrays of the same shapes on the same devices."""
+    return [[mx.nd.zeros_like(each) for each in devices] for devices in arrays]
+
+
+def wait_for(arrays: Arrays) -> None:
+    """Return when the engine has written them all."""
+    for devices in arrays:
+        for array in devices:
+            array.wait_to_read()

@@ -1,0 +1,119 @@
+"""`dist_async`: parameter servers update as each worker's gradients come, and send the weights back.
+
+One stage, `communicate`: the servers' optimiser (server_optimiser.py) moves their weights.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, Optional
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd
+
+from adapters.mxnet.base import Arrays, like, wait_for
+from adapters.mxnet.optimisers import name_of
+from adapters.mxnet.parameter_server import WorkerTrainer
+from adapters.mxnet.server_optimiser import counting
+from suite.worker.staleness import Staleness
+
+
+class DistAsync(WorkerTrainer):
+    """A worker pushes every gradient, pulls every weight, and waits for no other worker.
+
+    A distributed store receives into the very array that was pushed, whatever `out` says: the gradients are lost.
+    """
+
+    def _release(self) -> None:
+        self._update_count: Optional[UpdateCount] = None  # while they are counted
+        super()._release()
+
+    def _connect(self) -> None:
+        """Give the servers the optimiser and the first weights; a key more counts the updates."""
+        assert self._group is not None
+        store = self._group.store
+        *keys, self._counter = self._group.keys(len(self._parameters) + 1)
+        if store.rank == 0:
+            store.set_optimizer(counting(self.setup.optimiser, self._global_batch, self._counter))
+        self._exchange_by(store, keys)  # also a barrier: the optimiser is there
+        store.init(self._counter, mx.nd.zeros((1,)))
+
+    def communicate(self) -> None:
+        """With copies of the gradients, which stay: what comes back is no gradient to push again."""
+        gradients, weights = self._local(), self._weights()
+        self._stand_ins = self._stand_ins or like(gradients)
+        for devices, copies in zip(gradients, self._stand_ins):
+            for array, copy in zip(devices, copies):
+                array.copyto(copy)
+        self._exchange(self._stand_ins, into=weights)
+        wait_for(weights)
+
+    def update(self) -> None:
+        """It has happened on the servers."""
+
+    def step(self, batch: Any) -> None:
+        """Backward and exchange are handed to the engine at once."""
+        self.forward(batch)
+        autograd.backward(self._losses)
+        gradients, weights = self._local(), self._weights()
+        if self._update_count is None:
+            self._exchange(gradients, into=weights)
+        else:
+            self._update_count.mark(gradients[0][0])
+            self._exchange(gradients, into=weights)
+            self._update_count.exchange()
+        self._pace()
+
+    def _weights(self) -> Arrays:
+        return [parameter.list_data() for parameter in self._parameters]
+
+    def begin_training(self) -> None:
+        """Count from now on how stale the weights are."""
+        self._update_count = self._update_count or UpdateCount(self._store, self._counter)
+
+    def notes(self) -> Dict[str, Any]:
+        """Who updates, what the staged exchange copies, how stale the weights were."""
+        copied = [array for devices in self._local() for array in devices]
+        megabytes = sum(array.size * np.dtype(array.dtype).itemsize for array in copied) / 1e6
+        rule = name_of(self.setup.optimiser)
+        notes = dict(super().notes(), optimiser="%s on the servers; gradients are divided by the global batch" % rule)
+        notes["exchange"] = "staged and comm_only first copy the gradients, %.1f MB; native does not" % megabytes
+        return notes if self._update_count is None else dict(notes, **self._update_count.notes())
+
+
+class UpdateCount:
+    """The servers' count of all workers' updates, as one worker sees it grow.
+
+    It is exchanged with the weights whose gradient comes last: what it grew by since this worker's last exchange,
+    less its own one, is what the others did between this worker's pull and its push.
+    """
+
+    def __init__(self, store: Any, key: int) -> None:
+        """From now on, before any step; the number must lie on the servers under its key, at zero."""
+        self._store, self._key = store, key
+        self._count, self._pending = mx.nd.zeros((1,)), False
+        self._staleness = Staleness()
+        self._staleness.begin()
+
+    def mark(self, gradient: Any) -> None:
+        """Before the exchange: have something to push as soon as this gradient is there, and not earlier."""
+        self._settle()  # it came with weights that this step has computed with: there is nothing to wait for
+        mx.nd.slice_axis(gradient.reshape((-1,)), axis=0, begin=0, end=1).astype("float32").copyto(self._count)
+
+    def exchange(self) -> None:
+        """With the exchange: push, and bring the sum back into the same array."""
+        self._store.pushpull(self._key, [self._count], out=[self._count], priority=0)
+        self._pending = True
+
+    def notes(self) -> Dict[str, Any]:
+        """The staleness."""
+        self._settle()
+        return self._staleness.notes()
+
+    def _settle(self) -> None:
+        if self._pending:
+            self._pending = False
+            self._staleness.exchanged(int(self._count.asscalar()))
+
+
+TRAINER = DistAsync

@@ -1,0 +1,15 @@
+"""`kvstore_device`: several devices of one process; the key-value store "device" sums their gradients on the devices.
+
+Oldest Python: 3.6.
+"""
+
+from adapters.mxnet.strategies.kvstore_local import KVStoreLocal
+
+
+class KVStoreDevice(KVStoreLocal):
+    """As `kvstore_local`, summed elsewhere."""
+
+    kind = "device"
+
+
+TRAINER = KVStoreDevice

@@ -1,0 +1,25 @@
+"""`kvstore_local`: several devices of one process; the key-value store "local" sums their gradients on the host.
+
+Oldest Python: 3.6.
+"""
+
+import mxnet as mx
+
+from adapters.mxnet.base import MXNetTrainer
+
+
+class KVStoreLocal(MXNetTrainer):
+    """Every device updates its own weights with the sums."""
+
+    kind = "local"
+
+    def _connect(self) -> None:
+        if self.setup.devices > 1:
+            store = mx.kv.create(self.kind)
+            if self._compression is not None:
+                store.set_gradient_compression(self._compression)
+            self._exchange_by(store, range(len(self._parameters)))
+        self._train_by(self.kind, self._compression)  # by name: gluon.Trainer makes its own
+
+
+TRAINER = KVStoreLocal

@@ -1,0 +1,16 @@
+"""`single`: one process, one device, no exchange.
+
+Oldest Python: 3.6.
+"""
+
+from adapters.mxnet.base import MXNetTrainer
+
+
+class Single(MXNetTrainer):
+    """The common trainer as it is."""
+
+    def _connect(self) -> None:
+        self._train_by(None)
+
+
+TRAINER = Single
