@@ -1,4 +1,4 @@
-"""What every way of training here shares: device, group, batches, clock.
+"""What all strategies share: device, process group, batches, clock.
 
 Oldest Python: 3.6.
 """
@@ -11,23 +11,23 @@ import torch
 
 from adapters.pytorch import machine
 from adapters.pytorch.group import Group
+from adapters.pytorch.input import reader_of
 from adapters.pytorch.net import joint_loss
+from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
-from adapters.pytorch.reading import reader_of
-from adapters.pytorch.solvers import described
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 
-class Base(Trainer):
-    """A trainer without a network: a subclass for each way of training has one, or a part of one."""
+class TorchTrainer(Trainer):
+    """A trainer without a network: `ReplicaTrainer` holds a whole one, the pipelines a stage of one."""
 
-    meets = True  # whether its ranks join a process group
-    places_images = True  # whether this rank's part of the network sees the images
+    grouped = True  # whether its ranks join a process group
+    places_images = True  # whether this rank's share of the network sees the images
 
     def __init__(self, setup: Setup) -> None:
-        """Resolve what "auto" means for this tuning."""
+        """Keep the setup, with the knobs that every strategy has."""
         super().__init__(setup)
         self._tuned = self._fused = setup.tuning == "tuned"
         self._knobs: Dict[str, Any] = {"memory_format": "auto", "compile": False}
@@ -41,22 +41,22 @@ class Base(Trainer):
     # --- life ---------------------------------------------------------------
 
     def start(self) -> Joined:
-        """Threads, device, group."""
+        """Set threads and device, join the process group."""
         setup = self.setup
         self._device = machine.prepare(setup, self._tuned, self._knobs["compile"])
         versions = machine.versions(setup.device)
-        if self.meets:
+        if self.grouped:
             self._group = Group(setup)
             return Joined(self._group.rank, self._group.world, self._group.transport, versions)
         return Joined(0, 1, "cuda copies" if setup.devices > 1 else "none", versions, setup.devices)
 
     def synchronize(self) -> None:
-        """Wait for the device; a CPU has done it already."""
+        """Wait for a GPU; on a CPU nothing is pending."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        """Stop the readers, leave the group."""
+        """Stop the reader, leave the group."""
         if self._reader is not None:
             self._reader.close()
         if self._group is not None:
@@ -76,11 +76,11 @@ class Base(Trainer):
         self._normalise = Normalise(about.how, about.crop, self._device) if about else None
 
     def as_numpy(self, batch: Any) -> Batch:
-        """Bytes normalised, as `to_device` does it."""
+        """Bytes are normalised, as `to_device` does it."""
         return Batch(self._placed(batch).contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Any) -> Batch:
-        """Tensors on the device, images in the network's memory format and type, where this rank sees them."""
+        """Tensors on the device, images in the network's memory format and type; None for images nobody here needs."""
         labels = torch.as_tensor(batch.labels).to(self._device, non_blocking=True)
         if not self.places_images:
             return Batch(None, labels)
@@ -107,11 +107,11 @@ class Base(Trainer):
         return event
 
     def elapsed(self, begin: Any, end: Any) -> float:
-        """Seconds."""
+        """Seconds between two marks; CUDA events give milliseconds."""
         return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
 
     def notes(self) -> Dict[str, Any]:
-        """What was resolved and chosen."""
+        """What "auto" became, and what was chosen."""
         return {
             "memory_format": str(self._layout).replace("torch.", ""),
             "compile": self._knobs["compile"],
@@ -122,13 +122,13 @@ class Base(Trainer):
 
     # --- for the subclasses ---------------------------------------------------
 
-    def _prepare(self, graph: Graph) -> None:
-        """Before a network is made: let go of the last one, begin the masks of dropout afresh."""
+    def _begin_build(self, graph: Graph) -> None:
+        """Let go of the last network, restart the masks of dropout, choose the memory format."""
         self._release()
         # Every rank its own masks, the same again after every build.
         torch.manual_seed((self.setup.seed * 1000003 + self.setup.rank) % 2**63)
         self._shape = graph.input_shape
-        self._shares = [head.weight for head in graph.heads]
+        self._head_weights = [head.weight for head in graph.heads]
         self._layout = self._memory_format(graph)
 
     def _release(self) -> None:
@@ -152,7 +152,7 @@ class Base(Trainer):
 
     def _evaluate(self, network: Any, batch: Any) -> Any:
         heads = self._run(network, batch.images)
-        return heads, joint_loss(heads, self._shares, batch.labels)
+        return heads, joint_loss(heads, self._head_weights, batch.labels)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

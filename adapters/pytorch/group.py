@@ -1,4 +1,4 @@
-"""The process group.
+"""The process group: where ranks meet, over which interface, and the smaller groups of a pipeline.
 
 Oldest Python: 3.6.
 """
@@ -6,7 +6,7 @@ Oldest Python: 3.6.
 import contextlib
 import os
 from datetime import timedelta
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import torch
 import torch.distributed as dist
@@ -43,25 +43,24 @@ class Group:
         self._host: Any = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
         self._groups: Dict[str, Any] = {}
 
-    def pipe(self, parts: int) -> Any:
+    def pipeline(self, stages: int) -> Any:
         """The group of the ranks that hold one network with this one; all ranks must ask."""
-        return self._lines("pipe", parts, None)
+        return self._subgroup("pipeline", self._pipelines(stages), None)
 
-    def line(self, parts: int) -> Any:
-        """The same ranks over gloo."""
-        return self._lines("line", parts, "gloo")
+    def pipeline_on_hosts(self, stages: int) -> Any:
+        """The same ranks over gloo; all ranks must ask."""
+        return self._subgroup("pipeline on hosts", self._pipelines(stages), "gloo")
 
-    def column(self, parts: int) -> Any:
-        """The group of the ranks that hold the same part of other networks; all ranks must ask."""
-        if "column" not in self._groups:
-            columns = [list(range(part, self.world, parts)) for part in range(parts)]
-            self._groups["column"] = dist.new_subgroups_by_enumeration(columns)[0]
-        return self._groups["column"]
+    def same_stage(self, stages: int) -> Any:
+        """The group of the ranks that hold the same stage of other networks; all ranks must ask."""
+        return self._subgroup("stage", [list(range(stage, self.world, stages)) for stage in range(stages)], None)
 
-    def _lines(self, name: str, parts: int, backend: Any) -> Any:
+    def _pipelines(self, stages: int) -> List[List[int]]:
+        return [list(range(first, first + stages)) for first in range(0, self.world, stages)]
+
+    def _subgroup(self, name: str, ranks: List[List[int]], backend: Any) -> Any:
         if name not in self._groups:
-            lines = [list(range(first, first + parts)) for first in range(0, self.world, parts)]
-            self._groups[name] = dist.new_subgroups_by_enumeration(lines, backend=backend)[0]
+            self._groups[name] = dist.new_subgroups_by_enumeration(ranks, backend=backend)[0]
         return self._groups[name]
 
     def maximum(self, value: float) -> float:

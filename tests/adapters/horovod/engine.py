@@ -8,7 +8,7 @@ from pathlib import Path
 
 ENGINES = {
     "mxnet": ("mxnet", "OverMXNet"),
-    "pytorch": ("torch", "OverPyTorch"),
+    "pytorch": ("torch", "trainer"),
     "tensorflow": ("tensorflow", "OverTensorFlow"),
 }
 

@@ -1,4 +1,4 @@
-"""Reading with torch's DataLoader; what lies in memory is gathered by torch.
+"""The input pipeline: files are read by torch's DataLoader, what lies in memory is gathered by torch.
 
 The worker processes are spawned: a plain fork of this process, which already has threads
 (gloo's, OpenMP's, perhaps MPI's), can hang. They watch a pipe and end when this process
@@ -31,7 +31,7 @@ Samples = NamedTuple("Samples", [("images", torch.Tensor), ("labels", List[int])
 Read = Union[str, Samples]  # or why they cannot be read
 
 
-class Reading(Dataset):
+class SourceDataset(Dataset):
     """A source as a data set; a batch is fetched in one call."""
 
     def __init__(self, source: Source) -> None:
@@ -55,10 +55,9 @@ def collated(read: Any) -> Read:
 
 
 class IndexBatches:
-    """The endless batches of indices of this rank, as DataLoader wants them."""
+    """The endless `batches_of_indices` of this rank, as DataLoader wants them."""
 
     def __init__(self, source: Source, setup: Setup) -> None:
-        """See `suite.worker.threaded.batches_of_indices`."""
         self._source, self._setup = source, setup
 
     def __iter__(self) -> Iterator[List[int]]:
@@ -94,7 +93,7 @@ class LoaderReader:
                 "persistent_workers": True,
             }
         loader = DataLoader(
-            Reading(source),
+            SourceDataset(source),
             batch_sampler=IndexBatches(source, setup),
             num_workers=setup.readers,  # each sets itself to one thread
             collate_fn=collated,
@@ -127,7 +126,7 @@ class GatheringReader:
         self._pinned = pinned(setup)
 
     def next_batch(self) -> Batch:
-        """The next batch."""
+        """A batch of tensors."""
         indices = torch.tensor([self._source.index(position) for position in next(self._indices)])
         if not self._pinned:
             return Batch(self._images.index_select(0, indices), self._labels.index_select(0, indices))

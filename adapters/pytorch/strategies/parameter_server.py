@@ -1,4 +1,4 @@
-"""`parameter_server`: gradients go to servers, weights come back.
+"""`parameter_server`: every rank serves a share of the parameters; gradients go there, weights come back.
 
 Oldest Python: 3.6.
 """
@@ -11,26 +11,24 @@ from torch.distributed import rpc
 
 from adapters.pytorch import servers
 from adapters.pytorch.base import to_numpy
-from adapters.pytorch.solvers import solver
-from adapters.pytorch.whole import Whole
+from adapters.pytorch.optimisers import make_optimiser
+from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Joined, Setup
 
 
-class ServedTrainer(Whole):
+class ParameterServerTrainer(ReplicaTrainer):
     """A worker beside its rank's server; sending, the servers' update and receiving make up the stage `update`."""
 
-    meets = True
-
     def __init__(self, setup: Setup) -> None:
-        """Synchronous: the servers wait for all ranks' gradients. Asynchronous: they take them as they come."""
+        """Synchronous servers wait for all ranks' gradients, asynchronous ones take them as they come."""
         super().__init__(setup)
-        self._sync = setup.knobs.get("mode", "sync") == "sync"
+        self._synchronous = setup.knobs.get("mode", "sync") == "sync"
         self._own: Any = None
         self._last = 0  # updates that all shares had made when this rank got its weights
         self._stale: Optional[List[int]] = None  # updates of others a step, once they are counted
 
     def start(self) -> Joined:
-        """The group, then the calls."""
+        """Join the process group, then open the calls to the servers."""
         joined = super().start()
         servers.open_calls(self.setup)
         return joined._replace(transport="tensorpipe")  # the group's own carries no gradient
@@ -38,8 +36,8 @@ class ServedTrainer(Whole):
     def step_alone(self, batch: Any) -> None:
         """With an optimiser of this rank's own; the next whole step brings the servers' weights back."""
         if self._own is None:
-            self._own = solver(self._tensors, self.setup.optimiser, self._tuned)
-        _, loss = self._evaluate(self._alone, batch)
+            self._own = make_optimiser(self._tensors, self.setup.optimiser, self._tuned)
+        _, loss = self._evaluate(self._staged_net, batch)
         loss.backward()
         self._own.step()
         self._own.zero_grad(set_to_none=True)
@@ -47,9 +45,9 @@ class ServedTrainer(Whole):
 
     def gradients(self) -> Dict[str, np.ndarray]:
         """The means that the servers would apply; where they wait for nobody, this rank's own."""
-        if not self._sync:
+        if not self._synchronous:
             return super().gradients()
-        means = self._joined(apply=False)
+        means = self._push_together(apply=False)
         names = [name for name, _ in self._net.trainable()]
         return {name: to_numpy(means[index]) for index, name in enumerate(names)}
 
@@ -58,9 +56,9 @@ class ServedTrainer(Whole):
         self._stale = []
 
     def notes(self) -> Dict[str, Any]:
-        """Who serves, and how stale weights were."""
+        """How stale weights were, in a training."""
         notes = dict(super().notes(), servers="a share of the parameters on every rank, over torch.distributed.rpc")
-        if not self._sync:
+        if not self._synchronous:
             notes["servers"] += "; gradients are divided by the global batch"
             if self._stale:
                 mean = sum(self._stale) / float(len(self._stale))
@@ -68,7 +66,7 @@ class ServedTrainer(Whole):
         return notes
 
     def close(self) -> None:
-        """The calls end before the group does."""
+        """End the calls before the group."""
         servers.close_calls()
         servers.forget()
         super().close()
@@ -76,42 +74,47 @@ class ServedTrainer(Whole):
     def _wrap(self) -> None:
         assert self._group is not None
         self._tensors = [tensor for _, tensor in self._net.trainable()]
-        self._served = servers.shares_of(self._tensors, self.setup.world)
-        servers.serve(servers.Share([self._tensors[index] for index in self._served[self.setup.rank]], self.setup))
+        self._shares = servers.shares_of(self._tensors, self.setup.world)
+        servers.serve(servers.Share([self._tensors[index] for index in self._shares[self.setup.rank]], self.setup))
         self._last, self._stale = 0, None
         self._group.maximum(0.0)  # every server is there
 
-    def _solver(self, parameters: List[torch.Tensor]) -> Any:
+    def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
         return None  # the servers'
 
-    def _improve(self) -> None:
-        weights = self._joined(apply=True) if self._sync else self._added()
+    def _optimise(self) -> None:
+        weights = self._push_together(apply=True) if self._synchronous else self._push_alone()
         with torch.no_grad():
             for index, tensor in enumerate(self._tensors):
                 tensor.copy_(weights[index])
                 tensor.grad = None
 
-    def _joined(self, apply: bool) -> Dict[int, torch.Tensor]:
-        return self._received(self._asked(servers.joined, [(self.setup.rank, each, apply) for each in self._sent()]))
+    def _push_together(self, apply: bool) -> Dict[int, torch.Tensor]:
+        return self._by_index(
+            self._called(servers.push_together, [(self.setup.rank, each, apply) for each in self._pushed()])
+        )
 
-    def _added(self) -> Dict[int, torch.Tensor]:
-        answers = self._asked(servers.added, [(each,) for each in self._sent()])
+    def _push_alone(self) -> Dict[int, torch.Tensor]:
+        answers = self._called(servers.push_alone, [(each,) for each in self._pushed()])
         now = min(updates for _, updates in answers)  # whole ones: every share has made them
         others, self._last = now - self._last - 1, now
         if self._stale is not None:
             self._stale.append(others)
-        return self._received([weights for weights, _ in answers])
+        return self._by_index([weights for weights, _ in answers])
 
-    def _sent(self) -> List[List[torch.Tensor]]:
-        return [[self._tensors[index].grad.to("cpu") for index in share] for share in self._served]  # type: ignore[union-attr]
+    def _pushed(self) -> List[List[torch.Tensor]]:
+        return [[self._tensors[index].grad.to("cpu") for index in share] for share in self._shares]  # type: ignore[union-attr]
 
-    def _asked(self, function: Any, arguments: List[Any]) -> List[Any]:
+    def _called(self, function: Any, arguments: List[Any]) -> List[Any]:
         calls = [rpc.rpc_async(servers.name_of(rank), function, args=each) for rank, each in enumerate(arguments)]
         return [call.wait() for call in calls]
 
-    def _received(self, answers: List[List[torch.Tensor]]) -> Dict[int, torch.Tensor]:
-        return {index: each for share, answer in zip(self._served, answers) for index, each in zip(share, answer)}
+    def _by_index(self, answers: List[List[torch.Tensor]]) -> Dict[int, torch.Tensor]:
+        return {index: each for share, answer in zip(self._shares, answers) for index, each in zip(share, answer)}
 
     def _release(self) -> None:
         self._own = None
         super()._release()
+
+
+TRAINER = ParameterServerTrainer
