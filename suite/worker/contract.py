@@ -10,8 +10,13 @@ from typing import Any, Dict, NamedTuple, Union
 # An adapter's own next_batch may return anything that its own to_device takes.
 Batch = NamedTuple("Batch", [("images", Any), ("labels", Any)])
 
-# v <- m*v + g + wd*w, w <- w - lr*v
-SGD = NamedTuple("SGD", [("lr", float), ("momentum", float), ("weight_decay", float)])
+
+class SGD(NamedTuple):
+    """v <- momentum*v + g + weight_decay*w, w <- w - lr*v."""
+
+    lr: float
+    momentum: float
+    weight_decay: float
 
 
 class Adam(NamedTuple):
@@ -74,6 +79,17 @@ class Joined(NamedTuple):
     transport: str  # "none", "gloo", "nccl", "mpi: Open MPI 5.0.11", ...
     versions: Dict[str, str]  # framework and the libraries that decide its speed
     devices: int = 1  # that this rank really drives
+
+
+class LayerTimes(NamedTuple):
+    """Where one layer's time went: medians over the iterations of the staged pass."""
+
+    layer: str
+    kind: str
+    forward_s: float
+    backward_s: float
+    communication_s: float
+    bytes: int  # of its gradients
 
 
 class Unsupported(Exception):

@@ -24,11 +24,11 @@ from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 
 from adapters.caffempi.worker import CaffeMPITrainer
-from suite.worker.contract import SGD, Setup
 from suite.worker.packing import record
 from suite.worker.records import RecordSource
 from suite.worker.sources import open_source
 from suite.worker.view import View
+from tests.support.trainers import setup
 
 PREFETCH = 2
 
@@ -92,8 +92,7 @@ class Plain:
 
 def ours(path, readers, batch, shape, folder):
     """A trainer that reads what it has packed."""
-    setup = Setup(0, 1, 0, "single", "cpu", 1, batch, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, readers, PREFETCH)
-    trainer = CaffeMPITrainer(setup)
+    trainer = CaffeMPITrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     kind = "arrays" if path.endswith(".npz") else "folder"
     source = open_source({"kind": kind, "path": path}, shape, 10)

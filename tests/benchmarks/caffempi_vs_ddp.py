@@ -132,26 +132,13 @@ def trainers(
     """The two trainers of this rank."""
     from adapters.caffempi.worker import CaffeMPITrainer
     from adapters.pytorch.worker import PyTorchTrainer
-    from suite.worker.contract import SGD, Setup
+    from suite.worker.contract import SGD
+    from tests.support.trainers import setup
 
-    def setup(strategy: str, knobs: dict[str, Any]) -> Setup:
-        return Setup(
-            rank=rank.rank,
-            world=rank.world,
-            local_rank=rank.local_rank,
-            strategy=strategy,
-            device="cpu",
-            threads=1,
-            batch=options.batch,
-            precision=options.precision,
-            tuning=options.tuning,
-            knobs=knobs,
-            optimiser=SGD(*optimiser),
-            seed=1,
-            readers=0,
-        )
-
-    return CaffeMPITrainer(setup(strategy, knobs)), PyTorchTrainer(setup("ddp", {}))
+    common = setup(**rank._asdict(), batch=options.batch, precision=options.precision, tuning=options.tuning)
+    common = common._replace(optimiser=SGD(*optimiser))
+    ours, theirs = common._replace(strategy=strategy, knobs=knobs), common._replace(strategy="ddp")
+    return CaffeMPITrainer(ours), PyTorchTrainer(theirs)
 
 
 def losses(steps: int, ours: Any, theirs: Any, batches: tuple[Any, Any]) -> tuple[list[float], tuple[float, float]]:

@@ -80,14 +80,13 @@ def measure(name, rounds):
 
     from adapters.cntk.framework import cntk
     from adapters.cntk.worker import CNTKTrainer
-    from suite.worker.contract import SGD, Setup
+    from suite.worker.contract import SGD
     from suite.worker.feed import synthetic
+    from tests.support.trainers import setup
     from workloads import weights
 
     graph, batch, optimiser = by_name()[name].graph(), BATCH[name], SGD(1e-4, 0.9, 5e-4)
-    ours = CNTKTrainer(
-        Setup(0, 1, 0, "single", "cpu", 1, batch, "float32", "tuned", {"block_steps": 10}, optimiser, 1, 0)
-    )
+    ours = CNTKTrainer(setup(batch=batch, tuning="tuned", knobs={"block_steps": 10}, optimiser=optimiser))
     ours.start()
     initial = dict(weights.initial(graph))
     ours.build(graph, initial)

@@ -27,10 +27,10 @@ from alternating import ratio
 from adapters.cntk import libraries
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.worker import CNTKTrainer
-from suite.worker.contract import SGD, Setup
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
+from tests.support.trainers import setup
 
 WANTED = 0.95
 WARM = 32  # batches: more than any queue holds, and once through the photographs
@@ -54,8 +54,7 @@ def records(data, form, folder):
 
 def ours(data, form, batch, readers, folder):
     """The adapter's next_batch."""
-    setup = Setup(0, 1, 0, "single", "cpu", 1, batch, "float32", "tuned", {}, SGD(0.1, 0.9, 0.0), 1, readers)
-    trainer = CNTKTrainer(setup)
+    trainer = CNTKTrainer(setup(batch=batch, tuning="tuned", readers=readers))
     trainer.start()
     if form in ("cbf", "ctf", "imagemap"):
         source = RecordSource(records(data, form, folder))

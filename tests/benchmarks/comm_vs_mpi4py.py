@@ -70,13 +70,11 @@ def arguments() -> argparse.Namespace:
 def compared(options: argparse.Namespace) -> int:
     """One rank; rank 0 tells."""
     from adapters.caffempi.comm import MPICommunicator
-    from suite.worker.contract import SGD, Setup
     from suite.worker.ranks import own_rank
+    from tests.support.trainers import setup
 
     own = own_rank()
-    rule = SGD(0.0, 0.0, 0.0)
-    setup = Setup(own.rank, own.world, 0, "", "cpu", 1, 1, "float32", "default", {}, rule, 1, 0)
-    communicator = MPICommunicator(setup)
+    communicator = MPICommunicator(setup(rank=own.rank, world=own.world))
     library = communicator.start().transport
     if own.rank == 0:
         print(f"{library}, {own.world} ranks, {options.rounds} rounds of {options.seconds:g} s")

@@ -26,8 +26,9 @@ from jax import lax
 
 from adapters.jax.worker import JaxTrainer
 from suite.contracts.allocator import KEEP_MEMORY
-from suite.worker.contract import SGD, Setup
+from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
+from tests.support.trainers import setup
 from workloads import weights
 from workloads.catalogue import by_name
 
@@ -125,8 +126,7 @@ class Plain:
 def ours(name, tuning, initial, batch):
     """(step, loss) of the adapter, in the measuring loop's own shape."""
     size = len(batch.labels)
-    setup = Setup(0, 1, 0, "single", "cpu", 1, size, "float32", tuning, {}, OPTIMISER, seed=1, readers=0)
-    trainer = JaxTrainer(setup)
+    trainer = JaxTrainer(setup(batch=size, tuning=tuning, optimiser=OPTIMISER))
     trainer.start()
     trainer.build(by_name()[name].graph().without_dropout(), initial)
     placed = trainer.to_device(batch)

@@ -37,8 +37,9 @@ from mxnet_plain import Criterion, plain, trainable
 
 from adapters.mxnet.worker import MXNetTrainer
 from suite.contracts.allocator import KEEP_MEMORY
-from suite.worker.contract import SGD, Setup
+from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
+from tests.support.trainers import setup
 from workloads import weights
 from workloads.catalogue import by_name
 
@@ -119,8 +120,7 @@ def measured(name, rounds):
 
 def adapters(graph, initial, batch, **knobs):
     """(step, loss) of the adapter's native step, tuned."""
-    setup = Setup(0, 1, 0, "single", "cpu", 1, len(batch.labels), "float32", "tuned", knobs, OPTIMISER, 1, 0)
-    trainer = MXNetTrainer(setup)
+    trainer = MXNetTrainer(setup(batch=len(batch.labels), tuning="tuned", knobs=knobs, optimiser=OPTIMISER))
     trainer.start()
     trainer.build(graph, initial)
     placed = trainer.to_device(batch)

@@ -38,11 +38,11 @@ from alternating import ratio
 from adapters.mxnet.records import files_of
 from adapters.mxnet.worker import MXNetTrainer
 from suite.contracts.allocator import KEEP_MEMORY
-from suite.worker.contract import SGD, Setup
 from suite.worker.packing import pack
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
+from tests.support.trainers import setup
 
 SHAPES = {"recordio": (3, 224, 224), "files": (3, 224, 224), "threads": (3, 224, 224), "digits": (1, 28, 28)}
 BATCH = {"recordio": 8, "files": 8, "threads": 8, "digits": 64}
@@ -89,11 +89,10 @@ def say(line):
 
 def packed(images, folder):
     """The images as RecordIO."""
-    setup = Setup(0, 1, 0, "single", "cpu", 1, 8, "float32", "tuned", {}, SGD(0.1, 0.9, 0.0), 1, 0)
     about = {"source": images.name, "kind": "folder", "shape": []}
     wanted = {"form": "recordio", "folder": folder, "parts": 1, "on_error": "fail", "resize": 0, "about": about}
     deaf = argparse.Namespace(progress=lambda **content: None)
-    pack(MXNetTrainer(setup), FolderSource(str(images), SHAPES["files"]), wanted, deaf)
+    pack(MXNetTrainer(setup(batch=8, tuning="tuned")), FolderSource(str(images), SHAPES["files"]), wanted, deaf)
 
 
 def compared(asked, name, readers, folder):
@@ -126,10 +125,7 @@ def measured(asked, way, records):
 
 
 def ours(asked, name, readers, records):
-    setup = Setup(
-        0, 1, 0, "single", "cpu", 1, BATCH[name], "float32", "tuned", {}, SGD(0.1, 0.9, 0.0), 1, readers, prefetch=2
-    )
-    trainer = MXNetTrainer(setup)
+    trainer = MXNetTrainer(setup(batch=BATCH[name], tuning="tuned", readers=readers))
     trainer.start()
     if name == "recordio":
         source = RecordSource(records)

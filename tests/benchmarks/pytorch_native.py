@@ -35,9 +35,10 @@ from torch.nn.parallel import DistributedDataParallel
 from adapters.pytorch.lrn import FastLRN
 from adapters.pytorch.worker import PyTorchTrainer
 from suite.contracts.allocator import KEEP_MEMORY
-from suite.worker.contract import SGD, Setup
+from suite.worker.contract import SGD
 from suite.worker.feed import ResidentFeed, share, synthetic
 from suite.worker.ranks import own_rank
+from tests.support.trainers import setup
 from workloads import weights
 from workloads.catalogue import by_name
 
@@ -108,10 +109,8 @@ def measure(asked):
     """One rank: both ways in turn."""
     rank = own_rank()
     strategy = "ddp" if asked.ranks > 1 else "single"
-    tuned = {"threads": 1, "batch": asked.batch, "precision": "float32", "tuning": "tuned", "knobs": {}}
-    trainer = PyTorchTrainer(
-        Setup(*rank, strategy=strategy, device="cpu", optimiser=OPTIMISER, seed=1, readers=0, **tuned)
-    )
+    ours = setup(**rank._asdict(), strategy=strategy, batch=asked.batch, tuning="tuned", optimiser=OPTIMISER)
+    trainer = PyTorchTrainer(ours)
     trainer.start()
     graph = by_name()[asked.network].graph()
     initial = dict(weights.initial(graph))

@@ -20,9 +20,9 @@ from reading import SETS, arguments, compared, cropped, listed, report
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from adapters.pytorch.worker import PyTorchTrainer
-from suite.worker.contract import SGD, Setup
 from suite.worker.sources import open_source
 from suite.worker.view import View
+from tests.support.trainers import setup
 from workloads import weights
 from workloads.build import Builder
 
@@ -71,8 +71,7 @@ def plain(data, path, readers, batch):
 
 def ours(path, readers, batch, shape):
     """(trainer, its readers open)."""
-    setup = Setup(0, 1, 0, "single", "cpu", 1, batch, "float32", "tuned", {}, SGD(0.01, 0.9, 0.0), 1, readers, PREFETCH)
-    trainer = PyTorchTrainer(setup)
+    trainer = PyTorchTrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     b = Builder("small", shape, 10)  # what `to_device` has to know: a network with convolutions
     b.head(b.dense("fc", b.flatten("flat", b.conv("conv", "input", 1, 7, stride=7)), 10))

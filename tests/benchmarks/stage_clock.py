@@ -11,7 +11,7 @@ import time
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker.clock import STAGES, StageClock
-from suite.worker.contract import SGD, Setup
+from tests.support.trainers import setup
 
 STAGE = 0.010  # seconds
 LIMIT = 0.01
@@ -20,8 +20,7 @@ ROUNDS = 2000
 
 def border_costs() -> "list[float]":
     """Seconds of a lap, averaged over an iteration's borders, for every round, fastest first."""
-    setup = Setup(0, 1, 0, "single", "cpu", 1, 1, "float64", "default", {}, SGD(0.1, 0.9, 0.0), 1, 0)
-    clock = StageClock(ReferenceTrainer(setup))
+    clock = StageClock(ReferenceTrainer(setup(precision="float64")))
     costs = []
     for _ in range(ROUNDS):
         begin = time.perf_counter()

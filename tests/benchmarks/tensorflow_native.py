@@ -25,8 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from adapters.tensorflow.plugin import TensorFlow
 from suite.contracts.case import Case
-from suite.worker.contract import SGD, Setup
+from suite.worker.contract import SGD
 from suite.worker.feed import ResidentFeed, synthetic
+from tests.support.trainers import setup
 from workloads import weights
 from workloads.catalogue import by_name
 
@@ -94,8 +95,7 @@ def measure(asked):
 
     from adapters.tensorflow.worker import TensorFlowTrainer
 
-    tuned = {"precision": "float32", "tuning": "tuned", "knobs": {"xla": asked.xla}, "optimiser": OPTIMISER}
-    trainer = TensorFlowTrainer(Setup(0, 1, 0, "single", "cpu", 1, asked.batch, seed=1, readers=0, **tuned))
+    trainer = TensorFlowTrainer(setup(batch=asked.batch, tuning="tuned", knobs={"xla": asked.xla}, optimiser=OPTIMISER))
     trainer.start()
     graph = by_name()[asked.network].graph()
     batch = synthetic(graph, asked.batch, 1)

@@ -136,13 +136,12 @@ def ours(source, shape, batch, readers, folder):
     from dataclasses import asdict
 
     from adapters.tensorflow.worker import TensorFlowTrainer
-    from suite.worker.contract import SGD, Setup
     from suite.worker.view import View
+    from tests.support.trainers import setup
     from workloads import weights
     from workloads.build import Builder
 
-    setup = Setup(0, 1, 0, "single", "cpu", 1, batch, "float32", "tuned", {}, SGD(0.1, 0.9, 0.0), 1, readers, PREFETCH)
-    trainer = TensorFlowTrainer(setup)
+    trainer = TensorFlowTrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     b = Builder("none", shape, 10)
     b.head(b.dense("fc", b.flatten("flat", "input"), 10))

@@ -9,13 +9,14 @@ from suite.worker.clock import STAGES, StageClock
 from suite.worker.feed import StreamFeed
 from suite.worker.loop import Loop
 from suite.worker.passes import Passes
+from tests.support import trainers
 
 SLEEPS = {"next_batch": 0.004, "to_device": 0.001, "forward": 0.005, "backward": 0.008, "update": 0.002}
 METHODS = {"io": "next_batch", "h2d": "to_device", "forward": "forward", "backward": "backward", "update": "update"}
 
 
 def test_stages_are_told_apart_and_add_up_to_the_wall_time(sampling):
-    trainer = toy.ToyTrainer(toy.setup(knobs={"sleep": SLEEPS}))
+    trainer = toy.ToyTrainer(trainers.setup(knobs={"sleep": SLEEPS}))
     passes = Passes(
         trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, dict(sampling, steps=20), lambda **_: None)
     )
@@ -43,7 +44,7 @@ class Held:
 
 
 def test_the_release_of_a_batch_counts_in_the_next_io(sampling):
-    trainer = Heavy(toy.setup(knobs={"sleep": {"forward": 0.004}}))
+    trainer = Heavy(trainers.setup(knobs={"sleep": {"forward": 0.004}}))
     passes = Passes(
         trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, dict(sampling, steps=20), lambda **_: None)
     )
@@ -69,7 +70,7 @@ class Device(toy.ToyTrainer):
 
 
 def test_device_marks_are_read_only_at_the_end():
-    trainer = Device(toy.setup())
+    trainer = Device(trainers.setup())
     clock = StageClock(trainer)
     for _ in range(2):
         clock.begin()
@@ -81,7 +82,7 @@ def test_device_marks_are_read_only_at_the_end():
 
 
 def test_iterations_follow_each_other_without_a_gap():
-    trainer = Device(toy.setup())
+    trainer = Device(trainers.setup())
     clock = StageClock(trainer)
     for _ in range(3):
         clock.begin()
@@ -95,7 +96,7 @@ def test_iterations_follow_each_other_without_a_gap():
 
 
 def test_warm_up_is_forgotten():
-    clock = StageClock(Device(toy.setup()))
+    clock = StageClock(Device(trainers.setup()))
     clock.begin()
     clock.lap()
     clock.forget()

@@ -4,7 +4,6 @@ import threading
 
 import numpy as np
 import pytest
-import toy
 import wires
 
 from suite.worker import samples
@@ -13,6 +12,7 @@ from suite.worker.communicator import OPERATIONS
 from suite.worker.contract import Unsupported
 from suite.worker.patterns import WrongResult, check, expected, given
 from suite.worker.samples import LEAST, MOST, Sampler
+from tests.support import trainers
 
 SECONDS = 0.002
 
@@ -37,7 +37,7 @@ def ranks(world, work, kind=wires.Wire):
 
     def live(rank):
         box = Box()
-        communicator = kind(toy.setup(rank=rank, world=world), shared)
+        communicator = kind(trainers.setup(rank=rank, world=world), shared)
         communicator.start()
         try:
             work(communicator, box)
@@ -100,7 +100,7 @@ def test_no_size_is_lost_for_what_computation_hides(budget):
 
     def rows(overlap):
         box = Box()
-        Task(Clocked(toy.setup(), None), "all-reduce", 0.25, box).sizes(counts, overlap, budget)
+        Task(Clocked(trainers.setup(), None), "all-reduce", 0.25, box).sizes(counts, overlap, budget)
         return box.rows
 
     plain, with_overlap = rows([]), rows(beside)

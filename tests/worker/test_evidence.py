@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import toy
 
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
+from tests.support import trainers
 from workloads.graph import Graph
 
 
@@ -23,7 +23,7 @@ def small():
 
 
 def reference(kind=ReferenceTrainer, **changes):
-    return kind(toy.setup(**changes))
+    return kind(trainers.setup(precision="float64", **changes))
 
 
 @pytest.fixture
@@ -97,16 +97,12 @@ class Forgetful(ReferenceTrainer):
 
 
 def test_a_wrong_update_is_seen_in_the_way_that_has_it(tmp_path):
-    decayed = {"optimiser": evidence_optimiser()}
+    decayed = {"optimiser": trainers.RULE._replace(weight_decay=0.01)}
     evidence.write_oracle(reference(**decayed), small(), 4, str(tmp_path))
     errors = worst(evidence.prove(reference(WithoutDecay, **decayed), small(), 4, str(tmp_path))["errors"])
     assert errors["staged parameter"] < 6e-8
     assert errors["native parameter"] > 1e-5
     assert errors["native movement"] > 1e-3
-
-
-def evidence_optimiser():
-    return toy.setup().optimiser._replace(lr=0.01, weight_decay=0.01)
 
 
 def test_a_wrong_gradient_is_named(oracle):

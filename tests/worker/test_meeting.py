@@ -8,14 +8,13 @@ import pytest
 
 from suite.worker.meeting import Meeting
 from suite.worker.sockets import greeted, listening
+from tests.support.processes import free_port
 
 
 @pytest.fixture
 def place():
     """An address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()
+    return "127.0.0.1", free_port()
 
 
 def together(world, task):

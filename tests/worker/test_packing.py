@@ -12,6 +12,7 @@ from suite.worker.packing import pack
 from suite.worker.photographs import shrunk
 from suite.worker.records import RecordSource, record
 from suite.worker.sources import ArraySource, FolderSource
+from tests.support import trainers
 
 SHAPE = (3, 32, 32)
 
@@ -54,7 +55,7 @@ def wanted(tmp_path):
 
 def packed(source, wanted, **knobs):
     outbox = Quiet()
-    pack(toy.PackingToy(toy.setup(knobs=knobs)), source, wanted, outbox)
+    pack(toy.PackingToy(trainers.setup(knobs=knobs)), source, wanted, outbox)
     return RecordSource(wanted["folder"]), outbox.steps
 
 

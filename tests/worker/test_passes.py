@@ -7,6 +7,7 @@ from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
 from suite.worker.loop import Loop
 from suite.worker.passes import READ_AHEAD, Passes
+from tests.support import trainers
 from workloads.catalogue import by_name
 
 STEPS = 5 + 3  # of the warm-up and of the measurement
@@ -24,7 +25,7 @@ def streamed(trainer):
 
 
 def passes(sampling, feed=streamed, **changes):
-    trainer = toy.ToyTrainer(toy.setup(**changes))
+    trainer = toy.ToyTrainer(trainers.setup(**changes))
     made = Passes(trainer, feed(trainer), Loop(trainer, dict(sampling, steady=1e9), lambda **_: None))
     del trainer.calls[:]
     return trainer, made
@@ -113,9 +114,9 @@ def test_a_trainer_that_cannot_leave_its_exchange_out_says_so():
     class Plain(toy.ToyTrainer):
         step_alone = toy.Trainer.step_alone
 
-    Plain(toy.setup()).step_alone(None)
+    Plain(trainers.setup()).step_alone(None)
     with pytest.raises(Unsupported, match="Plain cannot leave its exchange out"):
-        Plain(toy.setup(world=2)).step_alone(None)
+        Plain(trainers.setup(world=2)).step_alone(None)
 
 
 def test_ranks_share_one_synthetic_batch():
@@ -141,7 +142,7 @@ class PartToy(toy.ToyTrainer):
 
 def test_waiting_for_other_parts_is_a_stage_of_its_own(sampling):
     sleeping = {"sleep": {"forward": 0.004, "backward": 0.004}}
-    trainer = PartToy(toy.setup(world=4, parts=2, batch=8, knobs=sleeping))
+    trainer = PartToy(trainers.setup(world=4, parts=2, batch=8, knobs=sleeping))
     made = Passes(trainer, streamed(trainer), Loop(trainer, dict(sampling, steady=1e9), lambda **_: None))
     record = made.run("staged")
     stages = record["stage_s"]
@@ -158,7 +159,7 @@ def test_without_parts_there_is_no_such_stage(sampling):
 
 @pytest.mark.parametrize(("rank", "replica"), [(0, 0), (1, 0), (2, 1), (3, 1)])
 def test_ranks_in_a_row_hold_one_network(rank, replica):
-    setup = toy.setup(rank=rank, world=4, parts=2)
+    setup = trainers.setup(rank=rank, world=4, parts=2)
     assert (setup.replica, setup.replicas) == (replica, 2)
-    alone = toy.setup(rank=rank, world=4)
+    alone = trainers.setup(rank=rank, world=4)
     assert (alone.replica, alone.replicas) == (rank, 4)

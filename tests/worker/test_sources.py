@@ -12,6 +12,7 @@ from suite.worker.sources import ArraySource, FolderSource, Source, open_source
 from suite.worker.split import split
 from suite.worker.threaded import GatheringReader, ThreadedReader, batches_of_indices
 from suite.worker.view import View
+from tests.support import trainers
 from workloads.preprocessing import PHOTOGRAPHS
 
 RED, GREEN = (200, 30, 60), (10, 220, 90)
@@ -167,7 +168,7 @@ def test_epochs_and_seeds_are_shuffled_differently_and_repeatably():
 
 
 def test_a_short_last_batch_runs_into_the_next_epoch():
-    source, setup = Numbers(10), toy.setup(batch=4)
+    source, setup = Numbers(10), trainers.setup(batch=4)
     batches = list(itertools.islice(batches_of_indices(source, setup), 5))
     assert [len(batch) for batch in batches] == [4] * 5
     together = [index for batch in batches for index in batch]
@@ -175,18 +176,18 @@ def test_a_short_last_batch_runs_into_the_next_epoch():
 
 
 def test_a_batch_may_be_larger_than_the_data():
-    (batch,) = itertools.islice(batches_of_indices(Numbers(3), toy.setup(batch=8)), 1)
+    (batch,) = itertools.islice(batches_of_indices(Numbers(3), trainers.setup(batch=8)), 1)
     assert len(batch) == 8
 
 
 def test_fewer_samples_than_ranks_are_refused():
     with pytest.raises(ValueError, match=r"2 numbers has fewer samples than there are ranks \(3\)"):
-        next(batches_of_indices(Numbers(2), toy.setup(world=3)))
+        next(batches_of_indices(Numbers(2), trainers.setup(world=3)))
 
 
 @pytest.mark.parametrize("readers", [0, 1, 3])
 def test_batches_come_in_order_whatever_the_readers(readers):
-    source, setup = Numbers(10), toy.setup(readers=readers)
+    source, setup = Numbers(10), trainers.setup(readers=readers)
     reader = ThreadedReader(source, setup)
     for wanted in itertools.islice(batches_of_indices(source, setup), 6):
         batch = reader.next_batch()
@@ -198,7 +199,7 @@ def test_batches_come_in_order_whatever_the_readers(readers):
 
 @pytest.mark.parametrize("readers", [0, 2])
 def test_a_readers_error_reaches_the_training(readers):
-    reader = ThreadedReader(Numbers(4, unreadable=2), toy.setup(readers=readers))
+    reader = ThreadedReader(Numbers(4, unreadable=2), trainers.setup(readers=readers))
     with pytest.raises(OSError, match="cannot read number 2"):
         reader.next_batch()
     reader.close()
@@ -208,7 +209,7 @@ def test_a_readers_error_reaches_the_training(readers):
 def test_what_lies_in_memory_is_taken_out_in_the_same_order(arrays, repeat):
     asked = {"repeat": repeat, "augment": "centre", "on_error": "fail"}
     view = View(ArraySource(arrays[0], (1, 4, 4)), asked, 1, "unused")
-    setup = toy.setup(readers=2, batch=3)
+    setup = trainers.setup(readers=2, batch=3)
     taken, threads = GatheringReader(view, setup), ThreadedReader(view, setup)
     for _ in range(20):
         ours, theirs = taken.next_batch(), threads.next_batch()
@@ -227,7 +228,7 @@ def test_a_trainer_reads_arrays_from_memory_by_default_and_the_rest_with_threads
     class Plain(toy.ToyTrainer):
         next_batch = toy.Trainer.next_batch
 
-    trainer = Plain(toy.setup(readers=1))
+    trainer = Plain(trainers.setup(readers=1))
     trainer.open_input(ArraySource(arrays[0], (1, 4, 4)))
     assert trainer.next_batch().images.shape == (4, 1, 4, 4)
     assert isinstance(trainer._reader, GatheringReader)

@@ -8,6 +8,7 @@ from suite.worker.contract import Unsupported
 from suite.worker.sources import Source
 from suite.worker.split import split
 from suite.worker.training import Training, epoch_ends
+from tests.support import trainers
 from workloads.catalogue import by_name
 
 
@@ -59,7 +60,7 @@ def test_epochs_are_trained_tested_and_told(make_job, work, arrays):
 
 
 def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_path):
-    trainer = toy.ToyTrainer(toy.setup(batch=5, knobs={"sleep": {"step": 0.02, "forward": 0.2}}))
+    trainer = toy.ToyTrainer(trainers.setup(batch=5, knobs={"sleep": {"step": 0.02, "forward": 0.2}}))
     trainer.open_input = lambda source: None
     graph = by_name()["mnist_small"].graph()
     record = Training(trainer, graph, lambda **told: None).run(Numbers(20), Numbers(5), 2)
@@ -99,7 +100,7 @@ def test_every_epoch_ends_where_all_samples_have_been_seen():
 
 
 def test_a_trainer_that_cannot_tell_use_from_training_says_so():
-    trainer = toy.ToyTrainer(toy.setup())
+    trainer = toy.ToyTrainer(trainers.setup())
     with pytest.raises(Unsupported, match=r"ToyTrainer does not tell training from use .* batch_norm asks for"):
         Training(trainer, by_name()["resnet50"].graph(), print)
     Training(trainer, by_name()["mnist_small"].graph(), print)

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-import toy
 
 from suite.worker import view
 from suite.worker.photographs import random_box
@@ -12,6 +11,7 @@ from suite.worker.reading import Reading
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import ThreadedReader
 from suite.worker.view import InMemory, View
+from tests.support import trainers
 from workloads.preprocessing import PHOTOGRAPHS
 
 ASKED = {"mode": "disk", "page_cache": "as is", "prefetch": 2, "repeat": 1, "augment": "centre", "on_error": "fail"}
@@ -82,7 +82,7 @@ def test_nothing_that_can_be_read_is_an_error(seen):
 def test_readers_skip_and_the_notes_name_what(tmp_path, readers):
     job = {"case": {"input": dict(ASKED, on_error="skip"), "seed": 1}, "output": str(tmp_path)}
     reading = Reading(Numbers(unreadable=(3,)), job, rank=0)
-    reader = ThreadedReader(reading.view, toy.setup(batch=5, readers=readers, prefetch=1))
+    reader = ThreadedReader(reading.view, trainers.setup(batch=5, readers=readers, prefetch=1))
     read = np.concatenate([reader.next_batch().labels for _ in range(4)])
     reader.close()
     assert 3 not in read

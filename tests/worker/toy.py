@@ -13,18 +13,9 @@ import time
 
 import numpy as np
 
-from suite.worker.contract import SGD, Batch, Joined, Setup, Unsupported
+from suite.worker.contract import Batch, Joined, Unsupported
 from suite.worker.trainer import Trainer
 from workloads.preprocessing import PHOTOGRAPHS
-
-
-def setup(**changes):
-    """A setup of one rank with four samples."""
-    values = {"rank": 0, "world": 1, "local_rank": 0, "strategy": "single", "device": "cpu", "threads": 1, "batch": 4}
-    values.update(precision="float64", tuning="default", knobs={}, seed=1, readers=0)
-    values.update(optimiser=SGD(0.1, 0.9, 0.0))
-    values.update(changes)
-    return Setup(**values)
 
 
 class ToyTrainer(Trainer):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from adapters.reference.worker import ReferenceTrainer
-from suite.worker.contract import SGD, Adam, Setup, Unsupported
+from suite.worker.contract import SGD, Adam, Unsupported
 from suite.worker.feed import share, synthetic
+from tests.support import trainers
 from workloads import weights
 from workloads.graph import Graph
 
@@ -13,10 +14,7 @@ OPTIMISER = SGD(lr=0.1, momentum=0.5, weight_decay=0.25)
 
 
 def trainer(optimiser=OPTIMISER, **changes):
-    values = {"rank": 0, "world": 1, "local_rank": 0, "strategy": "single", "device": "cpu", "threads": 1, "batch": 4}
-    values.update(precision="float64", tuning="default", knobs={}, optimiser=optimiser, seed=1, readers=0)
-    values.update(changes)
-    return ReferenceTrainer(Setup(**values))
+    return ReferenceTrainer(trainers.setup(**dict({"precision": "float64", "optimiser": optimiser}, **changes)))
 
 
 def normalised():

@@ -1,0 +1,248 @@
+"""The messages that a rank sends while it works, one definition each, with the one encoder and the one decoder.
+
+A rank writes them to rank-N.jsonl, a JSON object a line: `type`, `time_s` (seconds since the epoch), and the message's
+fields. The controller reads the file as it grows, and takes its growth as the sign of life. Both halves of a run are
+of one release, so both directions are strict: an unknown type, an unknown or missing field, or a value of the wrong
+type is an error. What an adapter says freely stands in `Notes`.
+
+Times are seconds on the rank's own clock; lists hold an item a step, epoch or sample, in order. `typed_json` says what
+becomes of None and NaN.
+
+Oldest Python: 3.6.
+"""
+
+import json
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Union
+
+from suite.worker.contract import LayerTimes
+from suite.worker.typed_json import from_json, to_json
+
+# --- life ----------------------------------------------------------------
+
+
+class Hello(NamedTuple):
+    """First of all: the process runs, nothing has been imported from the adapter yet."""
+
+    format: int  # suite.worker.job.FORMAT
+    rank: int
+    world: int
+    host: str  # its name
+    pid: int
+    python: str
+    numpy: str
+    cores: List[int]  # that this rank may use
+    threads: Dict[str, str]  # the variables suite.worker.job.THREADS, where set
+    settings: Dict[str, str]  # variables that libraries of communication read
+    boot: str = ""  # tells the running kernel from every other; "" where the system has no such mark
+    host_cores: Optional[int] = None
+
+
+class Joined(NamedTuple):
+    """The engine has connected this rank: suite.worker.contract.Joined, and the settings as they are now."""
+
+    rank: int
+    world: int
+    transport: str
+    versions: Dict[str, str]
+    devices: int
+    settings: Dict[str, str]
+
+
+class Phase(NamedTuple):
+    """A part of the task begins: "join", "build", "proof", a pass's name, ..."""
+
+    name: str
+
+
+class Progress(NamedTuple):
+    """How far a part of the task has come; at most one in Outbox.PROGRESS_EVERY seconds."""
+
+    name: str  # of the pass, of the task, or of what is exchanged
+    phase: str  # "warmup", "measure", "epoch 2 of 5", ...
+    step: int
+    of: int
+
+
+class Failed(NamedTuple):
+    """The last message of a rank that met an error."""
+
+    kind: str  # the outcome that the error means: "unsupported", "unavailable", "diverged", "oom", "crash"
+    message: str
+    traceback: str
+    time_s: float  # seconds since the epoch: the rank that failed first is blamed
+
+
+class Done(NamedTuple):
+    """The last message of a rank whose task is finished."""
+
+
+# --- results ---------------------------------------------------------------
+
+
+class Pass(NamedTuple):
+    """One pass of a measurement."""
+
+    name: str
+    samples: int  # that this rank consumed in all measured steps; of a network held by several ranks, its share
+    steady: bool  # whether the warm-up ended without a trend
+    warmup_s: List[float]
+    step_s: List[float]  # on the trainer's time line, mark to mark
+    wall_s: float  # from the common barrier until this rank's last step is done
+    io_s: Optional[List[float]] = None  # of each step, the wait for its batch
+    stage_s: Optional[Dict[str, List[float]]] = None  # of each step, by stage; "staged" only
+    loss: Optional[float] = None  # the last step's, where the pass trains
+
+
+class Layers(NamedTuple):
+    """Medians of the staged pass, a row a layer, from adapters that can tell layers apart."""
+
+    layers: List[LayerTimes]
+
+
+class Epoch(NamedTuple):
+    """One epoch of the pass `train`."""
+
+    train_s: float  # training alone, from a common barrier until all is done
+    test_s: float
+    samples: int  # of this rank
+    steps: int
+    accuracy: float  # the share of test samples answered right
+    loss: float  # of its last step
+
+
+class Training(NamedTuple):
+    """The pass `train`."""
+
+    epochs: List[Epoch]
+    loss_steps: List[int]  # the steps whose losses were kept
+    losses: List[float]
+    loss_s: List[float]  # when: seconds of training, without the tests between epochs
+
+
+class ProofLosses(NamedTuple):
+    """The losses of the proof's iterations."""
+
+    staged: List[float]
+    native: List[float]
+    oracle: List[float]
+
+
+class Proof(NamedTuple):
+    """Distances from the float64 oracle; the verdict is the controller's."""
+
+    losses: ProofLosses
+    errors: Dict[str, Dict[str, float]]  # relative, by kind ("gradient", "native movement", ...) and tensor
+    parameter_count: int
+    macs: int  # multiply-accumulates of one sample's forward pass
+    graph_digest: str
+    weights_digest: str
+
+
+class ExchangeTimes(NamedTuple):
+    """Timed exchanges of the task `comm`: one message by itself, or all gradient tensors of a network."""
+
+    kind: str  # "single"; of tensors: "row" (one after the other), "together" (all begun, then waited for)
+    operation: str
+    bytes: int  # of all messages of a sample
+    messages: int
+    sample_s: List[float]
+    wait_s: List[float]  # in the barrier before each sample: how early this rank came; empty without a barrier
+
+
+class OverlapTimes(NamedTuple):
+    """An exchange beside computation: each alone, then both, samples taken in turns."""
+
+    operation: str
+    bytes: int
+    exchange_s: List[float]
+    compute_s: List[float]
+    both_s: List[float]
+    progressed_s: List[float]  # both, with calls between slices of computation that let the library progress
+    slices: int  # of computation
+
+
+class SkippedSizes(NamedTuple):
+    """Messages of the task `comm` that its budget had no time for."""
+
+    bytes: List[int]
+
+
+class Traffic(NamedTuple):
+    """What one interface carried."""
+
+    received_bytes: int
+    sent_bytes: int
+
+
+class Wire(NamedTuple):
+    """The traffic of this rank's host from before it joined to the end of its task."""
+
+    interfaces: Dict[str, Traffic]
+
+
+class Notes(NamedTuple):
+    """What a reader of the record should know; a later note of the same name replaces an earlier one."""
+
+    notes: Dict[str, Any]
+
+
+Message = Union[
+    Hello,
+    Joined,
+    Phase,
+    Progress,
+    Failed,
+    Done,
+    Pass,
+    Layers,
+    Training,
+    Proof,
+    ExchangeTimes,
+    OverlapTimes,
+    SkippedSizes,
+    Wire,
+    Notes,
+]
+TYPES = {
+    "hello": Hello,
+    "joined": Joined,
+    "phase": Phase,
+    "progress": Progress,
+    "failed": Failed,
+    "done": Done,
+    "pass": Pass,
+    "layers": Layers,
+    "training": Training,
+    "proof": Proof,
+    "exchange": ExchangeTimes,
+    "overlap": OverlapTimes,
+    "skipped": SkippedSizes,
+    "wire": Wire,
+    "notes": Notes,
+}  # type: Dict[str, Any]
+NAMES = {kind: name for name, kind in TYPES.items()}
+
+
+def name_of(message: Message) -> str:
+    """The message's type as it is written: "hello", "pass", ..."""
+    return NAMES[type(message)]
+
+
+def encode(message: Message) -> str:
+    """One line without its end; ValueError names a field that holds what the definition does not allow."""
+    name, content = name_of(message), to_json(message)
+    from_json(type(message), content, name)
+    return json.dumps(dict({"time_s": time.time()}, type=name, **content))
+
+
+def decode(line: Union[str, bytes]) -> Message:
+    """The message of a line; ValueError says what is wrong with it."""
+    content = json.loads(line)
+    name = content.pop("type", None) if isinstance(content, dict) else None
+    if not isinstance(name, str) or name not in TYPES:
+        raise ValueError("no message of a known type: %s" % repr(line)[:80])
+    kind = TYPES[name]
+    if "time_s" not in kind._fields:
+        content.pop("time_s", None)
+    return from_json(kind, content, name)  # type: ignore[no-any-return]

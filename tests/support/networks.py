@@ -1,0 +1,31 @@
+"""Small networks, each made for what a test looks at."""
+
+from workloads.build import Builder
+
+
+def two_heads(width=6, grouped=False):
+    """Every layer kind that a trainer treats in its own way: a residual sum, LRN, dropout, both poolings, two heads."""
+    b = Builder("small", (3, 12, 12), 5)
+    x = b.relu("r1", b.conv_bn("c1", "input", width, 3, pad=1))
+    if grouped:
+        x = b.graph.add("grouped", "conv", (x,), out=width, kernel=3, pad=1, groups=2)
+    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, width, 3, pad=1), x)), alpha=0.1)
+    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
+    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
+    return b.graph
+
+
+def one_convolution(normalised=False):
+    """A convolution, with a bias or normalised, and a dense layer: quick, where the layers are not the question."""
+    b = Builder("convolution", (2, 6, 6), 3)
+    x = b.conv_bn("conv", "input", 4, 3) if normalised else b.conv("conv", "input", 4, 3)
+    b.head(b.dense("fc", b.flatten("flat", b.relu("relu", x)), 3))
+    return b.graph
+
+
+def perceptron(dropout=0.5):
+    """Two dense layers with dropout between: the quickest to compile."""
+    b = Builder("perceptron", (3, 4, 4), 5)
+    x = b.relu("relu", b.dense("fc1", b.flatten("flat", "input"), 16))
+    b.head(b.dense("fc2", b.dropout("drop", x, dropout) if dropout else x, 5))
+    return b.graph

@@ -1,0 +1,66 @@
+"""The reference's results, and what is asserted of a trainer that is compared with them."""
+
+import os
+
+import numpy as np
+
+from adapters.reference.worker import ReferenceTrainer
+from suite.worker import evidence
+from suite.worker.contract import Adam
+from tests.support.trainers import RULE, setup
+
+COMPARED = ("logits", "gradient", "staged parameter", "native parameter")
+
+
+def reference(**changes):
+    """The reference's trainer in float64, started."""
+    trainer = ReferenceTrainer(setup(**dict({"precision": "float64"}, **changes)))
+    trainer.start()
+    return trainer
+
+
+def write_oracle(graph, samples, folder, optimiser=RULE, **knobs):
+    """The float64 results of a batch of so many samples, in a folder, made if need be; gives its path as text."""
+    if not os.path.isdir(str(folder)):
+        os.makedirs(str(folder))
+    trainer = reference(batch=samples, optimiser=optimiser, knobs=knobs)
+    evidence.write_oracle(trainer, graph, samples, str(folder))
+    return str(folder)
+
+
+def assert_proven(graph, *proofs, loss=2e-6, tensor=1e-5):
+    """What every rank's proof must say; the ranks' losses are averaged first, as their batches are joined."""
+    for way in ("staged", "native"):
+        joint = np.mean([proof["losses"][way] for proof in proofs], axis=0)
+        np.testing.assert_allclose(joint, proofs[0]["losses"]["oracle"], rtol=loss, err_msg=way)
+    for proof in proofs:
+        for kind in COMPARED:
+            name, error = max(proof["errors"][kind].items(), key=lambda item: item[1])
+            assert error < tensor, (kind, name)
+        assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+
+
+def updated_by_hand(start, gradients, rule):
+    """Parameters after updates with these gradients, one dictionary each, by the rule's formula in float64."""
+    found = {}
+    for name, tensor in start.items():
+        w = tensor.astype(np.float64)
+        first, second = np.zeros_like(w), np.zeros_like(w)
+        for update, each in enumerate(gradients, 1):
+            g = each[name] + rule.weight_decay * w
+            if isinstance(rule, Adam):
+                first = rule.beta1 * first + (1 - rule.beta1) * g
+                second = rule.beta2 * second + (1 - rule.beta2) * g * g
+                w = w - rule.rate(update) * first / (np.sqrt(second) + rule.epsilon)
+            else:
+                first = rule.momentum * first + g
+                w = w - rule.lr * first
+        found[name] = w
+    return found
+
+
+def movement_error(ours, theirs, start):
+    """The largest distance of what was added to a parameter, relative to it."""
+    return max(
+        np.linalg.norm(ours[name] - theirs[name]) / np.linalg.norm(theirs[name] - start[name]) for name in theirs
+    )

@@ -1,0 +1,81 @@
+"""The main of a rank in a real group: a program beside the tests calls it with its trainer and its tasks."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from suite.worker import evidence
+from suite.worker.feed import share, synthetic
+from suite.worker.ranks import own_rank
+from tests.support import trainers
+from workloads import weights
+from workloads.catalogue import by_name
+from workloads.graph import Graph
+
+
+def main(trainer_class, tasks, **defaults):
+    """Do one task, `task(trainer, graph, folder)`, and write what it gives, with the group that was joined.
+
+    python PROGRAM TASK FOLDER OPTIONS: the network is FOLDER/graph.json, or mnist_small; options that are not a
+    setup's fields are knobs. `tests.support.processes.rank_tokens` writes such a command line.
+    """
+    task, folder, options = sys.argv[1], Path(sys.argv[2]), dict(defaults, **json.loads(sys.argv[3]))
+    workload = by_name()["mnist_small"]
+    stored = folder / "graph.json"
+    graph = Graph.from_dict(json.loads(stored.read_text())) if stored.exists() else workload.graph()
+    options.setdefault("batch", workload.proof_batch * options.get("devices", 1))
+    if "optimiser" in options:
+        options["optimiser"] = trainers.optimiser(options["optimiser"])
+    place = own_rank()
+    trainer = trainer_class(trainers.setup_with_knobs(**dict(place._asdict(), **options)))
+    joined = trainer.start()
+    found = tasks[task](trainer, graph, folder)
+    trainer.close()
+    write(folder, place.rank, dict(found, joined=[joined.rank, joined.world, joined.devices, joined.transport]))
+
+
+def write(folder, rank, found):
+    """What `tests.support.processes.found_by` reads."""
+    (folder / ("found-%d.json" % rank)).write_text(json.dumps(found))
+
+
+def keep(folder, name, trainer, tensors):
+    """Arrays of this rank, for `tests.support.processes.saved_by`."""
+    np.savez(str(folder / ("%s-%d.npz" % (name, trainer.setup.rank))), **tensors)
+
+
+def placed(trainer, graph):
+    """This rank's share of a batch that all have made alike, on its device."""
+    setup = trainer.setup
+    whole = synthetic(graph, setup.batch * setup.replicas, 1)
+    return trainer.to_device(share(whole, setup.replica, setup.batch))
+
+
+def prove(trainer, graph, folder):
+    """A task: the proof against FOLDER/oracle."""
+    return evidence.prove(trainer, graph, trainer.setup.batch, str(folder / "oracle"))
+
+
+def exchange(trainer, graph, folder):
+    """A task: gradients before and after communicate, called twice; parameters after each kind of step.
+
+    They are kept as `local`, `shared` and `staged`, then `step0` (whole), `step1` (alone) and `step2` (whole).
+    """
+    trainer.build(graph, dict(weights.initial(graph)))
+    trainer.build(graph, dict(weights.initial(graph)))  # as a proof does
+    batch = placed(trainer, graph)
+    trainer.forward(batch)
+    trainer.backward()
+    keep(folder, "local", trainer, trainer.gradients())
+    trainer.communicate()
+    trainer.communicate()
+    keep(folder, "shared", trainer, trainer.gradients())
+    trainer.update()
+    keep(folder, "staged", trainer, trainer.parameters())
+    for number, step in enumerate((trainer.step, trainer.step_alone, trainer.step)):
+        step(batch)
+        trainer.synchronize()
+        keep(folder, "step%d" % number, trainer, trainer.parameters())
+    return {"maximum": trainer.maximum(float(trainer.setup.rank)), "notes": trainer.notes(), "loss": trainer.loss()}

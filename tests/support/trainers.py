@@ -1,0 +1,51 @@
+"""Setups by keyword, and trainers that are closed when a test ends."""
+
+from contextlib import contextmanager
+
+from suite.worker.contract import SGD, Adam, Setup
+
+RULE = SGD(lr=0.01, momentum=0.9, weight_decay=1e-3)
+
+
+def setup(**changes):
+    """One rank on a CPU with four samples in float32, but for the changes; every field is a keyword."""
+    values = {"rank": 0, "world": 1, "local_rank": 0, "strategy": "single", "device": "cpu", "threads": 1, "batch": 4}
+    values.update(precision="float32", tuning="default", knobs={}, optimiser=RULE, seed=1, readers=0)
+    values.update(changes)
+    return Setup(**values)
+
+
+def setup_with_knobs(**options):
+    """The same, where a keyword that is no field of a setup is a knob."""
+    fields = {name: options.pop(name) for name in Setup._fields if name in options}
+    return setup(**dict(fields, knobs=dict(fields.get("knobs", {}), **options)))
+
+
+def optimiser(numbers):
+    """The rule whose fields came through JSON as a list."""
+    return (Adam if len(numbers) == len(Adam._fields) else SGD)(*numbers)
+
+
+@contextmanager
+def started(trainer, **defaults):
+    """A function that makes and starts trainers of a class, `make(batch=8, SOME_KNOB=...)`; closes all at the end."""
+    made = []
+
+    def make(**options):
+        made.append(trainer(setup_with_knobs(**dict(defaults, **options))))
+        made[-1].start()
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for each in made:
+            each.close()
+
+
+def staged(trainer, batch):
+    """One iteration, stage by stage."""
+    trainer.forward(batch)
+    trainer.backward()
+    trainer.communicate()
+    trainer.update()
