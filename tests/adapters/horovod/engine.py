@@ -8,7 +8,7 @@ from pathlib import Path
 
 ENGINES = {
     "mxnet": ("mxnet", "OverMXNet"),
-    "pytorch": ("torch", "trainer"),
+    "pytorch": ("torch", "OverPyTorch"),
     "tensorflow": ("tensorflow", "OverTensorFlow"),
 }
 
