@@ -61,6 +61,11 @@ class Setup(NamedTuple):
     parts: int = 1  # ranks that hold one network together, ranks in a row; all are given the same batch
 
     @property
+    def tuned(self) -> bool:
+        """Whether all that an expert knows is to be used."""
+        return self.tuning == "tuned"
+
+    @property
     def replica(self) -> int:
         """Which of the networks this rank has a part of."""
         return self.rank // self.parts

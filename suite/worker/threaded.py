@@ -1,11 +1,12 @@
-"""Plain readers: with threads, as decoding libraries release the interpreter's lock, and of arrays in memory.
+"""What a reader is, and the plain ones: with threads, and of arrays in memory.
 
 Oldest Python: 3.6.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Deque, Iterator, List
+from typing import Any, Deque, Iterator, List
 
 import numpy as np
 
@@ -13,8 +14,24 @@ from suite.worker.contract import Batch, Setup
 from suite.worker.sources import Source
 
 
-class ThreadedReader:
-    """Delivers batches in order, `setup.readers` threads decoding a batch each, a few batches ahead."""
+class Reader(ABC):
+    """Reads one source for one trainer, ahead of it or not, from the moment it is made until it is closed."""
+
+    words = ""  # what reads, for the record's notes: "4 threads"
+
+    @abstractmethod
+    def next_batch(self) -> Any:
+        """Wait for the next batch, endlessly, epoch after epoch; raises what went wrong in reading it."""
+
+    def close(self) -> None:  # noqa: B027 - not every reader has begun something
+        """Stop: on return its threads and processes have ended. Called once, also after an error."""
+
+
+class ThreadedReader(Reader):
+    """Delivers batches in order, `setup.readers` threads decoding a batch each, a few batches ahead.
+
+    Threads are enough: decoding libraries release the interpreter's lock.
+    """
 
     def __init__(self, source: Source, setup: Setup) -> None:
         """Begin to read at once, unless there are no readers."""
@@ -41,6 +58,7 @@ class ThreadedReader:
             for future in self._ahead:
                 future.cancel()
             self._pool.shutdown()
+            self._ahead.clear()
 
     def _submit(self) -> None:
         assert self._pool is not None
@@ -51,7 +69,7 @@ class ThreadedReader:
         return stacked([self._source.sample(index) for index in indices])
 
 
-class GatheringReader:
+class GatheringReader(Reader):
     """Takes whole batches out of arrays in memory, in this thread: handing them over would cost more than that."""
 
     def __init__(self, source: Source, setup: Setup) -> None:
@@ -65,9 +83,6 @@ class GatheringReader:
         """The next batch, a copy."""
         indices = [self._source.index(position) for position in next(self._indices)]
         return Batch(self._images[indices], self._labels[indices])
-
-    def close(self) -> None:
-        """Nothing was begun."""
 
 
 def batches_of_indices(source: Source, setup: Setup) -> Iterator[List[int]]:

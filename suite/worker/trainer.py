@@ -16,15 +16,13 @@ Oldest Python: 3.6.
 
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import numpy as np
 
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
-from suite.worker.threaded import GatheringReader, ThreadedReader
+from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from workloads.graph import Graph
-
-Reader = Union[ThreadedReader, GatheringReader]
 
 
 class Trainer(ABC):
@@ -41,6 +39,7 @@ class Trainer(ABC):
     def __init__(self, setup: Setup) -> None:
         """Keep the setup; touch neither device nor network yet."""
         self.setup = setup
+        self._reader: Optional[Reader] = None  # `open_input` opens it, `close` closes it
 
     # --- life ---------------------------------------------------------------
 
@@ -60,25 +59,40 @@ class Trainer(ABC):
     def synchronize(self) -> None:
         """Return when everything asked of the device has been done (on a CPU: at once)."""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to leave
-        """Leave the group; called once, last, when all went well."""
+    def close(self) -> None:
+        """Stop reading; called once, last, when all went well.
+
+        Override it to leave a group: `super().close()` comes first, while all ranks are still there.
+        """
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     # --- data ---------------------------------------------------------------
 
     def open_input(self, source: Any) -> None:
-        """Begin to read a `suite.worker.sources.Source` with `setup.readers` readers.
+        """Begin to read a `suite.worker.sources.Source`, instead of what was read before."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None  # where the next line fails there is nothing to close
+        self._reader = self.make_reader(source)
+
+    def make_reader(self, source: Any) -> Reader:
+        """A reader of the source with `setup.readers` threads or processes, reading already.
 
         `source.records` is not None when it is packed for this framework's own reader, and then
         samples cannot be had one by one. The default reads with threads, and takes batches out of
-        arrays that lie in memory; override it for the framework's own loader.
+        arrays that lie in memory; override it for the framework's own loader. Whoever called
+        `open_input` closes the reader through `close`: an adapter keeps none itself.
         """
         if source.records is not None:
             raise Unsupported("%s does not read %s" % (type(self).__name__, source.records.form))
         kind = ThreadedReader if source.arrays is None else GatheringReader
-        self._reader: Reader = kind(source, self.setup)
+        return kind(source, self.setup)
 
     def next_batch(self) -> Any:
         """Wait for the next host batch (stage `io`)."""
+        assert self._reader is not None, "open_input comes first"
         return self._reader.next_batch()
 
     def as_numpy(self, batch: Any) -> Batch:
@@ -210,9 +224,10 @@ class Trainer(ABC):
         """What a reader of the record should know: merge plan, memory format, reader, ...
 
         Of a training whose workers do not wait for each other, "staleness": {"mean", "max", "steps"},
-        the updates that others made between a worker's pull of the weights and its push, a step.
+        the updates that others made between a worker's pull of the weights and its push, a step
+        (`suite.worker.staleness`). The default names the reader.
         """
-        return {}
+        return {} if self._reader is None else {"reader": self._reader.words}
 
 
 TrainerFactory = Callable[[Setup], Trainer]

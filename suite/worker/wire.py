@@ -4,15 +4,13 @@ Oldest Python: 3.6.
 """
 
 import contextlib
-import fcntl
 import glob
 import os
-import socket
-import struct
 from typing import Any, Dict, Tuple
 
-SIOCGIFADDR = 0x8915
-DISCARD = 9  # a port; nothing is sent there
+from suite.worker.rendezvous import address_towards as address_towards  # for adapters not yet moved there
+from suite.worker.rendezvous import interface_of as interface_of
+
 NETWORK = "/proc/net/dev"  # of this process's own network namespace
 INFINIBAND = "/sys/class/infiniband/*/ports/*/counters"  # what goes past the system's own network
 BOOT = "/proc/sys/kernel/random/boot_id"
@@ -54,24 +52,6 @@ def growth(before: Counters, after: Counters) -> Dict[str, Dict[str, Any]]:
         for name, (received, sent) in sorted(after.items())
         if name in before
     }
-
-
-def address_towards(peer: str) -> str:
-    """This host's IPv4 address as `peer` sees it; OSError when there is no way. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((peer, DISCARD))
-        return str(probe.getsockname()[0])
-
-
-def interface_of(address: str) -> str:
-    """The interface that has this IPv4 address; "" when none has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has no address
-                asked = struct.pack("256s", name.encode()[:15])
-                if fcntl.ioctl(probe.fileno(), SIOCGIFADDR, asked)[20:24] == socket.inet_aton(address):
-                    return name
-    return ""
 
 
 def _words(path: str) -> int:

@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+import threading
 import zlib
 
 import numpy as np
@@ -10,7 +11,8 @@ import toy
 
 from suite.worker.sources import ArraySource, FolderSource, Source, open_source
 from suite.worker.split import split
-from suite.worker.threaded import GatheringReader, ThreadedReader, batches_of_indices
+from suite.worker.threaded import GatheringReader, Reader, ThreadedReader, batches_of_indices
+from suite.worker.trainer import Trainer
 from suite.worker.view import View
 from tests.support import trainers
 from workloads.preprocessing import PHOTOGRAPHS
@@ -235,4 +237,67 @@ def test_a_trainer_reads_arrays_from_memory_by_default_and_the_rest_with_threads
     trainer.open_input(Numbers(10))
     assert isinstance(trainer._reader, ThreadedReader)
     assert trainer.next_batch().labels.shape == (4,)
-    trainer._reader.close()
+    Trainer.close(trainer)
+
+
+class Opened(Reader):
+    """Notes whether it is open."""
+
+    words = "a reader of its own"
+
+    def __init__(self, source):
+        if source == "broken":
+            raise OSError("cannot read it")
+        self.source, self.open = source, True
+
+    def next_batch(self):
+        return self.source
+
+    def close(self):
+        assert self.open
+        self.open = False
+
+
+class Reading(toy.ToyTrainer):
+    """Takes a reader of its own, and leaves the rest to the base."""
+
+    next_batch = Trainer.next_batch
+    close = Trainer.close
+
+    def make_reader(self, source):
+        return Opened(source)
+
+
+def test_a_trainer_closes_what_it_has_opened():
+    trainer = Reading(trainers.setup())
+    assert trainer.notes() == {}
+    trainer.open_input("one")
+    one = trainer._reader
+    assert (trainer.next_batch(), trainer.notes()) == ("one", {"reader": "a reader of its own"})
+    trainer.open_input("two")
+    two = trainer._reader
+    assert (one.open, two.open, trainer.next_batch()) == (False, True, "two")
+    trainer.close()
+    assert not two.open
+    trainer.close()
+
+
+def test_a_reader_that_cannot_be_made_leaves_none_behind():
+    trainer = Reading(trainers.setup())
+    trainer.open_input("one")
+    one = trainer._reader
+    with pytest.raises(OSError, match="cannot read it"):
+        trainer.open_input("broken")
+    trainer.close()
+    assert not one.open
+
+
+def test_after_close_no_thread_reads():
+    before = threading.active_count()
+    trainer = Reading(trainers.setup(readers=3))
+    trainer.make_reader = lambda source: Trainer.make_reader(trainer, source)
+    trainer.open_input(Numbers(40))
+    trainer.next_batch()
+    assert threading.active_count() > before
+    trainer.close()
+    assert threading.active_count() == before

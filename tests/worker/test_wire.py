@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from suite.worker.wire import address_towards, counters, growth, interface_of
+from suite.worker.wire import counters, growth
 
 TABLE = """\
 Inter-|   Receive                            |  Transmit
@@ -57,12 +57,3 @@ def test_real_bytes_over_the_loopback_are_seen():
 
 def test_an_interface_that_came_in_between_is_left_out():
     assert growth({"a": (1, 2)}, {"a": (4, 8), "b": (1, 1)}) == {"a": {"received": 3, "sent": 6}}
-
-
-def test_an_address_belongs_to_an_interface():
-    assert interface_of("127.0.0.1") == "lo"
-    assert interface_of("192.0.2.1") == ""
-
-
-def test_the_way_to_this_host_begins_at_it():
-    assert address_towards("127.0.0.1") == "127.0.0.1"

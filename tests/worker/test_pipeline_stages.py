@@ -1,0 +1,101 @@
+"""Cutting a network into stages."""
+
+import itertools
+
+import pytest
+
+from suite.worker.contract import Unsupported
+from suite.worker.pipeline_stages import crossing, stages
+from workloads.build import Builder
+from workloads.catalogue import by_name
+
+
+def pairwise(items):
+    return [tuple(items[place : place + 2]) for place in range(len(items) - 1)]
+
+
+def macs(graph, begin, end):
+    return sum(layer.macs for layer in graph.layers[begin:end])
+
+
+def chain():
+    """Six layers of very different work."""
+    b = Builder("chain", (2, 8, 8), 5)
+    x = "input"
+    for index, out in enumerate((4, 16, 3, 8, 2)):
+        x = b.graph.add("c%d" % index, "conv", (x,), out=out, kernel=3, pad=1)
+    x = b.flatten("flat", x)
+    b.head(b.dense("fc", x, 5))
+    return b.graph
+
+
+@pytest.mark.parametrize("one_value", [False, True])
+@pytest.mark.parametrize("name", ["mnist_small", "alexnet", "googlenet", "resnet50"])
+def test_stages_follow_each_other_and_are_even(name, one_value):
+    graph = by_name()[name].graph()
+    for count in (1, 2, 3):
+        found = stages(graph, count, one_value)
+        assert [each.begin for each in found] == [0] + [each.end for each in found[:-1]]
+        assert found[-1].end == len(graph.layers)
+        assert found[0].entering == ("input",)
+        assert found[-1].leaving == tuple(head.layer for head in graph.heads)
+        for one, two in pairwise(found):
+            assert one.leaving == two.entering
+    first, last = stages(graph, 2, one_value)
+    assert max(macs(graph, *each[:2]) for each in (first, last)) < 0.65 * graph.macs
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_no_other_cut_makes_the_heaviest_stage_lighter(count):
+    graph = chain()
+
+    def heaviest(places):
+        return max(macs(graph, begin, end) for begin, end in pairwise([0, *places, len(graph.layers)]))
+
+    best = min(map(heaviest, itertools.combinations(range(1, len(graph.layers)), count - 1)))
+    assert max(macs(graph, each.begin, each.end) for each in stages(graph, count)) == best
+
+
+def test_of_equal_cuts_the_narrowest_is_taken_and_activations_stay_behind():
+    b = Builder("narrow", (4, 8, 8), 5)
+    x = b.graph.add("c1", "conv", ("input",), out=4, kernel=3, pad=1)
+    x = b.relu("r2", b.max_pool("pool", b.relu("r", x), 2, 2))
+    x = b.graph.add("c2", "conv", (x,), out=16, kernel=3, pad=1)
+    b.head(b.dense("fc", b.flatten("flat", x), 5))
+    _, last = stages(b.graph, 2)
+    assert b.graph.layers[last.begin].name == "c2"
+    assert last.entering == ("r2",)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "googlenet"])
+def test_what_enters_a_stage_is_all_that_is_read_behind_its_cut(name):
+    graph = by_name()[name].graph()
+    made = {"input"}
+    for stage in stages(graph, 4):
+        known = set(stage.entering)
+        assert known <= made
+        for layer in graph.layers[stage.begin : stage.end]:
+            assert set(layer.inputs) <= known
+            known.add(layer.name)
+        made = known
+    assert {head.layer for head in graph.heads} <= made
+
+
+def test_one_value_crosses_and_logits_that_are_done_travel_along():
+    graph = by_name()["googlenet"].graph()
+    assert stages(graph, 4, one_value=True)[-1].entering == ("loss1_classifier", "inception_4c_output")
+    assert len(crossing(graph, 5)) == 1
+
+
+def test_every_stage_computes_something():
+    graph = by_name()["mnist_large"].graph()
+    most = sum(layer.macs > 0 for layer in graph.layers)
+    assert all(macs(graph, each.begin, each.end) for each in stages(graph, most))
+    with pytest.raises(Unsupported, match="mnist_large can be cut into %d stages at most, and" % most):
+        stages(graph, most + 1)
+
+
+def test_a_network_without_enough_cuts_is_refused():
+    graph = by_name()["mnist_small"].graph()
+    with pytest.raises(Unsupported, match="mnist_small can be cut into 3 stages at most, where one value"):
+        stages(graph, 4, one_value=True)

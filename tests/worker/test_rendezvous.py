@@ -1,0 +1,55 @@
+"""Where ranks meet, and how they are reached."""
+
+import socket
+
+import pytest
+
+from suite.worker.rendezvous import address_towards, free_port, interface_of, meeting_place
+
+
+@pytest.fixture
+def place(monkeypatch):
+    """The launcher's variables, as a dict would set them."""
+
+    def told(**variables):
+        for name in ("MASTER_ADDR", "MASTER_PORT"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return told
+
+
+def test_the_launcher_names_the_place(place):
+    place(MASTER_ADDR="node1", MASTER_PORT="29500")
+    assert meeting_place("gloo's ranks") == ("node1", 29500)
+
+
+@pytest.mark.parametrize(
+    ("variables", "missing"),
+    [({}, "MASTER_ADDR"), ({"MASTER_ADDR": "node1"}, "MASTER_PORT"), ({"MASTER_PORT": "1"}, "MASTER_ADDR")],
+)
+def test_a_missing_variable_is_named_with_the_remedy(place, variables, missing):
+    place(**variables)
+    with pytest.raises(ValueError, match=missing + " is not set, and Horovod's ranks meet there; .*MASTER_PORT=29500"):
+        meeting_place("Horovod's ranks")
+
+
+def test_a_port_is_a_number(place):
+    place(MASTER_ADDR="node1", MASTER_PORT="ssh")
+    with pytest.raises(ValueError, match="MASTER_PORT is 'ssh'"):
+        meeting_place("gloo's ranks")
+
+
+def test_an_address_belongs_to_an_interface():
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("192.0.2.1") == ""
+
+
+def test_the_route_to_this_host_begins_at_it():
+    assert address_towards("127.0.0.1") == "127.0.0.1"
+
+
+def test_a_free_port_can_be_listened_at():
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", free_port()))
