@@ -16,7 +16,10 @@ from adapters.pytorch.net import joint_loss
 from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
+from suite.worker.masks import dropout_seed
+from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
+from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
@@ -27,13 +30,10 @@ class TorchTrainer(Trainer):
     places_images = True  # whether this rank's share of the network sees the images
 
     def __init__(self, setup: Setup) -> None:
-        """Keep the setup, with the knobs that every strategy has."""
         super().__init__(setup)
-        self._tuned = self._fused = setup.tuning == "tuned"
-        self._knobs: Dict[str, Any] = {"memory_format": "auto", "compile": False}
-        self._knobs.update(setup.knobs)
+        self._fused = setup.tuned
+        self._compiled = chosen(setup, "compile", default=False)
         self._group: Optional[Group] = None
-        self._reader: Any = None
         self._normalise: Any = None
         self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
         self._loss: Any = None
@@ -43,7 +43,7 @@ class TorchTrainer(Trainer):
     def start(self) -> Joined:
         """Set threads and device, join the process group."""
         setup = self.setup
-        self._device = machine.prepare(setup, self._tuned, self._knobs["compile"])
+        self._device = machine.prepare(setup, self._compiled)
         versions = machine.versions(setup.device)
         if self.grouped:
             self._group = Group(setup)
@@ -56,9 +56,8 @@ class TorchTrainer(Trainer):
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        """Stop the reader, leave the group."""
-        if self._reader is not None:
-            self._reader.close()
+        """Stop reading, leave the group."""
+        super().close()
         if self._group is not None:
             # What was built holds the group, whose threads must end before the interpreter does:
             # one that lets go of a tensor later aborts the process (pytorch/pytorch#179291).
@@ -67,13 +66,13 @@ class TorchTrainer(Trainer):
 
     # --- data ---------------------------------------------------------------
 
-    def open_input(self, source: Any) -> None:
-        """Read files with DataLoader, take what lies in memory."""
+    def make_reader(self, source: Any) -> Reader:
+        """Files are read with DataLoader; what lies in memory is gathered."""
         if source.records is not None:
             raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
-        self._reader = reader_of(source, self.setup, self.places_images)
         about = source.source.photographs
         self._normalise = Normalise(about.how, about.crop, self._device) if about else None
+        return reader_of(source, self.setup, self.places_images)
 
     def as_numpy(self, batch: Any) -> Batch:
         """Bytes are normalised, as `to_device` does it."""
@@ -112,21 +111,20 @@ class TorchTrainer(Trainer):
 
     def notes(self) -> Dict[str, Any]:
         """What "auto" became, and what was chosen."""
-        return {
-            "memory_format": str(self._layout).replace("torch.", ""),
-            "compile": self._knobs["compile"],
-            "lrn": "shifted additions, own backward" if self._tuned else "torch.nn.LocalResponseNorm",
-            "optimiser": described(self.setup.optimiser, self._fused),
-            "reader": self._reader.words if self._reader else "none",
-        }
+        return dict(
+            super().notes(),
+            memory_format=str(self._layout).replace("torch.", ""),
+            compile=self._compiled,
+            lrn="shifted additions, own backward" if self.setup.tuned else "torch.nn.LocalResponseNorm",
+            optimiser=described(self.setup.optimiser, self._fused),
+        )
 
     # --- for the subclasses ---------------------------------------------------
 
     def _begin_build(self, graph: Graph) -> None:
         """Let go of the last network, restart the masks of dropout, choose the memory format."""
         self._release()
-        # Every rank its own masks, the same again after every build.
-        torch.manual_seed((self.setup.seed * 1000003 + self.setup.rank) % 2**63)
+        torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
         self._shape = graph.input_shape
         self._head_weights = [head.weight for head in graph.heads]
         self._layout = self._memory_format(graph)
@@ -137,11 +135,10 @@ class TorchTrainer(Trainer):
         gc.collect()
 
     def _memory_format(self, graph: Graph) -> Any:
-        asked = self._knobs["memory_format"]
-        if asked == "auto":
-            convolutional = any(layer.kind == "conv" for layer in graph.layers)
-            asked = "channels_last" if self._tuned and convolutional else "contiguous"
-        return torch.channels_last if asked == "channels_last" else torch.contiguous_format
+        convolutional = any(layer.kind == "conv" for layer in graph.layers)
+        fast = "channels_last" if convolutional else "contiguous"
+        wanted = chosen(self.setup, "memory_format", default="contiguous", tuned=fast)
+        return torch.channels_last if wanted == "channels_last" else torch.contiguous_format
 
     def _run(self, network: Any, *values: Any) -> List[torch.Tensor]:
         """What a network makes of its inputs, in the case's precision."""

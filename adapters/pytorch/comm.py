@@ -23,7 +23,7 @@ class TorchCommunicator(Communicator):
     def start(self) -> Joined:
         """As the trainer's 'ddp' joins."""
         setup = self.setup
-        self._device = machine.prepare(setup, False, False)
+        self._device = machine.prepare(setup)
         self._group: Any = Group(setup)
         self._matrix = torch.ones(SIDE, SIDE, device=self._device)
         return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions(setup.device))

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed.nn
 
 from suite.worker.contract import Setup
-from suite.worker.wire import address_towards, interface_of
+from suite.worker.rendezvous import address_towards, interface_of, meeting_place
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 MEET = timedelta(minutes=30)  # torch's own limit; the controller's watchdog is long awake
@@ -26,15 +26,9 @@ class Group:
     """torch.distributed as one rank sees it."""
 
     def __init__(self, setup: Setup) -> None:
-        """Join by MASTER_ADDR and MASTER_PORT; ValueError when the launcher has not set them."""
-        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-        if missing:
-            raise ValueError(
-                "%s is not set, and %r meets there; a launcher sets it, by hand: MASTER_ADDR=127.0.0.1 "
-                "MASTER_PORT=29500" % (missing[0], setup.strategy)
-            )
+        """Join at `meeting_place`; ValueError when the launcher has not set it."""
+        address, port = meeting_place("PyTorch's ranks")
         backend = "nccl" if setup.device == "cuda" else "gloo"
-        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store = dist.TCPStore(address, port, setup.world, setup.rank == 0, MEET)
         name_interface(store, setup.rank, setup.world, address)
         dist.init_process_group(backend, store=store, rank=setup.rank, world_size=setup.world)

@@ -32,9 +32,9 @@ class ReplicaTrainer(TorchTrainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower, place, wrap; a second call starts afresh."""
         self._begin_build(graph)
-        self._net = Net(graph, weights, fast=self._tuned)
+        self._net = Net(graph, weights, fast=self.setup.tuned)
         self._net.to(self._device, self._dtype, memory_format=self._weights_format()).train()
-        self._staged_net = torch.compile(self._net) if self._knobs["compile"] else self._net
+        self._staged_net = torch.compile(self._net) if self._compiled else self._net
         self._native_net = self._staged_net
         self._wrap()
         self._optimiser = self._make_optimiser(list(self._net.parameters()))

@@ -16,6 +16,7 @@ from torch.distributed import rpc
 from adapters.pytorch.group import GLOO_INTERFACE
 from adapters.pytorch.optimisers import make_optimiser
 from suite.worker.contract import Setup
+from suite.worker.rendezvous import free_port, meeting_place
 
 CALLS_INTERFACE = "TP_SOCKET_IFNAME"  # TensorPipe's; unset, it takes what the host's own name means
 PATIENCE = 1e6  # seconds: a call waits for the slowest rank, and who waits too long is the launcher's affair
@@ -31,7 +32,7 @@ class Share:
     def __init__(self, tensors: Sequence[torch.Tensor], setup: Setup) -> None:
         """Copies of a worker's parameters."""
         self._tensors = [torch.nn.Parameter(tensor.detach().to("cpu", copy=True)) for tensor in tensors]
-        self._optimiser = make_optimiser(self._tensors, setup.optimiser, setup.tuning == "tuned") if tensors else None
+        self._optimiser = make_optimiser(self._tensors, setup.optimiser, setup.tuned) if tensors else None
         self._world, self._lock, self._updates = setup.world, threading.Lock(), 0
         self._given: Dict[int, Sequence[torch.Tensor]] = {}
         self._answer: Any = torch.futures.Future()
@@ -104,9 +105,12 @@ def open_calls(setup: Setup) -> None:
     name_interface()
     cell = [free_port() if setup.rank == 0 else 0]
     dist.broadcast_object_list(cell, 0)
-    place = "tcp://%s:%d" % (os.environ["MASTER_ADDR"], cell[0])
+    host, _ = meeting_place("PyTorch's ranks")
     options = rpc.TensorPipeRpcBackendOptions(
-        num_worker_threads=setup.world + 1, rpc_timeout=PATIENCE, init_method=place, **transports(setup.world)
+        num_worker_threads=setup.world + 1,
+        rpc_timeout=PATIENCE,
+        init_method="tcp://%s:%d" % (host, cell[0]),
+        **transports(setup.world),
     )
     with warnings.catch_warnings():
         # torch makes the calls' own group in a way that torch itself warns of (2.13).
@@ -135,13 +139,6 @@ def name_interface() -> None:
 def close_calls() -> None:
     """When all ranks have come here."""
     rpc.shutdown()
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def shares_of(tensors: Sequence[torch.Tensor], count: int) -> List[List[int]]:

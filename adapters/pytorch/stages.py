@@ -12,24 +12,25 @@ import torch.distributed as dist
 from torch import nn
 
 from adapters.pytorch.base import to_numpy
-from adapters.pytorch.net import Net, Piece
+from adapters.pytorch.net import Net
 from adapters.pytorch.replica import microbatches
+from suite.worker.pipeline_stages import Stage
 from workloads.graph import Graph
 
 
-class Stage(nn.Module):
-    """A piece of a graph between ranks: what enters and leaves is contiguous, of one type."""
+class StageNet(nn.Module):
+    """A stage of a graph between ranks: what enters and leaves is contiguous, of one type."""
 
-    def __init__(self, graph: Graph, piece: Piece, weights: Dict[str, np.ndarray], fast: bool) -> None:
-        """Of the graph's layers, make the piece's alone."""
+    def __init__(self, graph: Graph, stage: Stage, weights: Dict[str, np.ndarray], fast: bool) -> None:
+        """Make the stage's layers alone."""
         super().__init__()
-        self.net = Net(graph, weights, fast, piece)
+        self.net = Net(graph, weights, fast, stage)
         shapes = dict({layer.name: layer.shape for layer in graph.layers}, input=graph.input_shape)
-        self.enters = [shapes[name] for name in piece.entering]
-        self.leaves = [shapes[name] for name in piece.leaving]
-        self._inner = piece.end < len(graph.layers)
+        self.enters = [shapes[name] for name in stage.entering]
+        self.leaves = [shapes[name] for name in stage.leaving]
+        self._inner = stage.end < len(graph.layers)
 
-    def place(self, device: Any, dtype: Any, layout: Any, precision: str) -> "Stage":
+    def place(self, device: Any, dtype: Any, layout: Any, precision: str) -> "StageNet":
         """Move to a device; values cross in the precision's type, layers compute in it."""
         self.net.to(device, dtype, memory_format=layout).train()
         self._layout, self._mixed = layout, precision == "bfloat16"
@@ -49,7 +50,7 @@ class Stage(nn.Module):
 class Neighbours:
     """The ranks that hold the stages before and after this one; counts the seconds that it waits for them."""
 
-    def __init__(self, stage: Stage, ranks: Sequence[int], index: int, device: Any) -> None:
+    def __init__(self, stage: StageNet, ranks: Sequence[int], index: int, device: Any) -> None:
         """`ranks` hold the stages, in order; this is the one at `index`."""
         self._stage, self._device = stage, device
         self.before = ranks[index - 1] if index else None
@@ -101,7 +102,9 @@ class StagedSchedule:
     torch's schedules do not stop between them. GPipe's order is the one that does: it idles as long as 1F1B's.
     """
 
-    def __init__(self, stage: Stage, neighbours: Neighbours, count: int, loss_of: Callable[..., torch.Tensor]) -> None:
+    def __init__(
+        self, stage: StageNet, neighbours: Neighbours, count: int, loss_of: Callable[..., torch.Tensor]
+    ) -> None:
         """`count` microbatches; `loss_of` takes the heads and the labels of one."""
         self._stage, self._neighbours, self._count, self._loss_of = stage, neighbours, count, loss_of
         self._crossed: List[Tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]] = []
@@ -161,13 +164,13 @@ class StagedSchedule:
 class Gather:
     """What the stages hold, brought together on every rank of one network: collective calls, over host memory."""
 
-    def __init__(self, graph: Graph, pieces: Sequence[Piece], ranks: Sequence[int], group: Any, dtype: Any) -> None:
-        """`ranks` hold the pieces, in order, and are the gloo group's."""
+    def __init__(self, graph: Graph, stages: Sequence[Stage], ranks: Sequence[int], group: Any, dtype: Any) -> None:
+        """`ranks` hold the stages, in order, and are the gloo group's."""
         self._ranks, self._group, self._dtype = list(ranks), group, dtype
         self._shapes: Dict[str, Any] = {}
         self._owners: Dict[str, int] = {}
-        for piece, rank in zip(pieces, ranks):
-            for layer in graph.layers[piece.begin : piece.end]:
+        for stage, rank in zip(stages, ranks):
+            for layer in graph.layers[stage.begin : stage.end]:
                 found = [(each.name, each.shape) for each in layer.parameters] + list(layer.buffers)
                 self._shapes.update(found)
                 self._owners.update((name, rank) for name, _ in found)
@@ -177,7 +180,7 @@ class Gather:
         names: List[Any] = [None] * len(self._ranks)
         dist.all_gather_object(names, sorted(mine), group=self._group)
         found: Dict[str, np.ndarray] = {}
-        for name in [name for stage in names for name in stage]:
+        for name in (name for each in names for name in each):
             if name in mine:
                 values = torch.from_numpy(to_numpy(mine[name]))
             else:

@@ -23,7 +23,7 @@ class FSDPTrainer(ReplicaTrainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._fused = self._tuned and isinstance(setup.optimiser, Adam)  # torch 2.13's fused SGD takes no DTensor
+        self._fused = setup.tuned and isinstance(setup.optimiser, Adam)  # torch 2.13's fused SGD takes no DTensor
 
     def step_alone(self, batch: Any) -> None:
         """A rank does not have the network that it would train."""

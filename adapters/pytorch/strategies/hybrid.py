@@ -28,7 +28,7 @@ class HybridTrainer(PipelineTrainer):
         assert self._group is not None
         replicas = self._group.same_stage(self.setup.parts)
         # Running statistics stay every network's own, as DDP leaves them that does not send them.
-        options = {"bucket_cap_mb": "auto", "gradient_as_bucket_view": self._tuned, "forward_sync_buffers": False}
+        options = {"bucket_cap_mb": "auto", "gradient_as_bucket_view": self.setup.tuned, "forward_sync_buffers": False}
         self._ddp = wrap(self._stage, self._device, options, replicas)
         self._exchange = Exchange(list(self._stage.parameters()), limits_of(self._ddp), replicas)
 

@@ -3,7 +3,7 @@
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from adapters.pytorch.base import to_numpy
 from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Joined, Setup
+from suite.worker.staleness import Staleness
 
 
 class ParameterServerTrainer(ReplicaTrainer):
@@ -24,8 +25,6 @@ class ParameterServerTrainer(ReplicaTrainer):
         super().__init__(setup)
         self._synchronous = setup.knobs.get("mode", "sync") == "sync"
         self._own: Any = None
-        self._last = 0  # updates that all shares had made when this rank got its weights
-        self._stale: Optional[List[int]] = None  # updates of others a step, once they are counted
 
     def start(self) -> Joined:
         """Join the process group, then open the calls to the servers."""
@@ -36,7 +35,7 @@ class ParameterServerTrainer(ReplicaTrainer):
     def step_alone(self, batch: Any) -> None:
         """With an optimiser of this rank's own; the next whole step brings the servers' weights back."""
         if self._own is None:
-            self._own = make_optimiser(self._tensors, self.setup.optimiser, self._tuned)
+            self._own = make_optimiser(self._tensors, self.setup.optimiser, self._fused)
         _, loss = self._evaluate(self._staged_net, batch)
         loss.backward()
         self._own.step()
@@ -52,18 +51,15 @@ class ParameterServerTrainer(ReplicaTrainer):
         return {name: to_numpy(means[index]) for index, name in enumerate(names)}
 
     def begin_training(self) -> None:
-        """Count from now on: other passes push without training, or stop in between."""
-        self._stale = []
+        """Count stale weights from now on."""
+        self._staleness.begin()
 
     def notes(self) -> Dict[str, Any]:
         """How stale weights were, in a training."""
         notes = dict(super().notes(), servers="a share of the parameters on every rank, over torch.distributed.rpc")
         if not self._synchronous:
             notes["servers"] += "; gradients are divided by the global batch"
-            if self._stale:
-                mean = sum(self._stale) / float(len(self._stale))
-                notes["staleness"] = {"mean": mean, "max": max(self._stale), "steps": len(self._stale)}
-        return notes
+        return dict(notes, **self._staleness.notes())
 
     def close(self) -> None:
         """End the calls before the group."""
@@ -76,7 +72,7 @@ class ParameterServerTrainer(ReplicaTrainer):
         self._tensors = [tensor for _, tensor in self._net.trainable()]
         self._shares = servers.shares_of(self._tensors, self.setup.world)
         servers.serve(servers.Share([self._tensors[index] for index in self._shares[self.setup.rank]], self.setup))
-        self._last, self._stale = 0, None
+        self._staleness = Staleness()
         self._group.maximum(0.0)  # every server is there
 
     def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
@@ -96,10 +92,7 @@ class ParameterServerTrainer(ReplicaTrainer):
 
     def _push_alone(self) -> Dict[int, torch.Tensor]:
         answers = self._called(servers.push_alone, [(each,) for each in self._pushed()])
-        now = min(updates for _, updates in answers)  # whole ones: every share has made them
-        others, self._last = now - self._last - 1, now
-        if self._stale is not None:
-            self._stale.append(others)
+        self._staleness.exchanged(min(updates for _, updates in answers))  # whole ones: every share has made them
         return self._by_index([weights for weights, _ in answers])
 
     def _pushed(self) -> List[List[torch.Tensor]]:

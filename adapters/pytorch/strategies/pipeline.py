@@ -11,12 +11,12 @@ import torch
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from adapters.pytorch.base import TorchTrainer, to_numpy
-from adapters.pytorch.cuts import parts_of
 from adapters.pytorch.net import joint_loss
 from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.replica import counted_macs
-from adapters.pytorch.stages import Gather, Neighbours, Stage, StagedSchedule
+from adapters.pytorch.stages import Gather, Neighbours, StagedSchedule, StageNet
 from suite.worker.contract import Setup
+from suite.worker.pipeline_stages import stages
 from workloads.graph import Graph
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
@@ -48,15 +48,16 @@ class PipelineTrainer(TorchTrainer):
         """Lower this rank's stage; a second call starts afresh."""
         assert self._group is not None
         self._begin_build(graph)
-        pieces = parts_of(graph, self.setup.parts)
-        self._borders = [piece.begin for piece in pieces]
-        self._stage = Stage(graph, pieces[self._index], weights, self._tuned)
+        # A cut where one value crosses: a pooled value rather than what it was pooled from.
+        cut = stages(graph, self.setup.parts, one_value=True)
+        self._borders = [stage.begin for stage in cut]
+        self._stage = StageNet(graph, cut[self._index], weights, self.setup.tuned)
         self._stage.place(self._device, self._dtype, self._layout, self.setup.precision)
         self._loss_of = functools.partial(loss_of, self._head_weights)
         neighbours = Neighbours(self._stage, self._ranks, self._index, self._device)
         self._staged = StagedSchedule(self._stage, neighbours, self._count, self._loss_of)
         self._optimiser = make_optimiser(list(self._stage.parameters()), self.setup.optimiser, self._fused)
-        self._gather = Gather(graph, pieces, self._ranks, self._group.pipeline_on_hosts(self.setup.parts), self._dtype)
+        self._gather = Gather(graph, cut, self._ranks, self._group.pipeline_on_hosts(self.setup.parts), self._dtype)
 
     # --- the staged iteration -----------------------------------------------
 

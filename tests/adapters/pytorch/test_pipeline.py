@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 
-from adapters.pytorch.cuts import balanced, parts_of
 from adapters.pytorch.input import reader_of
-from suite.worker.contract import Unsupported
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
 from tests.support import processes, trainers
 from workloads.build import Builder
-from workloads.catalogue import by_name
 
 NAP = 0.5  # seconds, as in rank.py
 
@@ -54,35 +51,6 @@ def test_it_tells_what_it_waited(ranks, tmp_path):
     ours, theirs = processes.saved_by(tmp_path, "trained")
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])
-
-
-@pytest.mark.parametrize("name", ["mnist_small", "alexnet", "googlenet", "resnet50"])
-def test_parts_follow_each_other_and_are_even(name):
-    graph = by_name()[name].graph()
-    first, last = parts_of(graph, 2)
-    assert (first.begin, first.end, last.end) == (0, last.begin, len(graph.layers))
-    assert first.leaving == last.entering
-    assert len(last.entering) == 1
-    assert last.leaving == tuple(head.layer for head in graph.heads)
-    macs = [sum(layer.macs for layer in graph.layers[part.begin : part.end]) for part in (first, last)]
-    assert sum(macs) == graph.macs
-    assert max(macs) < 0.65 * graph.macs
-
-
-def test_logits_that_are_done_travel_along():
-    parts = parts_of(by_name()["googlenet"].graph(), 4)
-    assert parts[-1].entering == ("loss1_classifier", "inception_4c_output")
-
-
-def test_a_network_without_enough_cuts_is_refused():
-    with pytest.raises(Unsupported, match="mnist_small can be cut into 3 parts at most"):
-        parts_of(by_name()["mnist_small"].graph(), 4)
-
-
-def test_the_dearest_run_is_as_cheap_as_can_be():
-    assert balanced([1, 1, 1, 3], 2) == [0, 3]
-    assert balanced([4, 1, 1, 2, 3], 3) == [0, 1, 4]
-    assert balanced([5, 1, 1], 3) == [0, 1, 2]
 
 
 def test_a_stage_that_sees_no_images_opens_none(tmp_path):

@@ -15,9 +15,8 @@ def test_it_is_proven(proven, strategy, optimiser, tuning):
 
 
 def test_local_sgd_trains_apart_and_averages(ranks, tmp_path):
-    found = ranks(
-        "train", networks.two_heads(), batch=8, strategy="local_sgd", period=7
-    )  # eight steps: the last one averages
+    # Eight steps: the last one averages.
+    found = ranks("train", networks.two_heads(), batch=8, strategy="local_sgd", period=7)
     assert found[0]["losses"][-1] < found[0]["losses"][0]
     assert found[0]["notes"]["local_sgd"] == "models averaged after the steps 1, 8, 15, ..."
     assert found[0]["losses"][3] != found[1]["losses"][3]
