@@ -6,7 +6,7 @@ from typing import Any
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -153,26 +153,26 @@ class PyTorch(Adapter):
             knobs=dict(KNOBS),
         )
 
-    def exact(self, case: Case) -> bool:
+    def exact(self, case: Configuration) -> bool:
         """Not where gradients are rounded on their way, or servers wait for nobody."""
         return super().exact(case) and _value(case, "compression") == "none" and _value(case, "mode") == "sync"
 
-    def parts(self, case: Case) -> int:
+    def parts(self, case: Configuration) -> int:
         """All ranks are one pipeline, or several in a row are."""
         if case.strategy == "pipeline":
             return case.placement.device_count
         stages = _value(case, "stages")  # of what type, is asked later
         return max(1, stages) if case.strategy == "hybrid" and isinstance(stages, int) else 1
 
-    def wire_share(self, case: Case) -> float:
+    def wire_share(self, case: Configuration) -> float:
         """Local SGD's ranks may not have met yet."""
         return 0.0 if case.strategy == "local_sgd" else super().wire_share(case)
 
-    def microbatches(self, case: Case) -> int:
+    def microbatches(self, case: Configuration) -> int:
         """As the knob says, for those that take the batch in pieces."""
         return int(_value(case, "microbatches")) if case.strategy in KNOBS["microbatches"].strategies else 1
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """What data cannot say of knobs and batches; DDP on one rank is allowed, it shows what DDP itself costs."""
         on_cpu = case.placement.device == "cpu"
         if case.strategy == "dp" and on_cpu:
@@ -189,7 +189,7 @@ class PyTorch(Adapter):
             )
         return self._uneven(case)
 
-    def _uneven(self, case: Case) -> str | None:
+    def _uneven(self, case: Configuration) -> str | None:
         pieces, stages = self.microbatches(case), self.parts(case)
         batch = case.batch * stages
         if batch % pieces:
@@ -200,12 +200,12 @@ class PyTorch(Adapter):
             return f"1f1b wants as many pieces as there are stages, {stages}; microbatches is {pieces}; or use gpipe"
         return None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return keep_memory(case)
 
 
-def _value(case: Case, name: str) -> Any:
+def _value(case: Configuration, name: str) -> Any:
     return case.knobs.get(name, KNOBS[name].default)
 
 
