@@ -4,7 +4,7 @@ Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ import torch
 from adapters.pytorch import machine
 from adapters.pytorch.group import Group
 from adapters.pytorch.input import reader_of
-from adapters.pytorch.net import joint_loss
 from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
@@ -139,17 +138,6 @@ class TorchTrainer(Trainer):
         fast = "channels_last" if convolutional else "contiguous"
         wanted = chosen(self.setup, "memory_format", default="contiguous", tuned=fast)
         return torch.channels_last if wanted == "channels_last" else torch.contiguous_format
-
-    def _run(self, network: Any, *values: Any) -> List[torch.Tensor]:
-        """What a network makes of its inputs, in the case's precision."""
-        if self.setup.precision == "bfloat16":
-            with torch.autocast(self._device.type, dtype=torch.bfloat16):
-                return network(*values)
-        return network(*values)
-
-    def _evaluate(self, network: Any, batch: Any) -> Any:
-        heads = self._run(network, batch.images)
-        return heads, joint_loss(heads, self._head_weights, batch.labels)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

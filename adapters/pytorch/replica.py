@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from adapters.pytorch.base import TorchTrainer, to_numpy
-from adapters.pytorch.net import Net
+from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
 from suite.worker.contract import Setup
 from workloads.graph import Graph
@@ -102,6 +102,15 @@ class ReplicaTrainer(TorchTrainer):
         return counted_macs(self._net, sample)
 
     # --- for the subclasses ---------------------------------------------------
+
+    def _evaluate(self, network: Any, batch: Any) -> Tuple[List[torch.Tensor], torch.Tensor]:
+        """(the heads' logits, the joint loss), in the case's precision."""
+        if self.setup.precision == "bfloat16":
+            with torch.autocast(self._device.type, dtype=torch.bfloat16):
+                heads = network(batch.images)
+        else:
+            heads = network(batch.images)
+        return heads, joint_loss(heads, self._head_weights, batch.labels)
 
     def _wrap(self) -> None:
         """Called in `build`, between the network and its optimiser."""
