@@ -134,6 +134,7 @@ BACKENDS = (
 class PyTorch(Adapter):
     """PyTorch on CPUs and CUDA devices, one alone or several together."""
 
+    contract = 2
     name = "pytorch"
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:trainer"
