@@ -107,7 +107,7 @@ class HorovodPyTorch(Horovod):
 
     name = environment = "horovod-pytorch"
     title = "Horovod over PyTorch"
-    trainer = "adapters.horovod.over_pytorch.worker:OverPyTorch"
+    trainer = "adapters.horovod.over_pytorch.worker:trainer"
     requires = ("horovod", "torch")
     builds_on = (RING, "adapters.pytorch")
     remedy = made("horovod-pytorch")

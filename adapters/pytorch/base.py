@@ -1,39 +1,38 @@
-"""What every way of training here shares: device, group, batches, clock.
+"""What all strategies share: device, process group, batches, clock.
 
 Oldest Python: 3.6.
 """
 
 import gc
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 import numpy as np
 import torch
 
 from adapters.pytorch import machine
 from adapters.pytorch.group import Group
-from adapters.pytorch.net import joint_loss
+from adapters.pytorch.input import reader_of
+from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
-from adapters.pytorch.reading import reader_of
-from adapters.pytorch.solvers import described
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
+from suite.worker.masks import dropout_seed
+from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
+from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
-class Base(Trainer):
-    """A trainer without a network: a subclass for each way of training has one, or a part of one."""
+class TorchTrainer(Trainer):
+    """A trainer without a network: `ReplicaTrainer` holds a whole one, the pipelines a stage of one."""
 
-    meets = True  # whether its ranks join a process group
-    places_images = True  # whether this rank's part of the network sees the images
+    grouped = True  # whether its ranks join a process group
+    places_images = True  # whether this rank's share of the network sees the images
 
     def __init__(self, setup: Setup) -> None:
-        """Resolve what "auto" means for this tuning."""
         super().__init__(setup)
-        self._tuned = self._fused = setup.tuning == "tuned"
-        self._knobs: Dict[str, Any] = {"memory_format": "auto", "compile": False}
-        self._knobs.update(setup.knobs)
+        self._fused = setup.tuned
+        self._compiled = chosen(setup, "compile", default=False)
         self._group: Optional[Group] = None
-        self._reader: Any = None
         self._normalise: Any = None
         self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
         self._loss: Any = None
@@ -41,24 +40,23 @@ class Base(Trainer):
     # --- life ---------------------------------------------------------------
 
     def start(self) -> Joined:
-        """Threads, device, group."""
+        """Set threads and device, join the process group."""
         setup = self.setup
-        self._device = machine.prepare(setup, self._tuned, self._knobs["compile"])
+        self._device = machine.prepare(setup, self._compiled)
         versions = machine.versions(setup.device)
-        if self.meets:
+        if self.grouped:
             self._group = Group(setup)
             return Joined(self._group.rank, self._group.world, self._group.transport, versions)
         return Joined(0, 1, "cuda copies" if setup.devices > 1 else "none", versions, setup.devices)
 
     def synchronize(self) -> None:
-        """Wait for the device; a CPU has done it already."""
+        """Wait for a GPU; on a CPU nothing is pending."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        """Stop the readers, leave the group."""
-        if self._reader is not None:
-            self._reader.close()
+        """Stop reading, leave the group."""
+        super().close()
         if self._group is not None:
             # What was built holds the group, whose threads must end before the interpreter does:
             # one that lets go of a tensor later aborts the process (pytorch/pytorch#179291).
@@ -67,20 +65,20 @@ class Base(Trainer):
 
     # --- data ---------------------------------------------------------------
 
-    def open_input(self, source: Any) -> None:
-        """Read files with DataLoader, take what lies in memory."""
+    def make_reader(self, source: Any) -> Reader:
+        """Files are read with DataLoader; what lies in memory is gathered."""
         if source.records is not None:
             raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
-        self._reader = reader_of(source, self.setup, self.places_images)
         about = source.source.photographs
         self._normalise = Normalise(about.how, about.crop, self._device) if about else None
+        return reader_of(source, self.setup, self.places_images)
 
     def as_numpy(self, batch: Any) -> Batch:
-        """Bytes normalised, as `to_device` does it."""
+        """Bytes are normalised, as `to_device` does it."""
         return Batch(self._placed(batch).contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Any) -> Batch:
-        """Tensors on the device, images in the network's memory format and type, where this rank sees them."""
+        """Tensors on the device, images in the network's memory format and type; None for images nobody here needs."""
         labels = torch.as_tensor(batch.labels).to(self._device, non_blocking=True)
         if not self.places_images:
             return Batch(None, labels)
@@ -107,28 +105,27 @@ class Base(Trainer):
         return event
 
     def elapsed(self, begin: Any, end: Any) -> float:
-        """Seconds."""
+        """Seconds between two marks; CUDA events give milliseconds."""
         return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
 
     def notes(self) -> Dict[str, Any]:
-        """What was resolved and chosen."""
-        return {
-            "memory_format": str(self._layout).replace("torch.", ""),
-            "compile": self._knobs["compile"],
-            "lrn": "shifted additions, own backward" if self._tuned else "torch.nn.LocalResponseNorm",
-            "optimiser": described(self.setup.optimiser, self._fused),
-            "reader": self._reader.words if self._reader else "none",
-        }
+        """What "auto" became, and what was chosen."""
+        return dict(
+            super().notes(),
+            memory_format=str(self._layout).replace("torch.", ""),
+            compile=self._compiled,
+            lrn="shifted additions, own backward" if self.setup.tuned else "torch.nn.LocalResponseNorm",
+            optimiser=described(self.setup.optimiser, self._fused),
+        )
 
     # --- for the subclasses ---------------------------------------------------
 
-    def _prepare(self, graph: Graph) -> None:
-        """Before a network is made: let go of the last one, begin the masks of dropout afresh."""
+    def _begin_build(self, graph: Graph) -> None:
+        """Let go of the last network, restart the masks of dropout, choose the memory format."""
         self._release()
-        # Every rank its own masks, the same again after every build.
-        torch.manual_seed((self.setup.seed * 1000003 + self.setup.rank) % 2**63)
+        torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
         self._shape = graph.input_shape
-        self._shares = [head.weight for head in graph.heads]
+        self._head_weights = [head.weight for head in graph.heads]
         self._layout = self._memory_format(graph)
 
     def _release(self) -> None:
@@ -137,22 +134,10 @@ class Base(Trainer):
         gc.collect()
 
     def _memory_format(self, graph: Graph) -> Any:
-        asked = self._knobs["memory_format"]
-        if asked == "auto":
-            convolutional = any(layer.kind == "conv" for layer in graph.layers)
-            asked = "channels_last" if self._tuned and convolutional else "contiguous"
-        return torch.channels_last if asked == "channels_last" else torch.contiguous_format
-
-    def _run(self, network: Any, *values: Any) -> List[torch.Tensor]:
-        """What a network makes of its inputs, in the case's precision."""
-        if self.setup.precision == "bfloat16":
-            with torch.autocast(self._device.type, dtype=torch.bfloat16):
-                return network(*values)
-        return network(*values)
-
-    def _evaluate(self, network: Any, batch: Any) -> Any:
-        heads = self._run(network, batch.images)
-        return heads, joint_loss(heads, self._shares, batch.labels)
+        convolutional = any(layer.kind == "conv" for layer in graph.layers)
+        fast = "channels_last" if convolutional else "contiguous"
+        wanted = chosen(self.setup, "memory_format", default="contiguous", tuned=fast)
+        return torch.channels_last if wanted == "channels_last" else torch.contiguous_format
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -3,7 +3,7 @@
 Oldest Python: 3.6.
 """
 
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +23,13 @@ class TorchCommunicator(Communicator):
     def start(self) -> Joined:
         """As the trainer's 'ddp' joins."""
         setup = self.setup
-        self._device = machine.prepare(setup, False, False)
+        self._device = machine.prepare(setup)
         self._group: Any = Group(setup)
         self._matrix = torch.ones(SIDE, SIDE, device=self._device)
         return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions(setup.device))
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """All five."""
+        """One of EXCHANGES."""
         if operation not in EXCHANGES:
             raise Unsupported("torch.distributed has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
         made: Exchange = EXCHANGES[operation](count, self._device)
@@ -65,7 +65,6 @@ class Working(Pending):
     """What torch.distributed calls a Work."""
 
     def __init__(self, work: Any) -> None:
-        """The Work of a call with async_op."""
         self._work = work
 
     def test(self) -> bool:
@@ -80,16 +79,16 @@ class Working(Pending):
 class Collective(Exchange):
     """A call of torch.distributed on tensors of its own."""
 
-    def __init__(self, count: int, device: Any) -> None:
-        """Tensors of the operation's sizes."""
-        self._rank, self._world = dist.get_rank(), dist.get_world_size()
-        given, taken = self.sizes(count)
-        self._given = torch.zeros(given, device=device)
-        self._taken = self._given if taken is None else torch.zeros(taken, device=device)
+    in_place = False
+    gives_share = takes_share = False  # of the numbers one rank's part, not all
 
-    def sizes(self, count: int) -> "tuple":
-        """Numbers that a rank gives and takes; None: in place."""
-        return count, None
+    def __init__(self, count: int, device: Any) -> None:
+        self._rank, self._world = dist.get_rank(), dist.get_world_size()
+        share = count // self._world
+        self._given = torch.zeros(share if self.gives_share else count, device=device)
+        self._taken = self._given
+        if not self.in_place:
+            self._taken = torch.zeros(share if self.takes_share else count, device=device)
 
     def fill(self, values: np.ndarray) -> None:
         """Copied to the device."""
@@ -102,66 +101,61 @@ class Collective(Exchange):
 
     def run(self) -> None:
         """Waited for; on a GPU: queued."""
-        self.call(False)
+        self._call(False)
 
     def begin(self) -> Pending:
         """The same with async_op."""
-        return Working(self.call(True))
+        return Working(self._call(True))
 
-    def call(self, begin: bool) -> Optional[Any]:
-        """The Work where `begin`."""
+    def _call(self, begin: bool) -> Any:
+        """Do it; where `begin`, return torch's Work."""
         raise NotImplementedError
 
 
 class AllReduce(Collective):
-    """In place, as DDP does it."""
+    """As DDP does it."""
 
-    def call(self, begin: bool) -> Optional[Any]:
-        """The sum."""
+    in_place = True
+
+    def _call(self, begin: bool) -> Any:
         return dist.all_reduce(self._given, async_op=begin)
 
 
 class Broadcast(Collective):
-    """In place, from rank 0."""
+    """From rank 0."""
 
-    def call(self, begin: bool) -> Optional[Any]:
-        """From rank 0."""
+    in_place = True
+
+    def _call(self, begin: bool) -> Any:
         return dist.broadcast(self._given, 0, async_op=begin)
 
 
 class AllGather(Collective):
     """Into one tensor."""
 
-    def sizes(self, count: int) -> "tuple":
-        """A part is given, the whole taken."""
-        return count // self._world, count
+    gives_share = True
 
-    def call(self, begin: bool) -> Optional[Any]:
-        """Everybody's."""
+    def _call(self, begin: bool) -> Any:
         return dist.all_gather_into_tensor(self._taken, self._given, async_op=begin)
 
 
 class ReduceScatter(Collective):
     """From one tensor."""
 
-    def sizes(self, count: int) -> "tuple":
-        """The whole is given, a part taken."""
-        return count, count // self._world
+    takes_share = True
 
-    def call(self, begin: bool) -> Optional[Any]:
-        """This rank's share of the sum."""
+    def _call(self, begin: bool) -> Any:
         return dist.reduce_scatter_tensor(self._taken, self._given, async_op=begin)
 
 
 class PointToPoint(Collective):
-    """send and recv between rank 0 and the last one, there and back."""
+    """send and recv between rank 0 and the last one, there and back; what came goes back."""
 
-    def sizes(self, count: int) -> "tuple":
-        """Both ways have memory of their own."""
-        return count, count
+    def begin(self) -> Pending:
+        """Unsupported: there and back cannot be one Work."""
+        raise Unsupported("a message there and back waits for its first half")
 
-    def run(self) -> None:
-        """One message each way; what came goes back."""
+    def _call(self, begin: bool) -> Any:
         last = self._world - 1
         if last == 0:
             self._taken.copy_(self._given)
@@ -171,10 +165,6 @@ class PointToPoint(Collective):
         elif self._rank == last:
             dist.recv(self._taken, 0)
             dist.send(self._taken, 0)
-
-    def begin(self) -> Pending:
-        """There and back cannot be one Work."""
-        raise Unsupported("a message there and back waits for its first half")
 
 
 EXCHANGES = {

@@ -1,4 +1,4 @@
-"""The staged exchange of gradients.
+"""The exchange of gradients: how the staged pass does what DDP does, and what makes gradients smaller in both.
 
 Oldest Python: 3.6.
 """
@@ -7,6 +7,14 @@ from typing import Any, List, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+WORDS = {
+    "none": "none",
+    "fp16": "fp16_compress_hook",
+    "bf16": "bf16_compress_hook",
+    "powersgd": "powerSGD_hook of rank 1 with error feedback, after two steps without it",
+}
 
 
 class Exchange:
@@ -16,16 +24,13 @@ class Exchange:
     what the native step has to hide.
     """
 
-    def __init__(
-        self, parameters: Sequence[torch.Tensor], limits: Tuple[int, ...], group: Any = None, compression: Any = None
-    ) -> None:
+    def __init__(self, parameters: Sequence[torch.Tensor], limits: Tuple[int, ...], group: Any = None) -> None:
         """`limits`: see `buckets`. The buckets are allocated when they are first needed: a native run has DDP's own."""
-        self._parameters, self._group, self._compression = list(reversed(parameters)), group, compression
+        self._parameters, self._limits, self._group = list(reversed(parameters)), limits, group
         self._scale = 1.0 / dist.get_world_size(group)
-        self._flats: List[torch.Tensor] = []
-        self._views: List[torch.Tensor] = []
-        self._local: List[torch.Tensor] = []
-        self._limits = limits
+        self._flats: List[torch.Tensor] = []  # a bucket each
+        self._views: List[torch.Tensor] = []  # a parameter each, into the buckets
+        self._local: List[torch.Tensor] = []  # this rank's own gradients
 
     def average(self) -> None:
         """Replace every `.grad` by the ranks' average; asked again, it averages the same gradients again."""
@@ -58,29 +63,69 @@ class Exchange:
         self._flats.append(flat)
 
 
-class CompressedExchange(Exchange):
-    """The same buckets through one of torch's communication hooks, which average by themselves."""
+class Compression:
+    """One of torch's communication hooks, with a state of its own for each exchange that uses it."""
 
-    _state: Any = None
-    _hook: Any = None
-    _given: Any = None
+    def __init__(self, name: str, transport: str) -> None:
+        """`name` is the knob's value, `transport` the group's back end."""
+        self._name, self._waits = name, name == "powersgd" and transport == "gloo"
+        self.lossy = name != "none"
+        self.words = WORDS[name] + ", bucket after bucket" * self._waits
+
+    def register(self, ddp: Any) -> None:
+        """Have a DistributedDataParallel send its buckets through the hook."""
+        if self.lossy:
+            ddp.register_comm_hook(*self.hook())
+
+    def hook(self) -> Tuple[Any, Any]:
+        """(state, hook), the state a new one."""
+        if self._name == "powersgd":
+            # Two steps are the fewest that its error feedback and warm start allow; torch's own default is 1000.
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+            return state, waiting if self._waits else powerSGD_hook.powerSGD_hook
+        return None, getattr(default_hooks, self._name + "_compress_hook")
+
+
+def waiting(state: Any, bucket: Any) -> Any:
+    """PowerSGD over gloo: one bucket after the other.
+
+    A bucket takes three exchanges, two of them asked for in call-backs. gloo pairs exchanges by
+    the order in which each rank asks, and its few threads would all wait in call-backs.
+    """
+    future = powerSGD_hook.powerSGD_hook(state, bucket)
+    future.wait()
+    return future
+
+
+# DDP looks at the hints of what it is given; they name a class that cannot be imported everywhere.
+waiting.__annotations__.clear()
+
+
+class CompressedExchange(Exchange):
+    """The same buckets through a compression's hook, which averages by itself."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor], limits: Tuple[int, ...], compression: Compression) -> None:
+        super().__init__(parameters, limits)
+        self._state, self._hook = compression.hook()
+        self._buckets: List[HookBucket] = []
+
+    def _allocate(self, bucket: List[torch.Tensor]) -> None:
+        super()._allocate(bucket)
+        self._buckets.append(HookBucket(self._flats[-1], self._views[-len(bucket) :], len(self._buckets)))
 
     def _exchange(self) -> None:
-        if self._given is None:
-            self._state, self._hook = self._compression.hook()
-            self._given = given(self._flats, self._views)
+        self._buckets[-1].last = True
         for view, gradient in zip(self._views, self._local):
             view.copy_(gradient)
-        for future in [self._hook(self._state, bucket) for bucket in self._given]:
+        for future in [self._hook(self._state, bucket) for bucket in self._buckets]:
             future.wait()
 
 
-class GivenBucket:
+class HookBucket:
     """What a hook asks of a torch.distributed.GradBucket, which only DDP can make."""
 
-    def __init__(self, flat: torch.Tensor, views: List[torch.Tensor], index: int, last: bool) -> None:
-        """`views` are the gradients in `flat`."""
-        self._flat, self._views, self._index, self._last = flat, views, index, last
+    def __init__(self, flat: torch.Tensor, views: List[torch.Tensor], index: int) -> None:
+        self._flat, self._views, self._index, self.last = flat, views, index, False
 
     def buffer(self) -> torch.Tensor:
         """The gradients one after the other."""
@@ -96,16 +141,7 @@ class GivenBucket:
 
     def is_last(self) -> bool:
         """Whether the exchange ends with it."""
-        return self._last
-
-
-def given(flats: List[torch.Tensor], views: List[torch.Tensor]) -> List[GivenBucket]:
-    """The buckets with their gradients, told apart by the memory that they lie in."""
-    owned = {flat.data_ptr(): [] for flat in flats}  # type: dict
-    for view in views:
-        owned[view.untyped_storage().data_ptr()].append(view)
-    last = len(flats) - 1
-    return [GivenBucket(flat, owned[flat.data_ptr()], i, i == last) for i, flat in enumerate(flats)]
+        return self.last
 
 
 def limits_of(ddp: Any) -> Tuple[int, ...]:

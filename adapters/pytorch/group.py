@@ -1,4 +1,4 @@
-"""The process group.
+"""The process group: where ranks meet, over which interface, and the smaller groups of a pipeline.
 
 Oldest Python: 3.6.
 """
@@ -6,7 +6,7 @@ Oldest Python: 3.6.
 import contextlib
 import os
 from datetime import timedelta
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed.nn
 
 from suite.worker.contract import Setup
-from suite.worker.wire import address_towards, interface_of
+from suite.worker.rendezvous import address_towards, interface_of, meeting_place
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 MEET = timedelta(minutes=30)  # torch's own limit; the controller's watchdog is long awake
@@ -26,15 +26,9 @@ class Group:
     """torch.distributed as one rank sees it."""
 
     def __init__(self, setup: Setup) -> None:
-        """Join by MASTER_ADDR and MASTER_PORT; ValueError when the launcher has not set them."""
-        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-        if missing:
-            raise ValueError(
-                "%s is not set, and %r meets there; a launcher sets it, by hand: MASTER_ADDR=127.0.0.1 "
-                "MASTER_PORT=29500" % (missing[0], setup.strategy)
-            )
+        """Join at `meeting_place`; ValueError when the launcher has not set it."""
+        address, port = meeting_place("PyTorch's ranks")
         backend = "nccl" if setup.device == "cuda" else "gloo"
-        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store = dist.TCPStore(address, port, setup.world, setup.rank == 0, MEET)
         name_interface(store, setup.rank, setup.world, address)
         dist.init_process_group(backend, store=store, rank=setup.rank, world_size=setup.world)
@@ -43,25 +37,24 @@ class Group:
         self._host: Any = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
         self._groups: Dict[str, Any] = {}
 
-    def pipe(self, parts: int) -> Any:
+    def pipeline(self, stages: int) -> Any:
         """The group of the ranks that hold one network with this one; all ranks must ask."""
-        return self._lines("pipe", parts, None)
+        return self._subgroup("pipeline", self._pipelines(stages), None)
 
-    def line(self, parts: int) -> Any:
-        """The same ranks over gloo."""
-        return self._lines("line", parts, "gloo")
+    def pipeline_on_hosts(self, stages: int) -> Any:
+        """The same ranks over gloo; all ranks must ask."""
+        return self._subgroup("pipeline on hosts", self._pipelines(stages), "gloo")
 
-    def column(self, parts: int) -> Any:
-        """The group of the ranks that hold the same part of other networks; all ranks must ask."""
-        if "column" not in self._groups:
-            columns = [list(range(part, self.world, parts)) for part in range(parts)]
-            self._groups["column"] = dist.new_subgroups_by_enumeration(columns)[0]
-        return self._groups["column"]
+    def same_stage(self, stages: int) -> Any:
+        """The group of the ranks that hold the same stage of other networks; all ranks must ask."""
+        return self._subgroup("stage", [list(range(stage, self.world, stages)) for stage in range(stages)], None)
 
-    def _lines(self, name: str, parts: int, backend: Any) -> Any:
+    def _pipelines(self, stages: int) -> List[List[int]]:
+        return [list(range(first, first + stages)) for first in range(0, self.world, stages)]
+
+    def _subgroup(self, name: str, ranks: List[List[int]], backend: Any) -> Any:
         if name not in self._groups:
-            lines = [list(range(first, first + parts)) for first in range(0, self.world, parts)]
-            self._groups[name] = dist.new_subgroups_by_enumeration(lines, backend=backend)[0]
+            self._groups[name] = dist.new_subgroups_by_enumeration(ranks, backend=backend)[0]
         return self._groups[name]
 
     def maximum(self, value: float) -> float:

@@ -13,20 +13,20 @@ import torch
 from suite.worker.contract import Setup, Unavailable
 
 
-def prepare(setup: Setup, tuned: bool, compiled: bool) -> torch.device:
+def prepare(setup: Setup, compiled: bool = False) -> torch.device:
     """Set threads and device; Unavailable says what this machine lacks."""
     torch.set_num_threads(setup.threads)
     if torch.get_num_interop_threads() != 1:
         # One network runs, one operation after the other: more would only sit on cores. Can be set once.
         torch.set_num_interop_threads(1)
     if setup.device == "cuda":
-        return cuda(setup, tuned)
+        return cuda(setup)
     if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
         raise Unavailable("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
     return torch.device("cpu")
 
 
-def cuda(setup: Setup, tuned: bool) -> torch.device:
+def cuda(setup: Setup) -> torch.device:
     """This rank's own device."""
     if not torch.cuda.is_available():
         if torch.version.cuda:
@@ -49,13 +49,13 @@ def cuda(setup: Setup, tuned: bool) -> torch.device:
     torch.cuda.set_device(setup.local_rank)
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.benchmark = tuned
+    torch.backends.cudnn.benchmark = setup.tuned
     return torch.device("cuda", setup.local_rank)
 
 
 def versions(device: str) -> Dict[str, str]:
     """Of torch and of the libraries that decide its speed."""
-    found = {"torch": torch.__version__}
+    found = {"torch": str(torch.__version__)}  # a subclass of str until then
     patterns = {"onednn": r"MKL-DNN v([\d.]+)", "mkl": r"Math Kernel Library Version (\S+)", "openmp": r"OpenMP (\S+)"}
     text = torch.__config__.show()
     for name, pattern in patterns.items():

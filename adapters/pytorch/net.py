@@ -1,9 +1,9 @@
-"""A graph, or a piece of one, as one nn.Module: a flat program of native layers, run in order.
+"""A graph, or a stage of one, as one nn.Module: a flat program of native layers, run in order.
 
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -11,24 +11,11 @@ from torch import nn
 from torch.nn import functional
 
 from adapters.pytorch.lower import Operation, lower, overwritable
+from suite.worker.pipeline_stages import Stage
 from workloads.graph import Graph
 
 # what to call, where its result goes, its first input, its other inputs (places in a list of values)
 Instruction = Tuple[Operation, int, int, Tuple[int, ...]]
-
-
-class Piece(NamedTuple):
-    """Layers in a row, and the values that cross its borders, by the names of the layers that made them."""
-
-    begin: int
-    end: int
-    entering: Tuple[str, ...]
-    leaving: Tuple[str, ...]
-
-
-def whole(graph: Graph) -> Piece:
-    """All layers: images enter, the heads' logits leave."""
-    return Piece(0, len(graph.layers), ("input",), tuple(head.layer for head in graph.heads))
 
 
 class Net(nn.Module):
@@ -38,28 +25,29 @@ class Net(nn.Module):
     a tuple and an index a layer beyond the layers themselves.
     """
 
-    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], fast: bool, piece: Optional[Piece] = None) -> None:
-        """Lower every layer (of a piece) and set its weights (canonical names); KeyError names a missing one."""
+    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], fast: bool, stage: Optional[Stage] = None) -> None:
+        """Lower every layer (of a stage) and set its weights (canonical names); KeyError names a missing one."""
         super().__init__()
         self.layers = nn.ModuleList()
         self._states: List[Tuple[str, Any, str]] = []
-        piece = piece or whole(graph)
-        # What another piece made may be read there again.
-        mine = overwritable(graph, read_counts(graph)) - set(piece.entering)
-        places = Places(graph, piece)
+        if stage is None:
+            stage = Stage(0, len(graph.layers), ("input",), tuple(head.layer for head in graph.heads))
+        # What another stage made may be read there again.
+        mine = overwritable(graph, read_counts(graph)) - set(stage.entering)
+        places = Places(graph, stage)
         self._program: List[Instruction] = []
-        for index in range(piece.begin, piece.end):
+        for index in range(stage.begin, stage.end):
             layer = graph.layers[index]
             operation = lower(layer, fast, exclusive=layer.inputs[0] in mine)
             if isinstance(operation, nn.Module):
                 self._keep(operation, layer.name)
             inputs, output = places.of(index)
             self._program.append((operation, output, inputs[0], inputs[1:]))
-        self._size, self._leaving = places.size, [places.now[name] for name in piece.leaving]
+        self._size, self._leaving = places.size, [places.now[name] for name in stage.leaving]
         self._load(weights)
 
     def forward(self, *entering: torch.Tensor) -> List[torch.Tensor]:
-        """Logits (samples, classes) of every head, for images (samples, channels, height, width); or a piece's."""
+        """Logits (samples, classes) of every head, for images (samples, channels, height, width); or a stage's."""
         values: List[Any] = [*entering] + [None] * (self._size - len(entering))
         for operation, output, first, rest in self._program:
             if rest:
@@ -94,15 +82,15 @@ class Places:
     So an activation lives exactly as long as in a hand-written forward that overwrites `x`.
     """
 
-    def __init__(self, graph: Graph, piece: Piece) -> None:
-        """Walk the piece's layers once with `of`, in order."""
+    def __init__(self, graph: Graph, stage: Stage) -> None:
+        """Walk the stage's layers once with `of`, in order."""
         self._graph = graph
-        indices = range(piece.begin, piece.end)
+        indices = range(stage.begin, stage.end)
         self._last = {name: index for index in indices for name in graph.layers[index].inputs}
-        self._last.update((name, piece.end) for name in piece.leaving)
-        self.now: Dict[str, int] = {name: place for place, name in enumerate(piece.entering)}
+        self._last.update((name, stage.end) for name in stage.leaving)
+        self.now: Dict[str, int] = {name: place for place, name in enumerate(stage.entering)}
         self._free: List[int] = []
-        self.size = len(piece.entering)
+        self.size = len(stage.entering)
 
     def of(self, index: int) -> Tuple[Tuple[int, ...], int]:
         """Places of a layer's inputs and of its output."""

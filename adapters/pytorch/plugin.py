@@ -12,73 +12,65 @@ from suite.contracts.knobs import Knob
 
 LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 
-TOGETHER = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
+NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
 
 
-def _way(name: str, words: str, **more: Any) -> Strategy:
+def _strategy(name: str, words: str, **more: Any) -> Strategy:
     return Strategy(name, words, LAUNCHERS, **more)
 
 
 STRATEGIES = (
-    _way("single", "One process, no exchange.", distributed=False),
-    _way("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward."),
-    _way(
+    _strategy("single", "One process, no exchange.", distributed=False),
+    _strategy("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward."),
+    _strategy(
         "dp",
         "DataParallel: one process scatters the batch and the weights over its GPUs in every step.",
         distributed=False,
         several_devices=True,
-        separable=TOGETHER,  # the weights are sent in the forward, the gradients summed up in the backward
+        separable=NO_COMMUNICATION,  # the weights are sent in the forward, the gradients summed up in the backward
     ),
-    _way(
+    _strategy(
         "accumulate",
         "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
         "staged pass runs all forwards first.",
     ),
-    _way(
+    _strategy(
         "zero1",
         "DistributedDataParallel with ZeroRedundancyOptimizer: each rank keeps a share of the optimiser's state, "
         "updates those parameters and sends them to the others; the sending counts as update, in every pass.",
     ),
-    _way(
+    _strategy(
         "fsdp",
         "FSDP2 (fully_shard): parameters, gradients and state in shares; groups of layers are gathered in the forward "
         "and the backward, which also sums up their gradients.",
-        separable=TOGETHER,
+        separable=NO_COMMUNICATION,
     ),
-    _way(
+    _strategy(
         "pipeline",
         "All ranks hold one network, each some of its layers (torch.distributed.pipelining); what they wait for each "
         "other, transfers included, is the stage bubble.",
-        separable=TOGETHER,
+        separable=NO_COMMUNICATION,
     ),
-    _way(
+    _strategy(
         "hybrid",
-        "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each part.",
+        "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
     ),
-    _way(
+    _strategy(
         "parameter_server",
         "Every rank serves a share of the parameters (torch.distributed.rpc): gradients go there, weights come back, "
         "all within the update.",
-        separable=TOGETHER,
+        separable=NO_COMMUNICATION,
     ),
-    _way(
+    _strategy(
         "local_sgd",
         "Every rank trains alone; now and then, within the update, the models are averaged (PeriodicModelAverager).",
         synchronous=False,
-        separable=TOGETHER,
+        separable=NO_COMMUNICATION,
     ),
 )
 
 AUTO = ("auto", True, False)
-DDP_KNOBS = {
-    "bucket_cap_mb": Knob(
-        ("auto", int),
-        "auto",
-        "MiB of a gradient bucket, also of the staged exchange; auto: DDP's own (first 1, then 25).",
-    ),
-    "gradient_as_bucket_view": Knob(AUTO, "auto", "Gradients live in DDP's buckets, a copy less; auto: when tuned."),
-    "forward_sync_buffers": Knob(AUTO, "auto", "Send rank 0's running statistics in forwards; auto: unless tuned."),
-}
+REPLICATED = ("ddp", "accumulate", "zero1")  # those that wrap the network in DistributedDataParallel
 
 KNOBS = {
     "memory_format": Knob(
@@ -86,19 +78,50 @@ KNOBS = {
         "auto",
         "Layout of images and convolution weights; auto: channels_last when tuned and the network is convolutional.",
     ),
-    "compile": Knob(bool, False, "Run the network through torch.compile (on a CPU it needs a C++ compiler)."),
-    **DDP_KNOBS,
-    "static_graph": Knob((True, False), False, "Tell DDP that every iteration uses the same parameters."),
+    "compile": Knob(
+        bool, False, "Run the network through torch.compile (on a CPU it needs a C++ compiler).", ("single", "ddp")
+    ),
+    "bucket_cap_mb": Knob(
+        ("auto", int),
+        "auto",
+        "MiB of a gradient bucket, also of the staged exchange; auto: DDP's own (first 1, then 25).",
+        REPLICATED,
+        least=1,
+    ),
+    "gradient_as_bucket_view": Knob(
+        AUTO, "auto", "Gradients live in DDP's buckets, a copy less; auto: when tuned.", REPLICATED
+    ),
+    "forward_sync_buffers": Knob(
+        AUTO, "auto", "Send rank 0's running statistics in forwards; auto: unless tuned.", REPLICATED
+    ),
+    "static_graph": Knob((True, False), False, "Tell DDP that every iteration uses the same parameters.", ("ddp",)),
     "compression": Knob(
         ("none", "fp16", "bf16", "powersgd"),
         "none",
         "What DDP and the staged exchange send instead of gradients: halves of their bits, or matrices of rank 1.",
+        ("ddp",),
     ),
-    "microbatches": Knob(int, 4, "Equal pieces that a batch is taken in, each normalised by itself."),
-    "schedule": Knob(("gpipe", "1f1b"), "gpipe", "Order of the pieces; the staged pass takes gpipe's, forwards first."),
-    "stages": Knob(int, 2, "Ranks, in a row, that hold one network of 'hybrid', at least 2."),
-    "mode": Knob(("sync", "async"), "sync", "Whether servers wait for all gradients or take them as they come."),
-    "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2."),
+    "microbatches": Knob(
+        int,
+        4,
+        "Equal pieces that a batch is taken in, each normalised by itself.",
+        ("accumulate", "pipeline", "hybrid"),
+        least=1,
+    ),
+    "schedule": Knob(
+        ("gpipe", "1f1b"),
+        "gpipe",
+        "Order of the pieces; the staged pass takes gpipe's, forwards first.",
+        ("pipeline", "hybrid"),
+    ),
+    "stages": Knob(int, 2, "Ranks, in a row, that hold one network of 'hybrid', at least 2.", ("hybrid",), least=2),
+    "mode": Knob(
+        ("sync", "async"),
+        "sync",
+        "Whether servers wait for all gradients or take them as they come.",
+        ("parameter_server",),
+    ),
+    "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2.", ("local_sgd",), least=2),
 }
 
 COMMUNICATOR = "adapters.pytorch.comm:TorchCommunicator"
@@ -107,28 +130,14 @@ BACKENDS = (
     Backend("nccl", "torch.distributed's NCCL, between GPUs.", COMMUNICATOR, "ddp", device="cuda"),
 )
 
-# Of the knobs that not every strategy has, those whom they belong to.
-OWNERS = {
-    "compile": ("single", "ddp"),
-    **dict.fromkeys(DDP_KNOBS, ("ddp", "accumulate", "zero1")),
-    "static_graph": ("ddp",),
-    "compression": ("ddp",),
-    "microbatches": ("accumulate", "pipeline", "hybrid"),
-    "schedule": ("pipeline", "hybrid"),
-    "stages": ("hybrid",),
-    "mode": ("parameter_server",),
-    "period": ("local_sgd",),
-}
-LEAST = {"bucket_cap_mb": 1, "microbatches": 1, "stages": 2, "period": 2}
-
 
 class PyTorch(Adapter):
-    """PyTorch on CPUs and CUDA devices, alone or in one of many ways together."""
+    """PyTorch on CPUs and CUDA devices, one alone or several together."""
 
     contract = 2
     name = "pytorch"
     title = "PyTorch"
-    trainer = "adapters.pytorch.worker:PyTorchTrainer"
+    trainer = "adapters.pytorch.worker:trainer"
     requires = ("torch",)
     environment = "pytorch"
     remedy = "tox run -e pytorch"
@@ -162,26 +171,34 @@ class PyTorch(Adapter):
 
     def microbatches(self, case: Configuration) -> int:
         """As the knob says, for those that take the batch in pieces."""
-        return int(_value(case, "microbatches")) if case.strategy in OWNERS["microbatches"] else 1
+        return int(_value(case, "microbatches")) if case.strategy in KNOBS["microbatches"].strategies else 1
 
     def unsupported(self, case: Configuration) -> str | None:
-        """Knobs that would change nothing, or cannot be; DDP on one rank is allowed, it shows what DDP itself costs."""
-        if case.strategy == "dp" and case.placement.device == "cpu":
+        """What data cannot say of knobs and batches; DDP on one rank is allowed, it shows what DDP itself costs."""
+        on_cpu = case.placement.device == "cpu"
+        if case.strategy == "dp" and on_cpu:
             return (
                 "torch.nn.DataParallel knows no CPU devices: it would run the whole batch on one, unsplit and without "
                 "a word; use 'ddp' with several ranks, or device = 'cuda'"
             )
-        return _idle(case) or _wrong_value(case) or self._uneven(case)
+        compression = _value(case, "compression")
+        if compression == "bf16" and on_cpu:
+            return "torch sends gradients as bf16 over NCCL alone; use compression = 'fp16', or device = 'cuda'"
+        if compression == "powersgd" and _value(case, "memory_format") == "channels_last":
+            return (
+                "powersgd takes gradients as matrices, which they are not in channels_last; leave memory_format to auto"
+            )
+        return self._uneven(case)
 
     def _uneven(self, case: Configuration) -> str | None:
-        pieces, parts = self.microbatches(case), self.parts(case)
-        batch = case.batch * parts
+        pieces, stages = self.microbatches(case), self.parts(case)
+        batch = case.batch * stages
         if batch % pieces:
             return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
-        if case.strategy == "pipeline" and parts == 1:
+        if case.strategy == "pipeline" and stages == 1:
             return "a pipeline of one rank has nobody to hand on to; ask for two ranks, or use 'accumulate'"
-        if _value(case, "schedule") == "1f1b" and pieces < parts:
-            return f"1f1b wants as many pieces as there are parts, {parts}, and microbatches is {pieces}; or use gpipe"
+        if _value(case, "schedule") == "1f1b" and pieces < stages:
+            return f"1f1b wants as many pieces as there are stages, {stages}; microbatches is {pieces}; or use gpipe"
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
@@ -191,28 +208,6 @@ class PyTorch(Adapter):
 
 def _value(case: Configuration, name: str) -> Any:
     return case.knobs.get(name, KNOBS[name].default)
-
-
-def _idle(case: Configuration) -> str | None:
-    if case.strategy == "dp" and _value(case, "compile"):
-        return "torch.nn.DataParallel copies the network to every device anew, which a compiled one does not allow"
-    for name, owners in OWNERS.items():
-        if case.strategy not in owners and _value(case, name) != KNOBS[name].default:
-            whose = " and ".join(f"the strategy {owner!r}" for owner in owners)
-            return f"the knob {name!r} belongs to {whose} and changes nothing under {case.strategy!r}"
-    return None
-
-
-def _wrong_value(case: Configuration) -> str | None:
-    for name, least in LEAST.items():
-        value = _value(case, name)
-        if value != "auto" and value < least:
-            return f"{name} is {value}, and the least is {least}: {KNOBS[name].help}"
-    if _value(case, "compression") == "bf16" and case.placement.device == "cpu":
-        return "torch sends gradients as bf16 over NCCL alone; use compression = 'fp16', or device = 'cuda'"
-    if _value(case, "compression") == "powersgd" and _value(case, "memory_format") == "channels_last":
-        return "powersgd takes gradients as matrices, which they are not in channels_last; leave memory_format to auto"
-    return None
 
 
 @hookimpl

@@ -14,8 +14,9 @@ import torch.distributed as dist
 from torch.distributed import rpc
 
 from adapters.pytorch.group import GLOO_INTERFACE
-from adapters.pytorch.solvers import solver
+from adapters.pytorch.optimisers import make_optimiser
 from suite.worker.contract import Setup
+from suite.worker.rendezvous import free_port, meeting_place
 
 CALLS_INTERFACE = "TP_SOCKET_IFNAME"  # TensorPipe's; unset, it takes what the host's own name means
 PATIENCE = 1e6  # seconds: a call waits for the slowest rank, and who waits too long is the launcher's affair
@@ -31,13 +32,13 @@ class Share:
     def __init__(self, tensors: Sequence[torch.Tensor], setup: Setup) -> None:
         """Copies of a worker's parameters."""
         self._tensors = [torch.nn.Parameter(tensor.detach().to("cpu", copy=True)) for tensor in tensors]
-        self._optimiser = solver(self._tensors, setup.optimiser, setup.tuning == "tuned") if tensors else None
+        self._optimiser = make_optimiser(self._tensors, setup.optimiser, setup.tuned) if tensors else None
         self._world, self._lock, self._updates = setup.world, threading.Lock(), 0
         self._given: Dict[int, Sequence[torch.Tensor]] = {}
         self._answer: Any = torch.futures.Future()
 
-    def join(self, rank: int, gradients: Sequence[torch.Tensor], apply: bool) -> Any:
-        """A rank's gradients; the future answer, when all ranks' are there: the new weights, or the mean gradients."""
+    def push_together(self, rank: int, gradients: Sequence[torch.Tensor], apply: bool) -> Any:
+        """Take a rank's gradients; a future of the new weights, or mean gradients, that waits for all ranks'."""
         with self._lock:
             self._given[rank], answer = gradients, self._answer
             if len(self._given) < self._world:
@@ -49,8 +50,8 @@ class Share:
         answer.set_result(self._updated() if apply else gradients)
         return answer
 
-    def add(self, gradients: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
-        """One rank's share of the global batch's gradients, applied at once: new weights, updates so far."""
+    def push_alone(self, gradients: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
+        """Apply one rank's share of the global batch's gradients at once; returns new weights and updates so far."""
         with self._lock:
             self._take([gradients])
             weights = self._updated()
@@ -84,14 +85,14 @@ def forget() -> None:
 
 
 @rpc.functions.async_execution
-def joined(rank: int, gradients: List[torch.Tensor], apply: bool) -> Any:
-    """`Share.join` of the rank that is called."""
-    return _served["share"].join(rank, gradients, apply)
+def push_together(rank: int, gradients: List[torch.Tensor], apply: bool) -> Any:
+    """`Share.push_together` of the rank that is called."""
+    return _served["share"].push_together(rank, gradients, apply)
 
 
-def added(gradients: List[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
-    """`Share.add` of the rank that is called."""
-    return _served["share"].add(gradients)
+def push_alone(gradients: List[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
+    """`Share.push_alone` of the rank that is called."""
+    return _served["share"].push_alone(gradients)
 
 
 def name_of(rank: int) -> str:
@@ -104,9 +105,12 @@ def open_calls(setup: Setup) -> None:
     name_interface()
     cell = [free_port() if setup.rank == 0 else 0]
     dist.broadcast_object_list(cell, 0)
-    place = "tcp://%s:%d" % (os.environ["MASTER_ADDR"], cell[0])
+    host, _ = meeting_place("PyTorch's ranks")
     options = rpc.TensorPipeRpcBackendOptions(
-        num_worker_threads=setup.world + 1, rpc_timeout=PATIENCE, init_method=place, **ways(setup.world)
+        num_worker_threads=setup.world + 1,
+        rpc_timeout=PATIENCE,
+        init_method="tcp://%s:%d" % (host, cell[0]),
+        **transports(setup.world),
     )
     with warnings.catch_warnings():
         # torch makes the calls' own group in a way that torch itself warns of (2.13).
@@ -114,7 +118,7 @@ def open_calls(setup: Setup) -> None:
         rpc.init_rpc(name_of(setup.rank), rank=setup.rank, world_size=setup.world, rpc_backend_options=options)
 
 
-def ways(world: int) -> Dict[str, List[str]]:
+def transports(world: int) -> Dict[str, List[str]]:
     """Which of TensorPipe's transports and channels to choose from: all, unless every rank has a host of its own.
 
     Hosts that share a kernel, such as containers and network namespaces, would be taken for one machine, and
@@ -126,7 +130,7 @@ def ways(world: int) -> Dict[str, List[str]]:
 
 
 def name_interface() -> None:
-    """The calls' is the group's, where nobody has named another: between hosts the host's own name is no way."""
+    """Calls take the group's interface unless another is named: a host's own name may mean one that leads nowhere."""
     found = os.environ.get(GLOO_INTERFACE, "").split(",")[0]  # gloo takes several
     if found:
         os.environ.setdefault(CALLS_INTERFACE, found)
@@ -135,13 +139,6 @@ def name_interface() -> None:
 def close_calls() -> None:
     """When all ranks have come here."""
     rpc.shutdown()
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def shares_of(tensors: Sequence[torch.Tensor], count: int) -> List[List[int]]:

@@ -72,7 +72,7 @@ class Adapter(ABC):
     contract: int  # the version of suite.contracts.versions that it was written for
     name: str  # also its folder and its tox environment
     title: str  # "PyTorch"
-    trainer: str  # "adapters.pytorch.worker:PyTorchTrainer", resolved inside the bundle
+    trainer: str  # "adapters.pytorch.worker:trainer", resolved inside the bundle
     requires: tuple[str, ...] = ()  # modules that its interpreter must have
     environment: str | None = None  # tox environment; None: any interpreter with NumPy does
     remedy: str = ""  # the command that makes its environment

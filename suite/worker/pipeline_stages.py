@@ -19,7 +19,7 @@ class Stage(NamedTuple):
     begin: int  # index of the first layer
     end: int  # index after the last layer
     entering: Tuple[str, ...]  # layers, or "input"
-    leaving: Tuple[str, ...]  # of the last stage: the heads' logits
+    leaving: Tuple[str, ...]  # of the last stage: the heads' logits, in the heads' order
 
 
 def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
@@ -55,7 +55,7 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
                 longer[end] = min(options)
         best = longer
     borders = [0] + [-place for place in best[len(graph.layers)][2]] + [len(graph.layers)]
-    crossings = [crossing(graph, place) for place in borders]
+    crossings = [crossing(graph, place) for place in borders[:-1]] + [tuple(head.layer for head in graph.heads)]
     return [Stage(*each) for each in zip(borders, borders[1:], crossings, crossings[1:])]
 
 

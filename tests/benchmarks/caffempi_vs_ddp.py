@@ -131,14 +131,14 @@ def trainers(
 ) -> tuple[Any, Any]:
     """The two trainers of this rank."""
     from adapters.caffempi.worker import trainer as caffempi
-    from adapters.pytorch.worker import PyTorchTrainer
+    from adapters.pytorch.worker import trainer as pytorch
     from suite.worker.contract import SGD
     from tests.support.trainers import setup
 
     common = setup(**rank._asdict(), batch=options.batch, precision=options.precision, tuning=options.tuning)
     common = common._replace(optimiser=SGD(*optimiser))
     ours, theirs = common._replace(strategy=strategy, knobs=knobs), common._replace(strategy="ddp")
-    return caffempi(ours), PyTorchTrainer(theirs)
+    return caffempi(ours), pytorch(theirs)
 
 
 def losses(steps: int, ours: Any, theirs: Any, batches: tuple[Any, Any]) -> tuple[list[float], tuple[float, float]]:

@@ -32,8 +32,8 @@ from pytorch_plain import criterion, plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from adapters.pytorch import worker
 from adapters.pytorch.lrn import FastLRN
-from adapters.pytorch.worker import PyTorchTrainer
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.contract import SGD
 from suite.worker.feed import ResidentFeed, share, synthetic
@@ -110,7 +110,7 @@ def measure(asked):
     rank = own_rank()
     strategy = "ddp" if asked.ranks > 1 else "single"
     ours = setup(**rank._asdict(), strategy=strategy, batch=asked.batch, tuning="tuned", optimiser=OPTIMISER)
-    trainer = PyTorchTrainer(ours)
+    trainer = worker.trainer(ours)
     trainer.start()
     graph = by_name()[asked.network].graph()
     initial = dict(weights.initial(graph))

@@ -19,7 +19,7 @@ from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from adapters.pytorch.worker import PyTorchTrainer
+from adapters.pytorch import worker
 from suite.worker.job import DataSet
 from suite.worker.sources import open_source
 from suite.worker.view import View
@@ -72,7 +72,7 @@ def plain(data, path, readers, batch):
 
 def ours(path, readers, batch, shape):
     """(trainer, its readers open)."""
-    trainer = PyTorchTrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
+    trainer = worker.trainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     b = Builder("small", shape, 10)  # what `to_device` has to know: a network with convolutions
     b.head(b.dense("fc", b.flatten("flat", b.conv("conv", "input", 1, 7, stride=7)), 10))

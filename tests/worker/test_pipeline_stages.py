@@ -87,6 +87,14 @@ def test_one_value_crosses_and_logits_that_are_done_travel_along():
     assert len(crossing(graph, 5)) == 1
 
 
+def test_logits_leave_in_the_order_of_the_heads():
+    graph = chain()
+    graph.add_head(graph.add("early", "dense", (graph.add("flat1", "flatten", ("c1",)),), out=5))
+    graph.heads.reverse()
+    for count in (1, 2):
+        assert stages(graph, count)[-1].leaving == ("early", "fc")
+
+
 def test_every_stage_computes_something():
     graph = by_name()["mnist_large"].graph()
     most = sum(layer.macs > 0 for layer in graph.layers)

@@ -1,40 +1,11 @@
-"""Adam is the rule that `suite.worker.trainer` writes down, alone and tuned."""
+"""Adam is the rule that `suite.worker.contract` writes down, in either tuning."""
 
-import numpy as np
 import pytest
 
 from suite.worker.contract import Adam
 from suite.worker.feed import synthetic
+from tests.support import networks, proofs
 from workloads import weights
-from workloads.build import Builder
-
-
-def network():
-    b = Builder("small", (2, 6, 6), 3)
-    b.head(b.dense("fc", b.flatten("flat", b.relu("relu", b.conv("conv", "input", 4, 3))), 3))
-    return b.graph
-
-
-def by_hand(start, gradients, rule):
-    """Parameters after these gradients, by the formula in float64."""
-    found = {}
-    for name, tensor in start.items():
-        w = tensor.astype(np.float64)
-        m, v = np.zeros_like(w), np.zeros_like(w)
-        for t, each in enumerate(gradients, 1):
-            g = each[name] + rule.weight_decay * w
-            m = rule.beta1 * m + (1 - rule.beta1) * g
-            v = rule.beta2 * v + (1 - rule.beta2) * g * g
-            w = w - rule.rate(t) * m / (np.sqrt(v) + rule.epsilon)
-        found[name] = w
-    return found
-
-
-def far(ours, theirs, start):
-    """The largest distance of what was added to a parameter, relative to it."""
-    return max(
-        np.linalg.norm(ours[name] - theirs[name]) / np.linalg.norm(theirs[name] - start[name]) for name in theirs
-    )
 
 
 def staged(ours, batch, updates):
@@ -53,17 +24,17 @@ def staged(ours, batch, updates):
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
 def test_every_update_is_the_formulas(trainer, rule, precision, tuning):
-    graph, updates = network(), 5
+    graph, updates = networks.one_convolution(), 5
     start = dict(weights.initial(graph))
     ours = trainer(tuning=tuning, precision=precision, batch=4, optimiser=rule)
     for _ in range(2):  # a second build starts afresh
         ours.build(graph, start)
         batch = ours.to_device(synthetic(graph, 4, 1))
-        wanted = by_hand(start, staged(ours, batch, updates), rule)
+        wanted = proofs.updated_by_hand(start, staged(ours, batch, updates), rule)
         found = ours.parameters()
-        assert far(found, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
+        assert proofs.movement_error(found, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
     ours.build(graph, start)
     for _ in range(updates):
         ours.step(batch)
     native = ours.parameters()
-    assert far(native, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
+    assert proofs.movement_error(native, wanted, start) < (1e-11 if precision == "float64" else 2e-5)

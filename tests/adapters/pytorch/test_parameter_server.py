@@ -8,42 +8,45 @@ import torch
 
 from adapters.pytorch.group import GLOO_INTERFACE
 from adapters.pytorch.servers import CALLS_INTERFACE, name_interface, shares_of
-from workloads.build import Builder
+from tests.support import networks, processes
 
 LR, DECAY = 0.001, 1e-3  # as in rank.py, of SGD
 STALE = 5  # as there
 
 
-def network():
-    b = Builder("small", (2, 8, 8), 5)
-    x = b.relu("r1", b.conv_bn("c1", "input", 4, 3, pad=1))
-    x = b.relu("r2", b.conv("c2", x, 4, 3, pad=1))
-    b.head(b.dense("fc", b.flatten("flat", x), 5))
-    return b.graph
-
-
 @pytest.mark.parametrize(("tuning", "optimiser"), [("tuned", "sgd"), ("default", "adam")])
 def test_servers_that_wait_are_proven(proven, tuning, optimiser):
-    proofs = proven(network(), strategy="parameter_server", tuning=tuning, optimiser=optimiser)
-    assert [proof["joined"] for proof in proofs] == [[rank, 2, "tensorpipe"] for rank in range(2)]
+    proofs = proven(
+        networks.one_convolution(normalised=True), strategy="parameter_server", tuning=tuning, optimiser=optimiser
+    )
+    assert [proof["joined"] for proof in proofs] == [[rank, 2, 1, "tensorpipe"] for rank in range(2)]
 
 
-def test_alone_the_other_way_is_the_same(proven):
-    proven(network(), world=1, strategy="parameter_server", mode="async")
+def test_one_rank_is_the_same_asynchronously(proven):
+    proven(networks.one_convolution(normalised=True), world=1, strategy="parameter_server", mode="async")
 
 
 def test_servers_that_do_not_wait_teach(ranks, monkeypatch):
     monkeypatch.setenv(GLOO_INTERFACE, "lo")  # the servers' calls go by it too
-    found = ranks("train", network(), batch=8, strategy="parameter_server", mode="async")
+    found = ranks(
+        "train", networks.one_convolution(normalised=True), batch=8, strategy="parameter_server", mode="async"
+    )
     for each in found:
         assert each["losses"][-1] < each["losses"][0]
         assert "staleness" not in each["notes"], "it is a training's"
 
 
 def test_a_push_is_a_share_of_the_global_batch(ranks, tmp_path):
-    found = ranks("push", network(), batch=8, strategy="parameter_server", mode="async", precision="float64")
-    local, before, after = (np.load(tmp_path / f"{name}-0.npz") for name in ("local", "before", "pushed"))
-    for name in local.files:
+    found = ranks(
+        "push",
+        networks.one_convolution(normalised=True),
+        batch=8,
+        strategy="parameter_server",
+        mode="async",
+        precision="float64",
+    )
+    local, before, after = (processes.saved_by(tmp_path, name)[0] for name in ("local", "before", "pushed"))
+    for name in local:
         moved = LR * (local[name] / 2 + DECAY * before[name])
         np.testing.assert_allclose(after[name], before[name] - moved, rtol=0, atol=1e-15)
     assert all("global batch" in each["notes"]["servers"] for each in found)

@@ -3,19 +3,17 @@
 import numpy as np
 import pytest
 
-from adapters.pytorch.cuts import balanced, parts_of
-from adapters.pytorch.reading import reader_of
-from suite.worker.contract import SGD, Setup, Unsupported
+from adapters.pytorch.input import reader_of
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
+from tests.support import processes, trainers
 from workloads.build import Builder
-from workloads.catalogue import by_name
 
 NAP = 0.5  # seconds, as in rank.py
 
 
 def network():
-    """Four parts at least, a head before the end, a value that is read twice, batch norm, dropout."""
+    """Four stages at least, a head before the end, a value that is read twice, batch norm, dropout."""
     b = Builder("small", (2, 8, 8), 5)
     x = b.relu("r1", b.conv_bn("c1", "input", 4, 3, pad=1))
     b.head(b.dense("fc1", b.flatten("f1", x), 5), 0.3)
@@ -44,47 +42,18 @@ def test_it_tells_what_it_waited(ranks, tmp_path):
     assert first["losses"][-1] < first["losses"][0]
     assert first["answers"] == last["answers"]
     waited, others = ([sum(bubble.values()) for bubble in each["bubbles"]] for each in found)
-    # The last part sleeps before it takes anything: that is the first one's waiting, and not its own.
+    # The last stage sleeps before it takes anything: that is the first one's waiting, and not its own.
     assert all(NAP / 2 < idle < whole for idle, whole in zip(waited, first["seconds"], strict=True))
     assert all(0 < idle < whole - NAP for idle, whole in zip(others, last["seconds"], strict=True))
     for notes in (first["built"], first["notes"]):  # also before any native step
         assert notes["pipeline"]["schedule"] == "ScheduleGPipe"
         assert "the transfer of what crosses included" in notes["pipeline"]["bubble"]
-    ours, theirs = (np.load(tmp_path / f"trained-{rank}.npz") for rank in range(2))
-    for name in ours.files:
+    ours, theirs = processes.saved_by(tmp_path, "trained")
+    for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-@pytest.mark.parametrize("name", ["mnist_small", "alexnet", "googlenet", "resnet50"])
-def test_parts_follow_each_other_and_are_even(name):
-    graph = by_name()[name].graph()
-    first, last = parts_of(graph, 2)
-    assert (first.begin, first.end, last.end) == (0, last.begin, len(graph.layers))
-    assert first.leaving == last.entering
-    assert len(last.entering) == 1
-    assert last.leaving == tuple(head.layer for head in graph.heads)
-    macs = [sum(layer.macs for layer in graph.layers[part.begin : part.end]) for part in (first, last)]
-    assert sum(macs) == graph.macs
-    assert max(macs) < 0.65 * graph.macs
-
-
-def test_logits_that_are_done_travel_along():
-    parts = parts_of(by_name()["googlenet"].graph(), 4)
-    assert parts[-1].entering == ("loss1_classifier", "inception_4c_output")
-
-
-def test_a_network_without_enough_cuts_is_refused():
-    with pytest.raises(Unsupported, match="mnist_small can be cut into 3 parts at most"):
-        parts_of(by_name()["mnist_small"].graph(), 4)
-
-
-def test_the_dearest_run_is_as_cheap_as_can_be():
-    assert balanced([1, 1, 1, 3], 2) == [0, 3]
-    assert balanced([4, 1, 1, 2, 3], 3) == [0, 1, 4]
-    assert balanced([5, 1, 1], 3) == [0, 1, 2]
-
-
-def test_a_part_that_sees_no_images_opens_none(tmp_path):
+def test_a_stage_that_sees_no_images_opens_none(tmp_path):
     for label in ("ants", "bees"):
         (tmp_path / label).mkdir()
         for number in range(4):
@@ -93,7 +62,7 @@ def test_a_part_that_sees_no_images_opens_none(tmp_path):
     asked = {"repeat": 1, "augment": "centre", "on_error": "fail"}
     view = View(source, asked, 1, str(tmp_path / "skipped.txt"))
     for tuning in ("default", "tuned"):
-        setup = Setup(1, 2, 1, "pipeline", "cpu", 1, 8, "float32", tuning, {}, SGD(0.1, 0.9, 0.0), 1, 0, parts=2)
+        setup = trainers.setup(rank=1, world=2, strategy="pipeline", parts=2, batch=8, tuning=tuning)
         batch = reader_of(view, setup, images=False).next_batch()
         assert sorted(batch.labels.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
         with pytest.raises(OSError, match="jpg"):

@@ -7,58 +7,36 @@ import pytest
 import torch
 
 from adapters.pytorch.exchange import buckets
-from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
-from suite.worker.contract import SGD, Setup, Unavailable
+from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
+from tests.support import networks, proofs
 from workloads import weights
 from workloads.build import Builder
 from workloads.catalogue import by_name
 
 
-def small():
-    """Every layer kind that a trainer treats in its own way, two heads."""
-    b = Builder("small", (3, 12, 12), 5)
-    x = b.relu("r1", b.conv_bn("c1", "input", 6, 3, pad=1))
-    x = b.lrn("n1", b.relu("r2", b.add("sum", b.conv_bn("c2", x, 6, 3, pad=1), x)), alpha=0.1)
-    b.head(b.dense("fc1", b.flatten("f1", b.avg_pool("a", x, 4, 4)), 5), 0.3)
-    b.head(b.dense("fc2", b.flatten("f2", b.dropout("d", b.max_pool("p", x, 3, 2, ceil=True), 0.5)), 5))
-    return b.graph
-
-
-def oracle(graph, samples, folder):
-    trainer = ReferenceTrainer(
-        Setup(0, 1, 0, "single", "cpu", 1, samples, "float64", "default", {}, SGD(0.01, 0.9, 1e-3), 1, 0)
-    )
-    trainer.start()
-    evidence.write_oracle(trainer, graph, samples, str(folder))
-
-
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 def test_it_is_proven(trainer, tmp_path, tuning, memory_format):
-    graph = small()
-    oracle(graph, 8, tmp_path)
+    graph = networks.two_heads()
+    proofs.write_oracle(graph, 8, tmp_path)
     ours = trainer(tuning=tuning, memory_format=memory_format, batch=8)
     proof = evidence.prove(ours, graph, 8, str(tmp_path))
-    for way in ("staged", "native"):
-        np.testing.assert_allclose(proof["losses"][way], proof["losses"]["oracle"], rtol=2e-6)
-    for kind in ("logits", "gradient", "staged parameter", "native parameter"):
-        assert max(proof["errors"][kind].values()) < 1e-5, kind
-    assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)
+    proofs.assert_proven(graph, proof)
 
 
 def test_in_float64_it_differs_from_the_oracle_by_its_storage_alone(trainer, tmp_path):
-    graph = small()
-    oracle(graph, 8, tmp_path)
+    graph = networks.two_heads()
+    proofs.write_oracle(graph, 8, tmp_path)
     proof = evidence.prove(trainer(precision="float64", batch=8), graph, 8, str(tmp_path))
     np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=1e-12)
     assert max(proof["errors"]["gradient"].values()) < 1e-7
 
 
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights(trainer, tmp_path):
-    graph = small()
-    oracle(graph, 8, tmp_path)
+    graph = networks.two_heads()
+    proofs.write_oracle(graph, 8, tmp_path)
     proof = evidence.prove(trainer(precision="bfloat16", batch=8), graph, 8, str(tmp_path))
     assert 1e-4 < proof["errors"]["logits"]["logits"] < 5e-2  # eight bits of mantissa
     np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=3e-2)
@@ -77,7 +55,7 @@ def test_torch_counts_the_graphs_multiply_accumulates(trainer, name):
 
 
 def test_training_with_dropout_learns(trainer):
-    graph = small()
+    graph = networks.two_heads()
     ours = trainer(batch=8)
     ours.build(graph, dict(weights.initial(graph)))
     batch = ours.to_device(synthetic(graph, 8, 1))
@@ -89,7 +67,7 @@ def test_training_with_dropout_learns(trainer):
 
 
 def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
-    graph, losses = small(), []
+    graph, losses = networks.two_heads(), []
     ours = trainer(batch=8)
     for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
         ours.setup = ours.setup._replace(**{"seed": 1, "rank": 0, **changes})
@@ -135,7 +113,7 @@ def test_a_missing_meeting_place_is_said(trainer, monkeypatch):
 
 
 def test_tuning_decides_what_auto_means(trainer):
-    graph = small()
+    graph = networks.two_heads()
     for tuning, layout in (("tuned", "channels_last"), ("default", "contiguous_format")):
         ours = trainer(tuning=tuning)
         ours.build(graph, dict(weights.initial(graph)))

@@ -1,12 +1,10 @@
 """The readers deliver the right samples, in the order every adapter follows."""
 
-import os
 import struct
 import subprocess
 import sys
 import zlib
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -19,6 +17,7 @@ from suite.worker.photographs import Photographs
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
+from tests.support import processes
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS
 
@@ -184,12 +183,12 @@ def test_an_unreadable_image_is_named(trainer, folder, seen, readers, tuning, da
 
 
 DYING = """
-import os, sys, psutil
-sys.path.insert(0, {tests!r})
-from conftest import make_trainer
+import os, psutil
+from adapters.pytorch import worker
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
-trainer = make_trainer(readers=2)
+from tests.support import trainers
+trainer = worker.trainer(trainers.setup(readers=2))
 trainer.start()
 asked = dict(repeat=1, augment="centre", on_error="fail")
 trainer.open_input(View(FolderSource({path!r}, (3, 32, 32)), asked, 1, "unused"))
@@ -200,10 +199,8 @@ os._exit(1)
 
 
 def test_no_reader_outlives_a_rank_that_dies(folder):
-    root = Path(__file__).parents[3]
-    script = DYING.format(tests=str(Path(__file__).parent), path=str(folder))
-    environ = dict(os.environ, PYTHONPATH=str(root))
-    died = subprocess.run([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True, timeout=60)
+    tokens = [sys.executable, "-c", DYING.format(path=str(folder))]
+    died = subprocess.run(tokens, env=processes.variables(), stdout=subprocess.PIPE, text=True, timeout=60)
     readers = [int(pid) for pid in died.stdout.split()]
     assert died.returncode == 1
     assert len(readers) >= 3, "two readers and the resource tracker"

@@ -8,17 +8,16 @@ from typing import Any, Dict
 import torch
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-from adapters.pytorch.whole import Whole
+from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Setup
 
 
-class LocalSGDTrainer(Whole):
+class LocalSGDTrainer(ReplicaTrainer):
     """torch's PeriodicModelAverager after every update; momentum stays each rank's own."""
 
     def __init__(self, setup: Setup) -> None:
-        """One rank meets nobody."""
         super().__init__(setup)
-        self.meets = setup.world > 1
+        self.grouped = setup.world > 1
         self._period = int(setup.knobs.get("period", 8))
         self._averager: Any = None
 
@@ -34,14 +33,14 @@ class LocalSGDTrainer(Whole):
         words = "models averaged after the steps 1, %d, %d, ..." % (period + 1, 2 * period + 1)
         return dict(super().notes(), local_sgd=words)
 
-    def _improve(self) -> None:
+    def _optimise(self) -> None:
         self._optimiser.step()
         if self._averager is not None:
             self._averager.average_parameters(self._net.parameters())  # it leaves out what has no gradient
         self._optimiser.zero_grad(set_to_none=True)
 
     def _wrap(self) -> None:
-        if self.meets:
+        if self.grouped:
             self._averager = PeriodicModelAverager(period=self._period, warmup_steps=0)
 
     def _weights_format(self) -> Any:
@@ -50,3 +49,6 @@ class LocalSGDTrainer(Whole):
     def _release(self) -> None:
         self._averager = None
         super()._release()
+
+
+TRAINER = LocalSGDTrainer

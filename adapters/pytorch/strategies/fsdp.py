@@ -1,4 +1,4 @@
-"""`fsdp`: parameters, gradients and the optimiser's state in shares (FSDP2).
+"""`fsdp`: parameters, gradients and the optimiser's state in shares (FSDP2, fully_shard).
 
 Oldest Python: 3.6.
 """
@@ -12,21 +12,18 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from adapters.pytorch.base import to_numpy
-from adapters.pytorch.whole import Whole
+from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Adam, Setup, Unsupported
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 
 
-class ShardedTrainer(Whole):
+class FSDPTrainer(ReplicaTrainer):
     """Groups of layers are gathered when they are needed; their gradients are summed up in shares."""
 
-    meets = True
-
     def __init__(self, setup: Setup) -> None:
-        """What is fused must be so for shares."""
         super().__init__(setup)
-        self._fused = self._tuned and isinstance(setup.optimiser, Adam)  # torch 2.13's fused SGD takes no DTensor
+        self._fused = setup.tuned and isinstance(setup.optimiser, Adam)  # torch 2.13's fused SGD takes no DTensor
 
     def step_alone(self, batch: Any) -> None:
         """A rank does not have the network that it would train."""
@@ -75,3 +72,6 @@ def grouped(layers: Any) -> List[List[nn.Module]]:
 def gathered(tensor: Any) -> torch.Tensor:
     """The whole of a tensor that ranks have shares of; any other as it is."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+TRAINER = FSDPTrainer

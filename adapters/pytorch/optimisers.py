@@ -49,8 +49,8 @@ def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Dict[str, Any]]:
     return torch.optim.SGD, dict(options, fused=fused or None)
 
 
-def solver(parameters: List[torch.Tensor], rule: Optimiser, fused: bool) -> Any:
-    """The optimiser of a rule over these parameters."""
+def make_optimiser(parameters: List[torch.Tensor], rule: Optimiser, fused: bool) -> Any:
+    """An optimiser of torch's that follows a rule over these parameters."""
     kind, options = arguments(rule, fused)
     return kind(parameters, **options)
 

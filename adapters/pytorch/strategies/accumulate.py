@@ -7,8 +7,8 @@ from typing import Any, Dict, List
 
 import torch
 
-from adapters.pytorch.ddp import DDPTrainer
-from adapters.pytorch.whole import Whole, pieces_of
+from adapters.pytorch.replica import ReplicaTrainer, microbatches
+from adapters.pytorch.strategies.ddp import DDPTrainer
 from suite.worker.contract import Batch, Setup
 
 
@@ -16,15 +16,14 @@ class AccumulatingTrainer(DDPTrainer):
     """DDP that exchanges with the last piece of a batch alone; on one rank there is no DDP."""
 
     def __init__(self, setup: Setup) -> None:
-        """One rank meets nobody."""
         super().__init__(setup)
-        self.meets = setup.world > 1
+        self.grouped = setup.world > 1
         self._count = int(setup.knobs.get("microbatches", 4))
         self._losses: List[torch.Tensor] = []
 
     def forward(self, batch: Any) -> None:
         """Every piece, keeping what all of their backwards need: more memory than a native step takes."""
-        found = [self._evaluate(self._alone, piece) for piece in self._pieces(batch)]
+        found = [self._evaluate(self._staged_net, piece) for piece in self._pieces(batch)]
         self._losses = [loss / self._count for _, loss in found]
         self._heads = [torch.cat([heads[-1].detach() for heads, _ in found])]
         self._loss = torch.stack([loss.detach() for loss in self._losses]).sum()
@@ -45,29 +44,32 @@ class AccumulatingTrainer(DDPTrainer):
             with self._no_sync():
                 total = self._accumulate(earlier)
         total = total + self._accumulate([last])
-        self._improve()
+        self._optimise()
         self._loss = total
 
     def notes(self) -> Dict[str, Any]:
         """Without DDP's options where there is no DDP."""
-        notes = super().notes() if self.meets else Whole.notes(self)
+        notes = super().notes() if self.grouped else ReplicaTrainer.notes(self)
         return dict(notes, microbatches=self._count)
 
     def _accumulate(self, pieces: List[Batch]) -> Any:
         total = 0.0  # type: Any
         for piece in pieces:
-            loss = self._evaluate(self._parallel, piece)[1] / self._count
+            loss = self._evaluate(self._native_net, piece)[1] / self._count
             loss.backward()
             total = total + loss.detach()
         return total
 
     def _pieces(self, batch: Any) -> List[Batch]:
-        return [Batch(*piece) for piece in pieces_of(batch, self._count)]
+        return [Batch(*piece) for piece in microbatches(batch, self._count)]
 
     def _wrap(self) -> None:
-        if self.meets:
+        if self.grouped:
             super()._wrap()
 
     def _release(self) -> None:
         self._losses = []
         super()._release()
+
+
+TRAINER = AccumulatingTrainer

@@ -1,4 +1,4 @@
-"""Reading with torch's DataLoader; what lies in memory is gathered by torch.
+"""The input pipeline: files are read by torch's DataLoader, what lies in memory is gathered by torch.
 
 The worker processes are spawned: a plain fork of this process, which already has threads
 (gloo's, OpenMP's, perhaps MPI's), can hang. They watch a pipe and end when this process
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from adapters.pytorch.pixels import Pixels
 from suite.worker.contract import Batch, Setup
 from suite.worker.sources import Source
-from suite.worker.threaded import batches_of_indices
+from suite.worker.threaded import GatheringReader, Reader, batches_of_indices
 from suite.worker.view import View
 
 # Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.
@@ -31,7 +31,7 @@ Samples = NamedTuple("Samples", [("images", torch.Tensor), ("labels", List[int])
 Read = Union[str, Samples]  # or why they cannot be read
 
 
-class Reading(Dataset):
+class SourceDataset(Dataset):
     """A source as a data set; a batch is fetched in one call."""
 
     def __init__(self, source: Source) -> None:
@@ -55,10 +55,9 @@ def collated(read: Any) -> Read:
 
 
 class IndexBatches:
-    """The endless batches of indices of this rank, as DataLoader wants them."""
+    """The endless `batches_of_indices` of this rank, as DataLoader wants them."""
 
     def __init__(self, source: Source, setup: Setup) -> None:
-        """See `suite.worker.threaded.batches_of_indices`."""
         self._source, self._setup = source, setup
 
     def __iter__(self) -> Iterator[List[int]]:
@@ -78,7 +77,7 @@ def end_with(trainer: Any, worker: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class LoaderReader:
+class LoaderReader(Reader):
     """`setup.readers` worker processes; with none, this process reads."""
 
     def __init__(self, source: Source, setup: Setup) -> None:
@@ -94,7 +93,7 @@ class LoaderReader:
                 "persistent_workers": True,
             }
         loader = DataLoader(
-            Reading(source),
+            SourceDataset(source),
             batch_sampler=IndexBatches(source, setup),
             num_workers=setup.readers,  # each sets itself to one thread
             collate_fn=collated,
@@ -115,19 +114,21 @@ class LoaderReader:
         self._batches = iter(())
 
 
-class GatheringReader:
+class TensorReader(GatheringReader):
     """Batches taken out of tensors in memory; for a GPU into pinned memory, from where it fetches them by itself."""
+
+    _images: Any
+    _labels: Any
 
     def __init__(self, source: Source, setup: Setup) -> None:
         """`source.arrays` are there."""
-        assert source.arrays is not None
+        super().__init__(source, setup)
         self.words = "index_select of tensors in memory"
-        self._source, self._indices = source, batches_of_indices(source, setup)
-        self._images, self._labels = (torch.from_numpy(array) for array in source.arrays)
+        self._images, self._labels = torch.from_numpy(self._images), torch.from_numpy(self._labels)
         self._pinned = pinned(setup)
 
     def next_batch(self) -> Batch:
-        """The next batch."""
+        """A batch of tensors."""
         indices = torch.tensor([self._source.index(position) for position in next(self._indices)])
         if not self._pinned:
             return Batch(self._images.index_select(0, indices), self._labels.index_select(0, indices))
@@ -137,9 +138,6 @@ class GatheringReader:
         torch.index_select(self._images, 0, indices, out=images)
         torch.index_select(self._labels, 0, indices, out=labels)
         return Batch(images, labels)
-
-    def close(self) -> None:
-        """Nothing was begun."""
 
 
 def pinned(setup: Setup) -> bool:
@@ -169,16 +167,16 @@ class Labels(Source):
         return self.sample(index)
 
 
-def reader_of(view: View, setup: Setup, images: bool = True) -> Any:
+def reader_of(view: View, setup: Setup, images: bool = True) -> Reader:
     """The fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy.
 
     `images`: whether they are needed; files are opened all the same where unreadable ones are to be replaced.
     """
     if view.arrays is not None:
-        return GatheringReader(view, setup)
+        return TensorReader(view, setup)
     if view.source.files is not None and not images and not view.skip:
         return LoaderReader(with_source(view, Labels(view.source)), setup)
-    if setup.tuning == "default" or view.source.files is None:
+    if not setup.tuned or view.source.files is None:
         return LoaderReader(view, setup)
     reader = LoaderReader(with_source(view, Pixels(view.source)), setup)
     reader.words += ", scaled by torch, normalised on the device"

@@ -13,19 +13,22 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from adapters.pytorch.ddp import DDPTrainer
-from adapters.pytorch.solvers import arguments
+from adapters.pytorch.optimisers import arguments
+from adapters.pytorch.strategies.ddp import DDPTrainer
 
 
 class ZeroTrainer(DDPTrainer):
     """Every rank updates its share of the parameters and sends it to the others, within the update."""
 
     def notes(self) -> Dict[str, Any]:
-        """Who updates how much."""
+        """Which optimiser's state is shared out."""
         found = super().notes()
         found["optimiser"] = "ZeroRedundancyOptimizer over " + found["optimiser"]
         return found
 
-    def _solver(self, parameters: List[torch.Tensor]) -> Any:
+    def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
         kind, options = arguments(self.setup.optimiser, self._fused)
         return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, **options)
+
+
+TRAINER = ZeroTrainer

@@ -9,29 +9,25 @@ from typing import Any, Dict, Optional
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from adapters.pytorch.compression import Compression
-from adapters.pytorch.exchange import CompressedExchange, Exchange, limits_of
-from adapters.pytorch.whole import Whole
+from adapters.pytorch.exchange import CompressedExchange, Compression, Exchange, limits_of
+from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Setup
+from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
-OPTIONS = ("bucket_cap_mb", "static_graph", "gradient_as_bucket_view", "forward_sync_buffers")
 
-
-class DDPTrainer(Whole):
+class DDPTrainer(ReplicaTrainer):
     """A replica on every rank; buckets of gradients are averaged while the backward goes on."""
 
-    meets = True
-
     def __init__(self, setup: Setup) -> None:
-        """Resolve DDP's own knobs."""
         super().__init__(setup)
-        asked: Dict[str, Any] = {"bucket_cap_mb": "auto", "static_graph": False, "compression": "none"}
-        asked.update(gradient_as_bucket_view="auto", forward_sync_buffers="auto")
-        asked.update(setup.knobs)
-        for name, auto in (("gradient_as_bucket_view", self._tuned), ("forward_sync_buffers", not self._tuned)):
-            asked[name] = auto if asked[name] == "auto" else asked[name]
-        self._knobs.update(asked)
+        self._compressed = chosen(setup, "compression", default="none")
+        self._options = {
+            "bucket_cap_mb": chosen(setup, "bucket_cap_mb", default="auto"),
+            "static_graph": chosen(setup, "static_graph", default=False),
+            "gradient_as_bucket_view": chosen(setup, "gradient_as_bucket_view", default=False, tuned=True),
+            "forward_sync_buffers": chosen(setup, "forward_sync_buffers", default=True, tuned=False),
+        }
         self._exchange: Optional[Exchange] = None
         self._no_sync: Any = None
 
@@ -41,7 +37,7 @@ class DDPTrainer(Whole):
             self._exchange.average()
 
     def update(self) -> None:
-        """The optimiser; the gradients are let go."""
+        """Besides, the next exchange takes new gradients."""
         super().update()
         if self._exchange is not None:
             self._exchange.forget()
@@ -52,31 +48,30 @@ class DDPTrainer(Whole):
             self.step(batch)
 
     def notes(self) -> Dict[str, Any]:
-        """DDP's options beside the rest."""
-        return dict(super().notes(), ddp=self._options(), compression=self._compression().words)
-
-    def _options(self) -> Dict[str, Any]:
-        return {name: self._knobs[name] for name in OPTIONS}
+        """With DDP's options."""
+        return dict(super().notes(), ddp=self._options, compression=self._compression().words)
 
     def _compression(self) -> Compression:
         # On one rank nothing is sent, so there is nothing to compress.
-        name = self._knobs["compression"] if self.setup.world > 1 else "none"
+        name = self._compressed if self.setup.world > 1 else "none"
         return Compression(name, self._group.transport if self._group else "")
 
     def _memory_format(self, graph: Graph) -> Any:
-        if self._knobs["compression"] == "powersgd":
+        if self._compressed == "powersgd":
             return torch.contiguous_format  # its matrices are views that other layouts do not have
         return super()._memory_format(graph)
 
     def _wrap(self) -> None:
-        wrapped, compression = wrap(self._net, self._device, self._options()), self._compression()
+        wrapped, compression = wrap(self._net, self._device, self._options), self._compression()
         compression.register(wrapped)
         self._no_sync = wrapped.no_sync
         # Compiled around DDP, not inside it: the compiler then splits the graph at the buckets.
-        self._parallel = torch.compile(wrapped) if self._knobs["compile"] else wrapped
-        if self.setup.world > 1:
-            kind = CompressedExchange if compression.lossy else Exchange
-            self._exchange = kind(list(self._net.parameters()), limits_of(wrapped), compression=compression)
+        self._native_net = torch.compile(wrapped) if self._compiled else wrapped
+        parameters, limits = list(self._net.parameters()), limits_of(wrapped)
+        if compression.lossy:
+            self._exchange = CompressedExchange(parameters, limits, compression)
+        elif self.setup.world > 1:
+            self._exchange = Exchange(parameters, limits)
 
     def _release(self) -> None:
         self._no_sync = self._exchange = None
@@ -84,7 +79,7 @@ class DDPTrainer(Whole):
 
 
 def wrap(net: Any, device: Any, options: Dict[str, Any], group: Any = None) -> Any:
-    """DistributedDataParallel over a network, with the knobs' options."""
+    """DistributedDataParallel over a network, with the options that the knobs of these names ask for."""
     options = dict(options)
     if options["bucket_cap_mb"] == "auto":
         del options["bucket_cap_mb"]  # DDP's small first bucket goes with its default alone
@@ -92,3 +87,6 @@ def wrap(net: Any, device: Any, options: Dict[str, Any], group: Any = None) -> A
         options["broadcast_buffers"] = options.pop("forward_sync_buffers")  # its name before torch 2.13
     devices = [device] if device.type == "cuda" else None
     return DistributedDataParallel(net, device_ids=devices, process_group=group, **options)
+
+
+TRAINER = DDPTrainer

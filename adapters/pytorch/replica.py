@@ -1,4 +1,4 @@
-"""A trainer that holds the whole network: `single`, and what the data-parallel ways build on.
+"""A trainer that holds the whole network: what `single` is, and the data-parallel strategies build on.
 
 Oldest Python: 3.6.
 """
@@ -9,24 +9,21 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from adapters.pytorch.base import Base, to_numpy
-from adapters.pytorch.net import Net
-from adapters.pytorch.solvers import solver
+from adapters.pytorch.base import TorchTrainer, to_numpy
+from adapters.pytorch.net import Net, joint_loss
+from adapters.pytorch.optimisers import make_optimiser
 from suite.worker.contract import Setup
 from workloads.graph import Graph
 
 
-class Whole(Base):
-    """Trains a lowered graph with torch.optim, exchanging nothing."""
-
-    meets = False
+class ReplicaTrainer(TorchTrainer):
+    """Trains a lowered graph with torch.optim; a subclass adds the exchange."""
 
     def __init__(self, setup: Setup) -> None:
-        """Nothing is built yet."""
         super().__init__(setup)
         self._net: Any = None
-        self._alone: Any = None  # what a staged forward runs
-        self._parallel: Any = None  # what a native step runs
+        self._staged_net: Any = None  # what a staged forward runs: the network, perhaps compiled
+        self._native_net: Any = None  # what a native step runs: the same in what a strategy wraps around it
         self._optimiser: Any = None
         self._heads: List[torch.Tensor] = []
 
@@ -34,39 +31,39 @@ class Whole(Base):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower, place, wrap; a second call starts afresh."""
-        self._prepare(graph)
-        self._net = Net(graph, weights, fast=self._tuned)
+        self._begin_build(graph)
+        self._net = Net(graph, weights, fast=self.setup.tuned)
         self._net.to(self._device, self._dtype, memory_format=self._weights_format()).train()
-        self._alone = torch.compile(self._net) if self._knobs["compile"] else self._net
-        self._parallel = self._alone
+        self._staged_net = torch.compile(self._net) if self._compiled else self._net
+        self._native_net = self._staged_net
         self._wrap()
-        self._optimiser = self._solver(list(self._net.parameters()))
+        self._optimiser = self._make_optimiser(list(self._net.parameters()))
 
     # --- the staged iteration -----------------------------------------------
 
     def forward(self, batch: Any) -> None:
-        """The network by itself: nothing is exchanged."""
-        self._heads, self._loss = self._evaluate(self._alone, batch)
+        """The network without its wrapping: nothing is exchanged."""
+        self._heads, self._loss = self._evaluate(self._staged_net, batch)
 
     def backward(self) -> None:
-        """Autograd."""
+        """Autograd; the gradients are this rank's own."""
         self._loss.backward()
         self._loss = self._loss.detach()
 
     def communicate(self) -> None:
-        """Nothing, or what a subclass exchanges."""
+        """Nothing, unless a subclass exchanges gradients by themselves."""
 
     def update(self) -> None:
         """The optimiser; the gradients are let go."""
-        self._improve()
+        self._optimise()
 
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
         """As torch's documentation teaches."""
-        _, loss = self._evaluate(self._parallel, batch)
+        _, loss = self._evaluate(self._native_net, batch)
         loss.backward()
-        self._improve()
+        self._optimise()
         self._loss = loss.detach()
 
     # --- evidence -----------------------------------------------------------
@@ -106,21 +103,30 @@ class Whole(Base):
 
     # --- for the subclasses ---------------------------------------------------
 
-    def _wrap(self) -> None:
-        """Between the network and its optimiser."""
+    def _evaluate(self, network: Any, batch: Any) -> Tuple[List[torch.Tensor], torch.Tensor]:
+        """(the heads' logits, the joint loss), in the case's precision."""
+        if self.setup.precision == "bfloat16":
+            with torch.autocast(self._device.type, dtype=torch.bfloat16):
+                heads = network(batch.images)
+        else:
+            heads = network(batch.images)
+        return heads, joint_loss(heads, self._head_weights, batch.labels)
 
-    def _improve(self) -> None:
+    def _wrap(self) -> None:
+        """Called in `build`, between the network and its optimiser."""
+
+    def _optimise(self) -> None:
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
 
-    def _solver(self, parameters: List[torch.Tensor]) -> Any:
-        return solver(parameters, self.setup.optimiser, self._fused)
+    def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
+        return make_optimiser(parameters, self.setup.optimiser, self._fused)
 
     def _weights_format(self) -> Any:
         return self._layout
 
     def _release(self) -> None:
-        self._net = self._alone = self._parallel = self._optimiser = None
+        self._net = self._staged_net = self._native_net = self._optimiser = None
         self._heads = []
         super()._release()
 
@@ -135,7 +141,7 @@ def counted_macs(network: Any, *samples: torch.Tensor) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-def pieces_of(values: Any, count: int) -> Iterator[Tuple[Any, ...]]:
-    """Equal pieces of batches' tensors (or None), side by side: what a network takes one after the other."""
-    cut = [[None] * count if value is None else value.chunk(count) for value in values]
-    return zip(*cut)
+def microbatches(values: Any, count: int) -> Iterator[Tuple[Any, ...]]:
+    """A batch's tensors (or None) in `count` equal pieces, side by side."""
+    pieces = [[None] * count if value is None else value.chunk(count) for value in values]
+    return zip(*pieces)

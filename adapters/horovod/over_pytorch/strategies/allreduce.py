@@ -1,0 +1,106 @@
+"""`allreduce`: PyTorch's trainer, its gradients averaged by Horovod's all-reduce.
+
+As hvd.DistributedOptimizer does it: hooks begin an all-reduce for each gradient during the backward,
+and the update waits for all. That class itself wraps only optimisers that are made of parameters
+alone, and always exchanges; here the hooks can be silent, so that stages are told apart.
+
+Oldest Python: 3.6.
+"""
+
+from functools import partial
+from typing import Any, Dict, List, Tuple
+
+import horovod.torch as hvd
+import torch
+
+from adapters.horovod.ring.ranks import Ring
+from adapters.pytorch.replica import ReplicaTrainer
+from suite.worker.contract import Joined
+
+Named = List[Tuple[str, torch.Tensor]]
+
+WORDS = "an all-reduce a gradient, begun by hooks during the backward, as hvd.DistributedOptimizer does"
+
+
+class AllReduceTrainer(ReplicaTrainer):
+    """A replica on every rank."""
+
+    grouped = False  # Horovod's ring is the group
+
+    _averages: Any = None  # none on a single rank
+
+    def start(self) -> Joined:
+        """Set threads and device, join the ring."""
+        alone = super().start()
+        self._group: Any = Ring(hvd, self.setup)
+        return self._group.joined(alone.versions)
+
+    def communicate(self) -> None:
+        """Begin all, wait for all; asked again, the averages are averaged, and stay what they are."""
+        if self._averages is not None:
+            self._averages.begin()
+            self._averages.wait()
+
+    def step(self, batch: Any) -> None:
+        """With the exchange during the backward."""
+        if self._averages is None:
+            super().step(batch)
+            return
+        _, loss = self._evaluate(self._native_net, batch)
+        self._averages.listening = True
+        loss.backward()
+        self._averages.listening = False
+        self._averages.wait()
+        self._optimise()
+        self._loss = loss.detach()
+
+    def step_alone(self, batch: Any) -> None:
+        """The step with silent hooks."""
+        super().step(batch)
+
+    def notes(self) -> Dict[str, Any]:
+        """With Horovod's settings."""
+        return dict(super().notes(), exchange=WORDS, **self._group.notes() if self._group else {})
+
+    def _wrap(self) -> None:
+        if self.setup.world > 1:
+            self._averages = Averages(list(self._net.named_parameters()))
+
+    def _weights_format(self) -> Any:
+        return torch.contiguous_format  # Horovod takes no other gradients, and a gradient is laid out as its weight
+
+    def _release(self) -> None:
+        self._averages = None
+        super()._release()
+
+
+class Averages:
+    """The all-reduces of a network's gradients, in place."""
+
+    def __init__(self, parameters: Named) -> None:
+        """Their names are the same on all ranks."""
+        self.listening = False  # whether a gradient's all-reduce begins as soon as it is there
+        self._parameters, self._handles = parameters, []  # type: Named, List[int]
+        for name, parameter in parameters:
+            parameter.register_post_accumulate_grad_hook(partial(self._on_gradient, name))
+
+    def begin(self) -> None:
+        """Of all gradients, the last layers' first, as a backward gives them."""
+        for name, parameter in reversed(self._parameters):
+            self._begin(name, parameter)
+
+    def wait(self) -> None:
+        """Until all that was begun is done."""
+        for handle in self._handles:
+            hvd.synchronize(handle)
+        self._handles = []
+
+    def _on_gradient(self, name: str, parameter: torch.Tensor) -> None:
+        if self.listening:
+            self._begin(name, parameter)
+
+    def _begin(self, name: str, parameter: torch.Tensor) -> None:
+        self._handles.append(hvd.allreduce_async_(parameter.grad, name=name, op=hvd.Average))
+
+
+TRAINER = AllReduceTrainer

@@ -1,0 +1,21 @@
+"""`dp`: DataParallel, one process that drives several GPUs.
+
+Oldest Python: 3.6.
+"""
+
+from torch.nn.parallel import DataParallel
+
+from adapters.pytorch.replica import ReplicaTrainer
+
+
+class DataParallelTrainer(ReplicaTrainer):
+    """Scatters the batch and the weights over this process's GPUs in every step."""
+
+    grouped = False
+
+    def _wrap(self) -> None:
+        # Its staged forward scatters as its native one does: there is no other.
+        self._staged_net = self._native_net = DataParallel(self._staged_net, device_ids=list(range(self.setup.devices)))
+
+
+TRAINER = DataParallelTrainer

@@ -1,0 +1,113 @@
+"""`parameter_server`: every rank serves a share of the parameters; gradients go there, weights come back.
+
+Oldest Python: 3.6.
+"""
+
+from typing import Any, Dict, List
+
+import numpy as np
+import torch
+from torch.distributed import rpc
+
+from adapters.pytorch import servers
+from adapters.pytorch.base import to_numpy
+from adapters.pytorch.optimisers import make_optimiser
+from adapters.pytorch.replica import ReplicaTrainer
+from suite.worker.contract import Joined, Setup
+from suite.worker.staleness import Staleness
+
+
+class ParameterServerTrainer(ReplicaTrainer):
+    """A worker beside its rank's server; sending, the servers' update and receiving make up the stage `update`."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Synchronous servers wait for all ranks' gradients, asynchronous ones take them as they come."""
+        super().__init__(setup)
+        self._synchronous = setup.knobs.get("mode", "sync") == "sync"
+        self._own: Any = None
+
+    def start(self) -> Joined:
+        """Join the process group, then open the calls to the servers."""
+        joined = super().start()
+        servers.open_calls(self.setup)
+        return joined._replace(transport="tensorpipe")  # the group's own carries no gradient
+
+    def step_alone(self, batch: Any) -> None:
+        """With an optimiser of this rank's own; the next whole step brings the servers' weights back."""
+        if self._own is None:
+            self._own = make_optimiser(self._tensors, self.setup.optimiser, self._fused)
+        _, loss = self._evaluate(self._staged_net, batch)
+        loss.backward()
+        self._own.step()
+        self._own.zero_grad(set_to_none=True)
+        self._loss = loss.detach()
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """The means that the servers would apply; where they wait for nobody, this rank's own."""
+        if not self._synchronous:
+            return super().gradients()
+        means = self._push_together(apply=False)
+        names = [name for name, _ in self._net.trainable()]
+        return {name: to_numpy(means[index]) for index, name in enumerate(names)}
+
+    def begin_training(self) -> None:
+        """Count stale weights from now on."""
+        self._staleness.begin()
+
+    def notes(self) -> Dict[str, Any]:
+        """How stale weights were, in a training."""
+        notes = dict(super().notes(), servers="a share of the parameters on every rank, over torch.distributed.rpc")
+        if not self._synchronous:
+            notes["servers"] += "; gradients are divided by the global batch"
+        return dict(notes, **self._staleness.notes())
+
+    def close(self) -> None:
+        """End the calls before the group."""
+        servers.close_calls()
+        servers.forget()
+        super().close()
+
+    def _wrap(self) -> None:
+        assert self._group is not None
+        self._tensors = [tensor for _, tensor in self._net.trainable()]
+        self._shares = servers.shares_of(self._tensors, self.setup.world)
+        servers.serve(servers.Share([self._tensors[index] for index in self._shares[self.setup.rank]], self.setup))
+        self._staleness = Staleness()
+        self._group.maximum(0.0)  # every server is there
+
+    def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
+        return None  # the servers'
+
+    def _optimise(self) -> None:
+        weights = self._push_together(apply=True) if self._synchronous else self._push_alone()
+        with torch.no_grad():
+            for index, tensor in enumerate(self._tensors):
+                tensor.copy_(weights[index])
+                tensor.grad = None
+
+    def _push_together(self, apply: bool) -> Dict[int, torch.Tensor]:
+        return self._by_index(
+            self._called(servers.push_together, [(self.setup.rank, each, apply) for each in self._pushed()])
+        )
+
+    def _push_alone(self) -> Dict[int, torch.Tensor]:
+        answers = self._called(servers.push_alone, [(each,) for each in self._pushed()])
+        self._staleness.exchanged(min(updates for _, updates in answers))  # whole ones: every share has made them
+        return self._by_index([weights for weights, _ in answers])
+
+    def _pushed(self) -> List[List[torch.Tensor]]:
+        return [[self._tensors[index].grad.to("cpu") for index in share] for share in self._shares]  # type: ignore[union-attr]
+
+    def _called(self, function: Any, arguments: List[Any]) -> List[Any]:
+        calls = [rpc.rpc_async(servers.name_of(rank), function, args=each) for rank, each in enumerate(arguments)]
+        return [call.wait() for call in calls]
+
+    def _by_index(self, answers: List[List[torch.Tensor]]) -> Dict[int, torch.Tensor]:
+        return {index: each for share, answer in zip(self._shares, answers) for index, each in zip(share, answer)}
+
+    def _release(self) -> None:
+        self._own = None
+        super()._release()
+
+
+TRAINER = ParameterServerTrainer
