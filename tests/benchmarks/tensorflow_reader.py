@@ -160,22 +160,12 @@ def packed(source, folder):
     from adapters.tensorflow.worker import TensorFlowTrainer
     from suite.worker import packing
     from suite.worker.records import RecordSource
-
-    class Silent:
-        def progress(self, **_):
-            """Nobody listens."""
+    from tests.support import jobs
+    from tests.support.sent import Nobody
 
     if not (folder / "records.json").exists():
-        about = {"source": "imagenet-like", "kind": "folder", "shape": []}
-        wanted = {
-            "form": "tfrecord",
-            "folder": str(folder),
-            "parts": 1,
-            "on_error": "fail",
-            "resize": 0,
-            "about": about,
-        }
-        packing.pack(TensorFlowTrainer.__new__(TensorFlowTrainer), source, wanted, Silent())
+        trainer = TensorFlowTrainer.__new__(TensorFlowTrainer)
+        packing.pack(trainer, source, jobs.packing("tfrecord", folder), Nobody())
     return RecordSource(str(folder))
 
 

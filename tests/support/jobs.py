@@ -1,7 +1,7 @@
 """Jobs as small as they can be; keywords change their fields."""
 
 from suite.worker.contract import SGD
-from suite.worker.job import Group, Input, Measure, Sampling
+from suite.worker.job import DataSet, Group, Input, Measure, Pack, Recipe, Sampling
 from workloads.catalogue import by_name
 
 READ_ONCE = Input(mode="disk", page_cache="as is", repeat=1, augment="centre", on_error="fail")
@@ -34,4 +34,11 @@ def graph(name="mnist_small"):
 def measure(*passes, **changes):
     """Passes of mnist_small on synthetic data; without a name, native and staged."""
     plain = Measure(graph(), list(passes or ("native", "staged")), SHORT, READ_ONCE)
+    return plain._replace(**changes)
+
+
+def packing(form, folder, parts=1, kind="folder", shape=(), **changes):
+    """Packing a set into a folder, for suite.worker.packing.pack, which is given the source beside it."""
+    recipe = Recipe("photographs", kind, "0a1b", list(shape), 0, "toy")
+    plain = Pack(graph(), DataSet(kind, "photographs"), form, str(folder), parts, "fail", 0, recipe)
     return plain._replace(**changes)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker.job import DataSet, Pack, Read, Recipe
+from suite.worker.job import DataSet, Read
 from suite.worker.messages import Done, Notes
 from suite.worker.packing import pack
 from suite.worker.photographs import shrunk
 from suite.worker.records import RecordSource, record
 from suite.worker.sources import ArraySource, FolderSource
 from tests.support import trainers
-from tests.support.jobs import READ_ONCE, graph
+from tests.support.jobs import READ_ONCE, graph, packing
 
 SHAPE = (3, 32, 32)
 
@@ -49,9 +49,8 @@ def wanted(tmp_path):
     def make(parts=2, form="records", **changes):
         folder = tmp_path / "packed"
         folder.mkdir(exist_ok=True)
-        recipe = Recipe("photographs", "folder", "0a1b", [], 0, "toy")
         data = DataSet("folder", str(tmp_path / "photographs"))
-        return Pack(graph(), data, form, str(folder), parts, "fail", 0, recipe)._replace(**changes)
+        return packing(form, folder, parts, **dict({"data": data}, **changes))
 
     return make
 
