@@ -65,11 +65,11 @@ def comm(
     from suite.comm.offers import chosen, offers
     from suite.comm.records import KIND, CommFolder, CommRecord
     from suite.comm.session import CommSession
-    from suite.contracts.observer import Observer
     from suite.errors import RequestError
     from suite.plugins import workloads
     from suite.results.lock import held
     from suite.results.records import About
+    from suite.session.observer import Observer
     from suite.session.resumable import FAILURES
 
     offered = offers()

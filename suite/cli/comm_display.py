@@ -14,7 +14,7 @@ from suite.cli.words import counted, significant
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord, ExchangeTimes, SkippedSizes, Times, comm_row
 from suite.comm.sizes import written
-from suite.contracts.observer import Observer
+from suite.session.observer import Observer
 from suite.worker.messages import Message
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TextIO
 from suite.cli.live import LiveDisplay
 from suite.cli.plain import PlainDisplay
 from suite.contracts.case import Case
-from suite.contracts.observer import Observer
 from suite.results.records import Record
+from suite.session.observer import Observer
 
 __all__ = ["LiveDisplay", "PlainDisplay", "for_terminal"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from suite.cli import words
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
-from suite.contracts.observer import Observer
 from suite.results.proof import Proof
 from suite.results.records import Record
+from suite.session.observer import Observer
 from suite.worker.messages import Message
 
 if TYPE_CHECKING:

@@ -45,12 +45,12 @@ def run(
     from suite.cli.display import for_terminal
     from suite.cli.options import hosts_from, interpreters_from
     from suite.contracts.case import Case
-    from suite.contracts.observer import Observer
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
     from suite.results.lock import held
     from suite.results.records import About, Record
     from suite.results.run_folder import RunFolder
+    from suite.session.observer import Observer
     from suite.session.resumable import FAILURES
     from suite.session.training import Settings, TrainingSession
 

@@ -8,9 +8,9 @@ from typing import Any
 from suite.comm.cases import CommCase, configuration, gradient_tensors, limits, refusal, task
 from suite.comm.offers import Offer
 from suite.comm.records import CommEntry, CommFolder, CommRank, CommRecord, Tensor, comm_rank
-from suite.contracts.observer import Observer
 from suite.launching.launch import Launch, OnMessage, launch_of
 from suite.plugins import workloads
+from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt
 

@@ -13,7 +13,7 @@ MOVED = {
     "suite.case": "suite.contracts.case",
     "suite.hooks": "suite.contracts.hooks",
     "suite.launcher": "suite.contracts.launcher",
-    "suite.observer": "suite.contracts.observer",
+    "suite.observer": "suite.session.observer",
     "suite.attempt": "suite.supervision",
     "suite.store": "suite.results.run_folder",
 }

@@ -14,6 +14,7 @@
 Nobody else reads or writes its JSON. What is read is of the types in suite.results.records, whatever its format was.
 """
 
+import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,10 +93,8 @@ class ResultFolder(Generic[Entry, Measured]):
             (self.path / name).mkdir(parents=True, exist_ok=True)
 
     def _check_resumable(self) -> None:
-        written, method = (
-            content_of(self.path / "run.json", OF_THE_RUN).get("format"),
-            self.open(self.path).about.method,
-        )
+        method, (_, content) = self.open(self.path).about.method, content_of(self.path / "run.json", OF_THE_RUN)
+        written = content.get("format", 1)
         if self.begun and (written, method) != (FORMAT, METHOD):
             raise RequestError(
                 f"{self.path} was begun by another version of stagebench (format {written}, method {method}; this one "
@@ -254,14 +253,14 @@ def _case_id(record: Path) -> str:
 
 
 def _read(path: Path, kind: type[Part], upgrade: format1.Upgrade, remedy: str) -> Part:
-    content = content_of(path, remedy)
+    text, content = content_of(path, remedy)
     written = content.get("format", 1)  # of format 1, only run.json and the records say so
     if written == 1:
-        content = format1.upgraded(upgrade, content, path, remedy)
-    elif written != FORMAT:
+        return parsed(kind, json.dumps(format1.upgraded(upgrade, content, path, remedy)), path, remedy)
+    if written != FORMAT:
         error = RequestError if path.name == "run.json" else StoreError
         raise error(
             f"{path} has format {written!r}, this stagebench reads {FORMAT} and 1; "
             "read it with the version that wrote it (run.json says which)"
         )
-    return parsed(kind, content, path, remedy)
+    return parsed(kind, text, path, remedy)

@@ -30,24 +30,24 @@ def _finite(value: Any) -> Any:
 Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 
-def content_of(path: Path, remedy: str) -> dict[str, Any]:
-    """A file's JSON object; StoreError when it cannot be read or is none."""
+def content_of(path: Path, remedy: str) -> tuple[bytes, dict[str, Any]]:
+    """A file's text and the JSON object in it; StoreError when it cannot be read or is none."""
     try:
-        found = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        found = json.loads(text)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not readable JSON ({error}); {remedy}") from error
     if not isinstance(found, dict):
         raise StoreError(f"{path} holds no JSON object; {remedy}")
-    return found
+    return text, found
 
 
-def parsed(kind: type[Part], content: dict[str, Any], path: Path, remedy: str) -> Part:
-    """The content as that type; StoreError names the file, the first field that does not fit, and the remedy."""
+def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part:
+    """The JSON as that type; StoreError names the file, the first field that does not fit, and the remedy."""
     try:
-        # As JSON again: lists are tuples there, and nothing is turned from a word into a number.
-        return kind.model_validate_json(json.dumps(content), strict=True)
+        return kind.model_validate_json(text, strict=True)  # strictly: no word is turned into a number
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
         first = problems[0]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from suite import __version__
-from suite.contracts.observer import Observer
 from suite.environments.fingerprint import fingerprint, load
 from suite.errors import Interrupted, Unavailable
 from suite.launching import bundle
@@ -21,6 +20,7 @@ from suite.launching.launch import Launch, OnMessage
 from suite.results.lock import held
 from suite.results.records import CANCELLED, AnyRank, Entry, Host, Measured
 from suite.results.run_folder import ResultFolder
+from suite.session.observer import Observer
 from suite.supervision import Attempt
 from suite.worker.messages import Message
 

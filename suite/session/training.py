@@ -8,7 +8,6 @@ from typing import Any
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case
-from suite.contracts.observer import Observer
 from suite.data.sets import locate
 from suite.launching.jobs import measuring
 from suite.launching.launch import Launch, OnMessage, launch_of
@@ -18,6 +17,7 @@ from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
 from suite.results.records import CaseEntry, Declared, Rank, Record
 from suite.results.run_folder import RunFolder
+from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt, Limits
 

@@ -18,8 +18,8 @@ from suite.comm.offers import offers
 from suite.comm.sizes import sizes_from, written
 from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.case import Placement
-from suite.contracts.observer import Observer
 from suite.errors import Interrupted, RequestError, Unavailable
+from suite.session.observer import Observer
 from suite.worker.messages import ExchangeTimes
 from workloads.catalogue import by_name
 

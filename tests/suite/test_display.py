@@ -10,10 +10,10 @@ from suite.cli import words
 from suite.cli.display import LiveDisplay, PlainDisplay, for_terminal
 from suite.cli.estimate import Estimate, passes_run
 from suite.contracts.case import Case, Placement, Sampling
-from suite.contracts.observer import Observer
 from suite.proofs.prove import subject
 from suite.results.proof import Proof
 from suite.results.records import Pass, Rank, Record
+from suite.session.observer import Observer
 from suite.worker import messages
 from tests.support.sent import hello
 

@@ -14,11 +14,11 @@ from cluster.local import Local
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement, Sampling
 from suite.contracts.launcher import Process, Request
-from suite.contracts.observer import Observer
 from suite.errors import Interrupted, RequestError, StoreError, Unavailable
 from suite.plan import Resolved
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
+from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
 from suite.worker.messages import Phase
 from workloads.catalogue import by_name

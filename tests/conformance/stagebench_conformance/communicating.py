@@ -11,10 +11,10 @@ from suite.comm.offers import Offer
 from suite.comm.records import KIND, CommFolder
 from suite.comm.session import CommSession
 from suite.contracts.backend import OPERATIONS, Backend
-from suite.contracts.observer import Observer
 from suite.errors import Unavailable
 from suite.plugins import adapters, workloads
 from suite.results.records import About
+from suite.session.observer import Observer
 
 SIZES = (4, 256, 65536)  # bytes; the last one is measured beside computation, too
 TENSORS = "mnist_small"

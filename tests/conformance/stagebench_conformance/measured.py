@@ -7,12 +7,12 @@ import pytest
 
 from stagebench_conformance.base import BRIEF, Conformance
 from suite.contracts.case import PASSES, Case
-from suite.contracts.observer import Observer
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.proofs.prove import Proofs
 from suite.results.records import About, Rank, Record
 from suite.results.run_folder import RunFolder
+from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
 
 EXCHANGING = {"compute_only", "comm_only"}

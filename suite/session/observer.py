@@ -1,10 +1,8 @@
 """What a session reports while it works; the command line shows it, a program may listen."""
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from suite.results.proof import Proof
-
+from suite.results.proof import Proof
 from suite.worker.messages import Message
 
 C = TypeVar("C", contravariant=True)  # suite.contracts.case.Case, or suite.comm.cases.CommCase
@@ -23,7 +21,7 @@ class Observer(Generic[C, R]):
     def proving(self, case: C) -> None:
         """A proof is about to be made (or looked up); of training alone."""
 
-    def proved(self, case: C, proof: "Proof") -> None:
+    def proved(self, case: C, proof: Proof) -> None:
         """The proof that the case's records will name; see suite.proofs.prove."""
 
     def started(self, case: C, repeat: int) -> None:

@@ -1,0 +1,52 @@
+"""A run of every format shows what it showed when it was measured: rows and page, to the last digit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import comm, page
+from suite.analysis.links import links
+from suite.analysis.summary import summarise
+from suite.comm.records import CommFolder
+from suite.results.run_folder import RunFolder
+from tests.reports.cells import Cells
+
+RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+
+
+@pytest.fixture(params=sorted(path.name for path in RUNS.iterdir()))
+def runs(request: pytest.FixtureRequest) -> Path:
+    return RUNS / request.param
+
+
+def as_json(content: object) -> Any:
+    return json.loads(json.dumps(content))
+
+
+def stored(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_the_rows_are_those_of_then(runs: Path) -> None:
+    then = stored(runs / "training.json")
+    now = as_json([row.to_dict() for row in summarise(RunFolder.open(runs / "training"))])
+    for row, old in zip(now, then, strict=True):
+        row["case"] = {name: row["case"][name] for name in old["case"]}  # a case may have learnt further fields
+    assert now == then
+
+
+def test_the_page_is_that_of_then(runs: Path, tmp_path: Path) -> None:
+    then = stored(runs / "training-page.json")
+    now = Cells(page.write(RunFolder.open(runs / "training"), tmp_path).read_text())
+    assert now.rows == then["rows"]
+    assert now.figures == then["figures"]
+
+
+def test_communication_is_that_of_then(runs: Path, tmp_path: Path) -> None:
+    folder = CommFolder.open(runs / "comm")
+    assert as_json([link.to_dict() for link in links(folder)]) == stored(runs / "comm.json")
+    then, now = stored(runs / "comm-page.json"), Cells(comm.write(folder, tmp_path).read_text())
+    assert now.rows == then["rows"]
+    assert now.figures == then["figures"]
