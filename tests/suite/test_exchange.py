@@ -27,12 +27,14 @@ def test_smoothing_takes_the_window_that_ends_at_a_point():
 
 
 def test_staleness_is_of_all_steps_of_all_ranks():
-    ranks = [
-        {"notes": {"staleness": {"mean": 1.0, "max": 2, "steps": 30}}},
-        {"notes": {"staleness": {"mean": 3.0, "max": 7, "steps": 10}}},
-    ]
+    def noted(*notes):
+        return [Rank(rank=rank, notes=each) for rank, each in enumerate(notes)]
+
+    ranks = noted(
+        {"staleness": {"mean": 1.0, "max": 2, "steps": 30}}, {"staleness": {"mean": 3.0, "max": 7, "steps": 10}}
+    )
     assert of_process(ranks) == Staleness(1.5, 7.0, 40)
-    assert of_process([{"notes": {}}, {"notes": {"staleness": {"mean": 0.0, "max": 0, "steps": 0}}}]) is None
+    assert of_process(noted({}, {"staleness": {"mean": 0.0, "max": 0, "steps": 0}})) is None
     assert joined([]) is None
 
 

@@ -28,13 +28,6 @@ SAMPLES = 14
 AS_IT_IS, LARGER = (341, 256), (500, 375)  # what need not be scaled is equal
 
 
-class Told:
-    """An outbox that nobody reads."""
-
-    def progress(self, **words):
-        """Of packing."""
-
-
 def photograph(number, size=AS_IT_IS):
     pixels = np.random.RandomState(number).randint(0, 255, (6, 8, 3)).astype(np.uint8)
     return Image.fromarray(pixels).resize(size, 3)
@@ -59,9 +52,7 @@ def photographs(tmp_path):
 def packed(trainer, folder, photographs, parts=2, resize=0):
     source = FolderSource(str(photographs), SHAPE)
     folder.mkdir()
-    wanted = {"form": imagemap.FORM, "folder": str(folder), "parts": parts, "on_error": "fail", "resize": resize}
-    wanted["about"] = {"source": "photographs", "kind": "folder", "shape": []}
-    packing.pack(trainer(), source, wanted, Told())
+    packing.pack(trainer(), source, jobs.packing(imagemap.FORM, folder, parts=parts, resize=resize), Nobody())
     records = RecordSource(str(folder))
     records.check(SHAPE, 1000)
     return records

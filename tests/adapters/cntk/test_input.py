@@ -24,13 +24,6 @@ SAMPLES = 42  # not a multiple of a chunk's
 SHAPE = (1, 6, 5)
 
 
-class Told:
-    """An outbox that nobody reads."""
-
-    def progress(self, **words):
-        """Of packing."""
-
-
 def view_of(source, folder, seed=1, **asked):
     return View(source, dict(ASKED, **asked), seed, str(folder / "skipped.txt"))
 
@@ -50,10 +43,8 @@ def records(trainer, tmp_path, arrays):
 
     def make(form, parts=2, source=arrays):
         folder = tmp_path / form
-        wanted = {"form": form, "folder": str(folder), "parts": parts, "on_error": "fail", "resize": 0}
-        wanted["about"] = {"source": "arrays", "kind": "arrays", "shape": list(SHAPE)}
         folder.mkdir()
-        packing.pack(trainer(), source, wanted, Told())
+        packing.pack(trainer(), source, jobs.packing(form, folder, parts=parts, kind="arrays", shape=SHAPE), Nobody())
         return RecordSource(str(folder))
 
     return make

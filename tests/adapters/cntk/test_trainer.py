@@ -24,7 +24,7 @@ from workloads.catalogue import by_name
 )
 def test_it_is_proven(trainer, tmp_path, tuning, precision, loss, tensor, optimiser):
     graph, ours = two_heads(), trainer(tuning=tuning, precision=precision, batch=8, optimiser=optimiser)
-    proof = evidence.prove(ours, graph, 8, proofs.write_oracle(graph, 8, tmp_path, optimiser))
+    proof = proofs.prove(ours, graph, 8, proofs.write_oracle(graph, 8, tmp_path, optimiser))
     proofs.assert_proven(graph, proof, loss=loss, tensor=tensor)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from adapters.tensorflow import machine, worker
-from suite.worker import evidence
+from tests.support import proofs
 from suite.worker.feed import synthetic
 from tests.support import rank, trainers
 from workloads import weights
@@ -38,7 +38,7 @@ def look(_, graph, folder):
 
 def proven(graph, folder, **options):
     ours = made(**options)
-    found = evidence.prove(ours, graph, SAMPLES, str(folder / f"shards-{options.get('microbatches', 1)}"))
+    found = proofs.prove(ours, graph, SAMPLES, str(folder / f"shards-{options.get('microbatches', 1)}"))
     found["notes"] = ours.notes()
     ours.close()
     return found

@@ -279,15 +279,8 @@ def test_fewer_samples_than_ranks_are_refused(opened, arrays, packed):
 # --- records ----------------------------------------------------------------------------------------
 
 
-class Silent:
-    def progress(self, **_):
-        """Nobody listens."""
-
-
 def pack(trainer, source, folder, parts):
-    about = {"source": "photographs", "kind": "folder", "shape": []}
-    wanted = {"form": "tfrecord", "folder": str(folder), "parts": parts, "on_error": "fail", "resize": 0}
-    packing.pack(trainer(), source, dict(wanted, about=about), Silent())
+    packing.pack(trainer(), source, jobs.packing("tfrecord", folder, parts=parts), Nobody())
     return RecordSource(str(folder))
 
 

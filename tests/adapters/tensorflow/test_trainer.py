@@ -24,12 +24,12 @@ VARIANTS = [
 
 @pytest.mark.parametrize("options", VARIANTS, ids=lambda variant: "-".join(variant.values()))
 def test_it_is_proven(trainer, small, oracle, options):
-    proofs.assert_proven(small, evidence.prove(trainer(batch=8, **options), small, 8, oracle))
+    proofs.assert_proven(small, proofs.prove(trainer(batch=8, **options), small, 8, oracle))
 
 
 @pytest.mark.parametrize("options", VARIANTS[:2], ids=lambda variant: "-".join(variant.values()))
 def test_in_float64_it_differs_from_the_oracle_by_its_storage_alone(trainer, small, oracle, options):
-    proof = evidence.prove(trainer(precision="float64", batch=8, **options), small, 8, oracle)
+    proof = proofs.prove(trainer(precision="float64", batch=8, **options), small, 8, oracle)
     np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=1e-12)
     assert max(proof["errors"]["gradient"].values()) < 1e-7
     assert max(proof["errors"]["native movement"].values()) < 1e-7
@@ -45,7 +45,7 @@ def test_a_wrong_normalisation_does_not_pass(trainer, small, oracle, monkeypatch
         return right(axis=axis, compiled=compiled, **said)
 
     monkeypatch.setattr(lrn, "composed", slipped)
-    proof = evidence.prove(trainer(batch=8), small, 8, oracle)
+    proof = proofs.prove(trainer(batch=8), small, 8, oracle)
     assert max(proof["errors"]["gradient"].values()) > 1e-4
 
 
