@@ -96,7 +96,9 @@ def _scalar(kind: Any, value: Any, place: str) -> Any:
             return NAN
         if isinstance(value, float) or type(value) is int:
             return float(value)
-    _expect(type(value) is kind, SCALARS[kind], value, place)
+    # A framework's own kind of string, as its version is, is one; a bool is no number.
+    fits = isinstance(value, str) if kind is str else type(value) is kind
+    _expect(fits, SCALARS[kind], value, place)
     return value
 
 
