@@ -60,12 +60,6 @@ class CommCase:
         """JSON-ready values."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "CommCase":
-        """What `dataclasses.asdict` gave, back."""
-        placement = Placement(**{**values["placement"], "hosts": tuple(values["placement"]["hosts"])})
-        return cls(**{**values, "placement": placement, "counts": tuple(values["counts"])})
-
 
 @dataclass(frozen=True)
 class Asked:

@@ -18,6 +18,7 @@ from suite.worker import messages, wire
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Setup, Unavailable, Unsupported
 from suite.worker.job import FORMAT, THREADS, Communicate, Group, Job, read_job
+from suite.worker.machine import machine
 from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
@@ -82,6 +83,7 @@ def hello(rank: Rank, cores: List[int]) -> messages.Hello:
         settings=settings(os.environ),
         boot=wire.boot(),
         host_cores=os.cpu_count(),
+        machine=machine(),
     )
 
 

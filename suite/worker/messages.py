@@ -19,6 +19,15 @@ from suite.worker.typed_json import LineCodec
 # --- life ----------------------------------------------------------------
 
 
+class Machine(NamedTuple):
+    """What the host under a rank is; None is what it hides."""
+
+    cpu: Optional[str] = None  # the model
+    memory_bytes: Optional[int] = None
+    kernel: Optional[str] = None
+    governor: Optional[str] = None  # of the first core's clock
+
+
 class Hello(NamedTuple):
     """First of all: the process runs, nothing has been imported from the adapter yet."""
 
@@ -34,6 +43,7 @@ class Hello(NamedTuple):
     settings: Dict[str, str]  # variables that libraries of communication read
     boot: str = ""  # tells the running kernel from every other; "" where the system has no such mark
     host_cores: Optional[int] = None
+    machine: Optional[Machine] = None
 
 
 class Joined(NamedTuple):

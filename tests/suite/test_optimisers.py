@@ -13,6 +13,7 @@ from suite.launching.jobs import optimiser
 from suite.plan import Resolved, load, resolve
 from suite.proofs.tolerances import tolerance
 from suite.proofs.verify import Wanted, cases_to_verify
+from suite.results.records import CaseEntry
 from suite.worker.contract import SGD, Adam
 from workloads.catalogue import by_name
 
@@ -66,7 +67,9 @@ def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(
         ("gamma", "adam"): "",
     }
     assert len({r.case.id for r in found}) == 4
-    assert all(Case.from_dict(r.case.to_dict()) == r.case for r in found)
+    for case in (each.case for each in found):
+        stored = CaseEntry(id=case.id, case=case).model_dump_json()
+        assert CaseEntry.model_validate_json(stored, strict=True).case == case
     assert {r.case.lr for r in cases('optimiser = "adam"\nbatch = [8, 64]\n')} == {1e-3}
 
 
