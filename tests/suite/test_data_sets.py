@@ -14,6 +14,7 @@ from suite.data.fits import Fit, fit
 from suite.data.make import Photographs, digits, photographs
 from suite.errors import RequestError, Unavailable
 from suite.worker import idx
+from suite.worker.job import DataSet
 from suite.worker.sources import open_source
 from workloads.catalogue import by_name
 
@@ -47,7 +48,7 @@ def test_photographs_are_a_folder_per_class_of_one_size(folder: Path) -> None:
 
 
 def test_the_worker_reads_what_was_made(folder: Path) -> None:
-    source = open_source({"kind": "folder", "path": str(folder)}, (3, 64, 64), 1000)
+    source = open_source(DataSet("folder", str(folder)), (3, 64, 64), 1000)
     image, label = source.sample(5)
     assert (image.shape, label, len(source)) == ((3, 64, 64), 2, 6)
     assert image.std() > 0.1, "a photograph is not flat"
@@ -99,14 +100,14 @@ def test_digits_are_28_by_28_and_readable(data_home: Path) -> None:
         assert np.bincount(content["labels"]).min() > 170
         assert content["images"].max() == 255
     spec = locate("real", WORKLOADS["mnist_small"])
-    assert spec == {"kind": "arrays", "path": str(data_home / "digits.npz")}
+    assert spec == DataSet("arrays", str(data_home / "digits.npz"))
     assert len(open_source(spec, (1, 28, 28), 10)) == 1797
 
 
 def test_locate(folder: Path, data_home: Path) -> None:
     alexnet = WORKLOADS["alexnet"]
     assert locate("synthetic", alexnet) is None
-    assert locate(str(folder), alexnet) == {"kind": "folder", "path": str(folder)}
+    assert locate(str(folder), alexnet) == DataSet("folder", str(folder))
     with pytest.raises(Unavailable, match="stagebench data make imagenet-like"):
         locate("real", alexnet)
     with pytest.raises(Unavailable, match="is not there"):
@@ -160,7 +161,7 @@ def test_a_person_s_own_mnist_goes_before_digits(data_home: Path) -> None:
     assert fit("real", "digits", graph, data_home).data == "digits"
     put_mnist(data_home / "mnist")
     assert fit("real", "digits", graph, data_home) == Fit("mnist", path=data_home / "mnist")
-    assert locate("mnist", by_name()["mnist_small"]) == {"kind": "arrays", "path": str(data_home / "mnist")}
+    assert locate("mnist", by_name()["mnist_small"]) == DataSet("arrays", str(data_home / "mnist"))
     assert fit(str(data_home / "mnist"), "digits", graph, data_home).outcome is None
 
 

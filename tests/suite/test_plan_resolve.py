@@ -13,6 +13,7 @@ from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
 from suite.plan.model import Pass, SamplingBlock, TrainingBlock
 from suite.results.records import CaseEntry
+from suite.worker.job import DataSet
 from workloads.catalogue import by_name
 
 Write = Callable[[str], Path]
@@ -168,7 +169,7 @@ def test_a_named_set_keeps_its_name_wherever_it_stands(
         named, meant = (cases(SINGLE + f'data = "{data}"\n')[0] for data in ("digits", "real"))
         assert (named.outcome, named.case.data, named.case.data_name) == (None, "digits", "digits")
         assert meant.case.id == named.case.id
-        assert locate(named.case.data, by_name()["mnist_small"]) == {"kind": "arrays", "path": str(home / "digits.npz")}
+        assert locate(named.case.data, by_name()["mnist_small"]) == DataSet("arrays", str(home / "digits.npz"))
         ids.append(named.case.id)
     assert ids[0] == ids[1]
 

@@ -50,7 +50,7 @@ def wanted(tmp_path):
         folder = tmp_path / "packed"
         folder.mkdir(exist_ok=True)
         data = DataSet("folder", str(tmp_path / "photographs"))
-        return packing(form, folder, parts, **dict({"data": data}, **changes))
+        return packing(form, folder, parts, data=data)._replace(**changes)
 
     return make
 
