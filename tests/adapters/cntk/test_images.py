@@ -16,6 +16,8 @@ from suite.worker.contract import Batch, Unavailable
 from suite.worker.records import RecordSource
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
+from tests.support import jobs
+from tests.support.sent import Nobody
 from workloads import weights
 from workloads.build import Builder
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing

@@ -15,6 +15,8 @@ from suite.worker.contract import Batch
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
+from tests.support import jobs
+from tests.support.sent import Nobody
 from workloads import weights
 from workloads.catalogue import by_name
 

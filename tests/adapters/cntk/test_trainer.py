@@ -5,7 +5,6 @@ import pytest
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.group import check_launcher
-from suite.worker import evidence
 from suite.worker.contract import SGD, Adam, Batch, Unavailable
 from suite.worker.feed import synthetic
 from tests.support import proofs, trainers

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from adapters.jax import machine
-from suite.worker import evidence
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from tests.support import proofs

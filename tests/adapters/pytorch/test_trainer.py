@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from adapters.pytorch.exchange import buckets
-from suite.worker import evidence
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from tests.support import networks, proofs

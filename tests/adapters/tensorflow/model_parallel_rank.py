@@ -3,9 +3,8 @@
 import numpy as np
 
 from adapters.tensorflow import machine, worker
-from tests.support import proofs
 from suite.worker.feed import synthetic
-from tests.support import rank, trainers
+from tests.support import proofs, rank, trainers
 from workloads import weights
 
 SAMPLES = 8

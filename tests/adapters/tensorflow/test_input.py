@@ -23,7 +23,8 @@ from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import InMemory, View
-from tests.support import processes
+from tests.support import jobs, processes
+from tests.support.sent import Nobody
 from workloads import weights
 from workloads.build import Builder
 from workloads.preprocessing import PHOTOGRAPHS

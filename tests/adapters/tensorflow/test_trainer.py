@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from adapters.tensorflow import lrn
-from suite.worker import evidence
 from suite.worker.contract import Batch, Unavailable
 from suite.worker.feed import synthetic
 from tests.support import proofs, trainers
