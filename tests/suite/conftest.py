@@ -20,6 +20,7 @@ from suite.contracts.launcher import Launcher, Process, Request
 
 
 class Alpha(Adapter):
+    contract = 2
     name, title, trainer = "alpha", "Alpha", "toys.alpha.worker:AlphaTrainer"
     requires, environment, remedy = ("no_such_framework",), "alpha", "tox run -e alpha"
 
@@ -57,6 +58,7 @@ class Alpha(Adapter):
 
 
 class Beta(Adapter):
+    contract = 2
     name, title, trainer = "beta", "Beta", "toys.beta.worker:BetaTrainer"
 
     @property
@@ -72,6 +74,7 @@ class Beta(Adapter):
 
 class Local(Launcher):
     name, title = "local", "this machine"
+    several_hosts = False
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         return None
@@ -82,6 +85,7 @@ class Local(Launcher):
 
 class Many(Local):
     name, title = "many", "many machines"
+    several_hosts = True
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         return "there is no manyexec; install it: pip install manyexec"
@@ -163,6 +167,7 @@ def startable(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleN
 class Gamma(Adapter):
     """Packs and reads records by the worker tests' trainer; `slip` says what its reader gets wrong."""
 
+    contract = 2
     name, title, trainer = "gamma", "Gamma", "toy:PackingToy"
     requires, environment, remedy = ("PIL",), "gamma", "tox run -e gamma"
     slip = "none"
