@@ -10,7 +10,7 @@ import pytest
 
 from stagebench_conformance.base import BRIEF, Conformance
 from stagebench_conformance.lonely import Lonely, registered
-from stagebench_conformance.measured import run
+from stagebench_conformance.measured import record_of, run
 from suite.contracts.case import Case, Placement
 
 HEALTHY = 7  # seeds tell the cases of one session apart
@@ -44,12 +44,12 @@ class Faults(Conformance):
         self.launch(cases[HEALTHY], tmp_path)
         self._shadow(tmp_path, monkeypatch)
         found = run(list(cases.values()), tmp_path / "run", proofs=False)
-        records = {seed: found.record(case.id, 0) or {} for seed, case in cases.items()}
+        records = {seed: record_of(found, case) for seed, case in cases.items()}
         for seed, (_, outcome, words) in FAULTS.items():
-            assert records[seed]["outcome"] == outcome, records[seed]["reason"]
-            assert words in records[seed]["reason"]
-        assert records[HEALTHY]["outcome"] == "ok", records[HEALTHY]["reason"]
-        assert records[HEALTHY]["ranks"][0]["passes"]["native"]["step_s"]
+            assert records[seed].outcome == outcome, records[seed].reason
+            assert words in records[seed].reason
+        assert records[HEALTHY].outcome == "ok", records[HEALTHY].reason
+        assert records[HEALTHY].ranks[0].passes["native"].step_s
 
     def test_ranks_that_an_engine_did_not_connect_are_a_fault(self, tmp_path: Path) -> None:
         """A process that believes to be the only rank where two were asked for, as a foreign mpiexec makes them.
@@ -65,9 +65,9 @@ class Faults(Conformance):
         case = case.on(silence_limit=ALONE) if meets_servers else case
         with registered():
             self.launch(case, tmp_path)
-            record = run([case], tmp_path / "run", proofs=False).record(case.id, 0) or {}
-        assert record["outcome"] == ("timeout" if meets_servers else "crash"), record["reason"]
-        assert ("said nothing for" if meets_servers else "rank 0 of 2 was asked for") in record["reason"]
+            record = record_of(run([case], tmp_path / "run", proofs=False), case)
+        assert record.outcome == ("timeout" if meets_servers else "crash"), record.reason
+        assert ("said nothing for" if meets_servers else "rank 0 of 2 was asked for") in record.reason
 
     def _case(self, seed: int) -> Case:
         limit = SILENCE if FAULTS.get(seed, ("", "", ""))[1] == "timeout" else 300.0
