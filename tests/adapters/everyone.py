@@ -2,18 +2,20 @@
 
     python everyone.py [--need pytorch,jax] TOX_FOLDER [pytest's arguments]
 
-An adapter whose environment is not there, or lacks something, is named and left out; where it is one of those that are
-needed, that is a failure.
+Two environments at a time; each one's output is told when it is done. An adapter whose environment is not there, or
+lacks something, is named and left out; where it is one of those that are needed, that is a failure.
 """
 
 import argparse
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from inside import adapters, tokens_and_variables
 
 HERE = Path(__file__).resolve().parent
+TOGETHER = 2  # most tests compute on one thread
 NOTHING_SELECTED = 5  # pytest's exit code, as with -k for another adapter
 
 
@@ -34,23 +36,47 @@ def asked():
     return found.folder, found.arguments, needed, names
 
 
+def run(python, variables, place, arguments):
+    """(pytest's exit code, all that it said)."""
+    tokens = [str(python), "-m", "pytest", str(HERE / place), *arguments]
+    done = subprocess.run(
+        tokens,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
 def main():
     folder, arguments, needed, names = asked()
-    failed = []
-    for name, place in names.items():
-        python, variables, lacking = tokens_and_variables(folder, name)
-        if lacking:
-            sys.stdout.write(f"{name}: {'needed and not here' if name in needed else 'left out'}: {lacking}\n")
-            failed += [name] if name in needed else []
-            continue
-        sys.stdout.write(f"{name}:\n")
-        sys.stdout.flush()
-        tests = str(HERE / place)
-        done = subprocess.run([str(python), "-m", "pytest", tests, *arguments], env=variables, check=False)
-        if done.returncode not in (0, NOTHING_SELECTED):
-            failed.append(name)
-    sys.stdout.write(f"failed: {', '.join(failed)}\n" if failed else "all that are here passed\n")
+    failed, running = [], {}
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        for name, place in sorted(names.items(), key=lambda item: -lines_of_tests(item[1])):  # the longest first
+            python, variables, lacking = tokens_and_variables(folder, name)
+            if lacking:
+                say(f"{name}: {'needed and not here' if name in needed else 'left out'}: {lacking}")
+                failed += [name] if name in needed else []
+            else:
+                running[pool.submit(run, python, variables, place, arguments)] = name
+        for done in as_completed(running):
+            code, output = done.result()
+            say(f"{running[done]}:\n{output}")
+            failed += [] if code in (0, NOTHING_SELECTED) else [running[done]]
+    say(f"failed: {', '.join(sorted(failed))}" if failed else "all that are here passed")
     return 1 if failed else 0
+
+
+def lines_of_tests(place):
+    return sum(len(path.read_text().splitlines()) for path in (HERE / place).glob("test_*.py"))
+
+
+def say(words):
+    sys.stdout.write(words.rstrip() + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -162,6 +162,7 @@ def test_import_linter_keeps_the_contracts(root):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "line", "contract"),
     [

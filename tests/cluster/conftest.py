@@ -25,6 +25,13 @@ ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich":
 QUICK = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)
 
 
+def pytest_collection_modifyitems(items):
+    """What starts real ranks, or looks for the engines that do, takes seconds."""
+    for item in items:
+        if {"launched", "real"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+
+
 @pytest.fixture
 def tiny(monkeypatch):
     """The adapter, imported as a third party's package would be."""
@@ -75,10 +82,10 @@ def job(tiny, tmp_path):
 
 @pytest.fixture
 def launched():
-    """Starts a request with a launcher, to its end."""
+    """Starts a request with a launcher, to its end; silence counts when its ranks have joined."""
 
-    def go(launcher, request, processes=None, silence=15, on_message=lambda rank, message: None, seconds=60):
-        limits = Limits(seconds=seconds, silence=silence)
+    def go(launcher, request, processes=None, silence=15, on_message=lambda rank, message: None, seconds=120):
+        limits = Limits(seconds=seconds, silence=silence, joining=seconds)
         processes = launcher.processes(request) if processes is None else processes
         return run(processes, request.placement.ranks, request.folder, limits, on_message)
 

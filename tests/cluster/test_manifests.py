@@ -192,6 +192,7 @@ def test_a_launcher_of_another_engine_is_refused(tmp_path):
         write("tiny", other, tmp_path / "out", SETTINGS)
 
 
+@pytest.mark.slow
 def test_what_a_pod_runs_measures_the_case_and_the_runs_are_collected(plan, tmp_path):
     out, results = tmp_path / "out", tmp_path / "results"
     stagebench("manifests", plan, "-o", out, "--image", "i")

@@ -34,7 +34,7 @@ def suite_of(name: str) -> type[AdapterConformance]:
     own = runpy.run_path(str(place)) if place else {}
     rows = {row: own[row] for row in ("gaps", "refusals") if row in own}
     missing = "fail" if name in NEEDED else "skip"
-    choices = {"where_missing": missing, "every_pair": EVERY_PAIR}
+    choices = {"where_missing": missing, "every_pair": EVERY_PAIR, "warm": not EVERY_PAIR}
     return type(f"Test_{name}", (AdapterConformance,), {"adapter": name, **choices, **rows})
 
 

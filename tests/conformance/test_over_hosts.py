@@ -58,6 +58,9 @@ passes = ["native"]
 """
 
 
+pytestmark = pytest.mark.xdist_group("laboratory")
+
+
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory):
     """Two hosts at 1 Gbit/s, of this test run alone."""

@@ -177,7 +177,7 @@ def shell(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None,
         )
@@ -239,7 +239,7 @@ def test_a_disk_that_refuses_is_one_message_and_leaves_no_partial_file(shell: Sh
 def test_help_is_quick_because_heavy_modules_wait() -> None:
     program = "import sys; from suite.cli import app; app.build(); print(*sys.modules)"
     loaded = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
     ).stdout.split()
     ours = {"numpy", "pydantic", "PIL", "sklearn", "plotly", "jinja2", "rich.table", "rich.live", "psutil"}
     assert not ours & set(loaded)

@@ -73,7 +73,7 @@ def group():
 
 def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_oom(group, tmp_path):
     tokens = [sys.executable, "-c", CONTROLLER, str(group), str(tmp_path), str(CHECKOUT)]
-    done = subprocess.run(tokens, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(tokens, capture_output=True, text=True, timeout=300, check=False)
     outcome, reason, kills = json.loads(done.stdout.splitlines()[-1])
     assert (outcome, kills) == ("oom", 1)
     assert reason == (

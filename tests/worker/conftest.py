@@ -43,7 +43,7 @@ def work():
     def run(path, rank=0, world=1):
         environ = dict(os.environ, STAGEBENCH_RANK=str(rank), STAGEBENCH_WORLD=str(world))
         environ.update(PYTHONPATH=os.pathsep.join([ROOT, HERE]), OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
-        code = subprocess.call([sys.executable, "-m", "suite.worker", str(path)], env=environ, timeout=60)
+        code = subprocess.call([sys.executable, "-m", "suite.worker", str(path)], env=environ, timeout=300)
         lines = (path.parent / ("rank-%d.jsonl" % rank)).read_text().splitlines()
         return code, [decode(line) for line in lines]
 

@@ -212,7 +212,7 @@ def left_of(state):
 
 def stagebench(*words, **options):
     return subprocess.run(
-        [sys.executable, "-m", "suite.cli", *words], capture_output=True, text=True, timeout=60, **options
+        [sys.executable, "-m", "suite.cli", *words], capture_output=True, text=True, timeout=300, **options
     )
 
 

@@ -42,7 +42,7 @@ def controller(laboratory, job, tmp_path):
 
 
 def told(process):
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return json.loads(out)
 

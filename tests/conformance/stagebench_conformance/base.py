@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from stagebench_conformance import probe
+from stagebench_conformance import probe, warm
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement, Sampling
@@ -36,6 +36,8 @@ class Conformance:
     where_missing: ClassVar[Literal["fail", "skip"]] = "fail"
     # The network of every layer kind in every pair of strategy and tuning; False: what `lowered` leaves, to save time.
     every_pair: ClassVar[bool] = True
+    # Fork ranks from a process that has imported the framework, where their start and end is not the question.
+    warm: ClassVar[bool] = False
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """A test that takes `case` runs for every strategy and tuning, one that takes `lowered` for those."""
@@ -53,6 +55,12 @@ class Conformance:
     @pytest.fixture(autouse=True)
     def _probe(self) -> None:
         probe.register()
+
+    @pytest.fixture
+    def forked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Used by what does not look at how processes begin and end."""
+        if self.warm:
+            warm.use(monkeypatch)
 
     def test_every_gap_names_a_test(self) -> None:
         """And gives a reason."""

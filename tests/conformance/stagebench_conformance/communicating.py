@@ -39,6 +39,7 @@ class Communicating(Conformance):
             assert strategy is not None, f"{backend.name} is started as {backend.strategy!r}, which is no strategy"
             assert strategy.distributed, f"{backend.name} is started as {backend.strategy!r}, which has one rank"
 
+    @pytest.mark.usefixtures("forked")
     def test_a_backend_exchanges_what_it_declares(self, backend: Backend, tmp_path: Path) -> None:
         """On two ranks: each operation over sizes, and a network's gradient tensors; a wrong result is a crash."""
         offer = Offer(self.it(), backend)

@@ -4,7 +4,7 @@ The fault is real: a module of the framework's name stands before it on the work
 """
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -12,10 +12,10 @@ from stagebench_conformance.base import BRIEF, Conformance
 from stagebench_conformance.lonely import Lonely, registered
 from stagebench_conformance.measured import record_of, run
 from suite.contracts.case import Case, Placement
-from suite.results.records import Record
 
 HEALTHY = 7  # seeds tell the cases of one session apart
-SILENCE = 15.0  # seconds
+SILENCE = 5.0  # seconds that a module sleeps before the watchdog gives up
+ALONE = 15.0  # and a rank that waits for its servers
 
 # Replaces itself by the real module, after having said too much.
 FLOOD = """
@@ -36,30 +36,20 @@ FAULTS = {  # seed: (what the module does, outcome, words of the reason)
 class Faults(Conformance):
     """Needs the framework's environment."""
 
-    _sessions: ClassVar[dict[str, dict[int, Record]]] = {}
-
-    @pytest.fixture
-    def faulty(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Record]:
-        """The records of one session, by seed: the faults, then a healthy case. It runs once for all tests."""
-        if self.adapter not in self._sessions:
-            cases = [self._case(seed) for seed in (*FAULTS, HEALTHY)]
-            self.launch(cases[0], tmp_path)
-            self._shadow(tmp_path, monkeypatch)
-            found = run(cases, tmp_path / "run", proofs=False)
-            self._sessions[self.adapter] = {case.seed: record_of(found, case) for case in cases}
-        return self._sessions[self.adapter]
-
-    def test_a_fault_of_its_framework_is_one_row(self, faulty: dict[int, Record]) -> None:
-        """Each with the outcome that it means and a reason that names it."""
+    def test_a_fault_of_its_framework_is_one_row_and_the_others_go_on(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One session: each fault has the outcome that it means and a reason that names it; then a healthy case."""
+        cases = {seed: self._case(seed) for seed in (*FAULTS, HEALTHY)}
+        self.launch(cases[HEALTHY], tmp_path)
+        self._shadow(tmp_path, monkeypatch)
+        found = run(list(cases.values()), tmp_path / "run", proofs=False)
+        records = {seed: record_of(found, case) for seed, case in cases.items()}
         for seed, (_, outcome, words) in FAULTS.items():
-            record = faulty[seed]
-            assert record.outcome == outcome, record.reason
-            assert words in record.reason
-
-    def test_after_the_faults_the_others_go_on(self, faulty: dict[int, Record]) -> None:
-        """The healthy case of the same session."""
-        assert faulty[HEALTHY].outcome == "ok", faulty[HEALTHY].reason
-        assert faulty[HEALTHY].ranks[0].passes["native"].step_s
+            assert records[seed].outcome == outcome, records[seed].reason
+            assert words in records[seed].reason
+        assert records[HEALTHY].outcome == "ok", records[HEALTHY].reason
+        assert records[HEALTHY].ranks[0].passes["native"].step_s
 
     def test_ranks_that_an_engine_did_not_connect_are_a_fault(self, tmp_path: Path) -> None:
         """A process that believes to be the only rank where two were asked for, as a foreign mpiexec makes them.
@@ -70,11 +60,12 @@ class Faults(Conformance):
         if strategy is None or not self.cases():
             pytest.skip(f"{self.adapter} has no strategy of several ranks")
         placement = Placement(ranks_per_node=2, launcher=Lonely.name)
-        case = self._case(HEALTHY).on(strategy=strategy.name, placement=placement, silence_limit=SILENCE)
+        case = self._case(HEALTHY).on(strategy=strategy.name, placement=placement)
+        meets_servers = bool(self.it().companions(case))
+        case = case.on(silence_limit=ALONE) if meets_servers else case
         with registered():
             self.launch(case, tmp_path)
             record = record_of(run([case], tmp_path / "run", proofs=False), case)
-        meets_servers = bool(self.it().companions(case))
         assert record.outcome == ("timeout" if meets_servers else "crash"), record.reason
         assert ("said nothing for" if meets_servers else "rank 0 of 2 was asked for") in record.reason
 

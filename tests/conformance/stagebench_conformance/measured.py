@@ -36,12 +36,14 @@ def record_of(folder: RunFolder, case: Case) -> Record:
 class Measured(Conformance):
     """Proofs and passes."""
 
+    @pytest.mark.usefixtures("forked")
     def test_every_kind_of_layer_is_proven(self, lowered: Case, tmp_path: Path) -> None:
         """The probe network, staged and native, against the float64 oracle."""
         case = lowered.on(workload="probe", graph_digest="")
         proof = Proofs({}).prove(case, self.launch(case, tmp_path), tmp_path)
         assert proof.passed, proof.reason
 
+    @pytest.mark.usefixtures("forked")
     def test_every_optimiser_is_proven(self, tmp_path: Path) -> None:
         """Beside SGD, which all else is proven with: by one device, and by a strategy of several."""
         others = [name for name in self.it().capabilities.optimisers if name != "sgd"]
@@ -53,6 +55,7 @@ class Measured(Conformance):
             proof = Proofs({}).prove(case, self.launch(case, folder), folder)
             assert proof.passed, f"{case.optimiser}, {case.strategy}: {proof.reason}"
 
+    @pytest.mark.usefixtures("forked")
     def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(
         self, case: Case, tmp_path: Path
     ) -> None:
@@ -72,6 +75,7 @@ class Measured(Conformance):
             steps = {len(measured.step_s) for measured in rank.passes.values() if measured.name == "native"}
             assert steps == {len(found.ranks[0].passes["native"].step_s)}
 
+    @pytest.mark.usefixtures("forked")
     def test_it_reads_data_in_a_pass_of_its_own(self, tmp_path: Path) -> None:
         """An array file of the network's shape: `io_only` is measured, and native steps wait for batches."""
         if not self.it().capabilities.real_data or not self.cases():

@@ -17,6 +17,7 @@ SAMPLES = 16
 class Reading(Conformance):
     """Needs the framework's environment."""
 
+    @pytest.mark.usefixtures("forked")
     @pytest.mark.parametrize("kind", ["folder", "arrays"])
     def test_every_reader_delivers_the_same_samples(self, kind: str, tmp_path: Path) -> None:
         """Of the files as they stand, and of each record format that holds such a set, packed for it.
