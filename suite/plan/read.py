@@ -36,6 +36,7 @@ class Plan:
     problems: Problems
     scales: dict[str, Scale]
     scale: Scale | None = None  # the one that is applied
+    networks: tuple[str, ...] = ()  # names of the networks that it takes from files; see suite.plan.networks
 
     def scaled(self, name: str) -> "Plan":
         """The plan under one of its scales; RequestError when it has none of that name."""

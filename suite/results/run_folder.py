@@ -2,7 +2,8 @@
 
     RUN/
       run.json                 format, version, when, the command line
-      plan.toml                the plan as given
+      plan.toml                the plan as given, with what --set has changed
+      networks/NAME.json       the graphs of networks that the plan names by their files
       cases.json               the plan as resolved: its scale, every case with its id, or why it cannot run
       hosts/NAME.json          fingerprint of each host
       bundles/ADAPTER/         exactly the code that ran in the framework's interpreter
@@ -22,6 +23,7 @@ from typing import Any
 
 from suite.errors import RequestError, StoreError
 from suite.files import write_whole
+from suite.plan.read import differences
 
 FORMAT = 1
 CANCELLED = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
@@ -72,12 +74,23 @@ class RunFolder:
         same = path.exists() and path.read_text() == text
         if path.exists() and self.begun:
             if not same:
-                raise RequestError(f"{self.path} was begun with another plan ({path}); name a new folder with -o")
+                told = differences(path.read_text(), text)
+                more = f", and {len(told) - 3} more" if len(told) > 3 else ""
+                raise RequestError(
+                    f"{self.path} was begun with another plan ({path}): {', '.join(told[:3]) or 'another text'}{more}; "
+                    "go on with that one, or name a new folder with -o"
+                )
             if self.scale != scale:
                 began = f"with --scale {self.scale}" if self.scale else "without --scale"
                 raise RequestError(f"{self.path} was begun {began}; go on so, or name a new folder with -o")
         if not same:
             write_whole(path, text)
+
+    def keep_network(self, name: str, graph: dict[str, Any]) -> None:
+        """Keep a network that the plan names by its file: the file may change, and the plan is to mean the same."""
+        with usable(self.path):
+            (self.path / "networks").mkdir(exist_ok=True)
+        self.write(f"networks/{name}.json", graph)
 
     @property
     def about(self) -> dict[str, Any]:
