@@ -84,7 +84,7 @@ def lessons_of(rows: Iterable[Row]) -> list[Lessons]:
 
 def same_steps(case: Case) -> dict[str, str]:
     """In words: what decides which samples a step takes and what it does with them, the seed aside."""
-    betas = f"{case.momentum:g}, {case.beta2:g}, {case.epsilon:g}, {case.weight_decay:g}"
+    betas = f"{case.beta1:g}, {case.beta2:g}, {case.epsilon:g}, {case.weight_decay:g}"
     return {
         "batch": f"batch {case.global_batch} of all devices",
         "repeat": f"{case.input.repeat}× data",  # noqa: RUF001 - the sign is meant

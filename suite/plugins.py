@@ -53,6 +53,15 @@ def adapters() -> dict[str, Adapter]:
     return dict(sorted(_brought("adapter").items()))
 
 
+def oracle() -> Adapter:
+    """The adapter that proofs compare with; RequestError where none, or more than one, declares itself as such."""
+    found = [adapter for adapter in adapters().values() if adapter.oracle]
+    if len(found) != 1:
+        named = ", ".join(repr(adapter.name) for adapter in found) or "none"
+        raise RequestError(f"one adapter is to be the oracle of proofs, and there is {named}; uninstall the others")
+    return found[0]
+
+
 def launchers() -> dict[str, Launcher]:
     """Every launcher by name, sorted."""
     return dict(sorted(_brought("launcher").items()))

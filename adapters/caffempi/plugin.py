@@ -4,7 +4,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -109,7 +109,7 @@ class CaffeMPI(Adapter):
             formats=(LMDB,),
         )
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """Nodes of no rank, or where no strategy asks for nodes; ways to exchange where nobody does."""
         if case.strategy == "single":
             for name in EXCHANGING:
@@ -124,7 +124,7 @@ class CaffeMPI(Adapter):
             return f"the knob 'node_ranks' belongs to two_level and changes nothing under {case.strategy!r}"
         return f"node_ranks is {asked}; a node has at least 1" if asked < 1 else None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""
         return {**GIVE_WAY, **(KEEP_MEMORY if case.tuning == "tuned" else {})}
 

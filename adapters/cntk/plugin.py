@@ -11,7 +11,7 @@ from pathlib import Path
 from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 from suite.environments.ask import ask
@@ -103,11 +103,11 @@ class CNTK(Adapter):
             formats=FORMATS,
         )
 
-    def wire_share(self, case: Case) -> float:
+    def wire_share(self, case: Configuration) -> float:
         """The first block may not have ended yet."""
         return 0.0 if case.strategy == "block_momentum" else super().wire_share(case)
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """A block that is empty, or asked for where there are none."""
         default = KNOBS["block_steps"].default
         steps = case.knobs.get("block_steps", default)
@@ -136,7 +136,7 @@ class CNTK(Adapter):
             return None
         return told_by_loader(":".join(their_own())) or None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """Where CNTK's libraries are; MPI that gives way; what a tuned process wants of MKL."""
         folders = [str(links()), f"{package(interpreter)}/libs", *their_own()]
         found = {"LD_LIBRARY_PATH": ":".join(folders), **GIVE_WAY}

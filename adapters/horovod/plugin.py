@@ -5,7 +5,7 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -68,7 +68,7 @@ class Horovod(Adapter):
             strategies=STRATEGIES, precisions=("float32", "float64"), knobs=dict(KNOBS), optimisers=("sgd", "adam")
         )
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """MPI without an mpiexec, and numbers that are none of Horovod's."""
         launcher = case.placement.launcher
         if case.knobs.get("controller", "auto") == "mpi" and launcher not in MPI_LAUNCHERS:
@@ -82,7 +82,7 @@ class Horovod(Adapter):
             return f"cycle_time_ms is {case.knobs['cycle_time_ms']}; it is a time, above 0"
         return None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; under Slurm its MPI's PMI plug-in."""
         found = keep_memory(case)
         if case.placement.launcher == "slurm" and case.knobs.get("controller") == "mpi":
@@ -123,7 +123,7 @@ class HorovodTensorFlow(Horovod):
     builds_on = (RING, "adapters.tensorflow")
     remedy = made("horovod-tensorflow")
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What must stand before TensorFlow is loaded, as adapters/tensorflow has it."""
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **super().environ(case, interpreter)}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 
 STRATEGIES = (
@@ -40,7 +40,7 @@ class Jax(Adapter):
             optimisers=("sgd", "adam"),
         )
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return keep_memory(case)
 

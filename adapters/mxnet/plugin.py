@@ -6,7 +6,7 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -119,17 +119,17 @@ class MXNet(Adapter):
             formats=FORMATS,
         )
 
-    def exact(self, case: Case) -> bool:
+    def exact(self, case: Configuration) -> bool:
         """Not where workers do not wait, nor where gradients are compressed."""
         return super().exact(case) and case.knobs.get("compression", "none") == "none"
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """Knobs that would change nothing, or cannot be."""
         if case.knobs.get("lrn") == "native" and case.precision != "float32":
             return f"MXNet's own LRN computes in float32, not in {case.precision}; leave the knob lrn at 'composed'"
         return uncompressible(case) or self._unserved(case)
 
-    def _unserved(self, case: Case) -> str | None:
+    def _unserved(self, case: Configuration) -> str | None:
         """Servers where there are none, or none where there must be some."""
         asked = case.knobs.get("servers", "auto")
         if asked == "auto":
@@ -145,7 +145,7 @@ class MXNet(Adapter):
             return None
         return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(lacking)}"
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """Who takes part in a distributed store; what a tuned CPU process wants of the allocator."""
         found = keep_memory(case)
         if case.strategy.startswith("dist_"):
@@ -156,7 +156,7 @@ class MXNet(Adapter):
                 found.update(ZEROED_MEMORY)
         return found
 
-    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+    def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """The scheduler, by which all find each other, and the servers."""
         if not case.strategy.startswith("dist_"):
             return ()
@@ -164,7 +164,7 @@ class MXNet(Adapter):
         return tuple(("adapters/mxnet/server.py", role) for role in roles)
 
 
-def uncompressible(case: Case) -> str | None:
+def uncompressible(case: Configuration) -> str | None:
     """Why gradients cannot be compressed as the case asks, or None."""
     threshold = case.knobs.get("threshold", KNOBS["threshold"].default)
     if case.knobs.get("compression", "none") == "none":
@@ -179,7 +179,7 @@ def uncompressible(case: Case) -> str | None:
     return None if threshold > 0 else f"threshold is {threshold}; 2bit sends it as a number's size: above 0"
 
 
-def servers(case: Case) -> int:
+def servers(case: Configuration) -> int:
     """How many parameter servers a case has."""
     asked = case.knobs.get("servers", "auto")
     return case.placement.nodes if asked == "auto" else int(asked)

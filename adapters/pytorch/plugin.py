@@ -6,7 +6,7 @@ from typing import Any
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -144,26 +144,26 @@ class PyTorch(Adapter):
             knobs=dict(KNOBS),
         )
 
-    def exact(self, case: Case) -> bool:
+    def exact(self, case: Configuration) -> bool:
         """Not where gradients are rounded on their way, or servers wait for nobody."""
         return super().exact(case) and _value(case, "compression") == "none" and _value(case, "mode") == "sync"
 
-    def parts(self, case: Case) -> int:
+    def parts(self, case: Configuration) -> int:
         """All ranks are one pipeline, or several in a row are."""
         if case.strategy == "pipeline":
             return case.placement.device_count
         stages = _value(case, "stages")  # of what type, is asked later
         return max(1, stages) if case.strategy == "hybrid" and isinstance(stages, int) else 1
 
-    def wire_share(self, case: Case) -> float:
+    def wire_share(self, case: Configuration) -> float:
         """Local SGD's ranks may not have met yet."""
         return 0.0 if case.strategy == "local_sgd" else super().wire_share(case)
 
-    def microbatches(self, case: Case) -> int:
+    def microbatches(self, case: Configuration) -> int:
         """As the knob says, for those that take the batch in pieces."""
         return int(_value(case, "microbatches")) if case.strategy in OWNERS["microbatches"] else 1
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """Knobs that would change nothing, or cannot be; DDP on one rank is allowed, it shows what DDP itself costs."""
         if case.strategy == "dp" and case.placement.device == "cpu":
             return (
@@ -172,7 +172,7 @@ class PyTorch(Adapter):
             )
         return _idle(case) or _wrong_value(case) or self._uneven(case)
 
-    def _uneven(self, case: Case) -> str | None:
+    def _uneven(self, case: Configuration) -> str | None:
         pieces, parts = self.microbatches(case), self.parts(case)
         batch = case.batch * parts
         if batch % pieces:
@@ -183,16 +183,16 @@ class PyTorch(Adapter):
             return f"1f1b wants as many pieces as there are parts, {parts}, and microbatches is {pieces}; or use gpipe"
         return None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return keep_memory(case)
 
 
-def _value(case: Case, name: str) -> Any:
+def _value(case: Configuration, name: str) -> Any:
     return case.knobs.get(name, KNOBS[name].default)
 
 
-def _idle(case: Case) -> str | None:
+def _idle(case: Configuration) -> str | None:
     if case.strategy == "dp" and _value(case, "compile"):
         return "torch.nn.DataParallel copies the network to every device anew, which a compiled one does not allow"
     for name, owners in OWNERS.items():
@@ -202,7 +202,7 @@ def _idle(case: Case) -> str | None:
     return None
 
 
-def _wrong_value(case: Case) -> str | None:
+def _wrong_value(case: Configuration) -> str | None:
     for name, least in LEAST.items():
         value = _value(case, name)
         if value != "auto" and value < least:

@@ -1,7 +1,7 @@
 """The reference as the controller sees it: NumPy in float64, the oracle of every proof."""
 
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -14,6 +14,7 @@ class Reference(Adapter):
     trainer = "adapters.reference.worker:ReferenceTrainer"
     requires = ("numpy",)
     environment = None
+    oracle = True
     remedy = "pip install numpy"
 
     @property
@@ -31,7 +32,7 @@ class Reference(Adapter):
             },
         )
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """The batch must divide into its shards."""
         shards = case.knobs.get("shards", 1)
         if shards < 1 or case.batch % shards:

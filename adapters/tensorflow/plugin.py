@@ -5,7 +5,7 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
@@ -134,15 +134,15 @@ class TensorFlow(Adapter):
             formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
         )
 
-    def parts(self, case: Case) -> int:
+    def parts(self, case: Configuration) -> int:
         """All devices of a model_parallel rank."""
         return case.placement.devices if case.strategy == "model_parallel" else 1
 
-    def microbatches(self, case: Case) -> int:
+    def microbatches(self, case: Configuration) -> int:
         """As the knob says."""
         return int(case.knobs.get("microbatches", 1))
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """Knobs that would change nothing, or that TensorFlow has no kernels for."""
         for name, strategies in OWNERS.items():
             default = KNOBS[name].default
@@ -155,7 +155,7 @@ class TensorFlow(Adapter):
             return f"pack_mb is {pack}; a pack holds at least 1 MiB"
         return self._by_exchange(case) or self._by_servers(case) or self._by_parts(case) or self._by_layout(case)
 
-    def _by_servers(self, case: Case) -> str | None:
+    def _by_servers(self, case: Configuration) -> str | None:
         """What servers do not do."""
         if case.knobs.get("servers", 1) < 1:
             return f"servers is {case.knobs['servers']}; there is at least 1"
@@ -170,7 +170,7 @@ class TensorFlow(Adapter):
             )
         return None
 
-    def _by_parts(self, case: Case) -> str | None:
+    def _by_parts(self, case: Configuration) -> str | None:
         """What a network in parts cannot be."""
         pieces, batch = self.microbatches(case), case.batch * case.placement.devices
         if pieces < 1:
@@ -181,7 +181,7 @@ class TensorFlow(Adapter):
             return "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
         return None
 
-    def _by_exchange(self, case: Case) -> str | None:
+    def _by_exchange(self, case: Configuration) -> str | None:
         """What an exchange cannot do, or would do wrongly."""
         ways = {name: case.knobs.get(name, "auto") for name in ("cross_device", "collective")}
         wants = [name for name, way in ways.items() if way == "nccl"]
@@ -195,20 +195,20 @@ class TensorFlow(Adapter):
             )
         return None
 
-    def _by_layout(self, case: Case) -> str | None:
+    def _by_layout(self, case: Configuration) -> str | None:
         """Kernels that a CPU lacks."""
         knobs = {name: case.knobs.get(name, "auto") for name in ("layout", "xla")}
         if knobs["layout"] == "NCHW" and case.placement.device == "cpu" and knobs["xla"] != "step":
             return "TensorFlow's CPU kernels pool and convolve NHWC only; NCHW on a CPU needs xla = 'step'"
         return None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What must stand before TensorFlow is loaded: its log level, oneDNN, and for a tuned CPU the allocator's."""
         # 1 leaves out INFO (which CPU features were compiled in), not warnings. oneDNN is the default on most x86
         # processors: written down, it is the same on all.
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
 
-    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+    def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """Parameter servers and a coordinator's workers, each told which it is, how many there are, and its threads."""
         if case.strategy not in SERVED:
             return ()

@@ -64,7 +64,7 @@ def same_training(case: Case) -> tuple[object, ...]:
     read = {key: value for key, value in asdict(case.input).items() if key in ("repeat", "augment")}
     return (
         *(case.workload, case.graph_digest, case.data, *read.values(), case.precision),
-        *(case.optimiser, case.lr, case.momentum, case.weight_decay, case.batch, case.training),
+        *(case.optimiser, case.lr, case.momentum, case.beta1, case.weight_decay, case.batch, case.training),
         *(case.placement.device, case.placement.nodes, case.placement.device_count, case.placement.threads),
     )
 

@@ -21,6 +21,7 @@ SHARED = (
     "tuning",
     "optimiser",
     "momentum",
+    "beta1",
     "weight_decay",
     "seed",
     "readers",

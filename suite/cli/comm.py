@@ -61,13 +61,15 @@ def comm(
     from suite.analysis.links import links
     from suite.cli.comm_display import display, summary
     from suite.cli.options import interpreters_from
-    from suite.comm.cases import cases
+    from suite.comm.cases import CommCase, cases
     from suite.comm.offers import chosen, offers
-    from suite.comm.session import KIND, CommSession, Listener
+    from suite.comm.session import KIND, CommSession
+    from suite.contracts.observer import Observer
     from suite.errors import RequestError
     from suite.plugins import workloads
     from suite.results.lock import held
-    from suite.session import FAILURES, folder_for
+    from suite.session.resumable import FAILURES
+    from suite.session.training import folder_for
 
     offered = offers()
     names = chosen("backend", backend or [], list(offered))
@@ -88,10 +90,11 @@ def comm(
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "plan": "communication",
     }
-    path, listener = output or Path("results") / f"comm-{started:%Y%m%d-%H%M%S}", Listener() if json else display()
+    path = output or Path("results") / f"comm-{started:%Y%m%d-%H%M%S}"
+    observer: Observer[CommCase] = Observer() if json else display()
     with held(path):
         folder = folder_for(path, plan_text(names, asked), about)
-        outcomes = CommSession(folder, planned, interpreters_from(python or []), listener, retry).run()
+        outcomes = CommSession(folder, planned, interpreters_from(python or []), observer, retry).run()
     found = list(links(folder))
     if json:
         told = {"folder": str(path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}

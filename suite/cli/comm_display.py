@@ -12,8 +12,8 @@ from suite.analysis.links import LEFT_OUT, Link, Point, point
 from suite.cli.tables import show
 from suite.cli.words import counted, significant
 from suite.comm.cases import CommCase
-from suite.comm.session import Listener
 from suite.comm.sizes import written
+from suite.contracts.observer import Observer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ WIDTH = 11
 KINDS = {"single": "", "row": " in a row", "together": " together"}
 
 
-def display() -> Listener:
+def display() -> Observer[CommCase]:
     """What suits stdout."""
     return LiveTables() if sys.stdout.isatty() else PlainLines()
 
@@ -76,7 +76,7 @@ class Pace:
         return f"[{self._number}/{self._count}, about {left // 60}:{left % 60:02} left]"
 
 
-class Gathering(Listener):
+class Gathering(Observer[CommCase]):
     """Puts the ranks' rows together; a subclass shows each point as soon as every rank has sent it."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Gathering(Listener):
         self._shown = 0
         self._pace = Pace()
 
-    def started(self, case: CommCase) -> None:
+    def started(self, case: CommCase, repeat: int) -> None:
         """Nothing has been sent yet."""
         self._rows.clear()
         self._shown = 0
@@ -116,14 +116,14 @@ class PlainLines(Gathering):
         """Why a case is left out."""
         typer.echo(f"{outcome}: {case.label}: {reason}")
 
-    def begin(self, cases: list[CommCase], done: int) -> None:
+    def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
         """How much lies ahead."""
         self._pace.begin(len(cases), done)
         typer.echo(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
 
-    def started(self, case: CommCase) -> None:
+    def started(self, case: CommCase, repeat: int) -> None:
         """A heading."""
-        super().started(case)
+        super().started(case, repeat)
         typer.echo(f"{self._pace.next()} {case.label}, {case.placement.launcher}")
         self._line(COLUMNS)
 
@@ -163,15 +163,15 @@ class LiveTables(Gathering):
         self._console.print(f"[yellow]-[/] {case.label} [yellow]{outcome}[/]", highlight=False)
         self._console.print(f"  {reason}", style="yellow", highlight=False, markup=False)
 
-    def begin(self, cases: list[CommCase], done: int) -> None:
+    def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
         """How much lies ahead."""
         self._pace.begin(len(cases), done)
 
-    def started(self, case: CommCase) -> None:
+    def started(self, case: CommCase, repeat: int) -> None:
         """A new table."""
         from rich.live import Live
 
-        super().started(case)
+        super().started(case, repeat)
         title = f"{case.label}, {case.placement.launcher}  {self._pace.next()}"
         self._table = empty_table(title)
         self._live = Live(self._table, console=self._console, refresh_per_second=4)

@@ -5,12 +5,13 @@ from typing import TextIO
 
 from suite.cli.live import LiveDisplay
 from suite.cli.plain import PlainDisplay
+from suite.contracts.case import Case
 from suite.contracts.observer import Observer
 
 __all__ = ["LiveDisplay", "PlainDisplay", "for_terminal"]
 
 
-def for_terminal(stream: TextIO | None = None) -> Observer:
+def for_terminal(stream: TextIO | None = None) -> Observer[Case]:
     """The observer that suits the stream (stdout when not given)."""
     stream = stream or sys.stdout
     if not stream.isatty():

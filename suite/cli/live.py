@@ -20,7 +20,7 @@ COLUMNS = {"speed": 16, "loss": 14, "split": 13}
 NARROW = 100  # columns of a terminal that has no room for the loss beside the price of the split
 
 
-class LiveDisplay(Observer):
+class LiveDisplay(Observer[Case]):
     """What runs now and how long is left at the bottom; each result printed above as it comes."""
 
     def __init__(self, console: "Console") -> None:

@@ -9,7 +9,7 @@ from suite.contracts.case import Case
 from suite.contracts.observer import Observer
 
 
-class PlainDisplay(Observer):
+class PlainDisplay(Observer[Case]):
     """One line for every event worth a line, written at once."""
 
     def __init__(self, stream: TextIO | None = None) -> None:

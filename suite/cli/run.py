@@ -91,12 +91,14 @@ def run(
     from suite.cli.display import for_terminal
     from suite.cli.options import hosts_from, interpreters_from
     from suite.cli.show import print_results
+    from suite.contracts.case import Case
     from suite.contracts.observer import Observer
     from suite.plan import resolve
     from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads
     from suite.results.lock import held
-    from suite.session import FAILURES, Session, Settings, folder_for
+    from suite.session.resumable import FAILURES
+    from suite.session.training import Settings, TrainingSession, folder_for
 
     loaded = registered(_plan(context, plan, scale, knob or [], set_ or []))
     resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts), launcher)
@@ -111,12 +113,13 @@ def run(
         "plan": plan or loaded.name,
     }
     path = output or Path("results") / "-".join(filter(None, (loaded.name, scale, f"{started:%Y%m%d-%H%M%S}")))
-    interpreters, observer = interpreters_from(python or []), Observer() if json else for_terminal()
+    interpreters = interpreters_from(python or [])
+    observer: Observer[Case] = Observer() if json else for_terminal()
     with held(path):
         folder = folder_for(path, loaded.text, about, scale)
         for name in loaded.networks:
             folder.keep_network(name, workloads()[name].graph().to_dict())
-        outcomes = Session(folder, resolved, interpreters, observer, Settings(proofs, retry, scale)).run()
+        outcomes = TrainingSession(folder, resolved, interpreters, observer, Settings(proofs, retry, scale)).run()
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
     else:

@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     adapter: Annotated[list[str] | None, typer.Option(help="Only this adapter (repeatable).")] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="Only this workload: a name, or a network's file (repeatable).")] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Only this workload: a name, or a network's file (repeatable).")
+    ] = None,
     strategy: Annotated[list[str] | None, typer.Option(help="Only this strategy (repeatable).")] = None,
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,
     devices: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
@@ -104,16 +106,16 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tupl
 
     from suite.errors import StagebenchError, Unavailable
     from suite.proofs.prove import about
-    from suite.session import ready
+    from suite.session.training import launch_of_case
 
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            item = ready(case, interpreters, Path(scratch) / "bundle")
+            launch = launch_of_case(case, interpreters, Path(scratch) / "bundle")
         except Unavailable as error:
             return "unavailable", {"reason": str(error)}
         except StagebenchError as error:  # a slip in one adapter's declaration is its own affair
             return "FAILED", {"key": None, **about(case), "passed": False, "reason": str(error)}
-        proof = maker.prove(item, Path(scratch))
+        proof = maker.prove(case, launch, Path(scratch))
     if proof.get("outcome") in ("unsupported", "unavailable"):  # found out on the spot: no adapter foresees everything
         return proof["outcome"], {"reason": proof["reason"]}
     return "proven" if proof["passed"] else "FAILED", proof

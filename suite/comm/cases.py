@@ -10,7 +10,8 @@ from suite.comm.offers import Offer
 from suite.comm.sizes import ITEMSIZE
 from suite.contracts import knobs
 from suite.contracts.backend import OPERATIONS
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Configuration, Placement
+from suite.supervision import Limits
 from workloads.catalogue import Workload
 
 GRADIENTS = "all-reduce"  # what training does with gradients
@@ -52,6 +53,10 @@ class CommCase:
         """The counts that are measured beside computation: of all-reduce, the operation that training hides."""
         sizes = {size // ITEMSIZE for size in HIDDEN} if self.operation == GRADIENTS else set()
         return tuple(count for count in self.counts if count in sizes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "CommCase":
@@ -98,29 +103,25 @@ def refusal(case: CommCase, offer: Offer) -> str | None:
     return None
 
 
-def launched(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Case:
-    """The training case whose processes these are: their variables, companions and limits."""
+def configuration(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Configuration:
+    """Of a training whose processes these are: their variables and companions."""
     able = offer.adapter.capabilities
-    return Case(
-        adapter=offer.adapter.name,
-        strategy=offer.backend.strategy,
-        workload=case.workload or next(iter(workloads)),
-        placement=case.placement,
-        precision="float32",
+    return Configuration(
+        offer.adapter.name,
+        offer.backend.strategy,
+        case.workload or next(iter(workloads)),
+        case.placement,
         tuning=able.tunings[0],
         knobs=knobs.values(able.knobs),
-        passes=(),
-        time_limit=time_limit(case, workloads),
-        silence_limit=SILENCE_LIMIT,
     )
 
 
-def time_limit(case: CommCase, workloads: Mapping[str, Workload]) -> float:
-    """Seconds within which a case must end: what its samples and its budget may take, and the usual limit beside it."""
+def limits(case: CommCase, workloads: Mapping[str, Workload]) -> Limits:
+    """How long a case may take: its samples and its budget, and the usual limit beside it."""
     sampled = len(case.counts) + OVERLAPPED * len(case.hidden)
     if case.workload:
         sampled = len({numbers for _, numbers in gradient_tensors(workloads[case.workload])}) + WAYS
-    return TIME_LIMIT + case.budget + SAMPLED * case.seconds * sampled
+    return Limits(TIME_LIMIT + case.budget + SAMPLED * case.seconds * sampled, SILENCE_LIMIT)
 
 
 def job(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> dict[str, Any]:

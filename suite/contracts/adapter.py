@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.contracts.backend import Backend
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from suite.contracts.knobs import Knob
 
 
@@ -76,6 +76,7 @@ class Adapter(ABC):
     environment: str | None = None  # tox environment; None: any interpreter with NumPy does
     remedy: str = ""  # the command that makes its environment
     builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it
+    oracle: bool = False  # whether it is the one, in float64, that every other is proven against
     backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
 
     @property
@@ -83,12 +84,12 @@ class Adapter(ABC):
     def capabilities(self) -> Capabilities:
         """What it can do, whatever the machine."""
 
-    def exact(self, case: Case) -> bool:
+    def exact(self, case: Configuration) -> bool:
         """Whether its devices together do what one does with the joined batch; a knob may take it from a strategy."""
         strategy = self.capabilities.strategy(case.strategy)
         return strategy is None or strategy.synchronous
 
-    def parts(self, case: Case) -> int:
+    def parts(self, case: Configuration) -> int:
         """Devices that hold one network together, each a part of it: 1, or a divisor of all that the case has.
 
         A rank's devices count as one network's when there are parts. `case.batch` is per device all the same:
@@ -96,11 +97,11 @@ class Adapter(ABC):
         """
         return 1
 
-    def microbatches(self, case: Case) -> int:
+    def microbatches(self, case: Configuration) -> int:
         """Equal pieces in which a network takes its batch, one after the other, each normalised by itself."""
         return 1
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         """Why this case cannot be done by this adapter, beyond what capabilities say; None when it can."""
         return None
 
@@ -115,11 +116,11 @@ class Adapter(ABC):
         """
         return None
 
-    def environ(self, case: Case, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """Environment variables that its processes need, beyond thread counts."""
         return {}
 
-    def wire_share(self, case: Case) -> float:
+    def wire_share(self, case: Configuration) -> float:
         """The least part of the gradients' bytes that every host must send to others in a step; 0: nobody can tell.
 
         Ranks on several hosts that send less have met elsewhere than on the wire: a crash. A ring's hosts send
@@ -130,7 +131,7 @@ class Adapter(ABC):
             return 0.0
         return 1 / 64 if self.exact(case) else 1 / 4096
 
-    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+    def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """Programs that run beside the ranks (parameter servers, schedulers): a file of the bundle, its arguments.
 
         The launcher starts each with the framework's interpreter on the placement's first host,

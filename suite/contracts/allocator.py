@@ -1,6 +1,6 @@
 """What a tuned CPU process asks of the C library's allocator; it is read once, when a process starts."""
 
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 
 # glibc gives large blocks back to the kernel and faults them in again at every step: keep
 # them. PyTorch, AlexNet, batch 8, one thread: 60,000 page faults a step fall to none, and
@@ -11,6 +11,6 @@ KEEP_MEMORY = {
 }
 
 
-def keep_memory(case: Case) -> dict[str, str]:
+def keep_memory(case: Configuration) -> dict[str, str]:
     """The variables for a case's processes: none in `default` tuning, and none where tensors lie on a GPU."""
     return dict(KEEP_MEMORY) if case.tuning == "tuned" and case.placement.device == "cpu" else {}

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 PASSES = ("native", "staged", "compute_only", "comm_only", "io_only")
 TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
@@ -77,27 +77,50 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Case:
-    """adapter x strategy x workload x placement x batch x data x knobs."""
+class Configuration:
+    """How trainers are set up and placed: what an adapter is asked about, and what its worker half is given.
+
+    A case has one, and so has every other launch: a proof, a trial start, a measurement of communication.
+    """
 
     adapter: str
     strategy: str
     workload: str
     placement: Placement = field(default_factory=Placement)
     batch: int = 8  # samples per device
-    data: str = "synthetic"  # or a data set's name, or the full path of one of your own
     precision: str = "float32"
     tuning: str = "default"
     optimiser: str = "sgd"  # or "adam"
     lr: float = 0.01  # resolved: the workload's, scaled to the global batch; Adam's is not scaled
-    momentum: float = 0.9  # Adam's beta1
-    beta2: float = 0.0  # Adam's; SGD has none
-    epsilon: float = 0.0  # likewise
+    momentum: float = 0.9  # of SGD
+    beta1: float = 0.0  # of Adam; so are the next two
+    beta2: float = 0.0
+    epsilon: float = 0.0
     weight_decay: float = 0.0
     seed: int = 1
     readers: int = 1
     input: Input = field(default_factory=Input)
     knobs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one iteration over all devices."""
+        return self.batch * self.placement.device_count
+
+    def on(self, **changes: Any) -> Self:
+        """The same with some values changed."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Case(Configuration):
+    """adapter x strategy x workload x placement x batch x data x knobs, and how it is measured."""
+
+    data: str = "synthetic"  # or a data set's name, or the full path of one of your own
     passes: tuple[str, ...] = PASSES
     sampling: Sampling = field(default_factory=Sampling)
     training: Training = field(default_factory=Training)
@@ -105,14 +128,12 @@ class Case:
     time_limit: float = 1800.0  # seconds for one process group
     silence_limit: float = 300.0  # seconds without any sign of progress from a rank
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Case":
         """Read `to_dict`'s output back."""
         values = dict(data)
+        if "beta1" not in values and values["optimiser"] == "adam":  # format 1 had one field for both
+            values.update(beta1=values["momentum"], momentum=0.0)
         placement = dict(values["placement"], hosts=tuple(values["placement"]["hosts"]))
         values.update(
             placement=Placement(**placement),
@@ -139,12 +160,3 @@ class Case:
     def data_name(self) -> str:
         """The data set's short name: a named set's own, the last part of a path."""
         return self.data.rstrip("/").rsplit("/", 1)[-1]
-
-    @property
-    def global_batch(self) -> int:
-        """Samples of one iteration over all devices."""
-        return self.batch * self.placement.device_count
-
-    def on(self, **changes: Any) -> "Case":
-        """The same case with some values changed."""
-        return replace(self, **changes)

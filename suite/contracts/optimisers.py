@@ -2,11 +2,17 @@
 
 from typing import Any
 
-from suite.contracts.case import Case
+from suite.contracts.case import Configuration
 from workloads.catalogue import Workload
 
 NAMES = ("sgd", "adam")
-ADAM = {"lr": 1e-3, "momentum": 0.9, "beta2": 0.999, "epsilon": 1e-7}  # Kingma and Ba 2014; Keras' epsilon
+ADAM = {
+    "lr": 1e-3,
+    "momentum": 0.0,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-7,
+}  # Kingma and Ba 2014; Keras' epsilon
 
 
 def settings(name: str, workload: Workload, global_batch: int, lr: float | None = None) -> dict[str, Any]:
@@ -20,6 +26,6 @@ def settings(name: str, workload: Workload, global_batch: int, lr: float | None 
     return {"optimiser": name, **values, **({} if lr is None else {"lr": lr})}
 
 
-def for_proof(case: Case, workload: Workload) -> float:
+def for_proof(case: Configuration, workload: Workload) -> float:
     """The learning rate of a proof: Adam's steps are as long as its rate, whatever the gradients."""
     return min(ADAM["lr"], workload.proof_lr) if case.optimiser == "adam" else workload.proof_lr

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from suite.contracts.adapter import Adapter, Format
-from suite.data.alone import alone
 from suite.data.records import count, listing, read_json
-from suite.data.sets import kind_of, records_place
+from suite.data.sets import kind_of, locate, records_place
 from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError, StoreError
 from suite.files import write_whole
+from suite.launching.single import single
+from suite.supervision import Limits
 from suite.worker.records import MARKER
 from workloads.catalogue import Workload
 
@@ -68,8 +69,7 @@ def pack(
     about = read_json(folder / MARKER)
     if about is not None:
         return about
-    limits = {"time_limit": SECONDS, "silence_limit": SILENCE}
-    ready = alone(packing.adapter, packing.workload, interpreter, scratch, data=packing.data, **limits)
+    launch = single(packing.adapter, packing.workload, interpreter, scratch, Limits(SECONDS, SILENCE))
     wanted = {
         "form": packing.format.name,
         "folder": str(folder),
@@ -79,11 +79,12 @@ def pack(
         "about": recipe,
     }
 
-    def heard(rank: int, message: dict[str, Any]) -> None:
+    def on_message(rank: int, message: dict[str, Any]) -> None:
         if message["type"] == "progress":
             progress(int(message["step"]))
 
-    attempt = ready.attempt(scratch, "pack", heard, pack=wanted)
+    data = locate(packing.data, packing.workload)
+    attempt = launch.run(scratch, "pack", on_message, data=data, pack=wanted)
     about = read_json(folder / MARKER)
     if attempt.outcome != "ok" or about is None:
         raise StagebenchError(

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from suite.contracts.adapter import Adapter, Format
-from suite.data.alone import alone
 from suite.data.check import header, images
 from suite.data.pack import Packing, pack
 from suite.data.pixels import DECODED, EXACT, SCALED, Bounds, Samples, compare
@@ -22,6 +21,8 @@ from suite.data.sets import kind_of
 from suite.data.some import some
 from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError
+from suite.launching.single import single
+from suite.supervision import Limits
 from suite.worker.photographs import Photographs
 from suite.worker.sources import open_source
 from workloads.catalogue import Workload
@@ -110,19 +111,10 @@ class Check:
         self, adapter: Adapter, interpreter: Interpreter, data: dict[str, str], scratch: Path
     ) -> tuple[Samples, str]:
         able = adapter.capabilities
-        ready = alone(
-            adapter,
-            self.workload,
-            interpreter,
-            scratch,
-            batch=BATCH,
-            data=str(self.data),
-            tuning="tuned" if "tuned" in able.tunings else able.tunings[0],
-            readers=READERS,
-            time_limit=SECONDS,
-            silence_limit=SECONDS,
-        )
-        attempt = ready.attempt(scratch, "read", lambda rank, message: None, data=data, samples=len(self.plain))
+        tuning = "tuned" if "tuned" in able.tunings else able.tunings[0]
+        values = {"batch": BATCH, "readers": READERS, "tuning": tuning}
+        launch = single(adapter, self.workload, interpreter, scratch, Limits(SECONDS, SECONDS), **values)
+        attempt = launch.run(scratch, "read", data=data, samples=len(self.plain))
         if attempt.outcome != "ok":
             raise StagebenchError(f"{attempt.outcome}: {attempt.reason}")
         notes = [message["notes"] for message in attempt.messages[0] if message["type"] == "notes"]

@@ -4,18 +4,15 @@ A module that is there may still die when it is imported, or find no device: onl
 """
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Placement
 from suite.environments.find import Interpreter
 from suite.errors import StagebenchError
-from suite.launching import bundle
-from suite.launching.launch import Ready
-from suite.plugins import launchers, workloads
-from suite.supervision import Attempt
+from suite.launching.single import single
+from suite.plugins import workloads
+from suite.supervision import Attempt, Limits
 
 LOADING = ("ImportError", "ModuleNotFoundError", "OSError")  # what a library that is damaged or missing raises
 SECONDS = 60.0  # a cold import of a large framework takes ten
@@ -58,25 +55,9 @@ def unloadable(attempt: Attempt) -> bool:
 
 
 def _attempt(adapter: Adapter, interpreter: Interpreter, kind: str) -> Attempt:
+    workload, limits = next(iter(workloads().values())), Limits(SECONDS, SECONDS)
     with tempfile.TemporaryDirectory() as scratch:
-        ready = _ready(adapter, interpreter, kind, Path(scratch))
-        return ready.attempt(Path(scratch), "look", lambda rank, message: None)
-
-
-def _ready(adapter: Adapter, interpreter: Interpreter, kind: str, folder: Path) -> Ready:
-    capabilities, workload = adapter.capabilities, next(iter(workloads().values()))
-    alone = next((each for each in capabilities.strategies if not each.distributed), capabilities.strategies[0])
-    case = Case(
-        adapter.name,
-        alone.name,
-        workload.name,
-        Placement(device=kind, launcher=alone.launchers[0]),
-        precision=capabilities.precisions[0],
-        tuning=capabilities.tunings[0],
-        knobs=knobs.values(capabilities.knobs),
-        passes=(),
-        time_limit=SECONDS,
-        silence_limit=SECONDS,
-    )
-    launcher = launchers()[alone.launchers[0]]
-    return Ready(case, adapter, workload, launcher, interpreter, bundle.write(adapter, folder / "bundle"))
+        launch = single(adapter, workload, interpreter, Path(scratch), limits)
+        placement = replace(launch.configuration.placement, device=kind)
+        on_device = replace(launch, configuration=launch.configuration.on(placement=placement))
+        return on_device.run(Path(scratch), "look")

@@ -17,19 +17,24 @@ from typing import Any
 
 from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Case, Configuration
 from suite.contracts.optimisers import for_proof
 from suite.environments.find import find
 from suite.environments.fingerprint import fingerprint
 from suite.errors import StagebenchError
 from suite.files import write_whole
 from suite.launching import bundle
-from suite.launching.launch import Ready
-from suite.plugins import adapters, launchers
+from suite.launching.launch import Launch
+from suite.launching.single import single
+from suite.plugins import oracle
 from suite.proofs.judgement import joined, judge
 from suite.proofs.tolerances import tolerance
+from suite.supervision import Limits
+from workloads.catalogue import Workload
 
 Proof = dict[str, Any]
+PATIENCE = 1800.0  # seconds for a proof
+UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay")  # of a configuration
 
 
 class Proofs:
@@ -42,95 +47,82 @@ class Proofs:
         self._died: dict[tuple[str, float], Proof] = {}  # by key and silence limit; for as long as this one lives
         self._host = fingerprint()
 
-    def prove(self, ready: Ready, scratch: Path) -> Proof:
+    def prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
         """The proof that a case's records name: remembered, or made now with its evidence in `scratch`.
 
         What keeps a proof from being made is its reason: the measurement goes on without.
         """
         try:
-            return self._prove(ready, scratch)
+            return self._prove(case, launch, scratch)
         except (StagebenchError, OSError) as error:
-            return {"key": None, **about(ready.case), "passed": False, "reason": f"no proof could be made: {error}"}
+            return {"key": None, **about(case), "passed": False, "reason": f"no proof could be made: {error}"}
 
-    def _prove(self, ready: Ready, scratch: Path) -> Proof:
-        proof_case = case_of_proof(ready)
-        key = self._key(ready, proof_case)
-        path = self._folder / f"{key}.json"
-        once = (key, ready.case.silence_limit)
+    def _prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
+        proven = configuration_of_proof(case, launch.adapter, launch.workload)
+        # A compiler says nothing for minutes; until it begins, a rank is as patient as the case.
+        limits = Limits(PATIENCE, PATIENCE, joining=case.silence_limit)
+        launch = replace(launch, configuration=proven, limits=limits)
+        key = self._key(launch)
+        path, once = self._folder / f"{key}.json", (key, case.silence_limit)
+        scope = _scope(case, launch.adapter)
         found = _remembered(path) or self._died.get(once)
         if found is not None:
-            return {**found, **_scope(ready)}
-        oracle, precision = self._oracle(ready, proof_case), proof_case.precision
-        measured = self._verdict(ready, proof_case, oracle, scratch)
+            return {**found, **scope}
+        results, precision = self._oracle(launch), proven.precision
+        measured = _verdict(launch, results, scratch)
         identity = None
         ran = "errors" in measured  # what dies or hangs would do so again
-        if ran and precision != "float64" and "float64" in ready.adapter.capabilities.precisions:
-            identity = self._verdict(ready, proof_case.on(precision="float64"), oracle, scratch / "float64")
-        proof = {"key": key, **about(proof_case), **_scope(ready), **joined(measured, identity)}
+        if ran and precision != "float64" and "float64" in launch.adapter.capabilities.precisions:
+            in_float64 = replace(launch, configuration=proven.on(precision="float64"))
+            identity = _verdict(in_float64, results, scratch / "float64")
+        proof = {"key": key, **about(proven), **scope, **joined(measured, identity)}
         if ran and (identity is None or identity.get("errors")):
             write_whole(path, json.dumps(proof, indent=1) + "\n")
         if not ran:
             self._died[once] = proof
         return proof
 
-    def _verdict(self, ready: Ready, case: Case, oracle: Path, scratch: Path) -> Proof:
-        scratch.mkdir(parents=True, exist_ok=True)
-        attempt = replace(ready, case=case).attempt(
-            scratch,
-            "prove",
-            lambda rank, message: None,
-            joining=ready.case.silence_limit,
-            oracle=str(oracle),
-            batch=case.global_batch // networks(ready.adapter, case),
-        )
-        return judge(attempt, ready.workload, case.precision, case.optimiser)
-
-    def _key(self, ready: Ready, case: Case) -> str:
+    def _key(self, launch: Launch) -> str:
         """Everything that could change the verdict."""
+        proven, workload = launch.configuration, launch.workload
+        values = proven.to_dict()
         parts = {
-            "bundle": bundle.written_digest(ready.bundle),
-            "graph": ready.workload.graph().digest,
-            "case": {**case.to_dict(), "placement": {**case.to_dict()["placement"], "hosts": []}},
-            "packages": ready.interpreter.packages,
-            "python": ready.interpreter.version,
-            "tolerance": asdict(tolerance(case.precision, case.workload, case.optimiser)),
-            "host": [self._host["cpu"], self._host["gpus"] if case.placement.device != "cpu" else []],
+            "bundle": bundle.written_digest(launch.bundle),
+            "graph": workload.graph().digest,
+            "configuration": {**values, "placement": {**values["placement"], "hosts": []}},
+            "packages": launch.interpreter.packages,
+            "python": launch.interpreter.version,
+            "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser)),
+            "host": [self._host["cpu"], self._host["gpus"] if proven.placement.device != "cpu" else []],
         }
         return _digest(parts)
 
-    def _oracle(self, proven: Ready, case: Case) -> Path:
+    def _oracle(self, proven: Launch) -> Path:
         """The folder of the float64 results for a proof, made when needed and kept in the cache."""
-        adapter, workload = adapters()["reference"], proven.workload
-        graph = workload.graph().without_dropout()
+        adapter, workload, case = oracle(), proven.workload, proven.configuration
+        graph, samples = workload.graph().without_dropout(), case.global_batch
         normalises = any(layer.kind == "batch_norm" for layer in graph.layers)
-        oracle_case = case.on(
-            adapter="reference",
-            strategy="single",
-            placement=Placement(threads=len(os.sched_getaffinity(0))),
-            batch=case.global_batch,
-            precision="float64",
-            tuning="default",
-            knobs=pieces(proven.adapter, case) if normalises else {},
-        )
-        samples = case.global_batch
-        key = _digest({"bundle": bundle.digest(adapter), "graph": graph.digest, "case": oracle_case.to_dict()})
-        folder = cache_folder("oracles") / key
-        if (folder / "meta.json").exists():
-            return folder
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            results = Path(scratch) / "results"
-            results.mkdir()
-            ready = Ready(
-                oracle_case,
+        with tempfile.TemporaryDirectory(dir=cache_folder("oracles")) as scratch:
+            values = {name: getattr(case, name) for name in UPDATE}
+            launch = single(
                 adapter,
                 workload,
-                launchers()["local"],
                 find(adapter, self._interpreters),
-                bundle.write(adapter, Path(scratch) / "bundle"),
+                Path(scratch),
+                Limits(PATIENCE, PATIENCE),
+                batch=samples,
+                knobs=pieces(proven.adapter, case) if normalises else {},
+                **values,
             )
-            attempt = ready.attempt(
-                Path(scratch), "oracle", lambda rank, message: None, oracle=str(results), batch=samples
-            )
+            placement = replace(launch.configuration.placement, threads=len(os.sched_getaffinity(0)))
+            launch = replace(launch, configuration=launch.configuration.on(placement=placement))
+            parts = {"graph": graph.digest, "configuration": launch.configuration.to_dict()}
+            folder = Path(scratch).parent / _digest({"bundle": bundle.digest(adapter), **parts})
+            if (folder / "meta.json").exists():
+                return folder
+            results = Path(scratch) / "results"
+            results.mkdir()
+            attempt = launch.run(Path(scratch), "oracle", oracle=str(results), batch=samples)
             if attempt.outcome != "ok":
                 raise StagebenchError(
                     f"the float64 oracle of {workload.name} could not be made in {folder.parent} "
@@ -142,6 +134,15 @@ class Proofs:
         return folder
 
 
+def _verdict(launch: Launch, results: Path, scratch: Path) -> Proof:
+    """One run beside the oracle's results, judged."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    proven = launch.configuration
+    samples = proven.global_batch // networks(launch.adapter, proven)
+    attempt = launch.run(scratch, "prove", oracle=str(results), batch=samples)
+    return judge(attempt, launch.workload, proven.precision, proven.optimiser)
+
+
 def _remembered(path: Path) -> Proof | None:
     """A proof from the cache; one that cannot be read is made again."""
     try:
@@ -151,53 +152,49 @@ def _remembered(path: Path) -> Proof | None:
     return found
 
 
-def case_of_proof(ready: Ready) -> Case:
-    """The case that proves another one: the same way of training, a small batch, a learning rate of the proof's own."""
-    case, workload = ready.case, ready.workload
+def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> Configuration:
+    """What proves a case: the same strategy, a small batch, a learning rate of the proof's own."""
     placement = case.placement
-    if not ready.adapter.exact(case):
+    if not adapter.exact(case):
         # What it does between devices is another thing by design; what one of them computes is not.
         placement = replace(placement, nodes=1, ranks_per_node=1, devices=1, hosts=placement.hosts[:1])
-    microbatches = ready.adapter.microbatches(case)
+    microbatches = adapter.microbatches(case)
     samples = max(workload.proof_batch, 2 * workload.proof_batch // placement.device_count)
     samples += -samples % microbatches
     cores = len(os.sched_getaffinity(0))
-    plain = Case(case.adapter, case.strategy, case.workload)
-    # Back to the defaults goes what cannot change the verdict, so that plans share their proofs.
-    return case.on(
+    # What cannot change the verdict keeps its default, so that plans share their proofs.
+    return Configuration(
+        case.adapter,
+        case.strategy,
+        case.workload,
+        replace(placement, threads=max(1, cores // (placement.ranks_per_node * placement.devices))),
         batch=samples,
-        data="synthetic",
-        lr=for_proof(case, workload),
-        passes=(),
+        precision=case.precision,
+        tuning=case.tuning,
+        **{**{name: getattr(case, name) for name in UPDATE}, "lr": for_proof(case, workload)},
         readers=0,
-        input=plain.input,
-        training=plain.training,
-        seed=1,
-        placement=replace(placement, threads=max(1, cores // (placement.ranks_per_node * placement.devices))),
-        sampling=plain.sampling,
-        time_limit=plain.time_limit,
-        silence_limit=plain.time_limit,  # a compiler says nothing for minutes
+        knobs=case.knobs,
     )
 
 
-def networks(adapter: Adapter, case: Case) -> int:
+def networks(adapter: Adapter, case: Configuration) -> int:
     """How many networks are trained side by side, each with a batch of its own."""
     held = max(adapter.parts(case), case.placement.devices)
     return case.placement.device_count // held
 
 
-def pieces(adapter: Adapter, case: Case) -> dict[str, int]:
+def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:
     """The oracle's knobs: batch statistics are every device's own, or every microbatch's of a network in parts."""
     microbatches = adapter.microbatches(case)
     alone = case.placement.device_count // adapter.parts(case)
     return {"shards": alone * microbatches, "observed": microbatches}
 
 
-def _scope(ready: Ready) -> dict[str, Any]:
+def _scope(case: Case, adapter: Adapter) -> dict[str, Any]:
     """What the proof leaves open."""
-    strategy = ready.adapter.capabilities.strategy(ready.case.strategy)
+    strategy = adapter.capabilities.strategy(case.strategy)
     several = strategy is not None and (strategy.distributed or strategy.several_devices)
-    if ready.adapter.exact(ready.case) or not several:
+    if adapter.exact(case) or not several:
         return {}
     open_question = (
         "what its devices exchange (asynchronous, quantised or by blocks) is not the joined batch's by design"
@@ -205,7 +202,7 @@ def _scope(ready: Ready) -> dict[str, Any]:
     return {"scope": f"proven on one device: {open_question}"}
 
 
-def about(case: Case) -> dict[str, Any]:
+def about(case: Configuration) -> dict[str, Any]:
     """What of a case a proof names."""
     return {
         "adapter": case.adapter,

@@ -1,12 +1,13 @@
 """Which proofs there are to make: every adapter x workload x strategy x tuning, each as a case.
 
-An asynchronous strategy is proven on one device: see `proofs.case_of_proof`.
+An asynchronous strategy is proven on one device: see `prove.configuration_of_proof`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
 from suite.contracts.case import Case, Placement
 from suite.contracts.optimisers import NAMES, for_proof, settings
@@ -15,8 +16,6 @@ from suite.plan.checks import refusal
 from suite.plugins import adapters, workloads
 from suite.suggest import known
 from workloads.catalogue import Workload
-
-ORACLE = "reference"  # proven against finite differences by its own tests, not against itself
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,8 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
 
     RequestError for a name that is unknown or a choice that leaves nothing.
     """
-    names = _chosen("adapter", wanted.adapters, [name for name in adapters() if name != ORACLE])
+    # The oracle is proven against finite differences by its own tests, not against itself.
+    names = _chosen("adapter", wanted.adapters, [name for name, each in adapters().items() if not each.oracle])
     networks = _chosen("workload", wanted.workloads, list(workloads()))
     tunings = sorted({tuning for name in names for tuning in adapters()[name].capabilities.tunings})
     _chosen("tuning", wanted.tunings, tunings)
@@ -96,7 +96,7 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         batch=workload.proof_batch,
         tuning=tuning,
         **settings(wanted.optimiser, workload, workload.proof_batch),
-        knobs={name: wanted.knobs.get(name, knob.default) for name, knob in adapter.capabilities.knobs.items()},
+        knobs=knobs.values(adapter.capabilities.knobs, wanted.knobs),
         graph_digest=workload.graph().digest,
     )
     # As the proof's own batch: refused would be what the proof does not train.

@@ -157,7 +157,7 @@ def setup_of(job: Dict[str, Any], rank: Rank) -> Setup:
 def optimiser_of(case: Dict[str, Any]) -> Optimiser:
     """The update rule that the case names."""
     if case["optimiser"] == "adam":
-        return Adam(case["lr"], case["momentum"], case["beta2"], case["epsilon"], case["weight_decay"])
+        return Adam(case["lr"], case["beta1"], case["beta2"], case["epsilon"], case["weight_decay"])
     return SGD(case["lr"], case["momentum"], case["weight_decay"])
 
 

@@ -13,7 +13,7 @@ import cluster.local
 from suite import builtin, plugins
 from suite.cli import app
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Configuration, Placement
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
 from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher, Process, Request
@@ -41,16 +41,16 @@ class Alpha(Adapter):
             },
         )
 
-    def exact(self, case: Case) -> bool:
+    def exact(self, case: Configuration) -> bool:
         return super().exact(case) and case.knobs.get("bucket") != 1  # one bit
 
-    def parts(self, case: Case) -> int:
+    def parts(self, case: Configuration) -> int:
         return 2 if case.strategy == "pipe" else 1
 
-    def microbatches(self, case: Case) -> int:
+    def microbatches(self, case: Configuration) -> int:
         return 3 if case.strategy == "pipe" else 1
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported(self, case: Configuration) -> str | None:
         if case.strategy == "ddp" and case.batch == 13:
             return "alpha is superstitious"
         return None

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from suite.cli.comm import asked_for
 from suite.cli.comm_display import LiveTables
-from suite.comm import session
-from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, launched
+from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits
 from suite.comm.offers import offers
 from suite.comm.sizes import sizes_from, written
 from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.case import Placement
+from suite.contracts.observer import Observer
 from suite.errors import Interrupted, RequestError, Unavailable
 from workloads.catalogue import by_name
 
@@ -95,7 +95,7 @@ def test_gradient_tensors_are_the_network_s_in_backward_order(name: str) -> None
 def test_the_time_limit_leaves_room_for_every_sample_asked_for() -> None:
     def limit(operation: str, seconds: float, **more: Any) -> float:
         case = CommCase("gloo", operation, Placement(ranks_per_node=2), seconds, **more)
-        return launched(case, offers()["gloo"], by_name()).time_limit
+        return limits(case, by_name()).seconds
 
     counts, sampled = tuple(size // 4 for size in sizes_from("4:256M")), 1.1 * 600.0  # with the warm-up
     # 14 sizes, of three of them 5 times as many samples beside computation.
@@ -198,7 +198,7 @@ def test_an_interrupted_run_says_how_far_it_came(
     def interrupt(self: object, case: CommCase, record: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session.Listener, "finished", interrupt)
+    monkeypatch.setattr(Observer, "finished", interrupt)
     told = stagebench("comm", "--backend", "wire", *EVERY, *FAST, "-o", str(tmp_path), "--json")
     assert isinstance(told.error, Interrupted)
     assert "stopped; 1 of 5 records" in str(told.error)
@@ -270,8 +270,8 @@ def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> N
     screen = Console(file=io.StringIO(), force_terminal=True, width=110)
     shown, case = LiveTables(screen), CommCase("wire", "broadcast", Placement(ranks_per_node=2), 0.0, (1,))
     shown.refused(case, "unavailable", "there is no [wire]")
-    shown.begin([case], 0)
-    shown.started(case)
+    shown.begin([case], 1, 0)
+    shown.started(case, 0)
     row = {"kind": "single", "operation": "broadcast", "bytes": 4096, "messages": 1, "seconds": [2e-3], "waits": [0.0]}
     for rank in (0, 1):
         shown.message(case, rank, {"type": "comm", "row": row})

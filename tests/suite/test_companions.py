@@ -9,11 +9,11 @@ import pytest
 
 from adapters.reference.plugin import Reference
 from cluster.local import Local
-from suite import session
 from suite.contracts.case import Case, Placement
 from suite.contracts.launcher import Process, Request
 from suite.errors import Unavailable
-from suite.launching import bundle
+from suite.launching import bundle, launch
+from suite.session.training import launch_of_case
 from suite.supervision import Attempt, Limits, run, watchdog
 
 CHECKOUT = Path(__file__).parents[2]
@@ -82,15 +82,15 @@ class Served(Reference):
 def test_servers_that_would_stand_on_the_wrong_host_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "adapters", lambda: {"served": Served()})
-    monkeypatch.setattr(session, "launchers", lambda: {"local": Anywhere()})
+    monkeypatch.setattr(launch, "adapters", lambda: {"served": Served()})
+    monkeypatch.setattr(launch, "launchers", lambda: {"local": Anywhere()})
     case = Case("served", "single", "mnist_small", Placement(hosts=("far-a", "far-b"), nodes=2))
     with pytest.raises(Unavailable, match=r"served/single meets its servers on the first host, far-a, .* on far-a$"):
-        session.ready(case, {}, tmp_path / "bundle")
+        launch_of_case(case, {}, tmp_path / "bundle")
     near = case.on(placement=Placement(hosts=(socket.gethostname(), "far-b"), nodes=2))
-    assert session.ready(near, {}, tmp_path / "bundle").case is near
+    assert launch_of_case(near, {}, tmp_path / "bundle").configuration is near
     monkeypatch.setattr(Anywhere, "companions_on_first_host", True)
-    assert session.ready(case, {}, tmp_path / "bundle").case is case
+    assert launch_of_case(case, {}, tmp_path / "bundle").configuration is case
 
 
 class Anywhere(Local):

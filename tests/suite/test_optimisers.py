@@ -29,7 +29,8 @@ def test_sgd_takes_the_workload_s_settings_scaled_with_the_batch() -> None:
 def test_adam_takes_its_authors_settings_whatever_the_batch() -> None:
     found = settings("adam", WORKLOADS["mnist_small"], 512)
     assert found == {
-        "optimiser": "adam", "lr": 1e-3, "momentum": 0.9, "beta2": 0.999, "epsilon": 1e-7, "weight_decay": 0.0,
+        "optimiser": "adam", "lr": 1e-3, "momentum": 0.0,
+        "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-7, "weight_decay": 0.0,
     }  # fmt: skip
     assert settings("adam", WORKLOADS["alexnet"], 1, lr=0.01)["lr"] == 0.01
     assert settings("adam", WORKLOADS["alexnet"], 1)["weight_decay"] == 5e-4

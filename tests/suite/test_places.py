@@ -11,7 +11,7 @@ from suite.cache import cache_folder
 from suite.errors import RequestError, StoreError
 from suite.results.lock import held
 from suite.results.run_folder import RunFolder
-from suite.session import folder_for
+from suite.session.training import folder_for
 
 
 @pytest.mark.parametrize("below", ["", "run", "a/run"])

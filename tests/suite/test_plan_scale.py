@@ -14,7 +14,7 @@ from suite.errors import RequestError
 from suite.plan import Plan, Resolved, load, ready_made, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.results.run_folder import RunFolder
-from suite.session import folder_for
+from suite.session.training import folder_for
 
 Write = Callable[[str], Path]
 

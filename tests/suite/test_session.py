@@ -18,7 +18,7 @@ from suite.contracts.observer import Observer
 from suite.errors import Interrupted, RequestError, StoreError, Unavailable
 from suite.plan import Resolved
 from suite.results.run_folder import RunFolder
-from suite.session import Session, Settings, folder_for
+from suite.session.training import Settings, TrainingSession, folder_for
 from workloads.catalogue import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
@@ -60,7 +60,7 @@ def folder(tmp_path):
 
 def run(folder: RunFolder, cases, listener=None, settings=SETTINGS, settings_of_python=None):
     resolved = [Resolved(each, None, "") for each in cases]
-    return Session(folder, resolved, settings_of_python or {}, listener or Listener(), settings).run()
+    return TrainingSession(folder, resolved, settings_of_python or {}, listener or Listener(), settings).run()
 
 
 def test_cases_take_turns_and_each_process_has_a_record(folder):
@@ -87,7 +87,7 @@ class Own(Local):
 
 
 def test_threads_that_did_not_reach_the_ranks_are_a_crash_and_no_number(folder, monkeypatch):
-    monkeypatch.setattr("suite.session.launchers", lambda: {"local": Own()})
+    monkeypatch.setattr("suite.launching.launch.launchers", lambda: {"local": Own()})
     run(folder, [case()])
     record = folder.record(case().id, 0)
     assert record["outcome"] == "crash"
@@ -166,7 +166,7 @@ def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
     other = case(batch=3)
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(other, None, "")]
     listener = Listener()
-    outcomes = Session(folder, resolved, {}, listener, SETTINGS).run()
+    outcomes = TrainingSession(folder, resolved, {}, listener, SETTINGS).run()
     assert listener.refusals == [(case().id, "unsupported", "not today")]
     assert outcomes == {"ok": 2, "unsupported": 1}
     assert [row["outcome"] for row in folder.cases] == ["unsupported", None]
@@ -176,8 +176,8 @@ def test_when_nothing_can_run_the_reasons_are_told(folder):
     many = case(placement=Placement(ranks_per_node=2, launcher="mpiexec"))
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(many, "unavailable", "no mpiexec")]
     listener = Listener()
-    with pytest.raises(Unavailable, match=r"no case of this plan can run here:\n  no mpiexec\n  not today"):
-        Session(folder, resolved, {}, listener, SETTINGS).run()
+    with pytest.raises(Unavailable, match=r"nothing that was asked for can run here:\n  no mpiexec\n  not today"):
+        TrainingSession(folder, resolved, {}, listener, SETTINGS).run()
     assert listener.refusals == [], "the message tells all of them"
 
 

@@ -1,16 +1,12 @@
 """What `verify` is asked for, and the bounds that it needs."""
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from suite.contracts.case import Case, Placement
-from suite.environments.find import Interpreter
+from suite.contracts.case import Case, Configuration, Placement
 from suite.errors import RequestError
-from suite.launching.launch import Ready
-from suite.proofs.prove import case_of_proof, networks, pieces
+from suite.proofs.prove import configuration_of_proof, networks, pieces
 from suite.proofs.tolerances import BY_PRECISION, tolerance
 from suite.proofs.verify import Wanted, cases_to_verify
 
@@ -75,29 +71,27 @@ def test_a_proof_s_batch_divides_into_microbatches(toys: SimpleNamespace, monkey
     assert {case.batch for case, _ in found} == {2 * (samples - 1)}
 
 
-def test_an_asynchronous_case_is_proven_on_one_device(toys: SimpleNamespace, tmp_path: Path) -> None:
+def test_an_asynchronous_case_is_proven_on_one_device(toys: SimpleNamespace) -> None:
     case = Case("alpha", "free", "mnist_small", Placement(nodes=2, ranks_per_node=3, hosts=("a", "b")))
     workload = toys.workloads["mnist_small"]
-    proof = proof_of(toys, case, tmp_path)
+    proof = proof_of(toys, case)
     assert (proof.placement.device_count, proof.placement.hosts) == (1, ("a",))
     assert proof.batch == 2 * workload.proof_batch
 
 
-def proof_of(toys: SimpleNamespace, case: Case, folder: Path) -> Case:
-    python = Interpreter(Path(sys.executable), "here", "3")
-    workload = toys.workloads[case.workload]
-    return case_of_proof(Ready(case, toys.adapters["alpha"], workload, toys.launchers["local"], python, folder))
+def proof_of(toys: SimpleNamespace, case: Case) -> Configuration:
+    return configuration_of_proof(case, toys.adapters["alpha"], toys.workloads[case.workload])
 
 
-def test_a_knob_may_make_an_exchange_inexact(toys: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_knob_may_make_an_exchange_inexact(toys: SimpleNamespace) -> None:
     case = Case("alpha", "ddp", "mnist_small", Placement(ranks_per_node=2))
-    assert proof_of(toys, case, tmp_path).placement.ranks == 2
-    assert proof_of(toys, case.on(knobs={"bucket": 1}), tmp_path).placement.ranks == 1
+    assert proof_of(toys, case).placement.ranks == 2
+    assert proof_of(toys, case.on(knobs={"bucket": 1})).placement.ranks == 1
 
 
-def test_a_network_in_parts_is_proven_with_its_joined_batch(toys: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_network_in_parts_is_proven_with_its_joined_batch(toys: SimpleNamespace) -> None:
     alpha = toys.adapters["alpha"]
-    case = proof_of(toys, Case("alpha", "pipe", "mnist_small", Placement(ranks_per_node=4)), tmp_path)
+    case = proof_of(toys, Case("alpha", "pipe", "mnist_small", Placement(ranks_per_node=4)))
     assert case.batch % 3 == 0, "it divides into microbatches"
     assert networks(alpha, case) == 2
     assert pieces(alpha, case) == {"shards": 6, "observed": 3}

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from adapters.reference import plugin as reference
-from suite import session
 from suite.contracts.case import Case, Sampling
 from suite.errors import RequestError
 from suite.proofs.prove import Proofs
+from suite.session.training import launch_of_case
 
 Run = Callable[..., SimpleNamespace]
 
@@ -84,8 +84,9 @@ def test_a_proof_that_died_is_not_made_again_by_the_same_run(
     case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
     maker, first = Proofs({}), []
     for steps in (3, 4):  # two cases of one proof
-        ready = session.ready(case.on(sampling=Sampling(steps=steps)), {}, tmp_path / "bundle")
-        first.append(maker.prove(ready, tmp_path / f"proof{steps}"))
+        one = case.on(sampling=Sampling(steps=steps))
+        launch = launch_of_case(one, {}, tmp_path / "bundle")
+        first.append(maker.prove(one, launch, tmp_path / f"proof{steps}"))
     assert first[0] == first[1]
     assert (tmp_path / "proof3").exists()
     assert not (tmp_path / "proof4").exists(), "it hung once"
@@ -94,8 +95,8 @@ def test_a_proof_that_died_is_not_made_again_by_the_same_run(
 def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable: SimpleNamespace, tmp_path: Path) -> None:
     startable.manager.register(reference)
     case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
-    ready = session.ready(case, {}, tmp_path / "bundle")
-    proof = Proofs({}).prove(ready, tmp_path / "proof")
+    launch = launch_of_case(case, {}, tmp_path / "bundle")
+    proof = Proofs({}).prove(case, launch, tmp_path / "proof")
     assert not proof["passed"]
     assert "timeout, rank 0 said nothing for 1 s" in proof["reason"]
     assert "float64" not in proof["reason"], "what hangs is not asked again"

@@ -13,10 +13,10 @@ from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement, Sampling
 from suite.errors import Unavailable
-from suite.launching.launch import Ready
+from suite.launching.launch import Launch
 from suite.plugins import adapters
-from suite.proofs.verify import ORACLE, Wanted, cases_to_verify
-from suite.session import ready
+from suite.proofs.verify import Wanted, cases_to_verify
+from suite.session.training import launch_of_case
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)
 DEVICES = 2  # of every strategy that can have several
@@ -83,7 +83,7 @@ class Conformance:
 
     def cases(self) -> list[Case]:
         """Every strategy and tuning on mnist_small that it does not refuse; none for the oracle itself."""
-        if self.adapter == ORACLE or self.adapter not in adapters():
+        if self.adapter not in adapters() or adapters()[self.adapter].oracle:
             return []
         found = cases_to_verify(self._wanted())
         return [case for case, refused in found if refused is None]
@@ -116,10 +116,10 @@ class Conformance:
         device = self.device or self.it().capabilities.devices[0]
         return Wanted([self.adapter], ["mnist_small"], devices=DEVICES, device=device, optimiser=optimiser)
 
-    def readied(self, case: Case, folder: Path) -> Ready:
+    def launch(self, case: Case, folder: Path) -> Launch:
         """The case with all that it needs; where this machine lacks it, `where_missing` holds, with the remedy."""
         try:
-            return ready(case, {}, folder / "bundle")
+            return launch_of_case(case, {}, folder / "bundle")
         except Unavailable as error:
             if self.where_missing == "skip":
                 pytest.skip(str(error))

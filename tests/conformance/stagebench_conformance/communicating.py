@@ -8,8 +8,9 @@ from stagebench_conformance.base import DEVICES, Conformance
 from suite.analysis.links import Link, links
 from suite.comm.cases import Asked, CommCase, cases
 from suite.comm.offers import Offer
-from suite.comm.session import CommSession, Listener
+from suite.comm.session import CommSession
 from suite.contracts.backend import OPERATIONS, Backend
+from suite.contracts.observer import Observer
 from suite.errors import Unavailable
 from suite.plugins import adapters, workloads
 from suite.results.run_folder import RunFolder
@@ -53,7 +54,7 @@ class Communicating(Conformance):
         folder = RunFolder(path)
         folder.create({"kind": "comm"})
         try:
-            CommSession(folder, [(case, offer)], {}, Listener()).run()
+            CommSession(folder, [(case, offer)], {}, Observer()).run()
         except Unavailable as error:
             self._absent(str(error), offer.backend)
         (link,) = links(folder)

@@ -42,7 +42,7 @@ class Faults(Conformance):
         """The records of one session, by seed: the faults, then a healthy case. It runs once for all tests."""
         if self.adapter not in self._sessions:
             cases = [self._case(seed) for seed in (*FAULTS, HEALTHY)]
-            self.readied(cases[0], tmp_path)
+            self.launch(cases[0], tmp_path)
             self._shadow(tmp_path, monkeypatch)
             found = run(cases, tmp_path / "run", proofs=False)
             self._sessions[self.adapter] = {case.seed: found.record(case.id, 0) or {} for case in cases}
@@ -71,7 +71,7 @@ class Faults(Conformance):
         placement = Placement(ranks_per_node=2, launcher=Lonely.name)
         case = self._case(HEALTHY).on(strategy=strategy.name, placement=placement, silence_limit=SILENCE)
         with registered():
-            self.readied(case, tmp_path)
+            self.launch(case, tmp_path)
             record = run([case], tmp_path / "run", proofs=False).record(case.id, 0) or {}
         meets_servers = bool(self.it().companions(case))
         assert record["outcome"] == ("timeout" if meets_servers else "crash"), record["reason"]

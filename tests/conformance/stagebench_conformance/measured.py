@@ -13,7 +13,7 @@ from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.proofs.prove import Proofs
 from suite.results.run_folder import RunFolder
-from suite.session import Session, Settings
+from suite.session.training import Settings, TrainingSession
 
 EXCHANGING = {"compute_only", "comm_only"}
 
@@ -22,7 +22,7 @@ def run(cases: list[Case], folder: Path, proofs: bool) -> RunFolder:
     """One session over the cases, as `stagebench run` has it."""
     found = RunFolder(folder)
     found.create({})
-    Session(found, [Resolved(case, None, "") for case in cases], {}, Observer(), Settings(proofs=proofs)).run()
+    TrainingSession(found, [Resolved(case, None, "") for case in cases], {}, Observer(), Settings(proofs=proofs)).run()
     return found
 
 
@@ -31,7 +31,8 @@ class Measured(Conformance):
 
     def test_every_kind_of_layer_is_proven(self, lowered: Case, tmp_path: Path) -> None:
         """The probe network, staged and native, against the float64 oracle."""
-        proof = Proofs({}).prove(self.readied(lowered.on(workload="probe", graph_digest=""), tmp_path), tmp_path)
+        case = lowered.on(workload="probe", graph_digest="")
+        proof = Proofs({}).prove(case, self.launch(case, tmp_path), tmp_path)
         assert proof["passed"], proof["reason"]
 
     def test_every_optimiser_is_proven(self, tmp_path: Path) -> None:
@@ -42,14 +43,14 @@ class Measured(Conformance):
         for number, case in enumerate(case for name in others for case in self.alone_and_together(name)):
             folder = tmp_path / str(number)
             folder.mkdir()
-            proof = Proofs({}).prove(self.readied(case, folder), folder)
+            proof = Proofs({}).prove(case, self.launch(case, folder), folder)
             assert proof["passed"], f"{case.optimiser}, {case.strategy}: {proof['reason']}"
 
     def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(
         self, case: Case, tmp_path: Path
     ) -> None:
         """On mnist_small, on several devices where it can; what the strategy cannot tell apart is not asked for."""
-        self.readied(case, tmp_path)
+        self.launch(case, tmp_path)
         strategy = self.it().capabilities.strategy(case.strategy)
         case = self.spread(case).on(sampling=BRIEF, passes=measurable(strategy, PASSES))
         folder = run([case], tmp_path / "run", proofs=True)
@@ -72,7 +73,7 @@ class Measured(Conformance):
         noise = np.random.RandomState(1)
         images = noise.randint(0, 256, (64, 28, 28)).astype(np.uint8)
         np.savez(case.data, images=images, labels=noise.randint(0, 10, 64))
-        self.readied(case, tmp_path)
+        self.launch(case, tmp_path)
         found = run([case], tmp_path / "run", proofs=False).record(case.id, 0)
         assert found is not None
         assert found["outcome"] == "ok", found["reason"]

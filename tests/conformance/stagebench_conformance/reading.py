@@ -25,7 +25,7 @@ class Reading(Conformance):
         """
         if not self.it().capabilities.real_data or not self.cases():
             pytest.skip(f"{self.adapter} declares that it reads no data")
-        interpreter = self.readied(self.plain(), tmp_path).interpreter
+        interpreter = self.launch(self.plain(), tmp_path).interpreter
         name = probe.PICTURES if kind == "folder" else "mnist_small"
         source = photographs(tmp_path / "photographs") if kind == "folder" else digits(tmp_path / "digits.npz")
         (tmp_path / "check").mkdir()

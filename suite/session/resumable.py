@@ -1,0 +1,209 @@
+"""A session over the cases of one run folder: interleaved rounds, a record for each process group, resumed at any time.
+
+Rounds, not blocks: every case gets its first process before any gets its second, so a drift of the machine hits all
+alike. What has a record is not measured again. What is measured (training, communication) a subclass says.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from suite.contracts.observer import Observer
+from suite.environments.fingerprint import fingerprint, load
+from suite.errors import Interrupted, Unavailable
+from suite.launching import bundle
+from suite.launching.launch import Launch, OnMessage
+from suite.results.lock import held
+from suite.results.run_folder import CANCELLED, FORMAT, RunFolder
+from suite.supervision import Attempt
+
+FAILURES = ("oom", "timeout", "crash", "diverged")
+RETRIED = (*FAILURES, "unavailable")  # what the machine lacked may be there by now
+
+
+class Measurable(Protocol):
+    """What a session asks of a case."""
+
+    @property
+    def id(self) -> str:
+        """A hash of its values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values."""
+
+
+C = TypeVar("C", bound=Measurable)
+C_co = TypeVar("C_co", bound=Measurable, covariant=True)
+
+
+class Planned(Protocol[C_co]):
+    """A case of the plan; `outcome` is None (it can run), "unsupported" or "unavailable", for a reason."""
+
+    @property
+    def case(self) -> C_co:
+        """The case."""
+
+    @property
+    def outcome(self) -> str | None:
+        """None: it can run."""
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot."""
+
+
+@dataclass(frozen=True)
+class Runnable(Generic[C]):
+    """A case with its launch."""
+
+    case: C
+    launch: Launch
+
+
+class Session(ABC, Generic[C]):
+    """One run: planned cases, a folder, an observer."""
+
+    scale: str | None = None  # the plan's, for cases.json
+
+    def __init__(
+        self, folder: RunFolder, planned: Sequence[Planned[C]], observer: Observer[C], retry: bool = False
+    ) -> None:
+        """`retry`: measure again what failed, or lacked something, before. Nothing is started yet."""
+        self._folder, self._planned, self._observer, self._retry = folder, planned, observer, retry
+
+    # --- what a subclass says -------------------------------------------------
+
+    @abstractmethod
+    def launch(self, case: C, bundles: Path) -> Launch:
+        """The launch of a case, its bundle below `bundles`; Unavailable says what this machine lacks."""
+
+    @abstractmethod
+    def attempt(self, item: Runnable[C], folder: Path, on_message: OnMessage) -> Attempt:
+        """Measure once."""
+
+    @abstractmethod
+    def ranks(self, attempt: Attempt) -> list[dict[str, Any]]:
+        """What the ranks measured, as a record keeps it."""
+
+    def processes(self, case: C) -> int:
+        """Process groups, each with a record of its own."""
+        return 1
+
+    def before(self, item: Runnable[C]) -> dict[str, Any]:
+        """Called before each process group; what the record holds beside, ready for JSON."""
+        return {}
+
+    # --- the session ------------------------------------------------------------
+
+    def run(self) -> Counter[str]:
+        """Measure what has no record yet; how many records there are of each outcome.
+
+        Raises Interrupted when the person stopped it: the same command resumes. Unavailable when nothing can run
+        here. RequestError when another session measures into the folder.
+        """
+        with held(self._folder.path):
+            items = self._prepare()
+            todo, total = list(self._todo(items)), sum(self.processes(item.case) for item in items)
+            self._observer.begin([item.case for item in items], total, self._done(items))
+            try:
+                for repeat, item in todo:
+                    self._measure(item, repeat)
+            except KeyboardInterrupt:
+                raise Interrupted(
+                    f"stopped; {self._done(items)} of {total} records are in {self._folder.path}. "
+                    "Run the same command again to go on"
+                ) from None
+            finally:
+                self._observer.end()
+            return self._outcomes(items)
+
+    def _prepare(self) -> list[Runnable[C]]:
+        """Find what each case needs, and write down the cases with what stands in the way of some."""
+        rows, found, refused = [], [], []
+        for planned in self._planned:
+            case, outcome, reason = planned.case, planned.outcome, planned.reason
+            if outcome is None:
+                try:
+                    found.append(Runnable(case, self.launch(case, self._folder.path / "bundles")))
+                except Unavailable as error:
+                    outcome, reason = "unavailable", str(error)
+            if outcome is not None:
+                refused.append((case, outcome, reason))
+            rows.append({"id": case.id, "case": case.to_dict(), "outcome": outcome, "reason": reason})
+        host = fingerprint()
+        self._folder.write("cases.json", {"scale": self.scale, "cases": rows})
+        self._folder.write(f"hosts/{host['host']}.json", host)
+        if not found:
+            reasons = sorted({f"  {reason}" for _, _, reason in refused})
+            raise Unavailable("\n".join(["nothing that was asked for can run here:", *reasons]))
+        for each in refused:
+            self._observer.refused(*each)
+        return found
+
+    def _todo(self, items: list[Runnable[C]]) -> Iterator[tuple[int, Runnable[C]]]:
+        for repeat in range(max(self.processes(item.case) for item in items)):
+            for item in items:
+                if repeat < self.processes(item.case) and not self._have(item.case, repeat):
+                    yield repeat, item
+
+    def _have(self, case: C, repeat: int) -> bool:
+        record = self._folder.record(case.id, repeat)
+        if record is None or record["outcome"] == CANCELLED:
+            return False
+        return not (self._retry and record["outcome"] in RETRIED)
+
+    def _measure(self, item: Runnable[C], repeat: int) -> None:
+        case, beside, before, started = item.case, self.before(item), load(), datetime.now(UTC)
+        self._observer.started(case, repeat)
+
+        def on_message(rank: int, message: dict[str, Any]) -> None:
+            self._observer.message(case, rank, message)
+
+        def write(attempt: Attempt) -> dict[str, Any]:
+            """One record, whole or not at all."""
+            record = {
+                "format": FORMAT,
+                "case_id": case.id,
+                "case": case.to_dict(),
+                "repeat": repeat,
+                "outcome": attempt.outcome,
+                "reason": attempt.reason,
+                "started": started.isoformat(timespec="seconds"),
+                "seconds": attempt.seconds,
+                "interpreter": {
+                    "path": str(item.launch.interpreter.path),
+                    "origin": item.launch.interpreter.origin,
+                    "version": item.launch.interpreter.version,
+                },
+                "bundle": bundle.written_digest(item.launch.bundle),
+                **beside,
+                "load": {"before": before, "after": load()},
+                "ranks": self.ranks(attempt),
+                "evidence": attempt.evidence,
+            }
+            self._folder.write(f"records/{case.id}-r{repeat}.json", record)
+            return record
+
+        try:
+            attempt = self.attempt(item, self._folder.attempt(case.id, repeat), on_message)
+        except KeyboardInterrupt:
+            seconds = (datetime.now(UTC) - started).total_seconds()
+            write(Attempt(CANCELLED, f"stopped by a person after {seconds:.0f} s", {}, seconds, {}))
+            raise
+        self._observer.finished(case, write(attempt))
+
+    def _done(self, items: list[Runnable[C]]) -> int:
+        return sum(self._have(item.case, repeat) for item in items for repeat in range(self.processes(item.case)))
+
+    def _outcomes(self, items: list[Runnable[C]]) -> Counter[str]:
+        counts = Counter(str(row["outcome"]) for row in self._folder.cases if row["outcome"])
+        for item in items:
+            for repeat in range(self.processes(item.case)):
+                record = self._folder.record(item.case.id, repeat)
+                if record is not None:
+                    counts[record["outcome"]] += 1
+        return counts
