@@ -23,6 +23,7 @@ class Slurm(Launcher):
     name = "slurm"
     title = "Slurm's sbatch and srun"
     companions_on_first_host = True
+    chooses_hosts = True
     nodes_in_order = False  # Slurm sorts a list of nodes
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def verify(
     adapter: Annotated[list[str] | None, typer.Option(help="Only this adapter (repeatable).")] = None,
     workload: Annotated[
-        list[str] | None, typer.Option(help="Only this workload: a name, or a network's file (repeatable).")
+        list[str] | None, typer.Option(help="Only this workload, or a network's file (repeatable).")
     ] = None,
     strategy: Annotated[list[str] | None, typer.Option(help="Only this strategy (repeatable).")] = None,
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,

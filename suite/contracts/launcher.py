@@ -46,6 +46,8 @@ class Launcher(ABC):
     name: str
     title: str
     companions_on_first_host = False  # True: wherever that is; False: they run on this machine
+    several_hosts = True  # False: it starts processes on the machine that it runs on, and on no other
+    chooses_hosts = False  # True: it takes hosts of its own choice where none is named
     nodes_in_order = True  # False: it numbers the nodes as it likes, however the hosts were named
 
     @abstractmethod

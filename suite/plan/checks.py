@@ -22,10 +22,6 @@ from workloads.catalogue import Workload
 from workloads.graph import Graph
 
 AUTO = "auto"  # no launcher's name: the strategy's own choice
-# Launchers that start processes on the machine they run on, and on no other.
-ONE_HOST = ("local",)
-# Launchers that may start them anywhere, though no host is named.
-ELSEWHERE = ("slurm",)
 FILES, BEST = "files", "best"  # formats that are no adapter's own
 Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.records.missing, or what remembers it
 
@@ -114,18 +110,21 @@ def hosts_of(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
     return () if choice["nodes"] == 1 and here(first[0]) else first
 
 
-def check_placement(choice: Choice, launcher: str, taken: Sequence[str], problems: Problems) -> None:
-    """Add what makes this placement impossible, whatever the adapter; `taken` are the hosts that it takes."""
+def check_placement(choice: Choice, launcher: Launcher | None, taken: Sequence[str], problems: Problems) -> None:
+    """Add what makes this placement impossible, whatever the adapter; `taken` are the hosts that it takes.
+
+    `launcher` is None where no plugin brings it.
+    """
     written, nodes, named = choice.written, choice["nodes"], choice.block.hosts
-    if nodes > 1 and launcher in ONE_HOST:
+    if nodes > 1 and launcher and not launcher.several_hosts:
         problems.add(
             written.path("nodes"),
-            f"nodes = {nodes}, but the launcher {launcher!r} knows only this machine; "
+            f"nodes = {nodes}, but the launcher {launcher.name!r} knows only this machine; "
             "use nodes = 1 with more ranks, or a launcher such as 'mpiexec' with hosts",
         )
     if named and len(named) != nodes:
         problems.add(written.path("hosts"), f"{len(named)} hosts for nodes = {nodes}; name one host per node")
-    if choice["binding"] == "cores" and nodes == 1 and not taken and launcher not in ELSEWHERE:
+    if choice["binding"] == "cores" and nodes == 1 and not taken and not (launcher and launcher.chooses_hosts):
         _check_cores(choice, sorted(os.sched_getaffinity(0)), problems)
 
 

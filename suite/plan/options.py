@@ -138,7 +138,7 @@ def _title(values: Mapping[str, list[Any]]) -> str:
 
 def _rows(values: Mapping[str, list[Any]]) -> list[str]:
     """A list of one value is written as that value; passes are a list in any case."""
-    single = {key: each[0] if len(each) == 1 and key != "passes" else each for key, each in values.items()}
+    single = {key: each[0] if len(each) == 1 and key != "passes" else each for key, each in values.items() if each}
     return [f"{key} = {value_text(each)}" for key, each in single.items()]
 
 

@@ -102,20 +102,20 @@ def parse(
 
 
 def differences(before: str, now: str) -> list[str]:
-    """In which keys two plans' texts differ, in words; empty where only comments and order do."""
-    sides = [dict(_flat(tomllib.loads(text), "")) for text in (before, now)]
-    told = []
-    for key in dict.fromkeys([*sides[0], *sides[1]]):
-        there, here = (value_text(side[key]) if key in side else None for side in sides)
-        name = key.removeprefix(overrides.TABLE + ".")
-        if there == here:
-            continue
-        if name != key:
-            options = [f"--set {name}={value}" if value else f"no --set {name}" for value in (there, here)]
-            told.append(f"{options[0]} there, {options[1]} here")
-        else:
-            told.append(f"{name} = {there or 'nothing'} there, {here or 'nothing'} here")
-    return told
+    """In which keys two plans' texts differ, in words; empty where only comments and order do, or one is no TOML."""
+    try:
+        sides = [dict(_flat(tomllib.loads(text), "")) for text in (before, now)]
+    except tomllib.TOMLDecodeError:
+        return []
+    found = []
+    for key in dict.fromkeys([*sides[1], *sides[0]]):
+        option = "--set " if key.startswith(overrides.TABLE + ".") else ""
+        name = option + key.removeprefix(overrides.TABLE + ".")
+        equals = "=" if option else " = "
+        there, here = (f"{name}{equals}{value_text(side[key])}" if key in side else f"no {name}" for side in sides)
+        if there != here:
+            found.append(f"{there} there, {here} here")
+    return found
 
 
 def _flat(value: Any, key: str) -> Any:

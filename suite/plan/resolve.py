@@ -15,7 +15,6 @@ from suite.environments.hosts import here
 from suite.errors import RequestError
 from suite.plan.checks import (
     AUTO,
-    ONE_HOST,
     Names,
     check_placement,
     format_of,
@@ -93,7 +92,7 @@ class _Maker:
             block = self.plan.scale.scaled(written.block) if self.plan.scale else written.block
             for choice in choices(written, block) if block else ():
                 launcher = self.launcher(choice)
-                check_placement(choice, launcher, hosts_of(choice, self.hosts), self.problems)
+                check_placement(choice, self.launchers.get(launcher), hosts_of(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_input(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
@@ -131,10 +130,11 @@ class _Maker:
         if asked != AUTO:
             return asked
         strategy = self.names.capabilities[choice["adapter"]].strategy(choice["strategy"])
-        offers = strategy.launchers if strategy else ("local",)
+        offers = strategy.launchers if strategy else (Placement.launcher,)
         near = choice["nodes"] == 1 and all(map(here, hosts_of(choice, self.hosts)))
-        reaching = [name for name in offers if near or name not in ONE_HOST]
-        return next((name for name in (*reaching, *offers) if name in self.launchers), offers[0])
+        installed = [name for name in offers if name in self.launchers]
+        reaching = [name for name in installed if near or self.launchers[name].several_hosts]
+        return next(iter([*reaching, *installed, *offers]))
 
     def resolved(self, choice: Choice, launcher: str) -> Resolved:
         adapter = self.adapters[choice["adapter"]]

@@ -72,6 +72,7 @@ class Beta(Adapter):
 
 class Local(Launcher):
     name, title = "local", "this machine"
+    several_hosts = False
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         return None
@@ -82,6 +83,7 @@ class Local(Launcher):
 
 class Many(Local):
     name, title = "many", "many machines"
+    several_hosts = True
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         return "there is no manyexec; install it: pip install manyexec"
