@@ -11,6 +11,7 @@ import pluggy
 from suite.contracts.adapter import Adapter
 from suite.contracts.hooks import PROJECT, Hooks
 from suite.contracts.launcher import Launcher
+from suite.contracts.versions import CONTRACT, MOVED, changes_since
 from suite.errors import RequestError, StagebenchError
 from workloads.catalogue import Workload
 
@@ -42,15 +43,39 @@ def _blamed(whose: str) -> Iterator[None]:
         yield
     except StagebenchError:
         raise
+    except ModuleNotFoundError as error:
+        if error.name not in MOVED:
+            raise _not_loaded(whose, error) from error
+        raise RequestError(
+            f"{whose} was written for an older contract: {error.name} is {MOVED[error.name]} now. "
+            f"Change\n{changes_since(1)}\nand set `contract = {CONTRACT}` in its adapter"
+        ) from error
     except Exception as error:
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
-        raise RequestError(f"{whose} does not load: {told}; mend or uninstall it") from error
+        raise _not_loaded(whose, error) from error
+
+
+def _not_loaded(whose: str, error: Exception) -> RequestError:
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    reported = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
+    return RequestError(f"{whose} does not load: {reported}; mend or uninstall it")
 
 
 def adapters() -> dict[str, Adapter]:
-    """Every adapter by name, sorted."""
-    return dict(sorted(_brought("adapter").items()))
+    """Every adapter by name, sorted; RequestError for one of another contract, with what to change."""
+    found: dict[str, Adapter] = dict(sorted(_brought("adapter").items()))
+    for name, adapter in found.items():
+        written_for = getattr(adapter, "contract", 1)
+        if written_for < CONTRACT:
+            raise RequestError(
+                f"the adapter {name!r} was written for contract {written_for}, this stagebench has {CONTRACT}. "
+                f"Change\n{changes_since(written_for)}\nand set `contract = {CONTRACT}`, or uninstall it"
+            )
+        if written_for > CONTRACT:
+            raise RequestError(
+                f"the adapter {name!r} was written for contract {written_for}, this stagebench has {CONTRACT}; "
+                "install a newer stagebench, or uninstall the adapter"
+            )
+    return found
 
 
 def oracle() -> Adapter:

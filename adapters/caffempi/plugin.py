@@ -80,6 +80,7 @@ BACKENDS = (
             "data_parallel",
             environment=f"mpi-{name}",
             requires=("mpi4py",),
+            programs=("mpiexec",),
             remedy=f"tox run -e mpi-{name}",
         )
         for name, title in LIBRARIES.items()
@@ -90,6 +91,7 @@ BACKENDS = (
 class CaffeMPI(Adapter):
     """Caffe-MPI's design: a net of layers with explicit backward, Caffe's solver, gradients over MPI."""
 
+    contract = 2
     name = "caffempi"
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:CaffeMPITrainer"

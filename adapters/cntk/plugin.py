@@ -79,6 +79,7 @@ BACKENDS = (
 class CNTK(Adapter):
     """The Microsoft Cognitive Toolkit 2.7, the last one, on CPUs."""
 
+    contract = 2
     name = "cntk"
     title = "CNTK"
     trainer = "adapters.cntk.worker:CNTKTrainer"

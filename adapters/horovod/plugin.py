@@ -61,6 +61,8 @@ def made(environment: str) -> str:
 class Horovod(Adapter):
     """What the engines have in common; built for CPUs."""
 
+    contract = 2
+
     @property
     def capabilities(self) -> Capabilities:
         """Of all engines."""

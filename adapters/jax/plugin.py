@@ -23,6 +23,7 @@ STRATEGIES = (
 class Jax(Adapter):
     """JAX on CPUs and CUDA devices."""
 
+    contract = 2
     name = "jax"
     title = "JAX"
     trainer = "adapters.jax.worker:JaxTrainer"

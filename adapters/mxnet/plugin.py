@@ -95,6 +95,7 @@ BACKENDS = (
 class MXNet(Adapter):
     """Apache MXNet with Gluon on CPUs and CUDA devices, over its own key-value stores."""
 
+    contract = 2
     name = "mxnet"
     title = "MXNet"
     trainer = "adapters.mxnet.worker:MXNetTrainer"

@@ -125,6 +125,7 @@ LEAST = {"bucket_cap_mb": 1, "microbatches": 1, "stages": 2, "period": 2}
 class PyTorch(Adapter):
     """PyTorch on CPUs and CUDA devices, alone or in one of many ways together."""
 
+    contract = 2
     name = "pytorch"
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:PyTorchTrainer"

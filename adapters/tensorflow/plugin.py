@@ -114,6 +114,7 @@ BACKENDS = (
 class TensorFlow(Adapter):
     """TensorFlow 2 on CPUs and CUDA: alone, under its mirrored strategies, on parameter servers, or in parts."""
 
+    contract = 2
     name = "tensorflow"
     title = "TensorFlow"
     trainer = "adapters.tensorflow.worker:TensorFlowTrainer"

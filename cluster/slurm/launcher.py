@@ -22,6 +22,7 @@ class Slurm(Launcher):
 
     name = "slurm"
     title = "Slurm's sbatch and srun"
+    chooses_hosts = True
     companions_on_first_host = True
     chooses_hosts = True
     nodes_in_order = False  # Slurm sorts a list of nodes

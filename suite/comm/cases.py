@@ -11,6 +11,7 @@ from suite.comm.sizes import ITEMSIZE
 from suite.contracts import knobs
 from suite.contracts.backend import OPERATIONS
 from suite.contracts.case import Configuration, Placement
+from suite.plugins import launchers
 from suite.supervision import Limits
 from workloads.catalogue import Workload
 
@@ -152,14 +153,13 @@ def _numbers(shape: tuple[int, ...]) -> int:
 
 
 def _placement(asked: Asked, offer: Offer) -> Placement:
-    strategy = offer.adapter.capabilities.strategy(offer.backend.strategy)
-    usual = strategy.launchers[0] if strategy else "local"
-    if asked.nodes > 1 and strategy:  # the first that reaches other hosts
-        usual = next((name for name in strategy.launchers if name != "local"), usual)
+    strategy, known = offer.adapter.capabilities.strategy(offer.backend.strategy), launchers()
+    starting = strategy.launchers if strategy else ()
+    reaching = [name for name in starting if asked.nodes == 1 or (name in known and known[name].several_hosts)]
     return Placement(
         nodes=asked.nodes,
         ranks_per_node=asked.ranks,
         device=offer.backend.device,
-        launcher=asked.launcher or usual,
+        launcher=asked.launcher or next(iter((*reaching, *starting)), ""),
         hosts=asked.hosts,
     )

@@ -40,12 +40,14 @@ class Offer:
         return self.backend.remedy if self.backend.environment else self.adapter.remedy
 
     def missing(self, interpreter: Path) -> str | None:
-        """What the adapter misses, or of an own environment its mpiexec: with another's it would be another library."""
+        """What the adapter misses, or of an own environment the backend's programs."""
         if not self.backend.environment:
             return self.adapter.missing(interpreter)
-        if (interpreter.parent / "mpiexec").exists():
+        missing = [name for name in self.backend.programs if not (interpreter.parent / name).exists()]
+        if not missing:
             return None
-        return f"there is no mpiexec beside {interpreter}, so this is not its library's environment; {self.remedy}"
+        absent = " and no ".join(missing)
+        return f"there is no {absent} beside {interpreter}, so this is not its environment; {self.remedy}"
 
     def interpreter(self, settings: Mapping[str, str]) -> Interpreter:
         """The Python that it runs in; Unavailable with the remedy."""

@@ -69,6 +69,7 @@ class Capabilities:
 class Adapter(ABC):
     """A framework as the controller sees it; one instance is registered per adapter."""
 
+    contract: int  # the version of suite.contracts.versions that it was written for
     name: str  # also its folder and its tox environment
     title: str  # "PyTorch"
     trainer: str  # "adapters.pytorch.worker:PyTorchTrainer", resolved inside the bundle

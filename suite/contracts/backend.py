@@ -19,3 +19,4 @@ class Backend:
     environment: str | None = None
     requires: tuple[str, ...] = ()
     remedy: str = ""
+    programs: tuple[str, ...] = ()  # that must stand beside its interpreter: an mpiexec of another library would not do

@@ -45,6 +45,8 @@ class Launcher(ABC):
 
     name: str
     title: str
+    several_hosts = True  # False: it starts processes on this machine, and on no other
+    chooses_hosts = False  # True: where no host is named it takes some that may be elsewhere
     companions_on_first_host = False  # True: wherever that is; False: they run on this machine
     several_hosts = True  # False: it starts processes on the machine that it runs on, and on no other
     chooses_hosts = False  # True: it takes hosts of its own choice where none is named

@@ -16,7 +16,7 @@ from suite.environments.probe import Probe, examine
 from suite.errors import RequestError, Unavailable
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
-CHECKOUT = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 class Needs(Protocol):

@@ -6,6 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from suite import __version__
+from suite.contracts.versions import CONTRACT
 from suite.errors import RequestError
 from suite.scaffold import contract, names
 
@@ -52,6 +53,7 @@ def rendered(name: str) -> dict[str, str]:
         "package": package,
         "klass": "".join(part.capitalize() for part in name.split("_")),
         "version": __version__,
+        "contract": CONTRACT,
         "stubs": contract.methods(),
         "optional": contract.optional(),
         "kinds": contract.layer_kinds(),

@@ -15,6 +15,7 @@ from suite.contracts.hooks import hookimpl
 
 
 class Lumen:
+    contract = 2
     name = "lumen"
 
 

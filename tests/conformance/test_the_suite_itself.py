@@ -13,6 +13,7 @@ from suite.contracts.hooks import hookimpl
 from suite.plugins import manager
 
 class Odd(Adapter):
+    contract = 2
     name, title, trainer, environment, remedy = "odd", "Odd", "odd.worker:OddTrainer", "odd", "tox run -e odd"
     one = Strategy("single", "one", ("local",), distributed=False)
     capabilities = Capabilities(strategies=(one,), formats=({formats}))

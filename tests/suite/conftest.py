@@ -20,6 +20,7 @@ from suite.contracts.launcher import Launcher, Process, Request
 
 
 class Alpha(Adapter):
+    contract = 2
     name, title, trainer = "alpha", "Alpha", "toys.alpha.worker:AlphaTrainer"
     requires, environment, remedy = ("no_such_framework",), "alpha", "tox run -e alpha"
 
@@ -57,6 +58,7 @@ class Alpha(Adapter):
 
 
 class Beta(Adapter):
+    contract = 2
     name, title, trainer = "beta", "Beta", "toys.beta.worker:BetaTrainer"
 
     @property
@@ -165,6 +167,7 @@ def startable(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleN
 class Gamma(Adapter):
     """Packs and reads records by the worker tests' trainer; `slip` says what its reader gets wrong."""
 
+    contract = 2
     name, title, trainer = "gamma", "Gamma", "toy:PackingToy"
     requires, environment, remedy = ("PIL",), "gamma", "tox run -e gamma"
     slip = "none"

@@ -26,6 +26,7 @@ PACKAGE = {
 
 
 class Vendor(Adapter):
+    contract = 2
     name = "vendor"
     title = "Vendor"
     trainer = "vendor.fast.worker:Trainer"

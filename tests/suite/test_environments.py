@@ -15,6 +15,7 @@ from suite.errors import RequestError, Unavailable
 
 
 class Wanting(Adapter):
+    contract = 2
     name = "wanting"
     title = "Wanting"
     trainer = "x.worker:X"

@@ -6,6 +6,7 @@ from suite.contracts.knobs import Knob
 
 
 class Tiny(Adapter):
+    contract = 2
     name = "tiny"
     title = "Tiny"
     trainer = "tinyadapter.worker:TinyTrainer"

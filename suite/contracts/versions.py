@@ -1,0 +1,39 @@
+"""The version of the contract that plugins are written against, and what each version changed.
+
+An adapter names the version that it was written for. One of an older version is refused with what to change, by name.
+"""
+
+CONTRACT = 2
+
+# What a plugin imports, by the place where version 1 had it.
+MOVED = {
+    "suite.adapter": "suite.contracts.adapter",
+    "suite.allocator": "suite.contracts.allocator",
+    "suite.backend": "suite.contracts.backend",
+    "suite.case": "suite.contracts.case",
+    "suite.hooks": "suite.contracts.hooks",
+    "suite.launcher": "suite.contracts.launcher",
+    "suite.observer": "suite.contracts.observer",
+    "suite.attempt": "suite.supervision",
+    "suite.store": "suite.results.run_folder",
+}
+
+CHANGES = {
+    2: (
+        "plugin.py: import Knob from suite.contracts.knobs; what else came from suite.adapter, suite.backend, "
+        "suite.case, suite.hooks and suite.launcher is in suite.contracts",
+        "plugin.py: the methods that took a Case take a Configuration (suite.contracts.case), which has the same "
+        "fields but those of measuring; Adam's beta 1 is `beta1`, no longer `momentum`",
+        "plugin.py: a knob that belongs to some strategies, or has bounds, says so itself: "
+        "Knob(..., strategies=(...), least=..., most=...)",
+        "worker.py: import Adam, Batch, Joined, Optimiser, SGD, Setup, Unavailable and Unsupported from "
+        "suite.worker.contract",
+        "worker.py: a reader of its own is made by `make_reader`, in place of `open_input`, and has a `close`",
+    ),
+}
+
+
+def changes_since(version: int) -> str:
+    """What to change in a plugin that was written for an older version, a numbered list."""
+    found = [change for newer in range(version + 1, CONTRACT + 1) for change in CHANGES[newer]]
+    return "\n".join(f"  {number}. {change}" for number, change in enumerate(found, 1))
