@@ -24,7 +24,6 @@ class Slurm(Launcher):
     title = "Slurm's sbatch and srun"
     chooses_hosts = True
     companions_on_first_host = True
-    chooses_hosts = True
     nodes_in_order = False  # Slurm sorts a list of nodes
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:

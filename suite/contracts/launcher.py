@@ -48,8 +48,6 @@ class Launcher(ABC):
     several_hosts = True  # False: it starts processes on this machine, and on no other
     chooses_hosts = False  # True: where no host is named it takes some that may be elsewhere
     companions_on_first_host = False  # True: wherever that is; False: they run on this machine
-    several_hosts = True  # False: it starts processes on the machine that it runs on, and on no other
-    chooses_hosts = False  # True: it takes hosts of its own choice where none is named
     nodes_in_order = True  # False: it numbers the nodes as it likes, however the hosts were named
 
     @abstractmethod
