@@ -43,7 +43,8 @@ def verify(
     from rich.console import Console
 
     from suite.cli.options import interpreters_from, knobs_from
-    from suite.plan.networks import is_path, register
+    from suite.plan.networks import register
+    from suite.plan.overrides import is_path
     from suite.proofs.prove import Proofs, about
     from suite.proofs.verify import Wanted, cases_to_verify
 

@@ -25,17 +25,13 @@ from typing import Any
 from suite import plugins
 from suite.contracts.hooks import hookimpl
 from suite.errors import RequestError
+from suite.plan.overrides import is_path
 from suite.plan.read import Plan
 from workloads.build import Builder
 from workloads.catalogue import Optimiser, Workload
 from workloads.graph import Graph
 
 OPTIONAL = ("optimiser", "dataset", "proof_batch", "proof_lr", "source", "preprocessing")
-
-
-def is_path(workload: str) -> bool:
-    """Whether a workload's value is a file's path, not a name."""
-    return workload.endswith((".py", ".json")) or "/" in workload
 
 
 def registered(plan: Plan) -> Plan:

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from suite.contracts.adapter import Adapter, Strategy
-from suite.data.fits import NAMES
 from suite.plan.model import Block, SamplingBlock
-from suite.plan.networks import is_path
-from suite.plan.overrides import value_of
+from suite.plan.overrides import from_here, value_of
 from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
 from suite.plan.text import key_text, value_text
@@ -111,16 +109,9 @@ def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: boo
 
 def _values(key: str, text: str) -> list[Any]:
     parts = [part.strip() for part in text.split(",")]
-    if key not in WORDS:
-        return [value_of(part) if part else part for part in parts]
-    if key == "data":
-        return [_whole(part) if part not in NAMES and ("/" in part or Path(part).exists()) else part for part in parts]
-    return [_whole(part) if key == "workload" and is_path(part) else part for part in parts]
-
-
-def _whole(path: str) -> str:
-    """The full path: the kept plan lies in another folder."""
-    return str(Path(path).expanduser().absolute())
+    if key in WORDS:
+        return [from_here(key, part) for part in parts]
+    return [value_of(part) if part else part for part in parts]
 
 
 def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

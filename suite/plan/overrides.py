@@ -12,10 +12,12 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from suite.data.fits import NAMES
 from suite.errors import RequestError
 from suite.plan.model import Block, SamplingBlock, TrainingBlock
 from suite.plan.problems import KeyPath
@@ -40,7 +42,8 @@ def overrides_from(options: Sequence[str]) -> dict[str, Any]:
         problem = unknown(key)
         if problem:
             raise RequestError(f"--set {option}: {problem}")
-        found[key] = value_of(value)
+        given = value_of(value)
+        found[key] = [from_here(key, each) for each in given] if isinstance(given, list) else from_here(key, given)
     return found
 
 
@@ -58,6 +61,19 @@ def value_of(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         parts = [part.strip() for part in text.split(",")]
         return [value_of(part) for part in parts] if len(parts) > 1 else text
+
+
+def is_path(workload: str) -> bool:
+    """Whether a workload's value is a network's file, not a name."""
+    return workload.endswith((".py", ".json")) or "/" in workload
+
+
+def from_here(key: str, value: Any) -> Any:
+    """A value as the command line means it: a path starts at the current folder, not at the plan's; else unchanged."""
+    if not isinstance(value, str):
+        return value
+    data = key == "data" and value not in NAMES and ("/" in value or Path(value).exists())
+    return str(Path(value).expanduser().absolute()) if data or (key == "workload" and is_path(value)) else value
 
 
 def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -106,6 +106,14 @@ def test_a_plan_names_it_by_its_path_from_the_plan_s_folder(toys: SimpleNamespac
     assert found[1].case.graph_digest == plugins.workloads()["mine"].graph().digest
 
 
+def test_a_scale_keeps_it_by_its_path(toys: SimpleNamespace, file: Callable) -> None:
+    file("mine.py", PYTHON)
+    text = PLAN.format("mine.py") + '[scale.small.keep]\nworkload = "mine.py"\n'
+    plan = registered(load(file("plan.toml", text), "small"))
+    found = resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
+    assert [each.case.workload for each in found] == ["mine"]
+
+
 def test_a_broken_file_is_a_problem_of_the_plan_at_its_line(toys: SimpleNamespace, file: Callable) -> None:
     file("mine.py", "graph = 5\n")
     plan = registered(load(file("plan.toml", PLAN.format("mine.py").replace("alexnet", "alexnt"))))

@@ -88,6 +88,16 @@ def test_an_option_is_a_key_and_a_value_of_toml_or_a_word(option: str, key: str,
     assert overrides_from([option]) == {key: value}
 
 
+def test_paths_start_where_the_person_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    assert overrides_from(["workload=./mine.py,alexnet", "data=pictures"]) == {
+        "workload": [str(tmp_path / "mine.py"), "alexnet"],
+        "data": str(tmp_path / "pictures"),
+    }
+    assert overrides_from(["data=digits"]) == {"data": "digits"}
+
+
 @pytest.mark.parametrize(
     ("option", "place", "remedy"),
     [
