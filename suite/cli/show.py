@@ -54,7 +54,7 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
 def _cells(row: "Row") -> dict[str, Any]:
     from suite.cli.words import significant
 
-    proof = "none" if row.proof is None else "ok" if row.proof["passed"] else "FAILED"
+    proof = "none" if row.proof is None else "ok" if row.proof.passed else "FAILED"
     cells = {"case": row.case.label, "outcome": row.outcome, "proof": proof, "marks": ", ".join(row.marks)}
     if row.rate and row.rate_per_device:
         cells["samples/s"] = significant(row.rate.value)
