@@ -35,6 +35,7 @@ class LiveDisplay(Observer[Case, Record]):
         self._spinner = Spinner("dots", style="cyan")
         self._lock = threading.Lock()  # the view is drawn by rich's own thread
         self._estimate = Estimate()
+        self._refused: list[tuple[Case, str, str]] = []
         self._proofs: dict[str, Proof] = {}
         self._doing = "starting"
         self._states: dict[int, str] = {}
@@ -42,13 +43,15 @@ class LiveDisplay(Observer[Case, Record]):
         self._live = Live(console=console, get_renderable=self.view, refresh_per_second=4, transient=True)
 
     def refused(self, case: Case, outcome: str, reason: str) -> None:
-        """Why a case of the plan will not be measured: a line before anything is drawn."""
-        symbol, colour = words.mark(outcome)
-        self._print(symbol, colour, words.label(case, self._console.width - len(outcome) - 4), (outcome, colour))
-        self._print_reason(reason, colour)
+        """Kept until `begin`: many cases may lack the same."""
+        self._refused.append((case, outcome, reason))
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
-        """Start drawing."""
+        """What will not be measured, each reason once for an adapter; then start drawing."""
+        for outcome, whose, reason in words.once_per_adapter(self._refused):
+            symbol, colour = words.mark(outcome)
+            self._print(symbol, colour, whose, (outcome, colour))
+            self._print_reason(reason, colour)
         self._estimate.begin(processes, done)
         self._live.start()
 

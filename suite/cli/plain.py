@@ -19,14 +19,17 @@ class PlainDisplay(Observer[Case, Record]):
         """Lines go to `stream`, stdout when not given."""
         self._stream = stream or sys.stdout
         self._estimate = Estimate()
+        self._refused: list[tuple[Case, str, str]] = []
         self._proofs: dict[str, Proof] = {}
 
     def refused(self, case: Case, outcome: str, reason: str) -> None:
-        """Why a case of the plan will not be measured."""
-        self._say(f"{outcome}: {case.label}: {reason}")
+        """Kept until `begin`: many cases may lack the same."""
+        self._refused.append((case, outcome, reason))
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
-        """How much lies ahead."""
+        """What will not be measured, each reason once for an adapter; how much lies ahead."""
+        for outcome, whose, reason in words.once_per_adapter(self._refused):
+            self._say(f"{outcome}: {whose}: {reason}")
         self._estimate.begin(processes, done)
         already = f", {done} of them measured before" if done else ""
         self._say(f"{words.counted(len(cases), 'case')}, {words.counted(processes, 'process', 'processes')}{already}")

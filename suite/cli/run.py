@@ -1,9 +1,19 @@
-"""`stagebench run`: measure a plan. Heavy imports wait until the command runs, so that --help is quick."""
+"""`stagebench run`: measure a plan, or what options describe.
+
+Heavy imports wait until the command runs, so that --help is quick.
+"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from suite.errors import RequestError
+
+if TYPE_CHECKING:
+    from suite.plan import Plan
+
+DESCRIBE = "Cases, in place of a plan: lists with commas are swept"
 
 
 def register(app: typer.Typer) -> None:
@@ -12,13 +22,49 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    plan: Annotated[str, typer.Argument(help="A ready-made plan's name (`stagebench list plans`) or a TOML file.")],
+    context: typer.Context,
+    plan: Annotated[
+        str | None, typer.Argument(help="A ready-made plan's name (`stagebench list plans`) or a TOML file.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
     ] = None,
     scale: Annotated[
         str | None, typer.Option(help="One of the plan's scales: `small` is a few minutes on two cores.")
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another value than the plan's: sampling.steps=5, batch=[8]."),
+    ] = None,
+    adapter: Annotated[str | None, typer.Option(help="pytorch,mxnet", rich_help_panel=DESCRIBE)] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(help="A name, or a file: Python that uses the builder, or JSON.", rich_help_panel=DESCRIBE),
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="(default: the adapter's first that fits)", rich_help_panel=DESCRIBE)
+    ] = None,
+    batch: Annotated[str | None, typer.Option(help="Samples per device.", rich_help_panel=DESCRIBE)] = None,
+    ranks: Annotated[str | None, typer.Option(help="Per node.", rich_help_panel=DESCRIBE)] = None,
+    nodes: Annotated[str | None, typer.Option(help="See --hosts.", rich_help_panel=DESCRIBE)] = None,
+    devices: Annotated[str | None, typer.Option(help="Per rank.", rich_help_panel=DESCRIBE)] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.", rich_help_panel=DESCRIBE)] = None,
+    threads: Annotated[str | None, typer.Option(help="Per device.", rich_help_panel=DESCRIBE)] = None,
+    data: Annotated[
+        str | None, typer.Option(help="synthetic, real, a set's name or a path.", rich_help_panel=DESCRIBE)
+    ] = None,
+    readers: Annotated[str | None, typer.Option(help="That decode, per rank.", rich_help_panel=DESCRIBE)] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, bfloat16, ...", rich_help_panel=DESCRIBE)] = None,
+    tuning: Annotated[str | None, typer.Option(help="default or tuned.", rich_help_panel=DESCRIBE)] = None,
+    optimiser: Annotated[str | None, typer.Option(help="sgd or adam.", rich_help_panel=DESCRIBE)] = None,
+    passes: Annotated[str | None, typer.Option(help="native,staged,...", rich_help_panel=DESCRIBE)] = None,
+    processes: Annotated[str | None, typer.Option(help="Of every case.", rich_help_panel=DESCRIBE)] = None,
+    steps: Annotated[str | None, typer.Option(help="Of a pass, at least.", rich_help_panel=DESCRIBE)] = None,
+    seconds: Annotated[str | None, typer.Option(help="Likewise.", rich_help_panel=DESCRIBE)] = None,
+    knob: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.", rich_help_panel=DESCRIBE)
+    ] = None,
+    print_plan: Annotated[bool, typer.Option("--print-plan", help="Print the plan and start nothing.")] = False,
     hosts: Annotated[
         str | None,
         typer.Option(help="A,B,...: hosts of the cases that name none; one on n nodes takes the first n."),
@@ -33,7 +79,7 @@ def run(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome counts as JSON, and nothing else.")] = False,
 ) -> None:
-    """Measure every case of a plan: proofs first, then interleaved rounds of processes.
+    """Measure every case of a plan, or of what options describe: proofs first, then interleaved rounds of processes.
 
     Stop it at any time: the same command goes on where it stopped.
     """
@@ -44,8 +90,10 @@ def run(
     from suite import __version__
     from suite.cli.display import for_terminal
     from suite.cli.options import hosts_from, interpreters_from
+    from suite.cli.show import print_results
     from suite.contracts.case import Case
-    from suite.plan import load, resolve
+    from suite.plan import resolve
+    from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads
     from suite.results.lock import held
     from suite.results.records import About, Record
@@ -54,25 +102,62 @@ def run(
     from suite.session.resumable import FAILURES
     from suite.session.training import Settings, TrainingSession
 
-    loaded = load(plan, scale)
+    loaded = registered(_plan(context, plan, scale, knob or [], set_ or []))
     resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts), launcher)
+    if print_plan:
+        typer.echo(loaded.text, nl=False)
+        return
     started = datetime.now(UTC)
     about = About(
         stagebench=__version__,
         created=started.isoformat(timespec="seconds"),
         command=(Path(sys.argv[0]).name, *sys.argv[1:]),
-        plan=plan,
+        plan=plan or loaded.name,
     )
     path = output or Path("results") / "-".join(filter(None, (loaded.name, scale, f"{started:%Y%m%d-%H%M%S}")))
     interpreters = interpreters_from(python or [])
     observer: Observer[Case, Record] = Observer() if json else for_terminal()
     with held(path):
         folder = RunFolder(path).begin(about, loaded.text, scale)
+        for name in loaded.networks:
+            folder.keep_network(workloads()[name].graph())
         outcomes = TrainingSession(folder, resolved, interpreters, observer, Settings(proofs, retry, scale)).run()
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
     else:
+        print_results(folder, reasons=False)  # said as they came
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
         typer.echo(f"{path}: {counts}. Next: stagebench report {path} -o {path}/report")
     if any(outcomes[failure] for failure in FAILURES):
         raise typer.Exit(1)
+
+
+def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: list[str], sets: list[str]) -> "Plan":
+    """The plan that is named, or the one that options describe; RequestError where it is both or neither."""
+    from suite.cli.options import knobs_from
+    from suite.plan import load
+    from suite.plan.model import Block
+    from suite.plan.options import SAMPLING, plan_of
+    from suite.plan.overrides import overrides_from
+    from suite.plugins import adapters
+
+    keys = [key for key in (*Block.model_fields, *SAMPLING) if key not in ("hosts", "launcher", "knobs")]
+    described = {key: context.params[key] for key in keys if context.params.get(key) is not None}
+    overrides = overrides_from(sets)
+    if name is not None:
+        for key in [*described, *(f"knobs.{knob.partition('=')[0]}" for knob in knobs)]:
+            option = "knob" if key.startswith("knobs.") else key
+            asked = f"sampling.{key}" if key in SAMPLING else key
+            raise RequestError(
+                f"--{option} describes a case in place of a plan, and {name!r} is a plan; to change the plan's value "
+                f"write --set {asked}=VALUE"
+            )
+        return load(name, scale, overrides)
+    if not described:
+        raise RequestError(
+            "name a plan (`stagebench list plans`) or describe the cases, such as "
+            "--adapter pytorch,mxnet --workload mnist_small --batch 64"
+        )
+    if scale is not None:
+        raise RequestError(f"--scale {scale} is a profile of a plan, and no plan is named; leave it out")
+    return plan_of(described, knobs_from(knobs, swept=True), adapters(), overrides)

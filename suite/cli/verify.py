@@ -1,5 +1,6 @@
 """`stagebench verify`: make the proofs and show them. Heavy imports wait until the command runs."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -21,7 +22,9 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     adapter: Annotated[list[str] | None, typer.Option(help="Only this adapter (repeatable).")] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="Only this workload (repeatable).")] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Only this workload, or a network's file (repeatable).")
+    ] = None,
     strategy: Annotated[list[str] | None, typer.Option(help="Only this strategy (repeatable).")] = None,
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,
     devices: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
@@ -41,12 +44,15 @@ def verify(
     from rich.console import Console
 
     from suite.cli.options import interpreters_from, knobs_from
+    from suite.plan.networks import register
+    from suite.plan.overrides import is_path
     from suite.proofs.prove import Proofs, subject
     from suite.proofs.verify import Wanted, cases_to_verify
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
+    networks = [register(Path(each)).name if is_path(each) else each for each in workload or []]
     wanted = Wanted(
-        adapter or [], workload or [], strategy or [], tuning or [], devices, device, optimiser, knobs_from(knob or [])
+        adapter or [], networks, strategy or [], tuning or [], devices, device, optimiser, knobs_from(knob or [])
     )
     cases = cases_to_verify(wanted)
     _look_for({case.adapter for case, refused in cases if not refused}, interpreters)
@@ -107,7 +113,6 @@ class Proven(NamedTuple):
 
 def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Proven:
     import tempfile
-    from pathlib import Path
 
     from suite.errors import StagebenchError, Unavailable
     from suite.proofs.prove import subject

@@ -1,6 +1,6 @@
 """How the displays word what a session tells them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from suite.analysis.budget import wall_per_step
 from suite.analysis.measured import mean_loss, rate
@@ -12,6 +12,17 @@ from suite.worker import messages
 from suite.worker.messages import Message
 
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
+
+
+def once_per_adapter(refused: Iterable[tuple[Case, str, str]]) -> list[tuple[str, str, str]]:
+    """Rows (case, outcome, reason) as rows (outcome, whose, reason): what an adapter's cases share stands once."""
+    groups: dict[tuple[str, str, str], list[Case]] = {}
+    for case, outcome, reason in refused:
+        groups.setdefault((outcome, case.adapter, reason), []).append(case)
+    return [
+        (outcome, cases[0].label if len(cases) == 1 else f"{adapter} ({len(cases)} cases)", reason)
+        for (outcome, adapter, reason), cases in groups.items()
+    ]
 
 
 def mark(outcome: str) -> tuple[str, str]:

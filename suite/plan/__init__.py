@@ -22,12 +22,15 @@
     divide_batch = 4
     keep = { ranks = 1 }        # of every block's values only these
 
-`hosts` and `passes` are lists by nature and are not swept.
+    [overrides]                 # what `--set` has changed; see suite.plan.overrides
+    batch = [4]
+
+`hosts` and `passes` are lists by nature and are not swept. From top to bottom: `model` is what may be said, `read`
+turns a text into checked blocks, `resolve` makes cases of them, `checks` says what stands in a case's way; `text`
+writes cases as a plan again.
 """
 
-from suite.plan.read import load
-from suite.plan.ready import ready_made
+from suite.plan.read import Plan, load, parse, ready_made
 from suite.plan.resolve import Resolved, resolve
-from suite.plan.written import Plan
 
-__all__ = ["Plan", "Resolved", "load", "ready_made", "resolve"]
+__all__ = ["Plan", "Resolved", "load", "parse", "ready_made", "resolve"]

@@ -1,14 +1,17 @@
-"""The shape of a plan file, checked by pydantic: types, ranges, keys.
+"""The shape of a plan: what its tables may say (types, ranges, keys, checked by pydantic), and what a block sweeps.
 
-What depends on adapters, launchers, workloads and this machine is checked when the plan
-is resolved.
+What depends on adapters, launchers, workloads and this machine is checked when the plan is resolved.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from suite.contracts.case import Input, Sampling, Training
+from suite.plan.problems import KeyPath
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 MOST_READERS = 1024  # of a rank
@@ -101,3 +104,50 @@ class Heading(Strict):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     title: str = ""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One block as it was written, and where."""
+
+    block: Block
+    index: int  # among the [[cases]]
+    keys: frozenset[str]  # those that stand in the block itself; others come from [defaults]
+    block_knobs: frozenset[str]  # likewise, for its knobs
+    broken: frozenset[str]  # keys whose values were refused: nothing may be concluded from them
+
+    def path(self, key: str, *more: str | int) -> KeyPath:
+        """Where a key of this block stands in the file."""
+        if key == "knobs" and more and more[0] not in self.block_knobs:
+            return ("defaults", key, *more)
+        return ("cases", self.index, key, *more) if key in self.keys else ("defaults", key, *more)
+
+    @property
+    def head(self) -> KeyPath:
+        """Where the block begins."""
+        return ("cases", self.index)
+
+
+SWEPT = tuple(name for name in Block.model_fields if name not in ("hosts", "passes", "knobs"))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value for every swept key of a block."""
+
+    written: Written  # where it stands in the file
+    block: Block  # what is swept: the written one, or what a scale leaves of it
+    values: dict[str, Any]
+    knobs: dict[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a swept key."""
+        return self.values[key]
+
+
+def choices(written: Written, block: Block) -> Iterator[Choice]:
+    """Every choice of a block, the first swept key varying slowest."""
+    columns = [getattr(block, key) or [None] for key in SWEPT]
+    for row in product(*columns, *block.knobs.values()):
+        values = dict(zip(SWEPT, row, strict=False))
+        yield Choice(written, block, values, dict(zip(block.knobs, row[len(SWEPT) :], strict=True)))

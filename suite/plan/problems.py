@@ -1,33 +1,163 @@
-"""What is wrong with a plan: every problem with its line, told in one message."""
+"""What is wrong with a plan, and where: all problems in one message, each with its line or its option.
 
+tomllib gives values without their lines, so the text is scanned once more. tomllib has accepted it: the scanner may
+trust its grammar.
+"""
+
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.errors import RequestError
-from suite.plan.locator import Locator
-from suite.plan.locator import Path as KeyPath
+
+KeyPath = tuple[str | int, ...]  # ("cases", 0, "ranks", 1)
 
 
 @dataclass
 class Problems:
-    """Collects problems of one file; the same one is kept once."""
+    """The problems of one plan; the same one is kept once."""
 
     file: Path
-    locator: Locator
-    found: set[tuple[int, str]] = field(default_factory=set)
+    lines: "Lines"
+    option: Callable[[KeyPath], str | None] = lambda path: None  # the command line's, where a value comes from one
+    found: set[tuple[int, str, str]] = field(default_factory=set)
 
     def add(self, path: KeyPath, message: str) -> None:
         """A problem at a key path."""
-        self.found.add((self.locator.line(path), message))
+        self.found.add((0 if self.option(path) else self.lines.line(path), self.at(path), message))
 
     def at(self, path: KeyPath) -> str:
-        """`file:line` of a key path."""
-        return f"{self.file}:{self.locator.line(path)}"
+        """`file:line` of a key path, or the option that it comes from."""
+        return self.option(path) or f"{self.file}:{self.lines.line(path)}"
 
     def raise_any(self) -> None:
-        """RequestError that lists all problems by line, if there are any."""
+        """RequestError that lists all problems in the plan's order, if there are any."""
         if not self.found:
             return
-        lines = [f"{self.file}:{line}: {message}" for line, message in sorted(self.found)]
-        count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
-        raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(lines))
+        told = [f"{place}: {message}" for _, place, message in sorted(self.found)]
+        count = "one problem" if len(told) == 1 else f"{len(told)} problems"
+        raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(told))
+
+
+_TOKEN = re.compile(
+    r'''
+    (?P<string> """(?:\\.|[^\\])*?"{3,5} | \'\'\'.*?'{3,5} | "(?:\\.|[^"\\\n])*" | '[^'\n]*' )
+  | (?P<skip>   \#[^\n]* | [ \t\r]+ )
+  | (?P<mark>   [\n\[\]{},=.] )
+  | (?P<word>   [^\s\[\]{},=.\#"']+ )
+    ''',
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Lines:
+    """Lines of every key and array element of a TOML text."""
+
+    def __init__(self, text: str) -> None:
+        """Scan the text once."""
+        self._lines: dict[KeyPath, int] = {}
+        self._tokens = list(_tokens(text))
+        self._at = 0
+        self._counts: dict[KeyPath, int] = {}  # arrays of tables seen so far
+        base: KeyPath = ()
+        while self._at < len(self._tokens):
+            if self._peek() == "\n":
+                self._at += 1
+            elif self._peek() == "[":
+                base = self._header()
+            else:
+                self._pair(base)
+
+    def line(self, path: KeyPath) -> int:
+        """The line of the path, or of the nearest thing around it; 1 when there is none."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self._lines:
+                return self._lines[path[:end]]
+        return 1
+
+    def _peek(self, ahead: int = 0) -> str:
+        index = self._at + ahead
+        return self._tokens[index][0] if index < len(self._tokens) else "\n"
+
+    def _note(self, path: KeyPath) -> None:
+        self._lines.setdefault(path, self._tokens[min(self._at, len(self._tokens) - 1)][1])
+
+    def _header(self) -> KeyPath:
+        """`[a.b]` or `[[a.b]]`: the path that the keys below it belong to."""
+        array = self._peek(1) == "["
+        self._at += 2 if array else 1
+        path: KeyPath = ()
+        keys = self._key()
+        for position, key in enumerate(keys):
+            path += (key,)
+            if array and position == len(keys) - 1:
+                self._counts[path] = self._counts.get(path, 0) + 1
+            if path in self._counts:
+                self._note(path)
+                path += (self._counts[path] - 1,)
+            self._note(path)
+        self._at += 2 if array else 1
+        return path
+
+    def _key(self) -> list[str]:
+        """A dotted key; stops at `=` or `]`."""
+        keys = []
+        while self._peek() not in ("=", "]"):
+            if self._peek() != ".":
+                keys.append(self._peek().strip("\"'"))
+            self._at += 1
+        return keys
+
+    def _pair(self, base: KeyPath) -> None:
+        begin = self._at
+        path = base
+        for key in self._key():
+            path += (key,)
+            self._lines.setdefault(path, self._tokens[begin][1])
+        self._at += 1  # =
+        self._value(path, ("\n", ",", "}"))
+
+    def _value(self, path: KeyPath, ends: tuple[str, ...]) -> None:
+        self._note(path)
+        if self._peek() == "[":
+            self._array(path)
+        elif self._peek() == "{":
+            self._inline_table(path)
+        else:
+            while self._at < len(self._tokens) and self._peek() not in ends:
+                self._at += 1
+
+    def _array(self, path: KeyPath) -> None:
+        self._at += 1
+        index = 0
+        while self._peek() != "]":
+            if self._peek() in ("\n", ","):
+                self._at += 1
+                continue
+            self._value((*path, index), ("\n", ",", "]"))
+            index += 1
+        self._at += 1
+
+    def _inline_table(self, path: KeyPath) -> None:
+        self._at += 1
+        while self._peek() != "}":
+            if self._peek() in ("\n", ","):
+                self._at += 1
+                continue
+            self._pair(path)
+        self._at += 1
+
+
+def _tokens(text: str) -> "list[tuple[str, int]]":
+    found, line, at = [], 1, 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:  # not TOML; tomllib has refused it before
+            at += 1
+            continue
+        if match.lastgroup != "skip":
+            found.append((match.group(), line))
+        line += match.group().count("\n")
+        at = match.end()
+    return found

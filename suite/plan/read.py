@@ -1,48 +1,155 @@
-"""Reading a plan: the file, its TOML, its shape. Problems wait until `resolve` can tell all of them."""
+"""Reading a plan: the file, its TOML, its shape. Problems wait until `resolve` can report all of them."""
 
 import re
 import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from suite.contracts.case import Sampling, Training
 from suite.errors import RequestError
-from suite.plan.checked import checked
-from suite.plan.locator import Locator
-from suite.plan.model import Block, Heading, SamplingBlock, TrainingBlock
-from suite.plan.problems import Problems
-from suite.plan.ready import find
+from suite.plan import overrides
+from suite.plan.model import Block, Heading, SamplingBlock, TrainingBlock, Written
+from suite.plan.problems import KeyPath, Lines, Problems
 from suite.plan.scale import TABLES, Scale, ScaleBlock
-from suite.plan.written import Plan, Written
+from suite.plan.text import key_text, value_text
 from suite.suggest import known
 
-TOP_KEYS = ("name", "title", "defaults", "sampling", "training", "scale", "cases")
+TOP_KEYS = ("name", "title", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
 
 
-def load(name_or_path: str | Path, scale: str | None = None) -> Plan:
-    """Read a ready-made plan by name, or a file; RequestError when it is not there or not TOML."""
-    file = find(name_or_path)
+@dataclass(frozen=True)
+class Plan:
+    """A plan as read; `suite.plan.resolve` makes cases of it, or says all that is wrong with it."""
+
+    name: str
+    title: str
+    file: Path  # relative paths in the plan start at its folder
+    text: str  # with the overrides
+    sampling: Sampling
+    training: Training
+    blocks: tuple[Written, ...]
+    problems: Problems
+    scales: dict[str, Scale]
+    scale: Scale | None = None  # the one that is applied
+    networks: tuple[str, ...] = ()  # names of the networks that it takes from files; see suite.plan.networks
+
+    def scaled(self, name: str) -> "Plan":
+        """The plan under one of its scales; RequestError when it has none of that name."""
+        if name not in self.scales:
+            raise RequestError(f"the plan {self.name!r} has no scale {name!r}; {known(name, self.scales)}")
+        scale = self.scales[name]
+        return replace(self, scale=scale, sampling=scale.sampling, training=scale.training)
+
+
+def ready_made() -> dict[str, Path]:
+    """The plans that come with stagebench, by name."""
+    folder = Path(str(resources.files("suite"))) / "plans"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load(name_or_path: str | Path, scale: str | None = None, asked: Mapping[str, Any] | None = None) -> Plan:
+    """Read a ready-made plan by name, or a file; `asked` are overrides (`overrides_from`).
+
+    RequestError when it is not there or not TOML.
+    """
+    file = ready_made().get(str(name_or_path), Path(name_or_path))
+    if not file.is_file():
+        raise RequestError(
+            f"there is no plan {str(name_or_path)!r}: neither a file nor a ready-made plan; "
+            f"{known(name_or_path, ready_made())}"
+        )
     try:
         text = file.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
     except OSError as error:
         raise RequestError(f"cannot read the plan {file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise RequestError(f"the plan {file} is not UTF-8 text: {error}") from error
+    plan = parse(text, file, asked)
+    return plan if scale is None else plan.scaled(scale)
+
+
+def parse(
+    text: str,
+    file: Path,
+    asked: Mapping[str, Any] | None = None,
+    option: Callable[[KeyPath], str | None] = lambda path: None,
+) -> Plan:
+    """A plan's text; `option` names the command line's option that a key path comes from, where it is from one."""
+    content = _toml(text, file)
+    before = content.get(overrides.TABLE, {})
+    if asked:
+        kept = {**(before if isinstance(before, dict) else {}), **asked}
+        rows = "".join(f"{key_text(key)} = {value_text(value)}\n" for key, value in kept.items())
+        text = f"{overrides.without_table(text)}\n# --set on the command line\n[{overrides.TABLE}]\n{rows}"
+        content = _toml(text, file)
+    lines = Lines(text)
+
+    def place(path: KeyPath) -> str | None:
+        """An overridden value's own place: the option, or the line of the table [overrides]."""
+        key = overrides.key_of(path)
+        if key in (asked or {}):
+            return f"--set {key}={value_text((asked or {})[key])}"
+        if isinstance(before, dict) and key in before:
+            return f"{file}:{lines.line((overrides.TABLE, key))}"
+        return option(path)
+
+    return _Reader(file, text, content, Problems(file, lines, place)).plan()
+
+
+def differences(before: str, now: str) -> list[str]:
+    """In which keys two plans' texts differ, in words; empty where only comments and order do, or one is no TOML."""
+    try:
+        sides = [dict(_flat(tomllib.loads(text), "")) for text in (before, now)]
+    except tomllib.TOMLDecodeError:
+        return []
+    found = []
+    for key in dict.fromkeys([*sides[1], *sides[0]]):
+        option = "--set " if key.startswith(overrides.TABLE + ".") else ""
+        name = option + key.removeprefix(overrides.TABLE + ".")
+        equals = "=" if option else " = "
+        there, here = (f"{name}{equals}{value_text(side[key])}" if key in side else f"no {name}" for side in sides)
+        if there != here:
+            found.append(f"{there} there, {here} here")
+    return found
+
+
+def _flat(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _flat(each, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        for index, each in enumerate(value):
+            yield from _flat(each, f"{key}[{index}]")
+    else:
+        yield key, value
+
+
+def _toml(text: str, file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"line (\d+)", str(error))
         line = place.group(1) if place else str(text.count("\n") + 1)
         raise RequestError(f"{file}:{line}: not valid TOML: {error}") from error
-    plan = _Reader(file, text, content).plan()
-    return plan if scale is None else plan.scaled(scale)
 
 
 class _Reader:
     """Turns the TOML's values into checked blocks, collecting problems."""
 
-    def __init__(self, file: Path, text: str, content: dict[str, Any]) -> None:
-        self.file, self.text, self.content = file, text, content
-        self.problems = Problems(file, Locator(text))
+    def __init__(self, file: Path, text: str, content: dict[str, Any], problems: Problems) -> None:
+        self.file, self.text, self.content, self.problems = file, text, content, problems
+        self.overrides = dict(self.table((overrides.TABLE,)))
+        for key in list(self.overrides):
+            problem = overrides.unknown(key)
+            if problem:
+                self.problems.add((overrides.TABLE, key), problem)
+                del self.overrides[key]
+        self.content = overrides.apply(content, self.overrides)
 
     def plan(self) -> Plan:
         content, problems = self.content, self.problems
@@ -50,9 +157,9 @@ class _Reader:
             if key not in TOP_KEYS:
                 problems.add((key,), f"unknown key {key!r}; {known(key, TOP_KEYS)}")
         heading: dict[str, Any] = {key: value for key, value in content.items() if key in Heading.model_fields}
-        checked(self.problems, Heading, heading, ())
+        self.checked(Heading, heading, ())
         defaults = self.table(("defaults",))
-        checked(self.problems, Block, defaults, ("defaults",))
+        self.checked(Block, defaults, ("defaults",))
         blocks = tuple(self.blocks(defaults))
         return Plan(
             name=str(content.get("name", self.file.stem)),
@@ -80,11 +187,13 @@ class _Reader:
     def sampling(self, path: tuple[str, ...], usual: dict[str, Any]) -> Sampling:
         """A sampling table; `usual` has the keys that it leaves out."""
         own = self.table(path)
-        checked(self.problems, SamplingBlock, own, path)
-        block = checked(self.problems, SamplingBlock, {**usual, **own}, None)[0]
+        self.checked(SamplingBlock, own, path)
+        block = self.checked(SamplingBlock, {**usual, **own}, None)[0]
         assert isinstance(block, SamplingBlock)
         below = block.below_design()
-        if below and not block.quick:
+        if any(key.startswith("sampling.") for key in self.overrides):
+            block = block.model_copy(update={"quick": block.quick or bool(below)})
+        elif below and not block.quick:
             asked = ", ".join(below)
             self.problems.add(
                 path,
@@ -96,8 +205,8 @@ class _Reader:
     def training(self, path: tuple[str, ...], usual: dict[str, Any]) -> Training:
         """A training table; `usual` as above."""
         own = self.table(path)
-        checked(self.problems, TrainingBlock, own, path)
-        block = checked(self.problems, TrainingBlock, {**usual, **own}, None)[0]
+        self.checked(TrainingBlock, own, path)
+        block = self.checked(TrainingBlock, {**usual, **own}, None)[0]
         assert isinstance(block, TrainingBlock)
         return Training(**block.model_dump())
 
@@ -105,10 +214,10 @@ class _Reader:
         """A profile, with its own problems and those of values that no block has."""
         path = ("scale", name)
         own = {key: value for key, value in self.table(path).items() if key not in TABLES}
-        head = checked(self.problems, ScaleBlock, own, path)[0]
+        head = self.checked(ScaleBlock, own, path)[0]
         assert isinstance(head, ScaleBlock)
         keep = self.table((*path, "keep"))
-        kept, broken = checked(self.problems, Block, keep, (*path, "keep"))
+        kept, broken = self.checked(Block, keep, (*path, "keep"))
         if "hosts" in keep:
             self.problems.add((*path, "keep", "hosts"), "hosts are not swept; choose them by nodes, or with --hosts")
         broken |= {"hosts", "knobs"}.union(*(block.broken for block in blocks))
@@ -120,8 +229,8 @@ class _Reader:
             self.sampling((*path, "sampling"), self.table(("sampling",))),
             self.training((*path, "training"), self.table(("training",))),
         )
-        for place, told in scale.slips([block.block for block in blocks]):
-            self.problems.add((*path, *place), told)
+        for place, problem in scale.errors([block.block for block in blocks]):
+            self.problems.add((*path, *place), problem)
         return scale
 
     def blocks(self, defaults: dict[str, Any]) -> list[Written]:
@@ -136,10 +245,43 @@ class _Reader:
 
     def written(self, index: int, raw: dict[str, Any], defaults: dict[str, Any]) -> Written:
         own, usual = raw.get("knobs", {}), defaults.get("knobs", {})
-        checked(self.problems, Block, raw, ("cases", index))
+        self.checked(Block, raw, ("cases", index))
         merged = {**defaults, **raw}
         if isinstance(own, dict) and isinstance(usual, dict):
             merged["knobs"] = {**usual, **own}
-        block, broken = checked(self.problems, Block, merged, None)
+        block, broken = self.checked(Block, merged, None)
         assert isinstance(block, Block)
         return Written(block, index, frozenset(raw), frozenset(own if isinstance(own, dict) else ()), broken)
+
+    def checked(
+        self, model: type[BaseModel], values: dict[str, Any], base: KeyPath | None
+    ) -> tuple[BaseModel, frozenset[str]]:
+        """The model, less the keys it refused (also returned); their problems are reported when `base` is given."""
+        try:
+            return model.model_validate(values), frozenset()
+        except ValidationError as error:
+            refused = error.errors(include_url=False)
+        if base is not None:
+            for problem in refused:
+                self.problems.add((*base, *problem["loc"]), _in_words(problem, model))
+        broken = frozenset(str(problem["loc"][0]) for problem in refused)
+        kept = {key: value for key, value in values.items() if key not in broken}
+        return (model.model_construct(**kept) if model is Heading else model.model_validate(kept)), broken
+
+
+def _in_words(problem: Any, model: type[BaseModel]) -> str:
+    key, value, message = str(problem["loc"][0]), problem["input"], str(problem["msg"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key!r}; {known(key, model.model_fields)}"
+    if problem["type"] == "missing":
+        return f"the key {key!r} is missing"
+    if problem["type"] == "literal_error":
+        allowed = str(problem["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        return f"{key} = {value!r}: {known(value, allowed)}"
+    if problem["type"] == "string_pattern_mismatch":
+        return f"{key} = {value!r}: should be letters, digits, '.', '_' and '-', and begin with a letter or a digit"
+    if key == "ranks" and problem["type"] == "less_than_equal":
+        most = problem["ctx"]["le"]
+        return f"ranks = {value!r}: more than {most} ranks on a node is a slip; ranks are counted per node, see nodes"
+    words = message.removeprefix("Input ").removeprefix("List ")
+    return f"{key} = {value!r}: {words}"

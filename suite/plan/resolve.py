@@ -13,10 +13,17 @@ from suite.data.fits import Fit, fit
 from suite.data.records import missing
 from suite.environments.hosts import here
 from suite.errors import RequestError
-from suite.plan import able, placing, reading
-from suite.plan.names import AUTO, Names
-from suite.plan.sweep import Choice, choices
-from suite.plan.written import Plan
+from suite.plan.checks import (
+    AUTO,
+    Names,
+    check_placement,
+    format_of,
+    hosts_of,
+    refusal,
+    refused_format,
+)
+from suite.plan.model import Choice, choices
+from suite.plan.read import Plan
 from suite.suggest import known
 from workloads.catalogue import Workload
 from workloads.graph import Graph
@@ -85,7 +92,7 @@ class _Maker:
             block = self.plan.scale.scaled(written.block) if self.plan.scale else written.block
             for choice in choices(written, block) if block else ():
                 launcher = self.launcher(choice)
-                placing.check(choice, launcher, placing.hosts(choice, self.hosts), self.problems)
+                check_placement(choice, self.launchers.get(launcher), hosts_of(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_input(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
@@ -123,10 +130,11 @@ class _Maker:
         if asked != AUTO:
             return asked
         strategy = self.names.capabilities[choice["adapter"]].strategy(choice["strategy"])
-        offers = strategy.launchers if strategy else ("local",)
-        near = choice["nodes"] == 1 and all(map(here, placing.hosts(choice, self.hosts)))
-        reaching = [name for name in offers if near or name not in placing.ONE_HOST]
-        return next((name for name in (*reaching, *offers) if name in self.launchers), offers[0])
+        offers = strategy.launchers if strategy else (Placement.launcher,)
+        near = choice["nodes"] == 1 and all(map(here, hosts_of(choice, self.hosts)))
+        installed = [name for name in offers if name in self.launchers]
+        reaching = [name for name in installed if near or self.launchers[name].several_hosts]
+        return next(iter([*reaching, *installed, *offers]))
 
     def resolved(self, choice: Choice, launcher: str) -> Resolved:
         adapter = self.adapters[choice["adapter"]]
@@ -135,9 +143,9 @@ class _Maker:
         found = self.fit(choice, workload, graph)
         asked = knobs.values(capabilities.knobs, choice.knobs)
         case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=asked)
-        case = case.on(input=_input(choice, reading.form(choice, adapter, capabilities, found.path)))
+        case = case.on(input=_input(choice, format_of(choice, adapter, capabilities, found.path)))
         kept = measurable(capabilities.strategy(case.strategy), case.passes)
-        refused = able.refusal(adapter, capabilities, case, graph) or idle(case, kept)
+        refused = refusal(adapter, capabilities, case, graph) or idle(case, kept)
         case = case.on(passes=kept or case.passes)
         if refused:
             return Resolved(case, "unsupported", refused)
@@ -145,7 +153,7 @@ class _Maker:
             return Resolved(case, "unavailable", f"no plugin brings the launcher {launcher!r}; install one that does")
         unread = None
         if not found.outcome:
-            unread = reading.refusal(adapter, capabilities, case, found.path, workload, self.missing)
+            unread = refused_format(adapter, capabilities, case, found.path, workload, self.missing)
         if unread:
             return Resolved(case, *unread)
         return Resolved(case, found.outcome, found.reason)
@@ -176,7 +184,7 @@ class _Maker:
             threads=choice["threads"],
             launcher=launcher,
             binding=choice["binding"],
-            hosts=placing.hosts(choice, self.hosts),
+            hosts=hosts_of(choice, self.hosts),
         )
         return Case(
             adapter=choice["adapter"],

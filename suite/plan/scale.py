@@ -11,7 +11,7 @@
     [scale.small.sampling]      # these keys instead of the plan's; likewise [scale.small.training]
     steps = 5
 
-A block that is left without a value of some key falls out. Batches are kept first, divided then.
+A block that is left without a value of some key is skipped. Batches are kept first, divided then.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from suite.contracts.case import Sampling, Training
-from suite.plan.locator import Path as KeyPath
 from suite.plan.model import Block, Count, Strict
+from suite.plan.problems import KeyPath
 from suite.suggest import known
 
 TABLES = ("keep", "sampling", "training")
@@ -57,13 +57,13 @@ class Scale:
         batches = (max(1, batch // self.divide_batch) for batch in swept.get("batch", block.batch))
         return block.model_copy(update={**swept, "knobs": knobs, "batch": list(dict.fromkeys(batches))})
 
-    def slips(self, blocks: Sequence[Block]) -> Iterator[tuple[KeyPath, str]]:
+    def errors(self, blocks: Sequence[Block]) -> Iterator[tuple[KeyPath, str]]:
         """(place below [scale.NAME], what is wrong): values that no block has, a profile that leaves nothing."""
         for key, values in self.keep.items():
-            yield from _strangers(("keep", key), key, values, [getattr(block, key) for block in blocks])
+            yield from _unknown(("keep", key), key, values, [getattr(block, key) for block in blocks])
         for name, values in self.knobs.items():
             there = [block.knobs[name] for block in blocks if name in block.knobs]
-            yield from _strangers(("keep", "knobs", name), f"knob {name}", values, there)
+            yield from _unknown(("keep", "knobs", name), f"knob {name}", values, there)
         if blocks and not any(self.scaled(block) for block in blocks):
             yield ("keep",), f"the scale {self.name!r} keeps no block: none has a value of every key that is kept"
 
@@ -72,7 +72,7 @@ def _common(values: list[Any] | None, kept: list[Any]) -> list[Any]:
     return [value for value in values or () if value in kept]
 
 
-def _strangers(
+def _unknown(
     place: KeyPath, what: str, values: list[Any], there: Sequence[list[Any] | None]
 ) -> Iterator[tuple[KeyPath, str]]:
     found = list(dict.fromkeys(value for each in there for value in each or ()))

@@ -1,4 +1,4 @@
-"""Cases written as a plan: resolved again, they have the same ids."""
+"""Cases written as a plan (resolved again, they have the same ids), and values as TOML."""
 
 import json
 import re
@@ -24,15 +24,15 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
     """A plan file. Its [sampling] is that of the first case, its [training] that of the first that learns."""
     lines = [
         *(f"# {line}" for line in about.splitlines()),
-        f"name = {value(name)}",
-        f"title = {value(title)}",
+        f"name = {value_text(name)}",
+        f"title = {value_text(title)}",
         "",
         "[sampling]",
     ]
-    lines += [f"{key} = {value(each)}" for key, each in asdict(blocks[0].case.sampling).items()]
+    lines += [f"{key} = {value_text(each)}" for key, each in asdict(blocks[0].case.sampling).items()]
     learning = next((block.case.training for block in blocks if TRAIN in block.case.passes), None)
     if learning is not None:
-        lines += ["", "[training]", *(f"{key} = {value(each)}" for key, each in asdict(learning).items())]
+        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in asdict(learning).items())]
     for block in blocks:
         lines += ["", *(f"# {line}" for line in block.comment.splitlines()), "[[cases]]", *_case(block.case)]
     return "\n".join(lines) + "\n"
@@ -65,13 +65,15 @@ def _case(case: Case) -> Iterable[str]:
         "silence_limit": (case.silence_limit, USUAL.silence_limit),
     }
     chosen = {key: given for key, (given, usual) in other.items() if given != usual}
-    yield from (f"{key} = {value(each)}" for key, each in {**always, **chosen, "passes": list(case.passes)}.items())
+    yield from (
+        f"{key} = {value_text(each)}" for key, each in {**always, **chosen, "passes": list(case.passes)}.items()
+    )
     for key, each in case.knobs.items():
         # A list of values is swept: one that is itself a list stands in a list of its own.
-        yield f"knobs.{_key(key)} = {value([each] if isinstance(each, list | tuple) else each)}"
+        yield f"knobs.{key_text(key)} = {value_text([each] if isinstance(each, list | tuple) else each)}"
 
 
-def value(given: Any) -> str:
+def value_text(given: Any) -> str:
     """TOML of a string, number, truth value or list; ValueError of anything else."""
     if isinstance(given, bool):
         return "true" if given else "false"
@@ -81,9 +83,10 @@ def value(given: Any) -> str:
         # JSON's escapes are TOML's, which wants one more character escaped.
         return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(given, list | tuple):
-        return f"[{', '.join(value(each) for each in given)}]"
+        return f"[{', '.join(value_text(each) for each in given)}]"
     raise ValueError(f"{given!r} cannot be written into a plan")
 
 
-def _key(name: str) -> str:
-    return name if BARE.fullmatch(name) else value(name)
+def key_text(name: str) -> str:
+    """TOML of a key, quoted where it must be."""
+    return name if BARE.fullmatch(name) else value_text(name)

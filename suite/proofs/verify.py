@@ -12,7 +12,7 @@ from suite.contracts.adapter import Adapter, Strategy
 from suite.contracts.case import Case, Placement
 from suite.contracts.optimisers import NAMES, for_proof, settings
 from suite.errors import RequestError
-from suite.plan.able import refusal
+from suite.plan.checks import refusal
 from suite.plugins import adapters, workloads
 from suite.suggest import known
 from workloads.catalogue import Workload

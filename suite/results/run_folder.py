@@ -2,7 +2,8 @@
 
     RUN/
       run.json                 format, method, version, when, the command line
-      plan.toml                the plan as given
+      plan.toml                the plan as given, with what --set has changed
+      networks/NAME.json       the graphs of networks that the plan names by their files
       cases.json               the plan as resolved: its scale, every case with its id, or why it cannot run
       hosts/NAME.json          what each host is
       bundles/ADAPTER/         exactly the code that ran in the framework's interpreter
@@ -24,6 +25,7 @@ from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
 from suite.files import write_whole
+from suite.plan.read import differences
 from suite.results import format1
 from suite.results.proof import Proof
 from suite.results.records import (
@@ -39,6 +41,7 @@ from suite.results.records import (
     Record,
 )
 from suite.results.stored import Part, content_of, parsed
+from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
 # What a person does about a file that cannot be read.
@@ -112,12 +115,23 @@ class ResultFolder(Generic[Entry, Measured]):
         same = path.exists() and path.read_text() == text
         if path.exists() and self.begun:
             if not same:
-                raise RequestError(f"{self.path} was begun with another plan ({path}); name a new folder with -o")
+                told = differences(path.read_text(), text)
+                more = f", and {len(told) - 3} more" if len(told) > 3 else ""
+                raise RequestError(
+                    f"{self.path} was begun with another plan ({path}): {', '.join(told[:3]) or 'another text'}{more}; "
+                    "go on with that one, or name a new folder with -o"
+                )
             if (self.path / "cases.json").exists() and self.scale != scale:
                 began = f"with --scale {self.scale}" if self.scale else "without --scale"
                 raise RequestError(f"{self.path} was begun {began}; go on so, or name a new folder with -o")
         if not same:
             write_whole(path, text)
+
+    def keep_network(self, graph: Graph) -> None:
+        """Keep a network that the plan names by its file: the file may change."""
+        with usable(self.path):
+            (self.path / "networks").mkdir(exist_ok=True)
+        write_whole(self.path / "networks" / f"{graph.name}.json", json.dumps(graph.to_dict(), indent=1) + "\n")
 
     @property
     def about(self) -> About:

@@ -8,7 +8,7 @@ from reports.best import plan_of, winners_of
 from suite.analysis.summary import summarise
 from suite.contracts.case import Input, Placement, Sampling, Training
 from suite.plan import load, resolve
-from suite.plan.text import Block, plan_text, value
+from suite.plan.text import Block, plan_text, value_text
 from suite.plugins import adapters, launchers, workloads
 from tests.reports.made_run import MadeRun
 
@@ -97,12 +97,12 @@ def test_how_data_are_read_is_written_down(plan):
 
 @pytest.mark.parametrize("given", [True, 3, 1e-05, 'a "b"\\ \x7f é\n', [1, ["x", False]]])
 def test_values_come_back(given):
-    assert tomllib.loads(f"x = {value(given)}")["x"] == given
+    assert tomllib.loads(f"x = {value_text(given)}")["x"] == given
 
 
 def test_what_a_plan_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="None cannot be written"):
-        value(None)
+        value_text(None)
 
 
 def test_what_a_case_learns_by_is_written_down(plan):

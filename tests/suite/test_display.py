@@ -85,6 +85,22 @@ def test_plain_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_what_cases_of_an_adapter_lack_alike_is_said_once(live: bool) -> None:
+    stream = io.StringIO()
+    display: Observer = LiveDisplay(Console(file=stream, width=120)) if live else PlainDisplay(stream)
+    for case in (ONE, TWO):
+        display.refused(case, "unavailable", "tox run -e alpha")
+    display.refused(TWO, "unsupported", "alpha is superstitious")
+    assert stream.getvalue() == "", "until all have come"
+    display.begin([], 0, 0)
+    display.end()
+    told = stream.getvalue()
+    assert [told.count(reason) for reason in ("tox run -e alpha", "alpha is superstitious")] == [1, 1]
+    assert "alpha (2 cases)" in told
+    assert TWO.label in told
+
+
 @pytest.mark.parametrize("width", [80, 200])
 def test_live_lines_fit_and_tell_all(width: int) -> None:
     stream = io.StringIO()

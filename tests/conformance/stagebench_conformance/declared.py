@@ -13,7 +13,7 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement
 from suite.contracts.optimisers import NAMES as OPTIMISERS
 from suite.launching import bundle
-from suite.plan import able
+from suite.plan import checks
 from suite.plugins import adapters, launchers, workloads
 from workloads.kinds import KINDS
 
@@ -25,7 +25,7 @@ class Declared(Conformance):
 
     def refusal(self, case: Case) -> str | None:
         """What the plan's check answers."""
-        return able.refusal(self.it(), self.it().capabilities, case, workloads()["mnist_small"].graph())
+        return checks.refusal(self.it(), self.it().capabilities, case, workloads()["mnist_small"].graph())
 
     def test_its_declaration_is_whole(self) -> None:
         """Names, strategies, launchers, knobs, layer kinds."""

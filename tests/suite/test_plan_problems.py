@@ -2,7 +2,7 @@ import tomllib
 
 import pytest
 
-from suite.plan.locator import Locator
+from suite.plan.problems import Lines
 
 TEXT = '''\
 # a comment with = and [brackets]
@@ -65,4 +65,4 @@ deep = true
 )
 def test_every_key_has_its_line(path: tuple[str | int, ...], line: int) -> None:
     tomllib.loads(TEXT)  # the text must be TOML, or the test means nothing
-    assert Locator(TEXT).line(path) == line
+    assert Lines(TEXT).line(path) == line

@@ -1,0 +1,64 @@
+"""`stagebench show`: the results of a run, as a table. Heavy imports wait until the command runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from suite.analysis.rows import Row
+    from suite.results.run_folder import RunFolder
+
+COLUMNS = ("case", "outcome", "samples/s", "95 % interval", "per device", "ms/step", "proof", "marks")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(show)
+
+
+def show(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, with all that a report knows.")] = False,
+) -> None:
+    """Print the results of a run again, as at its end; a run that goes on shows what there is."""
+    from suite.analysis.summary import summarise
+    from suite.cli.tables import show_json
+    from suite.results.run_folder import RunFolder
+
+    folder = RunFolder.open(run)
+    if json:
+        show_json([row.to_dict() for row in summarise(folder)])
+    else:
+        print_results(folder)
+
+
+def print_results(folder: "RunFolder", reasons: bool = True) -> None:
+    """The table of what was measured; with `reasons`, below it why other cases were not, once for an adapter."""
+    from suite.analysis.summary import left_out, summarise
+    from suite.cli import tables, words
+
+    rows = summarise(folder)
+    measured = [row for row in rows if row.processes]
+    if measured:
+        shown = [column for column in COLUMNS if column != "marks" or any(row.marks for row in measured)]
+        tables.show([_cells(row) for row in measured], shown)
+    missing = [(row.case, row.outcome, row.reason) for row in rows if row.outcome != "ok"] if reasons else []
+    for outcome, whose, reason in words.once_per_adapter(missing):
+        typer.echo(f"{outcome}: {whose}{': ' if reason else ''}{reason}")
+    note = left_out(folder)
+    if note:
+        typer.echo(note)
+
+
+def _cells(row: "Row") -> dict[str, Any]:
+    from suite.cli.words import significant
+
+    proof = "none" if row.proof is None else "ok" if row.proof.passed else "FAILED"
+    cells = {"case": row.case.label, "outcome": row.outcome, "proof": proof, "marks": ", ".join(row.marks)}
+    if row.rate and row.rate_per_device:
+        cells["samples/s"] = significant(row.rate.value)
+        cells["95 % interval"] = f"{significant(row.rate.low)} to {significant(row.rate.high)}"
+        cells["per device"] = significant(row.rate_per_device.value)
+        cells["ms/step"] = significant(1000 * row.case.global_batch / row.rate.value)
+    return cells

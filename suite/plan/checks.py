@@ -1,0 +1,253 @@
+"""What stands in the way of a block or a case.
+
+A name that nobody knows, or a placement that cannot be, is an error of the plan (`Names`, `check_placement`). What
+one adapter cannot do, of what others can, is no error: the case is `unsupported`, with the reason (`refusal`), or
+`unavailable` where this machine lacks something for its reader (`refused_format`).
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from suite.contracts import knobs
+from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format
+from suite.contracts.case import TRAIN, Case
+from suite.contracts.launcher import Launcher
+from suite.data.sets import kind_of
+from suite.environments.hosts import here
+from suite.plan.model import Choice, Written
+from suite.plan.problems import Problems
+from suite.suggest import known
+from workloads.catalogue import Workload
+from workloads.graph import Graph
+
+AUTO = "auto"  # no launcher's name: the strategy's own choice
+FILES, BEST = "files", "best"  # formats that are no adapter's own
+Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.records.missing, or what remembers it
+
+
+class Names:
+    """Checks the names of blocks against what is registered."""
+
+    def __init__(
+        self,
+        problems: Problems,
+        adapters: Mapping[str, Adapter],
+        launchers: Mapping[str, Launcher],
+        workloads: Mapping[str, Workload],
+    ) -> None:
+        self.problems, self.adapters = problems, adapters
+        self.capabilities = {name: adapter.capabilities for name, adapter in adapters.items()}
+        self.registered: dict[str, list[str]] = {
+            "adapter": list(adapters),
+            "workload": list(workloads),
+            "launcher": [AUTO, *launchers],
+            "format": [
+                "files",
+                "best",
+                *(each.name for offered in self.capabilities.values() for each in offered.formats),
+            ],
+            "precision": sorted({name for offered in self.capabilities.values() for name in offered.precisions}),
+            "tuning": sorted({name for offered in self.capabilities.values() for name in offered.tunings}),
+        }
+
+    def check(self, written: Written) -> bool:
+        """Add this block's problems; True when its choices can be looked at one by one."""
+        earlier, self.problems.found = self.problems.found, set()  # one in [defaults] is told again by each block
+        for key, names in self.registered.items():
+            self._each(written, key, names)
+        used = [name for name in written.block.adapter if name in self.adapters]
+        strategies = sorted({s.name for name in used for s in self.capabilities[name].strategies})
+        if used:
+            self._each(written, "strategy", strategies)
+            self._knobs(written, used)
+        elif "strategy" not in written.broken and not written.block.strategy:
+            self.problems.add(written.head, "this block names no strategy")
+        clean = not self.problems.found
+        self.problems.found |= earlier
+        return clean and not written.broken & {"adapter", "workload", "strategy"}
+
+    def _each(self, written: Written, key: str, names: list[str]) -> None:
+        values = getattr(written.block, key)
+        if not values and key not in written.broken:
+            self.problems.add(written.head, f"this block names no {key}; known: {', '.join(names)}")
+        for index, value in enumerate(values):
+            if value not in names:
+                told = self._elsewhere(value, names) if key == "strategy" else known(value, names)
+                self.problems.add(written.path(key, index), f"unknown {key} {value!r}; {told}")
+
+    def _elsewhere(self, strategy: str, names: list[str]) -> str:
+        """A strategy of other adapters is no misspelling: say whose it is."""
+        owners = [name for name, offered in self.capabilities.items() if offered.strategy(strategy)]
+        if not owners:
+            return known(strategy, names)
+        return f"{', '.join(owners)} has it, this block's adapters have {', '.join(names)}"
+
+    def _knobs(self, written: Written, used: list[str]) -> None:
+        knobs = {name: knob for adapter in used for name, knob in self.capabilities[adapter].knobs.items()}
+        for name, values in written.block.knobs.items():
+            if name not in knobs:
+                self.problems.add(
+                    written.path("knobs", name),
+                    f"unknown knob {name!r} for {', '.join(used)}; {known(name, sorted(knobs))}",
+                )
+                continue
+            owners = [self.capabilities[adapter].knobs.get(name) for adapter in used]
+            for index, value in enumerate(values):
+                refused = [knob.problem(value) for knob in owners if knob is not None]
+                if all(refused):
+                    self.problems.add(written.path("knobs", name, index), f"knob {name} {refused[0]}")
+
+
+# --- placement ----------------------------------------------------------------
+
+
+def hosts_of(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
+    """Where a choice runs: on its block's hosts, else on the first of those `given`; nowhere in particular: ()."""
+    if choice.block.hosts or not given:
+        return tuple(choice.block.hosts)
+    first = tuple(given[: choice["nodes"]])
+    return () if choice["nodes"] == 1 and here(first[0]) else first
+
+
+def check_placement(choice: Choice, launcher: Launcher | None, taken: Sequence[str], problems: Problems) -> None:
+    """Add what makes this placement impossible, whatever the adapter; `taken` are the hosts that it takes.
+
+    `launcher` is None where no plugin brings it.
+    """
+    written, nodes, named = choice.written, choice["nodes"], choice.block.hosts
+    if nodes > 1 and launcher and not launcher.several_hosts:
+        problems.add(
+            written.path("nodes"),
+            f"nodes = {nodes}, but the launcher {launcher.name!r} knows only this machine; "
+            "use nodes = 1 with more ranks, or a launcher such as 'mpiexec' with hosts",
+        )
+    if named and len(named) != nodes:
+        problems.add(written.path("hosts"), f"{len(named)} hosts for nodes = {nodes}; name one host per node")
+    if choice["binding"] == "cores" and nodes == 1 and not taken and not (launcher and launcher.chooses_hosts):
+        _check_cores(choice, sorted(os.sched_getaffinity(0)), problems)
+
+
+def _check_cores(choice: Choice, cores: Sequence[int], problems: Problems) -> None:
+    ranks, threads = choice["ranks"], choice["threads"] * choice["devices"]
+    if ranks * threads > len(cores):
+        problems.add(
+            choice.written.path("binding"),
+            f"binding = 'cores' with {ranks} ranks of {threads} threads wants {ranks * threads} cores, "
+            f"this machine offers {len(cores)}; lower ranks or threads, or write binding = 'none'",
+        )
+
+
+# --- what an adapter cannot do ------------------------------------------------
+
+
+def refusal(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph) -> str | None:
+    """Why the adapter cannot do the case; None when it can, as far as one can tell without running it."""
+    return (
+        _by_strategy(adapter, offered, case) or _by_values(adapter, offered, case, graph) or adapter.unsupported(case)
+    )
+
+
+def _by_strategy(adapter: Adapter, offered: Capabilities, case: Case) -> str | None:
+    strategy = offered.strategy(case.strategy)
+    if strategy is None:
+        offers = ", ".join(offer.name for offer in offered.strategies)
+        return f"{adapter.name} has no strategy {case.strategy!r}; it has {offers}"
+    ranks = case.placement.ranks
+    if ranks > 1 and not strategy.distributed:
+        instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
+        return f"{adapter.name}'s strategy {case.strategy!r} trains on one rank, not on {ranks}{instead}"
+    if case.placement.devices > 1 and not strategy.several_devices:
+        instead = f"; it takes a rank for each: ranks = {case.placement.devices}" if strategy.distributed else ""
+        return (
+            f"{adapter.name}'s strategy {case.strategy!r} drives one device per rank, "
+            f"not {case.placement.devices}{instead}"
+        )
+    held, all_devices = adapter.parts(case), case.placement.device_count
+    if all_devices % held:
+        return (
+            f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "
+            f"by that; ask for {held} or {2 * held} of them"
+        )
+    if case.placement.launcher not in strategy.launchers:
+        starts = ", ".join(strategy.launchers)
+        return f"{adapter.name}/{case.strategy} is started by {starts}, not by {case.placement.launcher}"
+    return None
+
+
+def _by_values(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph) -> str | None:
+    for what, value, offers in (
+        ("device", case.placement.device, offered.devices),
+        ("precision", case.precision, offered.precisions),
+        ("tuning", case.tuning, offered.tunings),
+        ("optimiser", case.optimiser, offered.optimisers),
+    ):
+        if value not in offers:
+            return f"{adapter.name} does not do {what} {value!r}; it does {', '.join(offers)}"
+    if case.data != "synthetic" and not offered.real_data:
+        return f"{adapter.name} does not read real data; use data = 'synthetic'"
+    problem = knobs.refusal(adapter.name, offered.knobs, case.strategy, case.knobs)
+    if problem:
+        return problem
+    kinds = {layer.kind for layer in graph.layers} if offered.layer_kinds else set()
+    missing = sorted(kinds - set(offered.layer_kinds))
+    return f"{adapter.name} has no layers of kind {', '.join(missing)}" if missing else None
+
+
+# --- the form in which data are read ------------------------------------------
+
+
+def format_of(choice: Choice, adapter: Adapter, offered: Capabilities, source: Path | None) -> str:
+    """The format that a choice comes to: "best" is the adapter's own, where it can serve here; memory has none."""
+    if choice["data_mode"] == "memory" or choice["format"] == FILES:
+        return FILES
+    if choice["format"] != BEST:
+        return str(choice["format"])
+    if source is None:
+        return FILES
+    passes, kind = choice.block.passes, kind_of(source)
+    fitting = (
+        each.name
+        for each in offered.formats
+        if kind in each.kinds
+        and not _conflict(each, passes, choice["augment"], choice["on_error"])
+        and not adapter.unreadable(each)
+    )
+    return next(fitting, FILES)
+
+
+def refused_format(
+    adapter: Adapter, offered: Capabilities, case: Case, source: Path | None, workload: Workload, missing: Missing
+) -> tuple[str, str] | None:
+    """(outcome, reason) when the case cannot be read in its format; None when it can."""
+    name = case.input.format
+    if name == FILES or source is None:
+        return None
+    found, kind = offered.format(name), kind_of(source)
+    if found is None:
+        offers = ", ".join((FILES, *(each.name for each in offered.formats)))
+        return "unsupported", f"{case.adapter} does not read format {name!r}; it reads {offers}"
+    if kind not in found.kinds:
+        holds = " and ".join(KINDS[each] for each in found.kinds)
+        return "unsupported", f"format {name!r} holds {holds}, {source.name} is none of them; use format = 'files'"
+    conflict = _conflict(found, case.passes, case.input.augment, case.input.on_error)
+    if conflict:
+        return "unsupported", conflict
+    reason = adapter.unreadable(found) or missing(case.data, source, found, workload)
+    return ("unavailable", reason) if reason else None
+
+
+def _conflict(found: Format, passes: Collection[str], augment: str, on_error: str) -> str | None:
+    if augment == "random" and not found.whole:
+        return f"format {found.name!r} holds images that were cut when they were packed; use augment = 'centre'"
+    if TRAIN in passes and not found.ordered:
+        return (
+            f"the reader of format {found.name!r} shuffles in its own way, and learning curves are compared over the "
+            "same order of samples; use format = 'files'"
+        )
+    if on_error == "skip" and not found.ordered:
+        return (
+            f"format {found.name!r} holds images that were decoded when they were packed; leave bad ones out there "
+            "(stagebench data convert --on-error skip) and use on_error = 'fail'"
+        )
+    return None

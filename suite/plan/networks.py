@@ -1,0 +1,144 @@
+"""Networks of one's own: `workload = "./mine.py"` or `"graph.json"`, in a plan or on the command line.
+
+A Python file uses the builder and defines `network()`, which returns it, or a variable `graph`:
+
+    from workloads.build import Builder
+
+    def network():
+        b = Builder("mine", (3, 32, 32), 10)
+        x = b.relu("relu1", b.conv("conv1", "input", 16, 3, pad=1))
+        b.head(b.dense("fc", b.flatten("flat", x), 10))
+        return b
+
+It may define what a catalogue's entry has besides (`workloads.catalogue.Workload`): optimiser, dataset, proof_batch,
+proof_lr, source, preprocessing. A JSON file is what `workloads.graph.Graph.to_dict` writes.
+"""
+
+import json
+import re
+import runpy
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from suite import plugins
+from suite.contracts.hooks import hookimpl
+from suite.errors import RequestError
+from suite.plan.overrides import is_path
+from suite.plan.read import Plan
+from workloads.build import Builder
+from workloads.catalogue import Optimiser, Workload
+from workloads.graph import Graph
+
+OPTIONAL = ("optimiser", "dataset", "proof_batch", "proof_lr", "source", "preprocessing")
+
+
+def registered(plan: Plan) -> Plan:
+    """The plan with the networks that it names by their files registered, under their own names.
+
+    RequestError, with all other problems of the plan, is `resolve`'s to raise: a file that cannot be taken is noted
+    in the plan's problems.
+    """
+    names: dict[str, str] = {}
+    blocks = []
+    for written in plan.blocks:
+        for index, value in enumerate(written.block.workload):
+            if not is_path(value) or value in names:
+                continue
+            try:
+                names[value] = register(plan.file.parent / Path(value).expanduser()).name
+            except RequestError as error:
+                plan.problems.add(written.path("workload", index), str(error))
+                names[value] = ""
+        known = [names.get(value, value) for value in written.block.workload]
+        broken = written.broken | ({"workload"} if "" in known else set())
+        block = written.block.model_copy(update={"workload": [name for name in known if name]})
+        blocks.append(replace(written, block=block, broken=frozenset(broken)))
+    scale = plan.scale
+    if scale is not None and "workload" in scale.keep:
+        kept = [names.get(value, value) for value in scale.keep["workload"]]
+        scale = replace(scale, keep={**scale.keep, "workload": kept})
+    own = tuple(dict.fromkeys(filter(None, names.values())))
+    return replace(plan, blocks=tuple(blocks), scale=scale, networks=own)
+
+
+def register(file: Path) -> Workload:
+    """The network of a file, registered like a plugin's; RequestError says what is wrong with the file, and where."""
+    workload = read(file)
+    there = plugins.workloads().get(workload.name)
+    if there is None:
+        plugins.manager().register(_Own(workload), name=f"the file {file.absolute()}")
+    elif there.graph().digest != workload.graph().digest or there.source != workload.source:
+        raise RequestError(f"{file}: there is a workload {workload.name!r} already; give this network another name")
+    return workload
+
+
+def read(file: Path) -> Workload:
+    """The network of a file as a workload; RequestError as `register`."""
+    if not file.is_file():
+        raise RequestError(f"there is no file {file}; name a Python file that uses workloads.build, or a JSON graph")
+    found = _from_json(file) if file.suffix == ".json" else _from_python(file)
+    graph = found.pop("graph")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", graph.name):
+        raise RequestError(f"{file}: the network's name is {graph.name!r}; take letters, digits, '.', '_' and '-'")
+    if not graph.layers or not graph.heads:
+        raise RequestError(f"{file}: the network {graph.name!r} has no {'head' if graph.layers else 'layer'}")
+    photographs = len(graph.input_shape) == 3 and graph.input_shape[0] == 3
+    usual = {
+        "optimiser": Optimiser(0.01, 64, 0.9, 0.0),
+        "dataset": "imagenet-like" if photographs else "digits",
+        "proof_batch": 4,
+        "proof_lr": 0.001,
+        "source": str(file.absolute()),
+    }
+    return Workload(graph.name, lambda: graph, **{**usual, **found})
+
+
+class _Own:
+    """The plugin that brings one network."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+
+    @hookimpl
+    def stagebench_workloads(self) -> list[Workload]:
+        """The network of a file."""
+        return [self._workload]
+
+
+def _from_python(file: Path) -> dict[str, Any]:
+    try:
+        content = runpy.run_path(str(file), run_name=file.stem)
+        made = content["network"]() if callable(content.get("network")) else content.get("graph")
+    except SyntaxError as error:
+        raise RequestError(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except Exception as error:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        line = f":{own[-1].lineno}" if own else ""
+        raise RequestError(f"{file}{line}: {type(error).__name__}: {error}") from error
+    graph = made.graph if isinstance(made, Builder) else made
+    if not isinstance(graph, Graph):
+        what = "no function network() and no variable graph" if graph is None else f"a {type(graph).__name__}"
+        raise RequestError(f"{file} defines {what}; return the Builder or its graph from a function network()")
+    return {"graph": graph, **{name: content[name] for name in OPTIONAL if name in content}}
+
+
+def _from_json(file: Path) -> dict[str, Any]:
+    place = "the graph"
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        graph = Graph(data["name"], tuple(data["input_shape"]), data["classes"])
+        for index, layer in enumerate(data["layers"]):
+            place = f"layers[{index}]"
+            graph.add(layer["name"], layer["kind"], tuple(layer["inputs"]), **layer["attrs"])
+        for index, head in enumerate(data["heads"]):
+            place = f"heads[{index}]"
+            graph.add_head(head["layer"], head["weight"])
+    except json.JSONDecodeError as error:
+        raise RequestError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from error
+    except KeyError as error:
+        raise RequestError(f"{file}: {place} has no key {error}, or names a layer that is not there") from error
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise RequestError(f"{file}: {place}: {error}; it should be what Graph.to_dict() writes") from error
+    return {"graph": graph}

@@ -1,0 +1,142 @@
+"""A plan from the command line's options alone: `run --adapter pytorch,mxnet --workload resnet50 --ranks 1,2`.
+
+An option's value is what a plan's key may have, lists with commas. Where no strategy is named each adapter takes its
+first one that fits the placement: without an exchange on one device, synchronous on several.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from suite.contracts.adapter import Adapter, Strategy
+from suite.plan.model import Block, SamplingBlock
+from suite.plan.overrides import from_here, value_of
+from suite.plan.problems import KeyPath
+from suite.plan.read import Plan, parse
+from suite.plan.text import key_text, value_text
+
+WORDS = ("adapter", "strategy", "workload", "data", "passes", "precision", "tuning", "device", "optimiser", "format")
+PLACED = ("nodes", "ranks", "devices")  # what decides the strategy, with the adapter
+SAMPLING = ("processes", "steps", "seconds")
+
+
+def plan_of(
+    asked: Mapping[str, str],
+    knobs: Mapping[str, Any],
+    adapters: Mapping[str, Adapter],
+    overrides: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The plan that options describe: `asked` has their text by key, of a [[cases]] block or of SAMPLING.
+
+    Nothing is wrong yet: the plan's problems name the options. Relative paths start at the current folder.
+    """
+    values = {key: _values(key, text) for key, text in asked.items()}
+    return parse(_text(values, knobs, adapters), Path.cwd() / "options", overrides, _option)
+
+
+def _text(values: Mapping[str, list[Any]], knobs: Mapping[str, Any], adapters: Mapping[str, Adapter]) -> str:
+    named = [*values.get("adapter", []), *(Path(str(each)).stem for each in values.get("workload", []))]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "", "-".join(map(str, named)))[:60].strip("-._") or "options"
+    lines = [f"name = {value_text(name)}", f"title = {value_text(_title(values))}"]
+    defaults = {key: each for key, each in values.items() if key not in ("adapter", "strategy", *PLACED, *SAMPLING)}
+    lines += ["", "[defaults]", *_rows(defaults)]
+    sampling = {key: values[key] for key in SAMPLING if key in values}
+    if sampling:
+        lines += ["", "[sampling]", *_rows({**_quick(sampling), **sampling})]
+    blocks = list(_blocks(values, adapters))
+    taken = [_taking(name, blocks, adapters) for name in knobs]
+    for index, block in enumerate(blocks):
+        lines += ["", "[[cases]]", *_rows(block)]
+        lines += [
+            f"knobs.{key_text(name)} = {value_text(each)}"
+            for (name, each), takers in zip(knobs.items(), taken, strict=True)
+            if index in takers
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _taking(knob: str, blocks: Sequence[Mapping[str, list[Any]]], adapters: Mapping[str, Adapter]) -> set[int]:
+    """The blocks that a knob changes; where it changes none, all of them: resolving says why not."""
+    found = set()
+    for index, block in enumerate(blocks):
+        offered = [adapters[name].capabilities.knobs for name in block["adapter"] if name in adapters]
+        owners = [known[knob].strategies for known in offered if knob in known]
+        if any(not strategies or set(strategies) & set(block["strategy"]) for strategies in owners):
+            found.add(index)
+    return found or set(range(len(blocks)))
+
+
+def _blocks(values: Mapping[str, list[Any]], adapters: Mapping[str, Adapter]) -> Iterator[dict[str, list[Any]]]:
+    """Blocks that sweep the placements, those of one device first; adapters of one strategy share a block."""
+    nodes, ranks, devices = (values.get(key, [1]) for key in PLACED)
+    chosen = values.get("adapter", [])
+    if "strategy" in values:
+        placed = {key: values[key] for key in PLACED if key in values}
+        yield {"adapter": chosen, "strategy": values["strategy"], **placed}
+        return
+    for node_count in nodes:
+        for several_ranks in (False, True):
+            fitting = [count for count in ranks if (node_count != 1 or count != 1) == several_ranks]
+            for several_devices in (False, True):
+                driven = [count for count in devices if (count != 1) == several_devices]
+                if not fitting or not driven:
+                    continue
+                groups: dict[str, list[Any]] = {}
+                for name in chosen:
+                    strategy = _strategy(adapters.get(name), several_ranks, several_devices)
+                    groups.setdefault(strategy, []).append(name)
+                for strategy, names in (groups or {"single": []}).items():
+                    placed = {"nodes": [node_count], "ranks": fitting, "devices": driven}
+                    placed = {key: each for key, each in placed.items() if each != [1]}
+                    yield {"adapter": names, "strategy": [strategy], **placed}
+
+
+def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: bool) -> str:
+    """The adapter's first strategy for such a placement, or the nearest: resolving says why it does not fit."""
+    if adapter is None:
+        return "single"
+
+    def fits(strategy: Strategy) -> tuple[bool, bool, bool]:
+        return (
+            strategy.distributed == several_ranks,
+            strategy.several_devices or not several_devices,
+            strategy.synchronous or not (several_ranks or several_devices),
+        )
+
+    return max(adapter.capabilities.strategies, key=fits).name
+
+
+def _values(key: str, text: str) -> list[Any]:
+    parts = [part.strip() for part in text.split(",")]
+    if key in WORDS:
+        return [from_here(key, part) for part in parts]
+    return [value_of(part) if part else part for part in parts]
+
+
+def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Less than a full measurement is marked."""
+    usual = {key: SamplingBlock.model_fields[key].default for key in sampling}
+    numbers = {key: each[0] for key, each in sampling.items() if isinstance(each[0], int | float)}
+    return {"quick": [True]} if any(each < usual[key] for key, each in numbers.items()) else {}
+
+
+def _title(values: Mapping[str, list[Any]]) -> str:
+    told = [", ".join(map(str, values.get("adapter", []))), ", ".join(map(str, values.get("workload", [])))]
+    told += [f"{key} {', '.join(map(str, values[key]))}" for key in ("batch", *PLACED) if key in values]
+    return "; ".join(filter(None, told))
+
+
+def _rows(values: Mapping[str, list[Any]]) -> list[str]:
+    """A list of one value is written as that value; passes are a list in any case."""
+    single = {key: each[0] if len(each) == 1 and key != "passes" else each for key, each in values.items() if each}
+    return [f"{key} = {value_text(each)}" for key, each in single.items()]
+
+
+def _option(path: KeyPath) -> str:
+    """The option that a key path of such a plan comes from."""
+    keys = [str(part) for part in path if not isinstance(part, int)]
+    if keys[1:2] == ["knobs"] and len(keys) > 2:
+        return f"--knob {keys[2]}"
+    known = [key for key in keys if key in Block.model_fields or key in SamplingBlock.model_fields]
+    return f"--{known[-1].replace('_', '-')}" if known else "the options"

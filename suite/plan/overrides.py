@@ -1,0 +1,132 @@
+"""Overrides: `--set KEY=VALUE` on the command line, kept in the run's plan.toml as a table of their own.
+
+    [overrides]
+    batch = [8]                 # a key of a [[cases]] block: of every block
+    "knobs.overlap" = "none"    # of the blocks that name the knob; of every block where none does
+    "sampling.steps" = 5        # likewise "training.epochs"
+
+An override is the last word: what a scale keeps or changes of the same key is dropped.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from suite.data.fits import NAMES
+from suite.errors import RequestError
+from suite.plan.model import Block, SamplingBlock, TrainingBlock
+from suite.plan.problems import KeyPath
+from suite.suggest import known
+
+TABLE = "overrides"
+SECTIONS: dict[str, type[BaseModel]] = {"sampling": SamplingBlock, "training": TrainingBlock}
+KEYS = (
+    *(key for key in Block.model_fields if key != "knobs"),
+    "knobs.NAME",
+    *(f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields),
+)
+
+
+def overrides_from(options: Sequence[str]) -> dict[str, Any]:
+    """`--set KEY=VALUE` options as a mapping; RequestError for one that is malformed or names no key of a plan."""
+    found = {}
+    for option in options:
+        key, equals, value = (part.strip() for part in option.partition("="))
+        if not equals or not key or not value:
+            raise RequestError(f"--set {option!r} should read KEY=VALUE, such as batch=[8,16] or sampling.steps=5")
+        problem = unknown(key)
+        if problem:
+            raise RequestError(f"--set {option}: {problem}")
+        given = value_of(value)
+        found[key] = [from_here(key, each) for each in given] if isinstance(given, list) else from_here(key, given)
+    return found
+
+
+def unknown(key: str) -> str | None:
+    """What is wrong with the name of an override; None when it is a plan's."""
+    if key in KEYS or (key.startswith("knobs.") and len(key) > len("knobs.")):
+        return None
+    return f"a plan has no key {key!r}; {known(key, KEYS)}"
+
+
+def value_of(text: str) -> Any:
+    """A value as TOML has it, else a word; `8,16` is a list of two."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        parts = [part.strip() for part in text.split(",")]
+        return [value_of(part) for part in parts] if len(parts) > 1 else text
+
+
+def is_path(workload: str) -> bool:
+    """Whether a workload's value is a network's file, not a name."""
+    return workload.endswith((".py", ".json")) or "/" in workload
+
+
+def from_here(key: str, value: Any) -> Any:
+    """A value as the command line means it: a path starts at the current folder, not at the plan's; else unchanged."""
+    if not isinstance(value, str):
+        return value
+    data = key == "data" and value not in NAMES and ("/" in value or Path(value).exists())
+    return str(Path(value).expanduser().absolute()) if data or (key == "workload" and is_path(value)) else value
+
+
+def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan's TOML values with the overrides in their places; what is no table is left for the reader to refuse."""
+    content = deepcopy(content)
+    blocks = _tables(content.get("cases"))
+    scales = _tables(list(content["scale"].values())) if isinstance(content.get("scale"), dict) else []
+    defaults = content.setdefault("defaults", {})
+    for key, value in overrides.items():
+        section, dot, name = key.partition(".")
+        if section in SECTIONS and dot:
+            content.setdefault(section, {})
+            _forget([scale.get(section) for scale in scales], name)
+            for table in _tables([content[section]]):
+                table[name] = value
+        elif section == "knobs" and dot:
+            _set_knob(_tables([defaults, *blocks]), blocks, name, value)
+            keeps = _tables([scale.get("keep") for scale in scales])
+            _forget([keep.get("knobs") for keep in keeps], name)
+        else:
+            for block in _tables([defaults, *blocks]):
+                block[key] = value
+            _forget([scale.get("keep") for scale in scales], key)
+            if key == "batch":
+                _forget(scales, "divide_batch")
+    return content
+
+
+def key_of(path: KeyPath) -> str:
+    """The override that would say what stands at a key path: of ("cases", 0, "knobs", "overlap"), "knobs.overlap"."""
+    rest = path[2:] if path[:1] == ("cases",) else path[1:] if path[:1] == ("defaults",) else path
+    if rest[:1] == ("knobs",) or (rest[:1] and rest[0] in SECTIONS):
+        return ".".join(str(part) for part in rest[:2])
+    return str(rest[0]) if rest else ""
+
+
+def without_table(text: str) -> str:
+    """A plan's text less its [overrides]."""
+    return re.sub(rf"(?ms)^(# --set[^\n]*\n)?\[{TABLE}\][ \t]*(#[^\n]*)?\n.*?(?=^\[|\Z)", "", text).rstrip() + "\n"
+
+
+def _tables(values: Any) -> list[dict[str, Any]]:
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
+def _set_knob(tables: list[dict[str, Any]], blocks: list[dict[str, Any]], name: str, value: Any) -> None:
+    named = [table for table in tables if isinstance(table.get("knobs"), dict) and name in table["knobs"]]
+    for table in named or blocks:
+        knobs = table.setdefault("knobs", {})
+        if isinstance(knobs, dict):
+            knobs[name] = value
+
+
+def _forget(tables: list[Any], key: str) -> None:
+    for table in _tables(tables):
+        table.pop(key, None)

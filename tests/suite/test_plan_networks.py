@@ -1,0 +1,134 @@
+"""Networks of one's own: a file in place of a workload's name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from suite import plugins
+from suite.errors import RequestError
+from suite.plan import load, resolve
+from suite.plan.networks import read, register, registered
+from workloads.catalogue import by_name
+
+PYTHON = """\
+from workloads.build import Builder
+
+
+def network():
+    b = Builder("mine", (1, 28, 28), 10)
+    b.head(b.dense("fc", b.flatten("flat", "input"), 10))
+    return b
+"""
+PLAN = """\
+name = "x"
+[[cases]]
+adapter = "alpha"
+strategy = "single"
+workload = ["alexnet", "{}"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str, str], Path]:
+    """A file of that name and text."""
+
+    def make(name: str, text: str) -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return make
+
+
+def graph_text(**changes: object) -> str:
+    return json.dumps({**by_name()["mnist_small"].graph().to_dict(), "name": "mine", **changes})
+
+
+def test_a_python_file_s_network_is_a_workload(file: Callable) -> None:
+    workload = read(file("mine.py", PYTHON + "\nproof_batch = 16\n"))
+    assert (workload.name, workload.graph().classes, workload.proof_batch) == ("mine", 10, 16)
+    assert workload.dataset == "digits"
+    assert workload.source.endswith("/mine.py")
+
+
+def test_a_variable_graph_does_as_well(file: Callable) -> None:
+    assert read(file("mine.py", PYTHON + "\ngraph, network = network().graph, None\n")).name == "mine"
+
+
+def test_a_json_file_is_a_graph(file: Callable) -> None:
+    workload = read(file("mine.json", graph_text()))
+    assert workload.name == "mine"
+    assert workload.graph().parameter_count == by_name()["mnist_small"].graph().parameter_count
+    photographs = json.dumps({**by_name()["alexnet"].graph().to_dict(), "name": "pictures"})
+    assert read(file("pictures.json", photographs)).dataset == "imagenet-like"
+
+
+LAYERS = by_name()["mnist_small"].graph().to_dict()["layers"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.py", "def network(:\n", "a.py:1: "),
+        ("a.py", "\nimport no_such_module_here\n", "a.py:2: ModuleNotFoundError: "),
+        ("a.py", PYTHON.replace('"input"', '"inputt"'), "a.py:6: ValueError: layer 'flat' reads 'inputt'"),
+        ("a.py", PYTHON.replace("    return b\n", ""), "a.py defines no function network() and no variable graph"),
+        ("a.py", "graph = 5\n", "a.py defines a int"),
+        ("a.py", PYTHON.replace('"mine"', '"my net"'), "a.py: the network's name is 'my net'"),
+        ("a.py", PYTHON.replace("    b.head(b.dense", "    (b.dense"), "a.py: the network 'mine' has no head"),
+        ("a.json", "{,}", "a.json:1: not valid JSON"),
+        ("a.json", "[]", "a.json: the graph: "),
+        ("a.json", "{}", "a.json: the graph has no key 'name'"),
+        ("a.json", graph_text(layers=[LAYERS[0], {**LAYERS[1], "kind": "rleu"}]), "a.json: layers[1]: "),
+        ("a.json", graph_text(layers=[{"name": "c"}]), "a.json: layers[0] has no key 'kind'"),
+        ("a.json", graph_text(heads=[{"layer": "nobody", "weight": 1}]), "a.json: heads[0] has no key 'nobody', or"),
+    ],
+)
+def test_what_is_wrong_names_the_file_and_the_place(file: Callable, name: str, text: str, problem: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read(file(name, text))
+    assert problem in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"no file .*nets/a\.py; name a Python file that uses workloads\.build"):
+        read(tmp_path / "nets" / "a.py")
+
+
+def test_a_plan_names_it_by_its_path_from_the_plan_s_folder(toys: SimpleNamespace, file: Callable) -> None:
+    file("mine.py", PYTHON)
+    plan = registered(load(file("plan.toml", PLAN.format("./mine.py"))))
+    assert plan.networks == ("mine",)
+    found = resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
+    assert [(each.case.workload, each.outcome) for each in found] == [("alexnet", None), ("mine", None)]
+    assert found[1].case.graph_digest == plugins.workloads()["mine"].graph().digest
+
+
+def test_a_scale_keeps_it_by_its_path(toys: SimpleNamespace, file: Callable) -> None:
+    file("mine.py", PYTHON)
+    text = PLAN.format("mine.py") + '[scale.small.keep]\nworkload = "mine.py"\n'
+    plan = registered(load(file("plan.toml", text), "small"))
+    found = resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
+    assert [each.case.workload for each in found] == ["mine"]
+
+
+def test_a_broken_file_is_a_problem_of_the_plan_at_its_line(toys: SimpleNamespace, file: Callable) -> None:
+    file("mine.py", "graph = 5\n")
+    plan = registered(load(file("plan.toml", PLAN.format("mine.py").replace("alexnet", "alexnt"))))
+    with pytest.raises(RequestError) as caught:
+        resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
+    told = str(caught.value)
+    assert "plan.toml:5: unknown workload 'alexnt'" in told
+    assert "plan.toml:5: " in told
+    assert "mine.py defines a int" in told
+
+
+def test_a_name_that_is_taken_is_refused(toys: SimpleNamespace, file: Callable) -> None:
+    register(file("one.py", PYTHON))
+    register(file("one.py", PYTHON))  # the same again
+    with pytest.raises(RequestError, match=r"two\.json: there is a workload 'mine' already; give this network another"):
+        register(file("two.json", graph_text()))
+    with pytest.raises(RequestError, match="there is a workload 'alexnet' already"):
+        register(file("three.py", PYTHON.replace('"mine"', '"alexnet"')))

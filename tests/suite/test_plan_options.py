@@ -1,0 +1,149 @@
+"""A plan from the command line's options alone."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from suite.errors import RequestError
+from suite.plan import parse, resolve
+from suite.plan.options import plan_of
+
+ALPHA = {"adapter": "alpha", "workload": "mnist_small"}
+Described = Callable[..., list[Any]]
+
+
+@pytest.fixture
+def described(toys: SimpleNamespace) -> Described:
+    """What the options come to."""
+
+    def make(knobs: dict[str, Any] | None = None, overrides: dict[str, Any] | None = None, **asked: str) -> list[Any]:
+        plan = plan_of(asked, knobs or {}, toys.adapters, overrides)
+        return resolve(plan, toys.adapters, toys.launchers, toys.workloads)
+
+    return make
+
+
+def test_options_are_swept_as_a_block_s_lists(described: Described) -> None:
+    found = described(**ALPHA, batch="8,16", threads="1, 2", tuning="tuned")
+    assert [(each.case.batch, each.case.placement.threads, each.case.tuning) for each in found] == [
+        (8, 1, "tuned"),
+        (8, 2, "tuned"),
+        (16, 1, "tuned"),
+        (16, 2, "tuned"),
+    ]
+    assert {(each.case.strategy, each.case.data, each.outcome) for each in found} == {("single", "synthetic", None)}
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ({}, {("alpha", "single", 1, 1), ("beta", "single", 1, 1)}),
+        ({"ranks": "2"}, {("alpha", "ddp", 2, 1), ("beta", "ring", 2, 1)}),
+        ({"devices": "2"}, {("alpha", "mirror", 1, 2), ("beta", "single", 1, 2)}),
+        (
+            {"ranks": "1,2,4"},
+            {
+                ("alpha", "single", 1, 1),
+                ("beta", "single", 1, 1),
+                *(("alpha", "ddp", ranks, 1) for ranks in (2, 4)),
+                *(("beta", "ring", ranks, 1) for ranks in (2, 4)),
+            },
+        ),
+    ],
+)
+def test_each_adapter_takes_its_first_strategy_that_fits(
+    described: Described, placement: dict[str, str], expected: set[tuple[str, str, int, int]]
+) -> None:
+    found = [each.case for each in described(adapter="alpha,beta", workload="mnist_small", **placement)]
+    assert len(found) == len(expected)
+    assert {(case.adapter, case.strategy, case.placement.ranks, case.placement.devices) for case in found} == expected
+
+
+def test_several_nodes_are_several_ranks(toys: SimpleNamespace) -> None:
+    plan = plan_of({**ALPHA, "nodes": "1,2", "ranks": "1,2"}, {}, toys.adapters)
+    blocks = [(each.block.strategy, each.block.nodes, each.block.ranks) for each in plan.blocks]
+    assert blocks == [(["single"], [1], [1]), (["ddp"], [1], [2]), (["ddp"], [2], [1, 2])]
+
+
+def test_a_strategy_that_is_named_is_taken(described: Described) -> None:
+    found = described(**ALPHA, strategy="ddp,free", ranks="2")
+    assert [each.case.strategy for each in found] == ["ddp", "free"]
+
+
+def test_a_knob_goes_to_those_that_have_it(described: Described) -> None:
+    found = described({"overlap": "none"}, adapter="alpha,beta", workload="mnist_small", ranks="2")
+    assert [each.case.knobs.get("overlap") for each in found] == [None, "none"]
+    found = described({"bucket": [1, 2]}, **ALPHA)
+    assert [each.case.knobs["bucket"] for each in found] == [1, 2]
+
+
+def test_sampling_below_the_full_one_is_marked(described: Described) -> None:
+    (case,) = (each.case for each in described(**ALPHA, steps="5", seconds="0.5", processes="2"))
+    assert (case.sampling.steps, case.sampling.seconds, case.sampling.processes) == (5, 0.5, 2)
+    assert case.sampling.quick
+    (case,) = (each.case for each in described(**ALPHA, processes="9"))
+    assert (case.sampling.processes, case.sampling.quick) == (9, False)
+
+
+def test_its_text_is_a_plan_of_the_same_cases(toys: SimpleNamespace, tmp_path: Path) -> None:
+    asked = {**ALPHA, "ranks": "1,2", "batch": "4", "steps": "5", "passes": "native", "data": "synthetic"}
+    plan = plan_of(asked, {"bucket": 3}, toys.adapters, {"sampling.warmup_limit": 0.5})
+    again = parse(plan.text, tmp_path / "plan.toml")
+    ids = [
+        [each.case.id for each in resolve(one, toys.adapters, toys.launchers, toys.workloads)] for one in (plan, again)
+    ]
+    assert ids[0] == ids[1]
+    assert (plan.name, plan.title) == ("alpha-mnist_small", "alpha; mnist_small; batch 4; ranks 1, 2")
+
+
+def test_paths_are_written_whole(toys: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    plan = plan_of(
+        {"adapter": "alpha", "workload": "nets/mine.py,alexnet", "data": "pictures,digits"}, {}, toys.adapters
+    )
+    block = plan.blocks[0].block
+    assert block.workload == [str(tmp_path / "nets" / "mine.py"), "alexnet"]
+    assert block.data == [str(tmp_path / "pictures"), "digits"]
+    assert plan.name == "alpha-mine-alexnet"
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"batch": "0"}, "--batch: batch = 0: "),
+        ({"batch": "8,x"}, "--batch: batch = 'x': "),
+        ({"batch": "8,,9"}, "--batch: batch = '': "),
+        ({"adapter": "alhpa"}, "--adapter: unknown adapter 'alhpa'; did you mean 'alpha'?"),
+        ({"workload": "alexnt"}, "--workload: unknown workload 'alexnt'; did you mean 'alexnet'?"),
+        ({"strategy": "dpd"}, "--strategy: unknown strategy 'dpd'; did you mean 'ddp'?"),
+        ({"ranks": "2000"}, "--ranks: ranks = 2000: more than 1024 ranks"),
+        ({"device": "gpu"}, "--device: device = 'gpu': did you mean 'cpu'?"),
+        ({"passes": "natve"}, "--passes: passes = 'natve': did you mean 'native'?"),
+        ({"data": "digts"}, "--data: data = 'digts': there is no such file or folder"),
+        ({"steps": "5,6"}, "--steps: steps = [5, 6]: "),
+        ({"processes": "many"}, "--processes: processes = 'many': "),
+        ({"nodes": "2", "ranks": "1"}, "--nodes: nodes = 2, but the launcher 'local' knows only this machine"),
+    ],
+)
+def test_what_is_wrong_names_the_option(described: Described, asked: dict[str, str], problem: str) -> None:
+    options = {**ALPHA, **asked}
+    if "nodes" in asked:
+        options["strategy"] = "mirror"  # it has no launcher for several nodes
+    with pytest.raises(RequestError) as caught:
+        described(**options)
+    assert problem in str(caught.value)
+
+
+def test_a_knob_that_nobody_has_names_its_option(described: Described) -> None:
+    with pytest.raises(RequestError, match=r"--knob buckt: unknown knob 'buckt' for alpha; did you mean 'bucket'\?"):
+        described({"buckt": 1}, **ALPHA)
+
+
+@pytest.mark.parametrize("missing", ["adapter", "workload"])
+def test_what_must_be_named_is_asked_for(described: Described, missing: str) -> None:
+    with pytest.raises(RequestError, match=f"the options: this block names no {missing}; known: "):
+        described(**{key: value for key, value in ALPHA.items() if key != missing})

@@ -1,0 +1,206 @@
+"""`--set KEY=VALUE`: another value than the plan's, kept with the plan."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from suite.errors import RequestError
+from suite.plan import Plan, load, parse, resolve
+from suite.plan.overrides import overrides_from, without_table
+from suite.plan.read import differences
+
+PLAN = """\
+# What it asks.
+name = "mine"
+
+[defaults]
+workload = "mnist_small"
+batch = 4
+
+[sampling]
+steps = 50
+
+[[cases]]
+adapter = "alpha"
+strategy = "single"
+batch = [16, 32]
+knobs.bucket = 5
+
+[[cases]]
+adapter = "beta"
+strategy = "single"
+
+[scale.tiny]
+divide_batch = 16
+
+[scale.tiny.keep]
+adapter = "alpha"
+batch = 16
+
+[scale.tiny.sampling]
+quick = true
+steps = 3
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Callable[..., Plan]:
+    """The plan above with `--set` options."""
+
+    def make(*options: str, scale: str | None = None, text: str = PLAN) -> Plan:
+        file = tmp_path / "plan.toml"
+        file.write_text(text)
+        return load(file, scale, overrides_from(options))
+
+    return make
+
+
+@pytest.fixture
+def cases(toys: SimpleNamespace) -> Callable[[Plan], list]:
+    """Its cases, none refused."""
+
+    def make(plan: Plan) -> list:
+        return [found.case for found in resolve(plan, toys.adapters, toys.launchers, toys.workloads)]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("option", "key", "value"),
+    [
+        ("batch=[8, 16]", "batch", [8, 16]),
+        ("batch=8,16", "batch", [8, 16]),
+        ("batch = 8", "batch", 8),
+        ("sampling.seconds=0.5", "sampling.seconds", 0.5),
+        ("sampling.quick=true", "sampling.quick", True),
+        ("workload=alexnet", "workload", "alexnet"),
+        ('workload="alexnet"', "workload", "alexnet"),
+        ("adapter=alpha,beta", "adapter", ["alpha", "beta"]),
+        ("page_cache=as is", "page_cache", "as is"),
+        ("knobs.format=last", "knobs.format", "last"),
+        ("data=/a=b", "data", "/a=b"),
+    ],
+)
+def test_an_option_is_a_key_and_a_value_of_toml_or_a_word(option: str, key: str, value: object) -> None:
+    assert overrides_from([option]) == {key: value}
+
+
+def test_paths_start_where_the_person_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    assert overrides_from(["workload=./mine.py,alexnet", "data=pictures"]) == {
+        "workload": [str(tmp_path / "mine.py"), "alexnet"],
+        "data": str(tmp_path / "pictures"),
+    }
+    assert overrides_from(["data=digits"]) == {"data": "digits"}
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "remedy"),
+    [
+        ("batch", "--set 'batch'", "should read KEY=VALUE"),
+        ("=8", "--set '=8'", "should read KEY=VALUE"),
+        ("batch=", "--set 'batch='", "should read KEY=VALUE"),
+        ("bacth=8", "--set bacth=8: a plan has no key 'bacth'", "did you mean 'batch'?"),
+        ("sampling.step=8", "no key 'sampling.step'", "did you mean 'sampling.steps'?"),
+        ("knobs=8", "no key 'knobs'", "knobs.NAME"),
+        ("scale.tiny=8", "no key 'scale.tiny'", "known: "),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_remedy(option: str, place: str, remedy: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        overrides_from([option])
+    assert place in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+def test_a_block_s_key_is_replaced_in_every_block(plan: Callable, cases: Callable) -> None:
+    assert [case.batch for case in cases(plan())] == [16, 32, 4]
+    assert [case.batch for case in cases(plan("batch=8"))] == [8, 8]
+    found = cases(plan("batch=[1,2]", "adapter=alpha"))
+    assert [(case.adapter, case.batch) for case in found] == [("alpha", 1), ("alpha", 2)] * 2
+
+
+def test_a_knob_is_replaced_where_it_is_named_and_else_everywhere(plan: Callable, cases: Callable) -> None:
+    assert [case.knobs.get("bucket") for case in cases(plan("knobs.bucket=7"))] == [7, 7, None]
+    assert [case.knobs["format"] for case in cases(plan("knobs.format=last", "adapter=alpha"))] == ["last"] * 3
+
+
+def test_sampling_is_replaced_and_less_than_the_full_one_is_marked(plan: Callable, cases: Callable) -> None:
+    (first, *_) = cases(plan("sampling.steps=5"))
+    assert (first.sampling.steps, first.sampling.quick) == (5, True)
+    (first, *_) = cases(plan("sampling.steps=60"))
+    assert (first.sampling.steps, first.sampling.quick) == (60, False)
+
+
+def test_an_override_has_the_last_word_over_a_scale(plan: Callable, cases: Callable) -> None:
+    (case,) = cases(plan(scale="tiny"))
+    assert (case.adapter, case.batch, case.sampling.steps) == ("alpha", 1, 3)
+    found = cases(plan("batch=64", "adapter=alpha", "strategy=ddp", "sampling.steps=7", scale="tiny"))
+    assert {(case.strategy, case.batch, case.sampling.steps) for case in found} == {("ddp", 64, 7)}
+    assert {case.adapter for case in cases(plan("adapter=alpha,beta", "knobs.bucket=1", scale="tiny"))} == {
+        "alpha",
+        "beta",
+    }
+
+
+def test_it_is_kept_with_the_plan_and_means_the_same_there(plan: Callable, cases: Callable, tmp_path: Path) -> None:
+    changed = plan("sampling.steps=5", "batch=[8]", "knobs.bucket=7")
+    assert changed.text.startswith(PLAN)
+    assert tomllib.loads(changed.text)["overrides"] == {"sampling.steps": 5, "batch": [8], "knobs.bucket": 7}
+    again = plan(text=changed.text)
+    assert [case.id for case in cases(again)] == [case.id for case in cases(changed)]
+    assert plan("sampling.steps=5", "batch=[8]", "knobs.bucket=7").text == changed.text
+    more = plan("batch=9", text=changed.text)
+    assert tomllib.loads(more.text)["overrides"] == {"sampling.steps": 5, "batch": 9, "knobs.bucket": 7}
+    assert more.text.count("[overrides]") == 1
+
+
+def test_the_table_is_cut_out_wherever_it_stands() -> None:
+    before, after = 'name = "x"\n\n', '[[cases]]\nadapter = "a"\n'
+    table = "# --set on the command line\n[overrides]\nbatch = [8]\n\n"
+    assert without_table(before + table + after) == before + after
+    assert without_table(before + after + table) == before + after
+
+
+def test_what_is_wrong_with_a_value_names_the_option(plan: Callable, cases: Callable) -> None:
+    with pytest.raises(RequestError) as caught:
+        cases(plan("batch=[0]", "workload=alexnett", "sampling.steps=none"))
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.partition(": ")[0] for line in lines] == [
+        "--set batch=[0]",
+        "--set sampling.steps=" + '"none"',
+        '--set workload="alexnett"',
+    ]
+    assert "did you mean 'alexnet'?" in lines[2]
+
+
+def test_what_is_wrong_with_a_kept_one_names_its_line(plan: Callable, cases: Callable) -> None:
+    text = PLAN + "\n[overrides]\nbatch = 0\nbacth = 8\n"
+    last = len(text.splitlines())
+    with pytest.raises(RequestError) as caught:
+        cases(plan(text=text))
+    lines = str(caught.value).splitlines()[1:]
+    assert f"plan.toml:{last - 1}: batch = 0: " in lines[0]
+    assert f"plan.toml:{last}: a plan has no key 'bacth'; did you mean 'batch'?" in lines[1]
+
+
+def test_where_two_plans_differ_is_said_in_words(plan: Callable) -> None:
+    assert differences(PLAN, PLAN + "# a comment\n") == []
+    assert differences(PLAN, "corrected") == []
+    assert differences(plan("batch=8").text, PLAN) == ["--set batch=8 there, no --set batch here"]
+    assert differences(plan("batch=8").text, plan("batch=9").text) == ["--set batch=8 there, --set batch=9 here"]
+    assert differences(PLAN, PLAN.replace("steps = 50", "steps = 60")) == [
+        "sampling.steps = 50 there, sampling.steps = 60 here"
+    ]
+    assert differences(PLAN, PLAN.replace("knobs.bucket = 5", "lr = 0.5")) == [
+        "no cases[0].lr there, cases[0].lr = 0.5 here",
+        "cases[0].knobs.bucket = 5 there, no cases[0].knobs.bucket here",
+    ]
+
+
+def test_a_text_can_be_a_plan_too(cases: Callable, tmp_path: Path) -> None:
+    assert len(cases(parse(PLAN, tmp_path / "nowhere.toml"))) == 3
