@@ -68,11 +68,11 @@ class Declared(Conformance):
         assert set(optimisers) <= set(OPTIMISERS)
 
     def test_its_declared_trainer_is_in_its_bundle(self) -> None:
-        """The class stands in the file that will travel."""
+        """The factory, a function or the trainer's class, stands in the file that will travel."""
         module, _, name = self.it().trainer.partition(":")
         source = bundle.sources(self.it())[module.replace(".", "/") + ".py"].read_text()
-        classes = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-        assert name in classes, f"{module} has no class {name!r} but {classes}; correct `trainer` in plugin.py"
+        there = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        assert name in there, f"{module} has no {name!r} but {there}; correct `trainer` in plugin.py"
 
     def test_its_bundle_imports_only_what_it_declares(self) -> None:
         """The standard library, NumPy, the core's worker half, itself, what it builds on, the modules in `requires`."""
