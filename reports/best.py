@@ -1,13 +1,12 @@
 """The fastest configuration of each adapter, its margin over the default one, and both as a plan."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from reports.bars import bars
 from reports.figure import Figure, colour
 from reports.panels import Panel
 from reports.text import number, told
-from suite.analysis.best import USUAL, Best, Contest, Defaults, contests, prefixed, settings
+from suite.analysis.best import Best, Contest, Defaults, contests, settings, usual_of
 from suite.analysis.measured import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
@@ -27,14 +26,13 @@ class Winners:
 
 
 def winners_of(rows: list[Row]) -> list[Winners]:
-    """Every contest of the run, its defaults from the adapters that are installed here."""
-    usual = known_defaults()
+    """Every contest of the run."""
     adapters = list(dict.fromkeys(row.case.adapter for row in rows))
-    return [_winners(contest, adapters) for contest in contests(rows, usual)]
+    return [_winners(contest, adapters) for contest in contests(rows, installed_defaults())]
 
 
-def known_defaults() -> Defaults:
-    """The default of every knob of every installed adapter."""
+def installed_defaults() -> Defaults:
+    """The default of every knob of every installed adapter: for runs of format 1, which did not keep theirs."""
     return {
         name: {knob: about.default for knob, about in adapter.capabilities.knobs.items()}
         for name, adapter in installed().items()
@@ -43,8 +41,7 @@ def known_defaults() -> Defaults:
 
 def configuration(best: Best, case: Case) -> list[str]:
     """In words: the batch, and what sets a case apart from the default configuration."""
-    usual: dict[str, Any] = {**USUAL, **prefixed(known_defaults().get(case.adapter, best.default.case.knobs))}
-    chosen = settings(case)
+    usual, chosen = usual_of([best.default, best.row], installed_defaults()), settings(case)
     changed = [name for name, value in chosen.items() if usual.get(name) != value and name != "batch"]
     return [f"batch {case.batch}", *(f"{name.removeprefix('knobs.')} {told(chosen[name])}" for name in changed)]
 

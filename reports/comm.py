@@ -10,10 +10,10 @@ from reports.figure import Figure
 from reports.page import filled, saved
 from suite import __version__
 from suite.analysis.links import Link, Point, links
-from suite.comm.cases import gradient_tensors
+from suite.comm.cases import CommCase, gradient_tensors
+from suite.comm.records import CommFolder
 from suite.comm.sizes import ITEMSIZE, written
 from suite.plugins import workloads
-from suite.results.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Gradients:
         return sum(found) if len(found) == len(self.tensors) else None
 
 
-def write(folder: RunFolder, directory: Path) -> Path:
+def write(folder: CommFolder, directory: Path) -> Path:
     """Write `directory`/index.html; StoreError when something cannot be read or written."""
     return saved(filled("comm.html.jinja", **context(folder)), directory)
 
@@ -51,7 +51,7 @@ def told(link: Link) -> str:
     return ", ".join(f"{name}={value}" for name, value in link.settings.items())
 
 
-def context(folder: RunFolder) -> dict[str, Any]:
+def context(folder: CommFolder) -> dict[str, Any]:
     """Every name that the template knows, but style and scripts."""
     found = list(links(folder))
     measured = [link for link in found if link.singles]
@@ -95,10 +95,10 @@ def panels(found: Sequence[Link]) -> list[Panel]:
 
 
 def gradients(link: Link) -> Gradients:
-    """The network's tensors with the point of each one's size; a network that is no longer known has none by name."""
-    known = workloads().get(str(link.case.workload))
-    same = known is not None and known.graph().digest == link.case.graph_digest
-    tensors = gradient_tensors(known) if known is not None and same else []
+    """The network's tensors with the point of each one's size."""
+    tensors = (
+        [(each.name, each.numbers) for each in link.tensors] if link.tensors is not None else _installed(link.case)
+    )
     names = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
     by_size = {point.bytes: point for point in link.singles}
     whole = sum(count for _, count in tensors) * ITEMSIZE
@@ -108,3 +108,9 @@ def gradients(link: Link) -> Gradients:
         [(name, by_size.get(count * ITEMSIZE)) for name, count in tensors],
         [(names[point.kind], point) for point in ways],
     )
+
+
+def _installed(case: CommCase) -> list[tuple[str, int]]:
+    """The tensors of the installed network of that name, for runs of format 1; none when it is another one now."""
+    known = workloads().get(str(case.workload))
+    return gradient_tensors(known) if known is not None and known.graph().digest == case.graph_digest else []

@@ -8,9 +8,7 @@ import typer
 from suite.contracts.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from suite.results.run_folder import RunFolder
-
-COMMUNICATION = "comm"  # the kind of a run folder that `stagebench comm` has written
+    from suite.comm.records import CommFolder
 
 
 @hookimpl
@@ -32,12 +30,13 @@ def report(
     from rich.console import Console
 
     from suite.analysis.summary import left_out, summarise
-    from suite.results.run_folder import RunFolder
+    from suite.comm.records import KIND, CommFolder
+    from suite.results.run_folder import RunFolder, about_of
 
-    folder, told = RunFolder.open(run), Console(stderr=True)
-    if folder.about.get("kind") == COMMUNICATION:
-        _communication(folder, output or run / "report", json, output is None)
+    if about_of(run).kind == KIND:
+        _communication(CommFolder.open(run), output or run / "report", json, output is None)
         return
+    folder, told = RunFolder.open(run), Console(stderr=True)
     note = left_out(folder)
     if note:
         told.print(note, highlight=False, soft_wrap=True)
@@ -51,7 +50,7 @@ def report(
     (told if json else Console()).print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
-def _communication(folder: "RunFolder", directory: Path, json: bool, only: bool) -> None:
+def _communication(folder: "CommFolder", directory: Path, json: bool, only: bool) -> None:
     """The same for a run of `stagebench comm`; `only`: JSON and no page."""
     import json as encoder
 

@@ -90,5 +90,5 @@ def step_facts(row: Row) -> dict[str, float]:
 
 def gradient_bytes(row: Row) -> float | None:
     """What every device contributes to an exchange: the proven number of parameters, in the precision of the case."""
-    count, size = (row.proof or {}).get("parameter_count"), BYTES.get(row.case.precision)
+    count, size = row.proof.parameter_count if row.proof else None, BYTES.get(row.case.precision)
     return float(count * size) if count and size else None

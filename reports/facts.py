@@ -3,14 +3,15 @@
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from reports.names import differences, names
 from reports.text import number
 from suite.analysis.comparison import Against, group
+from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
 from suite.errors import StoreError
-from suite.results.run_folder import CANCELLED, RunFolder
+from suite.results.records import CANCELLED
+from suite.results.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Software:
 
 def software_of(rows: list[Row]) -> list[Software]:
     """By adapter, in the rows' order."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Provenance]] = {}
     for row in rows:
         found.setdefault(row.case.adapter, []).extend(process.about for process in row.processes)
     return [_software(adapter, abouts) for adapter, abouts in found.items() if abouts]
@@ -110,24 +111,24 @@ def _compared(name: str, against: Against | None) -> str:
     return f"{name} reaches {ratio.value * 100:.0f} % of it ({ends}): {against.verdict}"
 
 
-def _software(adapter: str, abouts: list[dict[str, Any]]) -> Software:
+def _software(adapter: str, abouts: list[Provenance]) -> Software:
     def several(values: list[str | None]) -> list[str]:
         return sorted({value for value in values if value})
 
-    pythons = [about["interpreter"] or {} for about in abouts]
+    pythons = [about.interpreter for about in abouts]
     return Software(
         adapter,
-        several([f"Python {python.get('version')}, {python.get('origin')}" if python else None for python in pythons]),
-        list(dict.fromkeys(f"{name} {version}" for about in abouts for name, version in about["versions"].items())),
-        several([_carried(about) for about in abouts if about["transport"] != "none"]),
-        several([about["bundle"] for about in abouts]),
+        several([f"Python {python.version}, {python.origin}" for python in pythons]),
+        list(dict.fromkeys(f"{name} {version}" for about in abouts for name, version in about.versions.items())),
+        several([_carried(about) for about in abouts if about.transport != "none"]),
+        several([about.bundle for about in abouts]),
     )
 
 
-def _carried(about: dict[str, Any]) -> str | None:
+def _carried(about: Provenance) -> str | None:
     """The transport as the engine calls it and, between hosts, the interfaces that carried the bytes."""
-    transport, hosts, wire = about["transport"], about["hosts"], about["wire"] or {}
+    transport, hosts, wire = about.transport, about.hosts, about.wire or {}
     if not transport or len(hosts) < 2:
-        return str(transport) if transport else None
-    carriers = " and ".join(sorted({each["interface"] for each in wire.values()})) or "an interface that was not told"
+        return transport or None
+    carriers = " and ".join(sorted({each.interface for each in wire.values()})) or "an interface that was not told"
     return f"{transport}, over {carriers} between {' and '.join(hosts)}"

@@ -1,8 +1,8 @@
 """Submits a batch script from its folder, follows the job to its end and ends with the job's exit code.
 
 SIGTERM (ours, or the kernel's when the controller dies) cancels the job, and so does waiting in the
-queue for too long. What the job printed goes to the output at its end; what Slurm says of it goes to
-engine.jsonl (`suite.supervision.engine_words`). Slurm is asked with longer and longer pauses while
+queue for too long. What the job printed goes to the output at its end; what Slurm reports goes to
+engine.jsonl (`suite.contracts.engine_messages`). Slurm is asked with longer and longer pauses while
 nothing changes, and at once when the job marks its beginning or its end on the shared disk.
 Standard library only.
 """
@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from cluster.slurm.job import CANCELLING, GOING, LEAVING, QUEUED, SUBMISSION, Facts, Job, Refused, cancel_named, submit
-from cluster.slurm.words import companion, pass_on, sentence, tell
+from cluster.slurm.printed import companion, pass_on, sentence
+from suite.contracts.engine_messages import Begun, EngineFailed, report
 
 ENDING = {signal.SIGTERM, signal.SIGINT}
 LOOK = 0.1  # seconds between looks at the mark
@@ -29,7 +30,7 @@ class Asked(Exception):
 
 
 def main(script: Path, name: str, seconds: float) -> int:
-    """Submit the job called `name`, follow it, tell; `seconds` are what it may wait in the queue."""
+    """Submit the job called `name`, follow it, report; `seconds` are what it may wait in the queue."""
     # Blocked, not handled: never lost, taken in `pause` only, and our own children do not get them either.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     os.chdir(script.parent)
@@ -39,11 +40,11 @@ def main(script: Path, name: str, seconds: float) -> int:
         job = submit(script.name)
     except Refused as refused:
         message = f"sbatch refused {script}: {refused}; STAGEBENCH_SBATCH adds options to the script"
-        tell("failed", kind="unavailable", message=message, certain=True)
+        failed("unavailable", message)
         return 1
     except subprocess.TimeoutExpired as late:  # only its name can tell whether it was submitted
         cancel_named(name)
-        tell("failed", kind="crash", message=f"sbatch did not answer within {late.timeout:g} s", certain=True)
+        failed("crash", f"sbatch did not answer within {late.timeout:g} s")
         return 1
     try:
         return follow(job, seconds)
@@ -63,7 +64,7 @@ def follow(job: Job, seconds: float) -> int:
         known, now = job.facts(), time.monotonic()
         if known.state in GOING and not begun:
             begun = True
-            tell("begun", job=job.number, nodes=known.nodes)
+            report(Path(), Begun(job.number, known.nodes))
         if known.state in QUEUED and now - began > seconds:
             return give_up(job, known, seconds)
         if known.state in LEAVING:
@@ -71,6 +72,11 @@ def follow(job: Job, seconds: float) -> int:
             looks.soon()
         if known.ended or (left and now - left > LINGERS):
             return ended(job, known)
+
+
+def failed(kind: str, message: str, certain: bool = True) -> None:
+    """Report the outcome that an end means."""
+    report(Path(), EngineFailed(kind, message, time.time(), certain))
 
 
 class Looks:
@@ -114,16 +120,16 @@ def ended(job: Job, known: Facts) -> int:
     # A job FAILED because a rank did: that says more.
     certain = bool(beside) or known.state not in ("FAILED", "FORGOTTEN")
     message = beside or sentence(job.number, known)
-    tell("failed", kind=OUTCOMES.get(known.state, "crash"), message=message, certain=certain)
+    failed(OUTCOMES.get(known.state, "crash"), message, certain)
     return int(known.code.split(":")[0]) or 1
 
 
 def give_up(job: Job, known: Facts, seconds: float) -> int:
-    """Cancel a job that waited too long, and tell why it did."""
+    """Cancel a job that waited too long, and report why it did."""
     job.cancel()
     message = (
         f"Slurm job {job.number} was still {known.state} after {seconds:g} s (reason {known.reason}) and was "
         "cancelled; STAGEBENCH_SLURM_WAIT gives it more seconds, STAGEBENCH_SBATCH another partition"
     )
-    tell("failed", kind="timeout", message=message, certain=True)
+    failed("timeout", message)
     return 1

@@ -9,7 +9,7 @@ import os
 import shlex
 from pathlib import Path
 
-from cluster.slurm.words import FAILED
+from cluster.slurm.printed import FAILED
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import Unavailable

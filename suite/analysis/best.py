@@ -9,7 +9,7 @@ from suite.analysis.stats import Interval, ratio
 from suite.contracts.case import Case, Input
 from suite.plan.model import Block
 
-Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults
+Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults, for rows that do not know them
 
 # Swept in search of speed, in the order in which they are told. What stands in neither list (data, crops, the page
 # cache, devices) is a question of its own, not a configuration.
@@ -72,7 +72,7 @@ def contests(rows: Iterable[Row], defaults: Defaults) -> list[Contest]:
             found.setdefault(question(row.case), {}).setdefault(by, []).append(row)
     contests = []
     for members in found.values():
-        best = [_best(tried, defaults.get(adapter)) for (adapter, _), tried in members.items()]
+        best = [_best(tried, defaults) for tried in members.values()]
         winners = sorted((one for one in best if one and one.tried > 1), key=lambda one: -one.rate)
         if winners:
             contests.append(Contest(tuple(winners)))
@@ -102,11 +102,19 @@ def prefixed(knobs: Mapping[str, Any]) -> dict[str, Any]:
     return {f"knobs.{name}": value for name, value in knobs.items()}
 
 
-def _best(rows: list[Row], knobs: Mapping[str, Any] | None) -> Best | None:
+def usual_of(rows: Iterable[Row], defaults: Defaults) -> dict[str, Any]:
+    """The default of every setting, as it was when the rows were measured; a case's own knobs where nobody knows."""
+    first, *_ = several = list(rows)
+    declared = next((row.declared.knob_defaults for row in several if row.declared), None)
+    knobs = declared if declared is not None else defaults.get(first.case.adapter, first.case.knobs)
+    return {**USUAL, **prefixed(knobs)}
+
+
+def _best(rows: list[Row], defaults: Defaults) -> Best | None:
     sound = [row for row in rows if row.comparable]
     if not sound:
         return None
-    usual = {**USUAL, **prefixed(knobs if knobs is not None else sound[0].case.knobs)}
+    usual = usual_of(sound, defaults)
     winner = max(sound, key=_speed)
     default = min(sound, key=lambda row: _distance(row.case, usual))
     assert winner.estimate

@@ -23,12 +23,11 @@ from statistics import fmean, median
 from typing import Any
 
 from suite.analysis.hiding import hideable
+from suite.results.records import Rank
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.
 STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update", "other")
-
-Rank = dict[str, Any]  # a rank's entry of a record
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def of_process(ranks: Sequence[Rank], devices: int | None = None) -> Budget | No
 
     `devices` are all of the case's; a rank has one unless told otherwise.
     """
-    if not ranks or any(not {"native", "staged"} <= set(rank["passes"]) for rank in ranks):
+    if not ranks or any(not {"native", "staged"} <= set(rank.passes) for rank in ranks):
         return None
     critical = max(ranks, key=_own_work)
     stages = {name: _stage(critical, name) for name in (*COMPUTE, "bubble")}
@@ -90,14 +89,14 @@ def of_process(ranks: Sequence[Rank], devices: int | None = None) -> Budget | No
         communication=exposed,
         other=native - (io + sum(stages.values()) + (exposed or 0.0)),
         hidden=None if exposed is None or comm_only is None else comm_only - exposed,
-        hideable=None if comm_only is None else hideable(critical.get("layers") or (), comm_only, stages["update"]),
+        hideable=None if comm_only is None else hideable(critical.layers or (), comm_only, stages["update"]),
         comm_only=comm_only,
         compute_only=compute_only,
         io_only=wall_per_step(ranks, "io_only"),
         staged=wall_per_step(ranks, "staged") or 0.0,
         staged_communication=_stage(critical, "communication"),
         skew=max(_stage(rank, "skew") for rank in ranks),
-        critical_rank=critical["rank"],
+        critical_rank=critical.rank,
     )
 
 
@@ -123,10 +122,9 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
 
 def wall_per_step(ranks: Sequence[Rank], name: str) -> float | None:
     """Seconds per step of the slowest rank in a pass; None when a rank lacks it."""
-    passes = [rank["passes"].get(name) for rank in ranks]
-    if not passes or any(record is None or not record["step_s"] for record in passes):
-        return None
-    return max(float(record["wall_s"]) / len(record["step_s"]) for record in passes)
+    passes = [rank.passes.get(name) for rank in ranks]
+    found = [one.wall_s / len(one.step_s) for one in passes if one and one.step_s]
+    return max(found) if found and len(found) == len(passes) else None
 
 
 def _own_work(rank: Rank) -> float:
@@ -135,11 +133,12 @@ def _own_work(rank: Rank) -> float:
 
 def _stage(rank: Rank, name: str) -> float:
     """Median over steps; 0.0 for a stage that the adapter does not tell apart."""
-    return float(median(rank["passes"]["staged"]["stage_s"].get(name) or [0.0]))
+    stages = rank.passes["staged"].stage_s or {}
+    return median(stages.get(name) or [0.0])
 
 
 def _waited(rank: Rank) -> float:
-    return fmean(rank["passes"]["native"].get("io_s") or [0.0])
+    return fmean(rank.passes["native"].io_s or [0.0])
 
 
 def _median(values: list[float | None]) -> float | None:

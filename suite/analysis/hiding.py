@@ -15,23 +15,24 @@ Q. Wang, X. Chu, "Performance modeling and evaluation of distributed deep learni
 frameworks on GPUs", 2018) without start-ups, which no plan can undercut but by sending less.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from suite.results.records import Layer
 
 
-def hideable(layers: Sequence[Mapping[str, Any]], comm_only: float, update: float) -> float | None:
+def hideable(layers: Sequence[Layer], comm_only: float, update: float) -> float | None:
     """Seconds of `comm_only` that backward and update could hide; None where no gradient is exchanged.
 
-    `layers`: rows with backward_s and bytes, in the graph's order (`Trainer.layer_times`).
+    `layers` in the graph's order.
     """
-    whole = float(sum(layer["bytes"] for layer in layers))
+    whole = float(sum(layer.bytes for layer in layers))
     if not whole:
         return None
-    backward: float = sum(layer["backward_s"] for layer in layers)
+    backward: float = sum(layer.backward_s for layer in layers)
     ready, link, processor = 0.0, 0.0, backward
     for layer in reversed(layers):
-        ready += layer["backward_s"]
-        share = layer["bytes"] / whole
+        ready += layer.backward_s
+        share = layer.bytes / whole
         if share:
             link = max(link, ready) + comm_only * share
             processor = max(processor, link) + update * share

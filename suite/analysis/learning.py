@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+
+from suite.results import records
 
 AGREEING_STEPS = 50  # over which two curves are laid on each other
 
@@ -67,24 +68,24 @@ class Learnt:
         return max(known) if len(known) == len(pairs) else None
 
 
-def learnt(ranks: Sequence[dict[str, Any]], target: float) -> Learnt:
+def learnt(ranks: Sequence[records.Training], target: float) -> Learnt:
     """The ranks' records of one training, joined."""
-    columns = zip(*(rank["epochs"] for rank in ranks), strict=True)
+    columns = zip(*(rank.epochs for rank in ranks), strict=True)
     return Learnt(
         tuple(_epoch(column) for column in columns),
-        tuple(ranks[0]["loss_steps"]),
-        tuple(_mean(losses) for losses in zip(*(rank["losses"] for rank in ranks), strict=True)),
+        ranks[0].loss_steps,
+        tuple(_mean(losses) for losses in zip(*(rank.losses for rank in ranks), strict=True)),
         target,
-        tuple(max(times) for times in zip(*(rank.get("loss_seconds", ()) for rank in ranks), strict=True)),
+        tuple(max(times) for times in zip(*(rank.loss_s for rank in ranks), strict=True)),
     )
 
 
-def _epoch(ranks: Sequence[dict[str, Any]]) -> Epoch:
+def _epoch(ranks: Sequence[records.Epoch]) -> Epoch:
     return Epoch(
-        seconds=max(rank["seconds"] for rank in ranks),
-        samples=sum(rank["samples"] for rank in ranks),
-        accuracy=fmean(rank["accuracy"] for rank in ranks),
-        loss=_mean([rank["loss"] for rank in ranks]),
+        seconds=max(rank.train_s for rank in ranks),
+        samples=sum(rank.samples for rank in ranks),
+        accuracy=fmean(rank.accuracy for rank in ranks),
+        loss=_mean([rank.loss for rank in ranks]),
     )
 
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
 from suite.comm.cases import CommCase
-from suite.results.run_folder import RunFolder
+from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
+from suite.worker import messages
 
 Row = dict[str, Any]
-LEFT_OUT = "left out"  # the kind of the row that names the sizes for which the budget did not last
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class Link:
     overlaps: tuple[Overlap, ...]
     fit: Fit | None
     left_out: tuple[int, ...] = ()  # bytes of the messages for which the case's budget did not last
+    tensors: tuple[Tensor, ...] | None = None  # of its network, in backward order; None: format 1 did not keep them
 
     @property
     def singles(self) -> list[Point]:
@@ -124,76 +125,86 @@ class Link:
         return {**asdict(self.fit), **more}
 
 
-def links(folder: RunFolder) -> Iterator[Link]:
+def links(folder: CommFolder) -> Iterator[Link]:
     """Every case of the run in the order asked for; those that could not run have their reason and nothing else."""
-    for row in folder.cases:
-        record = None if row["outcome"] else folder.record(row["id"], 0)
-        case = CommCase.from_dict(row["case"])
+    for entry in folder.cases:
+        record = None if entry.outcome else folder.record(entry.id, 0)
         if record is None:
-            outcome, reason = row["outcome"] or "missing", row["reason"] or "not measured yet"
-            yield Link(case, outcome, reason, "", {}, (), (), (), None)
+            outcome, reason = entry.outcome or "missing", entry.reason or "not measured yet"
+            yield Link(entry.case, outcome, reason, "", {}, (), (), (), None)
         else:
-            yield link(case, record)
+            yield link(record)
 
 
-def link(case: CommCase, record: Row) -> Link:
+def link(record: CommRecord) -> Link:
     """Of a record; a case that failed keeps the sizes that all ranks had finished."""
-    said = record["ranks"]
-    rows = list(zip(*(rank["rows"] for rank in said), strict=False))  # rows that every rank has sent
-    points = [point(each) for each in rows if each[0]["kind"] not in ("overlap", LEFT_OUT)]
-    overlaps = [overlap(each) for each in rows if each[0]["kind"] == "overlap"]
-    left_out = tuple(size for each in rows if each[0]["kind"] == LEFT_OUT for size in each[0]["bytes"])
+    ranks = record.ranks
+    rows = list(zip(*(rank.rows for rank in ranks), strict=False))  # rows that every rank has sent
+    points = [point(exchanges) for exchanges in (_of(ExchangeTimes, each) for each in rows) if exchanges]
+    overlaps = [overlap(several) for several in (_of(OverlapTimes, each) for each in rows) if several]
+    skipped = [several[0] for several in (_of(SkippedSizes, each) for each in rows) if several]
     singles = [each for each in points if each.kind == "single"]
-    fit = fitted([each.bytes for each in singles], [each.seconds for each in singles])
-    joined = next((rank["joined"] for rank in said if rank["joined"]), None) or {}
-    hosts = tuple(dict.fromkeys(rank["hello"]["host"] for rank in said if rank["hello"]))
+    joined = next((rank.joined for rank in ranks if rank.joined), None)
     return Link(
-        case=case,
-        outcome=record["outcome"],
-        reason=record["reason"],
-        transport=str(joined.get("transport", "")),
-        settings=settings(said[0]),
-        hosts=hosts,
+        case=record.case,
+        outcome=record.outcome,
+        reason=record.reason,
+        transport=joined.transport if joined else "",
+        settings=settings(ranks[0]) if ranks else {},
+        hosts=tuple(dict.fromkeys(rank.hello.host for rank in ranks if rank.hello)),
         points=tuple(points),
         overlaps=tuple(overlaps),
-        fit=fit,
-        left_out=left_out,
+        fit=fitted([each.bytes for each in singles], [each.seconds for each in singles]),
+        left_out=tuple(size for each in skipped for size in each.bytes),
+        tensors=record.tensors,
     )
 
 
-def settings(rank: Row) -> dict[str, str]:
-    """What a rank's libraries were told when it had joined, else when it began; records of before know one or none."""
-    said = ((rank[kind] or {}).get("settings") for kind in ("joined", "hello"))
-    found: dict[str, str] = next((each for each in said if each is not None), {})
-    return found
+Times = TypeVar("Times", ExchangeTimes, OverlapTimes, SkippedSizes)
 
 
-def point(rows: Sequence[Row]) -> Point:
+def _of(kind: type[Times], rows: Sequence[object]) -> list[Times]:
+    """One row of every rank, when they are of that kind; else nothing."""
+    return [row for row in rows if isinstance(row, kind)]
+
+
+def settings(rank: CommRank) -> dict[str, str]:
+    """A rank's settings of its libraries when it had joined, else when it began; old records know one or none."""
+    known = (part.settings for part in (rank.joined, rank.hello) if part)
+    return next((each for each in known if each is not None), {})
+
+
+def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> Point:
     """One row of every rank, in the ranks' order."""
     first, ranks = rows[0], len(rows)
     # There and back is rank 0's time: the last rank's begins with somebody else's message.
-    timed = rows[:1] if first["operation"] == "point-to-point" else rows
-    seconds = np.max([row["seconds"] for row in timed], axis=0)
-    waits = np.array([row["waits"] for row in timed])
+    timed = rows[:1] if first.operation == "point-to-point" else rows
+    seconds = np.max([row.sample_s for row in timed], axis=0)
+    waits = np.array([row.wait_s for row in timed])
     low, middle, high = (float(value) for value in np.percentile(seconds, (5, 50, 95)))
     return Point(
-        kind=first["kind"],
-        operation=first["operation"],
-        bytes=first["bytes"],
-        messages=first["messages"],
+        kind=first.kind,
+        operation=first.operation,
+        bytes=first.bytes,
+        messages=first.messages,
         seconds=middle,
         low=low,
         high=high,
         samples=len(seconds),
         skew=float(np.median(waits.max(axis=0) - waits.min(axis=0))) if waits.size else None,
-        factor=factor(first["operation"], ranks),
+        factor=factor(first.operation, ranks),
     )
 
 
-def overlap(rows: Sequence[Row]) -> Overlap:
+def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
     """One row of every rank."""
-    keys = ("comm_s", "comp_s", "both_s", "progressed_s")
-    return Overlap(rows[0]["bytes"], *(_slowest([row[key] for row in rows]) for key in keys))
+    return Overlap(
+        bytes=rows[0].bytes,
+        comm=_slowest([row.exchange_s for row in rows]),
+        comp=_slowest([row.compute_s for row in rows]),
+        both=_slowest([row.both_s for row in rows]),
+        progressed=_slowest([row.progressed_s for row in rows]),
+    )
 
 
 def _slowest(samples: Sequence[Sequence[float]]) -> float:

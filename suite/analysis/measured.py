@@ -1,21 +1,21 @@
-"""One record read: the numbers of one process group, and what speaks against them."""
+"""One record as numbers of one process group, and what speaks against them."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from suite.analysis import reading, staleness
+from suite.analysis import input_wait, staleness
 from suite.analysis.budget import Budget, of_process
+from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
-from suite.analysis.reading import Reading
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
-from suite.contracts.case import TRAIN, Case
-from suite.errors import StoreError
-from suite.launching.placement_check import Told, busiest
-from suite.results.run_folder import FORMAT
+from suite.contracts.case import TRAIN
+from suite.launching.placement_check import RankReport, busiest
+from suite.results.records import LOSSES, METHOD, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
 
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
 DISQUALIFYING = {
@@ -23,6 +23,7 @@ DISQUALIFYING = {
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
     "unsteady": "the native pass's warm-up never settled",
+    "other method": "its figures were defined in another way, by another version of stagebench",
     "missing rank": "not all ranks reported, or the engine connected another number",
 }
 # Marks that a reader should know, without more.
@@ -38,6 +39,32 @@ RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communic
 
 
 @dataclass(frozen=True)
+class Carrier:
+    """The interface of a host that sent most."""
+
+    interface: str
+    sent: int  # bytes
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a page says of a process beside its numbers."""
+
+    interpreter: Interpreter
+    bundle: str
+    declared: Declared | None
+    proof: str | None
+    proof_reason: str
+    load: Load
+    evidence: Evidence | None
+    transport: str | None
+    versions: dict[str, str]
+    hosts: list[str]
+    wire: dict[str, Carrier] | None  # by host
+    notes: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Process:
     """What one record of outcome `ok`, or what is left of another, says."""
 
@@ -50,11 +77,11 @@ class Process:
     budget: Budget | None
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
-    layers: list[dict[str, Any]] | None
+    layers: list[Layer] | None
     learnt: Learnt | None  # of a case that trains
-    reading: Reading | None
+    input_wait: InputWait | None
     staleness: Staleness | None  # of asynchronous workers
-    about: dict[str, Any]  # interpreter, bundle, proof, load, transport, versions, hosts, ...
+    about: Provenance
 
     @property
     def rate(self) -> float | None:
@@ -62,110 +89,117 @@ class Process:
         return self.samples / self.wall if self.outcome == "ok" and self.wall > 0 else None
 
 
-def read(record: dict[str, Any]) -> Process:
-    """A record's process; StoreError when it is of another format or lacks what every record has."""
-    name = f"records/{record.get('case_id')}-r{record.get('repeat')}.json"
-    if record.get("format") != FORMAT:
-        raise StoreError(f"{name} has format {record.get('format')!r}, this stagebench reads {FORMAT}")
-    try:
-        return _read(record)
-    except (KeyError, TypeError, IndexError) as error:
-        raise StoreError(
-            f"{name} is not a whole record ({type(error).__name__}: {error}); remove it and run the plan again"
-        ) from error
+def rate(record: Record) -> float | None:
+    """Samples/s of the native pass, as far as it was run: what all ranks consumed over the slowest rank's wall time."""
+    native = [rank.passes["native"] for rank in record.ranks if "native" in rank.passes]
+    wall = max((one.wall_s for one in native), default=0.0)
+    return sum(one.samples for one in native) / wall if len(native) == len(record.ranks) and wall > 0 else None
 
 
-def _read(record: dict[str, Any]) -> Process:
-    case, ranks = Case.from_dict(record["case"]), record["ranks"]
-    native = [rank["passes"]["native"] for rank in ranks if "native" in rank["passes"]]
-    lessons = [rank["training"] for rank in ranks if rank.get("training")]
+def process_of(record: Record) -> Process:
+    """What a record says."""
+    case, ranks = record.case, record.ranks
+    native = [rank.passes["native"] for rank in ranks if "native" in rank.passes]
+    lessons = [rank.training for rank in ranks if rank.training]
     learning = case.passes == (TRAIN,)
     whole = len(lessons if learning else native) == case.placement.ranks
-    slowest = max(native, key=lambda one: float(one["wall_s"])) if whole and native else None
-    steps = np.array(slowest["step_s"] if slowest else [], dtype=np.float64)
-    wall = float(slowest["wall_s"]) if slowest else 0.0
+    slowest = max(native, key=lambda one: one.wall_s) if whole and native else None
+    steps = np.array(slowest.step_s if slowest else [], dtype=np.float64)
+    wall = slowest.wall_s if slowest else 0.0
     return Process(
-        repeat=record["repeat"],
-        outcome=record["outcome"],
-        reason=record["reason"],
+        repeat=record.repeat,
+        outcome=record.outcome,
+        reason=record.reason,
         step_seconds=steps * (wall / steps.sum()) if steps.size else steps,
-        samples=sum(one["samples"] for one in native),
+        samples=sum(one.samples for one in native),
         wall=wall,
-        budget=of_process(ranks, case.placement.device_count) if record["outcome"] == "ok" and whole else None,
-        marks=frozenset(_marks(record, case, whole)),
-        losses={name: _mean_loss(ranks, name) for name in ("native", "staged", "compute_only")},
+        budget=of_process(ranks, case.placement.device_count) if record.outcome == "ok" and whole else None,
+        marks=frozenset(_marks(record, whole)),
+        losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
-        reading=reading.of_process(ranks) if record["outcome"] == "ok" and whole else None,
+        input_wait=input_wait.of_process(ranks) if record.outcome == "ok" and whole else None,
         staleness=staleness.of_process(ranks),
-        layers=_mean_layers([rank["layers"] for rank in ranks if rank.get("layers")]),
-        about=_about(record, ranks),
+        layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
+        about=_about(record),
     )
 
 
-def _marks(record: dict[str, Any], case: Case, whole: bool) -> "list[str]":
-    if record["outcome"] not in ("ok", "diverged"):
-        return []
-    ranks, marks = record["ranks"], []
-    joined = [(rank.get("joined") or {}).get("world") for rank in ranks]
-    if not whole or any(world != case.placement.ranks for world in joined):
-        marks.append("missing rank")
+def _marks(record: Record, whole: bool) -> Iterable[str]:
+    if record.outcome not in ("ok", "diverged"):
+        return
+    ranks, asked = record.ranks, record.case.placement.ranks
+    if record.method != METHOD:
+        yield "other method"
+    if not whole or any(rank.joined is None or rank.joined.world != asked for rank in ranks):
+        yield "missing rank"
     # compute_only's ranks train without each other: its loss is not the case's.
-    passes = [one for rank in ranks for name, one in rank["passes"].items() if name != "compute_only"]
-    if record["outcome"] == "diverged" or any("loss" in one and one["loss"] is None for one in passes):
-        marks.append("non-finite loss")
-    if any("skipped" in (rank.get("notes") or {}) for rank in ranks):
-        marks.append("samples skipped")
-    unsteady = {name for rank in ranks for name, one in rank["passes"].items() if not one["steady"]}
+    trained = [
+        one for rank in ranks for one in rank.passes.values() if one.name in LOSSES and one.name != "compute_only"
+    ]
+    if record.outcome == "diverged" or any(one.loss is None for one in trained):
+        yield "non-finite loss"
+    if any("skipped" in rank.notes for rank in ranks):
+        yield "samples skipped"
+    unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
     if "native" in unsteady:
-        marks.append("unsteady")
+        yield "unsteady"
     if unsteady - {"native"}:
-        marks.append("unsteady breakdown")
-    return marks
+        yield "unsteady breakdown"
 
 
-def _mean_loss(ranks: list[dict[str, Any]], name: str) -> float | None:
-    losses = [rank["passes"].get(name, {}).get("loss") for rank in ranks]
-    return None if None in losses or not losses else fmean(losses)
+def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:
+    """The last loss of a pass, the mean over ranks; None where a rank has none."""
+    passes = [rank.passes.get(name) for rank in ranks]
+    losses = [one.loss for one in passes if one and one.loss is not None]
+    return fmean(losses) if losses and len(losses) == len(passes) else None
 
 
-def _mean_layers(tables: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
+def _mean_layers(tables: Sequence[Sequence[Layer]]) -> list[Layer] | None:
     """Each layer's seconds, the mean over ranks."""
     return merge_layers(tables, fmean) if tables else None
 
 
-def merge_layers(tables: list[list[dict[str, Any]]], merge: Any) -> list[dict[str, Any]]:
+def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]], float]) -> list[Layer]:
     """Tables of the same layers as one; `merge` makes one number of several."""
-    times = ("forward_s", "backward_s", "communication_s")
     return [
-        {**rows[0], **{name: merge([row.get(name) or 0.0 for row in rows]) for name in times}}
+        rows[0].but(
+            forward_s=merge([row.forward_s for row in rows]),
+            backward_s=merge([row.backward_s for row in rows]),
+            communication_s=merge([row.communication_s for row in rows]),
+        )
         for rows in zip(*tables, strict=False)
     ]
 
 
-def _about(record: dict[str, Any], ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    joined = (ranks[0].get("joined") or {}) if ranks else {}
+def _about(record: Record) -> Provenance:
+    ranks = record.ranks
+    joined = ranks[0].joined if ranks else None
     notes: dict[str, Any] = {}
     for rank in reversed(ranks):
-        notes.update(rank.get("notes") or {})
-    kept = ("started", "seconds", "interpreter", "bundle", "proof", "proof_reason", "load", "evidence")
-    return {
-        **{key: record.get(key) for key in kept},
-        "transport": joined.get("transport"),
-        "versions": joined.get("versions") or {},
-        "hosts": sorted({rank["hello"]["host"] for rank in ranks if rank.get("hello")}),
-        "wire": wire(ranks),
-        "cores": [rank["hello"].get("cores") for rank in ranks if rank.get("hello")],
-        "notes": notes,
-    }
+        notes.update(rank.notes)
+    return Provenance(
+        interpreter=record.interpreter,
+        bundle=record.bundle,
+        declared=record.declared,
+        proof=record.proof,
+        proof_reason=record.proof_reason,
+        load=record.load,
+        evidence=record.evidence,
+        transport=joined.transport if joined else None,
+        versions=joined.versions if joined else {},
+        hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
+        wire=_wire(ranks),
+        notes=notes,
+    )
 
 
-def wire(ranks: list[dict[str, Any]]) -> dict[str, dict[str, Any]] | None:
-    """By host its busiest interface and the bytes that it sent; None on one host, or where nobody could tell."""
+def _wire(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:
+    """By host its busiest interface; None on one host, or where nobody could tell."""
     told = [
-        Told(rank["rank"], rank["hello"]["host"], {name: each["sent"] for name, each in rank["wire"].items()}, 0)
+        RankReport(rank.rank, rank.hello.host, {name: each.sent_bytes for name, each in rank.wire.items()}, 0)
         for rank in ranks
-        if rank.get("hello") and rank.get("wire")
+        if rank.hello and rank.wire
     ]
     if len({each.host for each in told}) < 2:
         return None
-    return {host: {"interface": name, "sent": sent} for host, (name, sent) in busiest(told).items()}
+    return {host: Carrier(name, sent) for host, (name, sent) in busiest(told).items()}

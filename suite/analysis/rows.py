@@ -13,6 +13,8 @@ from suite.analysis.scaling import Scaling
 from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Estimate, Interval, rate
 from suite.contracts.case import Case
+from suite.results.proof import Proof
+from suite.results.records import Declared, Layer
 
 
 @dataclass
@@ -25,7 +27,7 @@ class Row:
     reason: str
     processes: list[Process]
     marks: list[str] = field(default_factory=list)
-    proof: dict[str, Any] | None = None
+    proof: Proof | None = None
     proof_reason: str = ""  # why there is none
     estimate: Estimate | None = None  # global samples/s
     scaling: Scaling | None = None  # from one device
@@ -55,23 +57,29 @@ class Row:
     @property
     def waited(self) -> float | None:
         """Seconds per native step that the rank which waits longest waits for input; median over processes."""
-        return _median([process.reading.waited for process in self.measured if process.reading])
+        return _median([process.input_wait.waited for process in self.measured if process.input_wait])
 
     @property
     def waited_share(self) -> float | None:
         """The same as a share of the native wall time."""
-        return _median([process.reading.share for process in self.measured if process.reading])
+        return _median([process.input_wait.share for process in self.measured if process.input_wait])
 
     @cached_property
     def reader(self) -> Estimate | None:
         """Samples/s of all ranks' readers together when nothing else runs (io_only); None without that pass."""
-        steps = [process.reading.alone for process in self.measured if process.reading and process.reading.alone.size]
+        waits = [process.input_wait for process in self.measured if process.input_wait]
+        steps = [wait.alone for wait in waits if wait.alone.size]
         return rate(steps, self.case.global_batch) if steps else None
 
     @property
     def staleness(self) -> Staleness | None:
         """Of asynchronous workers, over all processes."""
         return joined([process.staleness for process in self.processes if process.staleness])
+
+    @property
+    def declared(self) -> Declared | None:
+        """What its adapter declared when it was measured; None without a record, and of format 1."""
+        return next((process.about.declared for process in self.processes if process.about.declared), None)
 
     @property
     def several_devices(self) -> bool:
@@ -104,7 +112,7 @@ class Row:
         return over_processes([process.budget for process in self.measured if process.budget])
 
     @property
-    def layers(self) -> list[dict[str, Any]] | None:
+    def layers(self) -> list[Layer] | None:
         """Each layer's seconds, the median over processes."""
         tables = [process.layers for process in self.measured if process.layers]
         return merge_layers(tables, median) if tables else None
@@ -120,7 +128,7 @@ class Row:
             "reason": self.reason,
             "marks": self.marks,
             "comparable": self.comparable,
-            "proof": self.proof["key"] if self.proof else None,
+            "proof": self.proof.key if self.proof else None,
             "samples_per_second": asdict(self.rate) if self.rate else None,
             "samples_per_second_per_device": asdict(self.rate_per_device) if self.rate_per_device else None,
             "processes": [_process(process) for process in self.processes],
@@ -134,7 +142,7 @@ class Row:
             "scaling": asdict(self.scaling) if self.scaling else None,
             "scaling_over_nodes": asdict(self.over_nodes) if self.over_nodes else None,
             "against_fastest": asdict(self.against) if self.against else None,
-            "layers": self.layers,
+            "layers": [layer.model_dump() for layer in self.layers] if self.layers else None,
             "training": [_training(lesson) for lesson in self.lessons] or None,
         }
 
@@ -144,6 +152,7 @@ def _median(values: list[float]) -> float | None:
 
 
 def _process(process: Process) -> dict[str, Any]:
+    wire = process.about.wire
     return {
         "repeat": process.repeat,
         "outcome": process.outcome,
@@ -151,9 +160,9 @@ def _process(process: Process) -> dict[str, Any]:
         "steps": process.step_seconds.size,
         "wall_seconds": process.wall,
         "losses": process.losses,
-        "load": process.about["load"],
-        "hosts": process.about["hosts"],
-        "wire": process.about["wire"],
+        "load": process.about.load.model_dump(),
+        "hosts": process.about.hosts,
+        "wire": {host: asdict(carrier) for host, carrier in wire.items()} if wire is not None else None,
     }
 
 

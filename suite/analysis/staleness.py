@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from suite.results.records import Rank
 
 
 @dataclass(frozen=True)
@@ -14,9 +15,9 @@ class Staleness:
     steps: int
 
 
-def of_process(ranks: Sequence[dict[str, Any]]) -> Staleness | None:
+def of_process(ranks: Sequence[Rank]) -> Staleness | None:
     """From the ranks' notes ({"mean", "max", "steps"} each); None where no rank notes it."""
-    notes = [(rank.get("notes") or {}).get("staleness") for rank in ranks]
+    notes = [rank.notes.get("staleness") for rank in ranks]
     told = [note for note in notes if isinstance(note, dict) and note.get("steps")]
     return joined([Staleness(float(note["mean"]), float(note["max"]), int(note["steps"])) for note in told])
 

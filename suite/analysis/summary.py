@@ -6,16 +6,15 @@ incomplete, and its rows say so.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from suite.analysis.comparison import against_fastest
-from suite.analysis.measured import RESIDUAL, Process, read
+from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_nodes, scaling_of
 from suite.analysis.stats import rate
-from suite.contracts.case import Case
-from suite.errors import StoreError
-from suite.results.run_folder import CANCELLED, RunFolder
+from suite.results.proof import Proof
+from suite.results.records import CANCELLED, CaseEntry
+from suite.results.run_folder import RunFolder
 
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 
@@ -26,16 +25,10 @@ def summarise(folder: RunFolder) -> list[Row]:
     Records of other cases are left out: `RunFolder.strays` names them, `left_out` says so.
     """
     cases, proofs = folder.cases, folder.proofs()
-    processes: dict[str, list[Process]] = {entry["id"]: [] for entry in cases}
+    processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for record in folder.records(processes):
-        process = read(record)
-        if record["case_id"] not in processes:
-            raise StoreError(
-                f"a record in {folder.path / 'records'} says that it is of case {record['case_id']}, which belongs to "
-                "no case of cases.json, and its file name says another one; move it away"
-            )
-        processes[record["case_id"]].append(process)
-    rows = [_row(entry, processes[entry["id"]], proofs) for entry in cases]
+        processes[record.case_id].append(process_of(record))
+    rows = [_row(entry, processes[entry.id], proofs) for entry in cases]
     entries = [(one.id, one.case, one.estimate) for one in rows]
     for row in rows:
         row.scaling = scaling_of(row.case, row.estimate, entries)
@@ -56,12 +49,11 @@ def left_out(folder: RunFolder) -> str | None:
     return f"{count} to no case of this plan; left out: {shown}"
 
 
-def _row(entry: dict[str, Any], processes: list[Process], proofs: dict[str, dict[str, Any]]) -> Row:
-    case = Case.from_dict(entry["case"])
+def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof]) -> Row:
     processes.sort(key=lambda process: process.repeat)
     outcome, reason = _outcome(entry, processes)
-    row = Row(entry["id"], case, outcome, reason, processes)
-    keys = {process.about["proof"] for process in processes if process.about["proof"]}
+    row = Row(entry.id, entry.case, outcome, reason, processes)
+    keys = {process.about.proof for process in processes if process.about.proof}
     if len(keys) == 1:
         row.proof = proofs.get(keys.copy().pop())
     row.proof_reason = _proof_reason(row, keys)
@@ -73,9 +65,9 @@ def _row(entry: dict[str, Any], processes: list[Process], proofs: dict[str, dict
     return row
 
 
-def _outcome(entry: dict[str, Any], processes: list[Process]) -> tuple[str, str]:
+def _outcome(entry: CaseEntry, processes: list[Process]) -> tuple[str, str]:
     if not processes:
-        return entry["outcome"] or MISSING, entry["reason"] or ("" if entry["outcome"] else "the run stopped before it")
+        return entry.outcome or MISSING, entry.reason or ("" if entry.outcome else "the run stopped before it")
     bad = [process for process in processes if process.outcome != "ok"]
     # What a person stopped takes nothing from what was measured.
     failed = [process for process in bad if process.outcome != CANCELLED] or (bad if len(bad) == len(processes) else [])
@@ -89,7 +81,7 @@ def _proof_reason(row: Row, keys: set[str]) -> str:
         return f"its records name different proofs ({', '.join(sorted(keys))}): the framework changed during the run"
     if keys:
         return f"proofs/{keys.copy().pop()}.json is missing from the run folder"
-    said = [process.about["proof_reason"] for process in row.processes if process.about["proof_reason"]]
+    said = [process.about.proof_reason for process in row.processes if process.about.proof_reason]
     return said[0] if said else "no proof was made"
 
 
@@ -99,14 +91,21 @@ def _marks(row: Row) -> Iterable[str]:
     found: set[str] = set().union(*(process.marks for process in row.processes))
     yield from (
         mark
-        for mark in ("missing rank", "non-finite loss", "unsteady", "unsteady breakdown", "samples skipped")
+        for mark in (
+            "other method",
+            "missing rank",
+            "non-finite loss",
+            "unsteady",
+            "unsteady breakdown",
+            "samples skipped",
+        )
         if mark in found
     )
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
         yield "large residual"
     if row.proof is None:
         yield "no proof"
-    elif not row.proof["passed"]:
+    elif not row.proof.passed:
         yield "proof failed"
     if row.case.sampling.quick:
         yield "quick"

@@ -63,13 +63,14 @@ def comm(
     from suite.cli.options import interpreters_from
     from suite.comm.cases import CommCase, cases
     from suite.comm.offers import chosen, offers
-    from suite.comm.session import KIND, CommSession
+    from suite.comm.records import KIND, CommFolder, CommRecord
+    from suite.comm.session import CommSession
     from suite.contracts.observer import Observer
     from suite.errors import RequestError
     from suite.plugins import workloads
     from suite.results.lock import held
+    from suite.results.records import About
     from suite.session.resumable import FAILURES
-    from suite.session.training import folder_for
 
     offered = offers()
     names = chosen("backend", backend or [], list(offered))
@@ -83,17 +84,17 @@ def comm(
     if not planned:
         raise RequestError(f"none of {', '.join(names)} has such an operation; see `stagebench list backends`")
     started = datetime.now(UTC)
-    about = {
-        "stagebench": __version__,
-        "kind": KIND,
-        "created": started.isoformat(timespec="seconds"),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "plan": "communication",
-    }
+    about = About(
+        stagebench=__version__,
+        kind=KIND,
+        created=started.isoformat(timespec="seconds"),
+        command=(Path(sys.argv[0]).name, *sys.argv[1:]),
+        plan="communication",
+    )
     path = output or Path("results") / f"comm-{started:%Y%m%d-%H%M%S}"
-    observer: Observer[CommCase] = Observer() if json else display()
+    observer: Observer[CommCase, CommRecord] = Observer() if json else display()
     with held(path):
-        folder = folder_for(path, plan_text(names, asked), about)
+        folder = CommFolder(path).begin(about, plan_text(names, asked))
         outcomes = CommSession(folder, planned, interpreters_from(python or []), observer, retry).run()
     found = list(links(folder))
     if json:

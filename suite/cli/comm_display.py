@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from suite.analysis.links import LEFT_OUT, Link, Point, point
+from suite.analysis.links import Link, Point, point
 from suite.cli.tables import show
 from suite.cli.words import counted, significant
 from suite.comm.cases import CommCase
+from suite.comm.records import CommRecord, ExchangeTimes, SkippedSizes, Times, comm_row
 from suite.comm.sizes import written
 from suite.contracts.observer import Observer
+from suite.worker.messages import Message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +26,7 @@ WIDTH = 11
 KINDS = {"single": "", "row": " in a row", "together": " together"}
 
 
-def display() -> Observer[CommCase]:
+def display() -> Observer[CommCase, CommRecord]:
     """What suits stdout."""
     return LiveTables() if sys.stdout.isatty() else PlainLines()
 
@@ -76,11 +78,11 @@ class Pace:
         return f"[{self._number}/{self._count}, about {left // 60}:{left % 60:02} left]"
 
 
-class Gathering(Observer[CommCase]):
+class Gathering(Observer[CommCase, CommRecord]):
     """Puts the ranks' rows together; a subclass shows each point as soon as every rank has sent it."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        self._rows: dict[int, list[Times]] = defaultdict(list)
         self._shown = 0
         self._pace = Pace()
 
@@ -89,18 +91,20 @@ class Gathering(Observer[CommCase]):
         self._rows.clear()
         self._shown = 0
 
-    def message(self, case: CommCase, rank: int, message: dict[str, Any]) -> None:
+    def message(self, case: CommCase, rank: int, message: Message) -> None:
         """Rows come in the same order from every rank."""
-        if message["type"] != "comm":
+        row = comm_row(message)
+        if row is None:
             return
-        self._rows[rank].append(message["row"])
+        self._rows[rank].append(row)
         while len(self._rows) == case.placement.ranks and min(map(len, self._rows.values())) > self._shown:
             rows = [self._rows[rank][self._shown] for rank in sorted(self._rows)]
             self._shown += 1
-            if rows[0]["kind"] == LEFT_OUT:
-                self.left_out(case, without(case, rows[0]["bytes"]))
-            elif rows[0]["kind"] != "overlap":
-                self.measured(case, point(rows))
+            exchanges = [row for row in rows if isinstance(row, ExchangeTimes)]
+            if isinstance(rows[0], SkippedSizes):
+                self.left_out(case, without(case, rows[0].bytes))
+            elif exchanges:
+                self.measured(case, point(exchanges))
 
     def measured(self, case: CommCase, found: Point) -> None:
         """A point is there."""
@@ -131,11 +135,11 @@ class PlainLines(Gathering):
         """A row of the table."""
         self._line(cells(found))
 
-    def finished(self, case: CommCase, record: dict[str, Any]) -> None:
+    def finished(self, case: CommCase, record: CommRecord) -> None:
         """How it ended, when not well."""
         self._pace.finished()
-        if record["outcome"] != "ok":
-            typer.echo(f"{record['outcome']}: {case.label}: {record['reason']}")
+        if record.outcome != "ok":
+            typer.echo(f"{record.outcome}: {case.label}: {record.reason}")
 
     def left_out(self, case: CommCase, words: str) -> None:
         """A line below the table."""
@@ -185,13 +189,13 @@ class LiveTables(Gathering):
         """A line below the table."""
         self._table.caption = f"[yellow]{words}[/]"
 
-    def finished(self, case: CommCase, record: dict[str, Any]) -> None:
+    def finished(self, case: CommCase, record: CommRecord) -> None:
         """The table is whole."""
         self._pace.finished()
         self.end()
-        if record["outcome"] != "ok":
-            self._console.print(f"[red]✗ {record['outcome']}[/]", highlight=False)
-            self._console.print(f"  {record['reason']}", style="red", highlight=False, markup=False)
+        if record.outcome != "ok":
+            self._console.print(f"[red]✗ {record.outcome}[/]", highlight=False)
+            self._console.print(f"  {record.reason}", style="red", highlight=False, markup=False)
 
     def end(self) -> None:
         """What was measured stays on the screen."""

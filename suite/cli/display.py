@@ -7,11 +7,12 @@ from suite.cli.live import LiveDisplay
 from suite.cli.plain import PlainDisplay
 from suite.contracts.case import Case
 from suite.contracts.observer import Observer
+from suite.results.records import Record
 
 __all__ = ["LiveDisplay", "PlainDisplay", "for_terminal"]
 
 
-def for_terminal(stream: TextIO | None = None) -> Observer[Case]:
+def for_terminal(stream: TextIO | None = None) -> Observer[Case, Record]:
     """The observer that suits the stream (stdout when not given)."""
     stream = stream or sys.stdout
     if not stream.isatty():

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from suite.contracts.case import Case
+from suite.worker.messages import Message, Progress
 
 WARMUP_SHARE = 0.3  # of a pass, when one must guess
 
@@ -29,16 +29,16 @@ class Estimate:
         """A process group starts."""
         self._case, self._started, self.fraction = case, self._clock(), 0.0
 
-    def message(self, message: dict[str, Any]) -> None:
+    def message(self, message: Message) -> None:
         """Rank 0's progress moves the fraction of the running process."""
-        if message.get("type") != "progress" or self._case is None:
+        if not isinstance(message, Progress) or self._case is None:
             return
         passes = passes_run(self._case)
-        if message["name"] not in passes:
+        if message.name not in passes:
             return
-        step = min(1.0, message["step"] / max(1, message["of"]))
-        within = WARMUP_SHARE * step if message["phase"] == "warmup" else WARMUP_SHARE + (1 - WARMUP_SHARE) * step
-        self.fraction = max(self.fraction, (passes.index(message["name"]) + within) / len(passes))
+        step = min(1.0, message.step / max(1, message.of))
+        within = WARMUP_SHARE * step if message.phase == "warmup" else WARMUP_SHARE + (1 - WARMUP_SHARE) * step
+        self.fraction = max(self.fraction, (passes.index(message.name) + within) / len(passes))
 
     def finished(self, case: Case) -> None:
         """A process group has ended, well or not."""

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from suite.environments.fingerprint import governor, gpus, load
+from suite.environments.fingerprint import gpus, load
+from suite.worker.machine import machine
 
 
 def facts(folder: Path) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def facts(folder: Path) -> dict[str, Any]:
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
         "load": load(),
-        "clock_governor": governor(),
+        "clock_governor": machine().governor,
         "disk_free_bytes": shutil.disk_usage(folder).free,
         "gpus": gpus(),
     }

@@ -10,6 +10,9 @@ from suite.cli import words
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.contracts.observer import Observer
+from suite.results.proof import Proof
+from suite.results.records import Record
+from suite.worker.messages import Message
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -20,7 +23,7 @@ COLUMNS = {"speed": 16, "loss": 14, "split": 13}
 NARROW = 100  # columns of a terminal that has no room for the loss beside the price of the split
 
 
-class LiveDisplay(Observer[Case]):
+class LiveDisplay(Observer[Case, Record]):
     """What runs now and how long is left at the bottom; each result printed above as it comes."""
 
     def __init__(self, console: "Console") -> None:
@@ -32,7 +35,7 @@ class LiveDisplay(Observer[Case]):
         self._spinner = Spinner("dots", style="cyan")
         self._lock = threading.Lock()  # the view is drawn by rich's own thread
         self._estimate = Estimate()
-        self._proofs: dict[str, dict[str, Any]] = {}
+        self._proofs: dict[str, Proof] = {}
         self._doing = "starting"
         self._states: dict[int, str] = {}
         # Last: it asks for a first view at once.
@@ -53,10 +56,10 @@ class LiveDisplay(Observer[Case]):
         """A proof is the thing that runs now."""
         self._now(f"proving  {words.label(case, self._console.width - 12)}")
 
-    def proved(self, case: Case, proof: dict[str, Any]) -> None:
+    def proved(self, case: Case, proof: "Proof") -> None:
         """A proof that failed is printed; one that passed shows in the results."""
-        self._proofs[str(proof.get("key"))] = proof
-        if not proof.get("passed"):
+        self._proofs[str(proof.key)] = proof
+        if not proof.passed:
             self._print("✗", "red", f"proof of {words.label(case, self._console.width - 12)}")
             self._print_reason(words.proof_problem(proof), "red")
 
@@ -66,7 +69,7 @@ class LiveDisplay(Observer[Case]):
         repeats = f"  repeat {repeat + 1}/{case.sampling.processes}"
         self._now(words.label(case, self._console.width - len(repeats) - 4) + repeats)
 
-    def message(self, case: Case, rank: int, message: dict[str, Any]) -> None:
+    def message(self, case: Case, rank: int, message: Message) -> None:
         """A rank's state."""
         if rank == 0:
             self._estimate.message(message)
@@ -75,22 +78,22 @@ class LiveDisplay(Observer[Case]):
             with self._lock:
                 self._states[rank] = state
 
-    def finished(self, case: Case, record: dict[str, Any]) -> None:
+    def finished(self, case: Case, record: "Record") -> None:
         """A result, printed above the live part."""
         self._estimate.finished(case)
-        symbol, colour = words.mark(record["outcome"])
+        symbol, colour = words.mark(record.outcome)
         numbers = words.numbers(record)
         if self._console.width < NARROW and "split" in numbers:
             numbers.pop("loss", None)
         told = [f"{text:>{COLUMNS[name]}}" for name, text in numbers.items()]
         proof, proof_colour = words.proof(record, self._proofs)
-        outcome = "" if record["outcome"] == "ok" else f"{record['outcome']}  "
+        outcome = "" if record.outcome == "ok" else f"{record.outcome}  "
         tail = outcome + "".join(told)
         proof = proof.ljust(len("proof FAILED"))
         room = min(self._console.width, WIDEST) - len(tail) - len(proof) - 4
         self._print(symbol, colour, words.label(case, room).ljust(room), tail, (proof, proof_colour))
         if outcome:
-            self._print_reason(str(record.get("reason")), colour)
+            self._print_reason(record.reason, colour)
         self._now("choosing what comes next")
 
     def end(self) -> None:

@@ -1,22 +1,25 @@
 """What a session tells, as plain lines: for pipes, files and CI logs."""
 
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
 from suite.cli import words
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.contracts.observer import Observer
+from suite.results.proof import Proof
+from suite.results.records import Record
+from suite.worker.messages import Message
 
 
-class PlainDisplay(Observer[Case]):
+class PlainDisplay(Observer[Case, Record]):
     """One line for every event worth a line, written at once."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         """Lines go to `stream`, stdout when not given."""
         self._stream = stream or sys.stdout
         self._estimate = Estimate()
-        self._proofs: dict[str, dict[str, Any]] = {}
+        self._proofs: dict[str, Proof] = {}
 
     def refused(self, case: Case, outcome: str, reason: str) -> None:
         """Why a case of the plan will not be measured."""
@@ -28,10 +31,10 @@ class PlainDisplay(Observer[Case]):
         already = f", {done} of them measured before" if done else ""
         self._say(f"{words.counted(len(cases), 'case')}, {words.counted(processes, 'process', 'processes')}{already}")
 
-    def proved(self, case: Case, proof: dict[str, Any]) -> None:
+    def proved(self, case: Case, proof: "Proof") -> None:
         """A proof that failed is worth a line; one that passed shows in the results."""
-        self._proofs[str(proof.get("key"))] = proof
-        if not proof.get("passed"):
+        self._proofs[str(proof.key)] = proof
+        if not proof.passed:
             self._say(f"proof FAILED: {case.label}: {words.proof_problem(proof)}")
 
     def started(self, case: Case, repeat: int) -> None:
@@ -39,21 +42,21 @@ class PlainDisplay(Observer[Case]):
         self._estimate.started(case)
         self._say(f"{self._count(1)} running {case.label}, repeat {repeat + 1} of {case.sampling.processes}")
 
-    def message(self, case: Case, rank: int, message: dict[str, Any]) -> None:
+    def message(self, case: Case, rank: int, message: Message) -> None:
         """Only for the estimate."""
         if rank == 0:
             self._estimate.message(message)
 
-    def finished(self, case: Case, record: dict[str, Any]) -> None:
+    def finished(self, case: Case, record: "Record") -> None:
         """A result."""
         self._estimate.finished(case)
         told = [*words.numbers(record).values(), words.proof(record, self._proofs)[0]]
-        if record["outcome"] != "ok":
-            told.insert(0, str(record.get("reason")))
-        told.append(f"{record.get('seconds', 0.0):.0f} s")
+        if record.outcome != "ok":
+            told.insert(0, record.reason)
+        told.append(f"{record.seconds:.0f} s")
         left = self._estimate.left
         ahead = f"; about {words.duration(left)} left" if left else ""
-        self._say(f"{self._count(0)} {record['outcome']}: {case.label}: {', '.join(told)}{ahead}")
+        self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(told)}{ahead}")
 
     def end(self) -> None:
         """How it ended."""

@@ -49,23 +49,25 @@ def run(
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
     from suite.results.lock import held
+    from suite.results.records import About, Record
+    from suite.results.run_folder import RunFolder
     from suite.session.resumable import FAILURES
-    from suite.session.training import Settings, TrainingSession, folder_for
+    from suite.session.training import Settings, TrainingSession
 
     loaded = load(plan, scale)
     resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts), launcher)
     started = datetime.now(UTC)
-    about = {
-        "stagebench": __version__,
-        "created": started.isoformat(timespec="seconds"),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "plan": plan,
-    }
+    about = About(
+        stagebench=__version__,
+        created=started.isoformat(timespec="seconds"),
+        command=(Path(sys.argv[0]).name, *sys.argv[1:]),
+        plan=plan,
+    )
     path = output or Path("results") / "-".join(filter(None, (loaded.name, scale, f"{started:%Y%m%d-%H%M%S}")))
     interpreters = interpreters_from(python or [])
-    observer: Observer[Case] = Observer() if json else for_terminal()
+    observer: Observer[Case, Record] = Observer() if json else for_terminal()
     with held(path):
-        folder = folder_for(path, loaded.text, about, scale)
+        folder = RunFolder(path).begin(about, loaded.text, scale)
         outcomes = TrainingSession(folder, resolved, interpreters, observer, Settings(proofs, retry, scale)).run()
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))

@@ -1,6 +1,6 @@
 """`stagebench verify`: make the proofs and show them. Heavy imports wait until the command runs."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from suite.contracts.case import Case
     from suite.proofs.prove import Proofs
     from suite.proofs.verify import Wanted
+    from suite.results.proof import Proof
 
 
 COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
@@ -40,7 +41,7 @@ def verify(
     from rich.console import Console
 
     from suite.cli.options import interpreters_from, knobs_from
-    from suite.proofs.prove import Proofs, about
+    from suite.proofs.prove import Proofs, subject
     from suite.proofs.verify import Wanted, cases_to_verify
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
@@ -56,10 +57,11 @@ def verify(
         for number, (case, refused) in enumerate(cases, 1):
             name = f"[{number}/{len(cases)}] {_name(case, wanted)}"
             with console.status(f"proving {name}"):
-                verdict, proof = ("unsupported", {"reason": refused}) if refused else _proven(case, maker, interpreters)
-            proofs.append(proof if "passed" in proof else {**about(case), "passed": None, "verdict": verdict, **proof})
-            rows.append(_row(_name(case, wanted), verdict, proof))
-            told = (name, verdict, rows[-1]["reason"])
+                found = Proven("unsupported", refused) if refused else _proven(case, maker, interpreters)
+            unproven = {**subject(case).model_dump(), "passed": None, "verdict": found.verdict, "reason": found.reason}
+            proofs.append(found.proof.model_dump(mode="json") if found.proof else unproven)
+            rows.append(_row(_name(case, wanted), found))
+            told = (name, found.verdict, found.reason)
             console.print(": ".join(filter(None, told)), highlight=False, markup=False, soft_wrap=True)
     finally:  # of hours of proofs nothing is lost, whatever ends them
         _tell(rows, proofs, json)
@@ -95,26 +97,35 @@ def _look_for(names: set[str], interpreters: dict[str, str]) -> None:
             find(adapters()[name], interpreters)
 
 
-def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> tuple[str, dict[str, Any]]:
-    """(verdict, the proof or why there is none)."""
+class Proven(NamedTuple):
+    """What came of one case."""
+
+    verdict: str
+    reason: str
+    proof: "Proof | None" = None  # None: it could not be made here
+
+
+def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Proven:
     import tempfile
     from pathlib import Path
 
     from suite.errors import StagebenchError, Unavailable
-    from suite.proofs.prove import about
+    from suite.proofs.prove import subject
+    from suite.results.proof import Proof
     from suite.session.training import launch_of_case
 
     with tempfile.TemporaryDirectory() as scratch:
         try:
             launch = launch_of_case(case, interpreters, Path(scratch) / "bundle")
         except Unavailable as error:
-            return "unavailable", {"reason": str(error)}
+            return Proven("unavailable", str(error))
         except StagebenchError as error:  # a slip in one adapter's declaration is its own affair
-            return "FAILED", {"key": None, **about(case), "passed": False, "reason": str(error)}
+            proof = Proof(key=None, **dict(subject(case)), passed=False, reason=str(error))
+            return Proven("FAILED", proof.reason, proof)
         proof = maker.prove(case, launch, Path(scratch))
-    if proof.get("outcome") in ("unsupported", "unavailable"):  # found out on the spot: no adapter foresees everything
-        return proof["outcome"], {"reason": proof["reason"]}
-    return "proven" if proof["passed"] else "FAILED", proof
+    if proof.outcome in ("unsupported", "unavailable"):  # found out on the spot: no adapter foresees everything
+        return Proven(proof.outcome, proof.reason)
+    return Proven("proven" if proof.passed else "FAILED", proof.reason, proof)
 
 
 def _name(case: "Case", wanted: "Wanted") -> str:
@@ -125,14 +136,15 @@ def _name(case: "Case", wanted: "Wanted") -> str:
     return " ".join([of, *asked])
 
 
-def _row(name: str, verdict: str, proof: dict[str, Any]) -> dict[str, Any]:
-    worst, identity = proof.get("worst"), (proof.get("identity") or {}).get("worst")
+def _row(name: str, found: Proven) -> dict[str, Any]:
+    worst = found.proof.worst if found.proof else None
+    identity = found.proof.identity.worst if found.proof and found.proof.identity else None
     return {
         "case": name,
-        "verdict": verdict,
-        "worst tensor": f"{worst['what']} {worst['tensor']}" if worst else "",
-        "error": f"{worst['error']:.1e}" if worst else "",
-        "allowed": f"{worst['tolerance']:.0e}" if worst else "",
-        "identity": f"{identity['error']:.1e}" if identity else "",
-        "reason": str(proof.get("reason") or ""),
+        "verdict": found.verdict,
+        "worst tensor": f"{worst.what} {worst.tensor}" if worst else "",
+        "error": f"{worst.error:.1e}" if worst else "",
+        "allowed": f"{worst.tolerance:.0e}" if worst else "",
+        "identity": f"{identity.error:.1e}" if identity else "",
+        "reason": found.reason,
     }

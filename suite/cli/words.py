@@ -1,10 +1,15 @@
 """How the displays word what a session tells them."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from suite.analysis.budget import wall_per_step
+from suite.analysis.measured import mean_loss, rate
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
+from suite.results.proof import Proof
+from suite.results.records import Rank, Record
+from suite.worker import messages
+from suite.worker.messages import Message
 
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
 
@@ -20,35 +25,17 @@ def label(case: Case, width: int) -> str:
     return case.label if len(case.label) <= width else short
 
 
-def rate(record: dict[str, Any]) -> float | None:
-    """Global samples/s of the native pass: what all ranks consumed over the slowest rank's wall time."""
-    passes = [rank.get("passes", {}).get("native") for rank in record.get("ranks", [])]
-    walls = [found["wall_s"] for found in passes if found]
-    if not walls or len(walls) < len(passes) or not max(walls) > 0:
-        return None
-    return float(sum(found["samples"] for found in passes) / max(walls))
+def numbers(record: Record) -> dict[str, str]:
+    """What was measured, as short words: speed, loss, price of the split; without what was not."""
+    speed, loss, split = rate(record), mean_loss(record.ranks, "native"), split_price(record.ranks)
+    told = {"speed": (speed, "{} samples/s"), "loss": (loss, "loss {}"), "split": (split, "split {}x")}
+    return {name: text.format(significant(value)) for name, (value, text) in told.items() if value is not None}
 
 
-def loss(record: dict[str, Any]) -> float | None:
-    """The native pass's last loss, the mean over ranks; None when a rank has none."""
-    found = [rank.get("passes", {}).get("native", {}).get("loss") for rank in record.get("ranks", [])]
-    return sum(found) / len(found) if found and None not in found else None
-
-
-def split_price(record: dict[str, Any]) -> float | None:
+def split_price(ranks: Sequence[Rank]) -> float | None:
     """How many times longer an iteration takes that is split into stages; None where one of the passes was not run."""
-    ranks = record.get("ranks", [])
-    if any("passes" not in rank for rank in ranks):
-        return None
     native, staged = wall_per_step(ranks, "native"), wall_per_step(ranks, "staged")
     return staged / native if native and staged else None
-
-
-def numbers(record: dict[str, Any]) -> dict[str, str]:
-    """What was measured, as short words: speed, loss, price of the split; without what was not."""
-    told = {"speed": (rate(record), "{} samples/s"), "loss": (loss(record), "loss {}")}
-    told["split"] = (split_price(record), "split {}x")
-    return {name: text.format(significant(value)) for name, (value, text) in told.items() if value is not None}
 
 
 def significant(value: float) -> str:
@@ -59,24 +46,22 @@ def significant(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def proof(record: dict[str, Any], proofs: dict[str, dict[str, Any]]) -> tuple[str, str]:
+def proof(record: Record, proofs: Mapping[str, Proof]) -> tuple[str, str]:
     """(words, colour) of the proof that a record names; `proofs` by key, as the session told them."""
-    key = record.get("proof")
+    key = record.proof
     if key is None:
         return "no proof", "yellow"
     if key not in proofs:
         return "proof stored", "green"
-    return ("proof ok", "green") if proofs[key].get("passed") else ("proof FAILED", "red")
+    return ("proof ok", "green") if proofs[key].passed else ("proof FAILED", "red")
 
 
-def proof_problem(found: dict[str, Any]) -> str:
+def proof_problem(found: Proof) -> str:
     """Why a proof failed: its reason, or its worst tensor."""
-    worst = found.get("worst") or {}
-    return str(found.get("reason") or "") or (
-        f"{worst.get('what')} {worst.get('tensor')} is off by {worst.get('error')}, allowed {worst.get('tolerance')}"
-        if worst
-        else "no reason was given"
-    )
+    worst = found.worst
+    if found.reason or not worst:
+        return found.reason or "no reason was given"
+    return f"{worst.what} {worst.tensor} is off by {worst.error}, allowed {worst.tolerance}"
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -97,17 +82,21 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def rank_state(message: dict[str, Any]) -> str | None:
+def rank_state(message: Message) -> str | None:
     """What a rank is doing, from its message; None when the message does not say."""
-    kind = message.get("type")
-    if kind == "progress":
-        doing = {"warmup": "warming up", "measure": "step"}.get(message["phase"], message["phase"])
-        return f"{message['name']}: {doing} {message['step']}/{message['of']}"
-    if kind == "phase":
-        return str(message["name"])
-    if kind == "hello":
-        return "started"
-    return {"done": "done", "failed": f"failed: {message.get('message', '')}"}.get(str(kind))
+    match message:
+        case messages.Hello():
+            return "started"
+        case messages.Phase():
+            return message.name
+        case messages.Progress():
+            doing = {"warmup": "warming up", "measure": "step"}.get(message.phase, message.phase)
+            return f"{message.name}: {doing} {message.step}/{message.of}"
+        case messages.Failed():
+            return f"failed: {message.message}"
+        case messages.Done():
+            return "done"
+    return None
 
 
 def grouped(states: dict[int, str]) -> list[str]:

@@ -13,6 +13,7 @@ from suite.contracts.backend import OPERATIONS
 from suite.contracts.case import Configuration, Placement
 from suite.plugins import launchers
 from suite.supervision import Limits
+from suite.worker.job import Communicate
 from workloads.catalogue import Workload
 
 GRADIENTS = "all-reduce"  # what training does with gradients
@@ -58,12 +59,6 @@ class CommCase:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "CommCase":
-        """What `dataclasses.asdict` gave, back."""
-        placement = Placement(**{**values["placement"], "hosts": tuple(values["placement"]["hosts"])})
-        return cls(**{**values, "placement": placement, "counts": tuple(values["counts"])})
 
 
 @dataclass(frozen=True)
@@ -125,14 +120,17 @@ def limits(case: CommCase, workloads: Mapping[str, Workload]) -> Limits:
     return Limits(TIME_LIMIT + case.budget + SAMPLED * case.seconds * sampled, SILENCE_LIMIT)
 
 
-def job(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> dict[str, Any]:
-    """What the job file holds beside a training's; see suite.worker.comm."""
-    tensors = [count for _, count in gradient_tensors(workloads[case.workload])] if case.workload else None
-    what = {"operation": case.operation, "counts": case.counts, "overlap": case.hidden, "tensors": tensors}
-    return {
-        "communicator": offer.backend.communicator,
-        "comm": {**what, "seconds": case.seconds, "budget": case.budget},
-    }
+def task(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Communicate:
+    """What its ranks do."""
+    return Communicate(
+        communicator=offer.backend.communicator,
+        operation=case.operation,
+        counts=list(case.counts),
+        overlap=list(case.hidden),
+        seconds=case.seconds,
+        budget_s=case.budget,
+        tensors=[count for _, count in gradient_tensors(workloads[case.workload])] if case.workload else None,
+    )
 
 
 def gradient_tensors(workload: Workload) -> list[tuple[str, int]]:

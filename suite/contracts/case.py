@@ -128,22 +128,6 @@ class Case(Configuration):
     time_limit: float = 1800.0  # seconds for one process group
     silence_limit: float = 300.0  # seconds without any sign of progress from a rank
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Case":
-        """Read `to_dict`'s output back."""
-        values = dict(data)
-        if "beta1" not in values and values["optimiser"] == "adam":  # format 1 had one field for both
-            values.update(beta1=values["momentum"], momentum=0.0)
-        placement = dict(values["placement"], hosts=tuple(values["placement"]["hosts"]))
-        values.update(
-            placement=Placement(**placement),
-            sampling=Sampling(**values["sampling"]),
-            input=Input(**values.get("input", {})),
-            training=Training(**values.get("training", {})),
-            passes=tuple(values["passes"]),
-        )
-        return cls(**values)
-
     @property
     def id(self) -> str:
         """Twelve hexadecimal digits over every value."""

@@ -39,8 +39,7 @@ class Request:
 class Launcher(ABC):
     """A way of starting the ranks of a case.
 
-    An engine that has more to say than an exit code writes it into the attempt's engine.jsonl: see
-    `suite.supervision.engine_words`.
+    An engine that has more to report than an exit code does so with `suite.contracts.engine_messages`.
     """
 
     name: str

@@ -1,11 +1,17 @@
 """What a session reports while it works; the command line shows it, a program may listen."""
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from suite.results.proof import Proof
+
+from suite.worker.messages import Message
 
 C = TypeVar("C", contravariant=True)  # suite.contracts.case.Case, or suite.comm.cases.CommCase
+R = TypeVar("R", contravariant=True)  # its record: suite.results.records.Record, or suite.comm.records.CommRecord
 
 
-class Observer(Generic[C]):
+class Observer(Generic[C, R]):
     """Every method is called from the session's thread; the defaults do nothing."""
 
     def refused(self, case: C, outcome: str, reason: str) -> None:
@@ -17,16 +23,16 @@ class Observer(Generic[C]):
     def proving(self, case: C) -> None:
         """A proof is about to be made (or looked up); of training alone."""
 
-    def proved(self, case: C, proof: dict[str, Any]) -> None:
+    def proved(self, case: C, proof: "Proof") -> None:
         """The proof that the case's records will name; see suite.proofs.prove."""
 
     def started(self, case: C, repeat: int) -> None:
         """A process group is about to be launched."""
 
-    def message(self, case: C, rank: int, message: dict[str, Any]) -> None:
-        """A worker's message (suite.worker.job): phase, progress, pass, ..."""
+    def message(self, case: C, rank: int, message: Message) -> None:
+        """A rank's message."""
 
-    def finished(self, case: C, record: dict[str, Any]) -> None:
+    def finished(self, case: C, record: R) -> None:
         """A record has been written."""
 
     def end(self) -> None:

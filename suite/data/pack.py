@@ -14,6 +14,8 @@ from suite.errors import RequestError, StagebenchError, StoreError
 from suite.files import write_whole
 from suite.launching.single import single
 from suite.supervision import Limits
+from suite.worker.job import Pack, Recipe
+from suite.worker.messages import Message, Progress
 from suite.worker.records import MARKER
 from workloads.catalogue import Workload
 
@@ -42,18 +44,11 @@ class Packing:
         return self.folder or records_place(self.data, self.format, self.workload)
 
     @property
-    def recipe(self) -> dict[str, Any]:
-        """All that decides the content; what was left out is told by the parts themselves."""
+    def recipe(self) -> Recipe:
+        """All that decides the content."""
         kind = kind_of(self.source)
         shape = () if kind == "folder" and self.format.whole else self.workload.graph().input_shape
-        return {
-            "source": self.source.name,
-            "kind": kind,
-            "listing": listing(self.source),
-            "shape": list(shape),
-            "resize": self.resize,
-            "adapter": self.adapter.name,
-        }
+        return Recipe(self.source.name, kind, listing(self.source), list(shape), self.resize, self.adapter.name)
 
 
 def pack(
@@ -61,7 +56,7 @@ def pack(
 ) -> dict[str, Any]:
     """Pack what is not packed yet; returns what the marker says of it.
 
-    `progress` is told how many samples are done. RequestError when other settings began it, StoreError when the
+    `progress` receives how many samples are done. RequestError when other settings began it, StoreError when the
     place refuses, StagebenchError when it cannot be done to the end.
     """
     folder, recipe = packing.place, packing.recipe
@@ -70,21 +65,24 @@ def pack(
     if about is not None:
         return about
     launch = single(packing.adapter, packing.workload, interpreter, scratch, Limits(SECONDS, SILENCE))
-    wanted = {
-        "form": packing.format.name,
-        "folder": str(folder),
-        "parts": -(-count(packing.source) // SAMPLES_OF_A_PART),
-        "on_error": packing.on_error,
-        "resize": packing.resize,
-        "about": recipe,
-    }
-
-    def on_message(rank: int, message: dict[str, Any]) -> None:
-        if message["type"] == "progress":
-            progress(int(message["step"]))
-
     data = locate(packing.data, packing.workload)
-    attempt = launch.run(scratch, "pack", on_message, data=data, pack=wanted)
+    assert data is not None, "nobody packs synthetic data"
+    task = Pack(
+        graph=packing.workload.graph(),
+        data=data,
+        form=packing.format.name,
+        folder=str(folder),
+        parts=-(-count(packing.source) // SAMPLES_OF_A_PART),
+        on_error=packing.on_error,
+        resize=packing.resize,
+        recipe=recipe,
+    )
+
+    def on_message(rank: int, message: Message) -> None:
+        if isinstance(message, Progress):
+            progress(message.step)
+
+    attempt = launch.run(scratch, task, on_message)
     about = read_json(folder / MARKER)
     if attempt.outcome != "ok" or about is None:
         raise StagebenchError(
@@ -94,9 +92,9 @@ def pack(
     return about
 
 
-def _begin(folder: Path, recipe: dict[str, Any]) -> None:
+def _begin(folder: Path, wanted: Recipe) -> None:
     """Write the recipe; RequestError when parts of another one lie there."""
-    found = read_json(folder / RECIPE)
+    found, recipe = read_json(folder / RECIPE), wanted._asdict()
     if found == recipe:
         return
     if found is not None:

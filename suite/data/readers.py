@@ -21,8 +21,11 @@ from suite.data.sets import kind_of
 from suite.data.some import some
 from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError
+from suite.launching.jobs import reading
 from suite.launching.single import single
 from suite.supervision import Limits
+from suite.worker.job import DataSet, Read
+from suite.worker.messages import Notes, of_type
 from suite.worker.photographs import Photographs
 from suite.worker.sources import open_source
 from workloads.catalogue import Workload
@@ -62,8 +65,8 @@ class Check:
         self.folder, self.workload, self.kind = folder, workload, kind_of(source)
         self.data = some(source, samples, EVEN, folder)
         graph = workload.graph()
-        spec = {"kind": self.kind, "path": str(self.data)}
-        self.plain = open_source(spec, graph.input_shape, graph.classes, workload.preprocessing)
+        self.files = DataSet(self.kind, str(self.data), workload.preprocessing)
+        self.plain = open_source(self.files, graph.input_shape, graph.classes)
         found = [self._plain_sample(source, index) for index in range(len(self.plain))]
         self.true = self._samples(np.stack([image for image, _ in found]), np.array([label for _, label in found]))
 
@@ -82,9 +85,10 @@ class Check:
             return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", lacking)
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             try:
-                data = {"kind": self.kind, "path": str(self.data)}
+                data = self.files
                 if form is not None:
-                    data = {"kind": "records", "path": str(self._packed(adapter, interpreter, form, Path(scratch)))}
+                    folder = self._packed(adapter, interpreter, form, Path(scratch))
+                    data = data._replace(kind="records", path=str(folder))
                 delivered, reader = self._read(adapter, interpreter, data, Path(scratch))
             except StagebenchError as error:
                 return Delivered(adapter.name, name, "", 0, 0, len(self.plain), 0.0, 0.0, str(bounds), str(error))
@@ -107,19 +111,18 @@ class Check:
         pack(Packing(str(self.data), self.data, adapter, form, self.workload, folder=folder), interpreter, work)
         return folder
 
-    def _read(
-        self, adapter: Adapter, interpreter: Interpreter, data: dict[str, str], scratch: Path
-    ) -> tuple[Samples, str]:
+    def _read(self, adapter: Adapter, interpreter: Interpreter, data: DataSet, scratch: Path) -> tuple[Samples, str]:
         able = adapter.capabilities
         tuning = "tuned" if "tuned" in able.tunings else able.tunings[0]
         values = {"batch": BATCH, "readers": READERS, "tuning": tuning}
         launch = single(adapter, self.workload, interpreter, scratch, Limits(SECONDS, SECONDS), **values)
-        attempt = launch.run(scratch, "read", data=data, samples=len(self.plain))
+        task = Read(self.workload.graph(), data, reading(launch.configuration), len(self.plain))
+        attempt = launch.run(scratch, task)
         if attempt.outcome != "ok":
             raise StagebenchError(f"{attempt.outcome}: {attempt.reason}")
-        notes = [message["notes"] for message in attempt.messages[0] if message["type"] == "notes"]
+        notes = of_type(Notes, attempt.messages[0])[-1].notes
         with np.load(scratch / "read.npz") as content:
-            return self._samples(content["images"], content["labels"]), str(notes[-1].get("reader", "threads"))
+            return self._samples(content["images"], content["labels"]), str(notes.get("reader", "threads"))
 
     def _samples(self, images: np.ndarray, labels: np.ndarray) -> Samples:
         if self.kind == "folder" and images.ndim == 4 and images.shape[1] == 3:

@@ -1,4 +1,4 @@
-"""The data sets that stagebench can make, where they stand, and what a job is told of them."""
+"""The data sets that stagebench can make, where they stand, and what a job says of them."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from suite.cache import cache_root
 from suite.contracts.adapter import Format
 from suite.errors import Unavailable
 from suite.worker import idx
+from suite.worker.job import DataSet
 from workloads.catalogue import Workload
 from workloads.preprocessing import PHOTOGRAPHS
 
@@ -18,7 +19,7 @@ MARKER = "dataset.json"  # in an image folder: how it was made, and whether it i
 
 
 @dataclass(frozen=True)
-class DataSet:
+class KnownSet:
     """A data set known by name."""
 
     name: str
@@ -37,9 +38,9 @@ class DataSet:
 SETS = {
     known.name: known
     for known in (
-        DataSet("imagenet-like", "folder", "imagenet-like", "JPEG photographs of 500x375 in class folders"),
-        DataSet("digits", "arrays", "digits.npz", "1,797 handwritten digits of 28x28"),
-        DataSet("mnist", "arrays", "mnist", "MNIST, its original files", "MNIST's idx files (plain or .gz)"),
+        KnownSet("imagenet-like", "folder", "imagenet-like", "JPEG photographs of 500x375 in class folders"),
+        KnownSet("digits", "arrays", "digits.npz", "1,797 handwritten digits of 28x28"),
+        KnownSet("mnist", "arrays", "mnist", "MNIST, its original files", "MNIST's idx files (plain or .gz)"),
     )
 }
 
@@ -94,8 +95,8 @@ def records_place(data: str, form: Format, workload: Workload) -> Path:
     return home() / "records" / f"{Path(path).name}-{hashlib.sha256(path.encode()).hexdigest()[:8]}" / name
 
 
-def locate(name: str, workload: Workload, form: Format | None = None) -> dict[str, str] | None:
-    """A job's data entry, {"kind", "path"}; None for synthetic data.
+def locate(name: str, workload: Workload, form: Format | None = None) -> DataSet | None:
+    """The data set of a job; None for synthetic data.
 
     `name` is "synthetic", "real" (the workload's own set), a named set or a path; `form` a record format, or None for
     the files as they stand. Unavailable, with the command that makes it, when the set is not there.
@@ -104,13 +105,13 @@ def locate(name: str, workload: Workload, form: Format | None = None) -> dict[st
         return None
     name = real(workload.dataset) if name == "real" else name
     if form is not None:
-        return {"kind": "records", "path": str(records_place(name, form, workload))}
+        return DataSet("records", str(records_place(name, form, workload)), workload.preprocessing)
     if name in SETS:
         path = made(name)
         if path is None:
             raise Unavailable(f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
-        return {"kind": SETS[name].kind, "path": str(path)}
+        return DataSet(SETS[name].kind, str(path), workload.preprocessing)
     path = Path(name).expanduser().absolute()
     if not path.exists():
         raise Unavailable(f"the data set {path} is not there; name an image folder, an .npz file or {', '.join(SETS)}")
-    return {"kind": kind_of(path), "path": str(path)}
+    return DataSet(kind_of(path), str(path), workload.preprocessing)

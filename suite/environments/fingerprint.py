@@ -4,34 +4,42 @@ import os
 import platform
 import socket
 import subprocess
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-import psutil
-
-
-def fingerprint() -> dict[str, Any]:
-    """This host's description, JSON-ready; a reading that fails is null."""
-    return {
-        "host": socket.gethostname(),
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "cores_installed": os.cpu_count(),
-        "governor": governor(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "kernel": platform.release(),
-        "os": _os_name(),
-        "gpus": gpus(),
-        "python": platform.python_version(),
-    }
+from suite.worker.machine import machine
 
 
-def governor() -> str | None:
-    """The clock governor of the first core."""
-    try:
-        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip() or None
-    except OSError:
-        return None
+@dataclass(frozen=True)
+class Fingerprint:
+    """A host; a reading that fails is None."""
+
+    host: str  # its name
+    cpu: str | None
+    cores: int  # that this process may use
+    cores_installed: int | None
+    governor: str | None
+    memory_bytes: int | None
+    kernel: str | None
+    os: str | None
+    gpus: tuple[str, ...]
+    python: str
+
+
+def fingerprint() -> Fingerprint:
+    """Of this host."""
+    here = machine()
+    return Fingerprint(
+        host=socket.gethostname(),
+        cpu=here.cpu,
+        cores=len(os.sched_getaffinity(0)),
+        cores_installed=os.cpu_count(),
+        governor=here.governor,
+        memory_bytes=here.memory_bytes,
+        kernel=here.kernel,
+        os=_os_name(),
+        gpus=tuple(gpus()),
+        python=platform.python_version(),
+    )
 
 
 def gpus() -> list[str]:
@@ -46,13 +54,6 @@ def gpus() -> list[str]:
 def load() -> list[float]:
     """Load averages over 1, 5 and 15 minutes."""
     return [round(value, 2) for value in os.getloadavg()]
-
-
-def _cpu_model() -> str | None:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or None
 
 
 def _os_name() -> str | None:

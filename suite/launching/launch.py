@@ -1,15 +1,13 @@
 """A launch: one group of processes that does a task of the worker half. A case is one maker of launches among others.
 
 The job is written, the launcher's processes are started and watched, and what the ranks did is checked against what
-they were placed and told to do.
+they were placed and asked to do.
 """
 
-import json
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration
@@ -18,18 +16,18 @@ from suite.environments.find import Interpreter, find
 from suite.environments.hosts import here
 from suite.errors import Unavailable
 from suite.files import write_whole
-from suite.launching import bundle
-from suite.launching.placement_check import Told, misplaced, pinned, unthreaded, unwired
+from suite.launching import bundle, jobs, placement_check
 from suite.launching.ports import free_port
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import Attempt, Limits, run
-from suite.worker.job import FORMAT, THREADS
+from suite.worker.job import THREADS, Job, Task, encode
+from suite.worker.messages import Message
 from workloads.catalogue import Workload
 
-OnMessage = Callable[[int, dict[str, Any]], None]  # (rank, what it sent)
+OnMessage = Callable[[int, Message], None]  # (rank, what it sent)
 
 
-def ignore(rank: int, message: dict[str, Any]) -> None:
+def ignore(rank: int, message: Message) -> None:
     """Nobody asked for a rank's messages while it runs."""
 
 
@@ -45,32 +43,16 @@ class Launch:
     bundle: Path
     limits: Limits
 
-    def run(self, folder: Path, task: str, on_message: OnMessage = ignore, **job: Any) -> Attempt:
-        """Run a task of `suite.worker.tasks` to its end; evidence stays in `folder`. `job` is what the task takes."""
+    def run(self, folder: Path, task: Task, on_message: OnMessage = ignore) -> Attempt:
+        """Run a task to its end; evidence stays in `folder`."""
         folder = folder.resolve()
-        request = self._request(folder, self._written(folder, task, job))
+        job_file = folder / "job.json"
+        write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))
+        request = self._request(folder, job_file)
         ranks = self.configuration.placement.ranks
         attempt = run(self.launcher.processes(request), ranks, folder, self.limits, on_message)
         problem = self._placement_problem(attempt, request.environ) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
-
-    def _written(self, folder: Path, task: str, more: Mapping[str, Any]) -> Path:
-        configuration = self.configuration
-        job = {
-            "format": FORMAT,
-            "task": task,
-            "trainer": self.adapter.trainer,
-            "case": configuration.to_dict(),
-            "graph": self.workload.graph().to_dict(),
-            "data": None,
-            "preprocessing": self.workload.preprocessing._asdict(),
-            "output": str(folder),
-            "parts": max(1, self.adapter.parts(configuration) // configuration.placement.devices),
-            **more,
-        }
-        path = folder / "job.json"
-        write_whole(path, json.dumps(job, indent=1))
-        return path
 
     def _request(self, folder: Path, job: Path) -> Request:
         configuration, placement = self.configuration, self.configuration.placement
@@ -89,15 +71,15 @@ class Launch:
 
     def _placement_problem(self, attempt: Attempt, environ: Mapping[str, str]) -> str | None:
         """How what the ranks did differs from what was asked for, or None."""
-        told = [Told.of(rank, messages) for rank, messages in sorted(attempt.messages.items())]
+        reports = [placement_check.RankReport.of(rank, sent) for rank, sent in sorted(attempt.messages.items())]
         placement, share = self.configuration.placement, self.adapter.wire_share(self.configuration)
         # As the launcher was given them: an adapter may set its own.
         threads = {name: environ[name] for name in THREADS}
         return (
-            misplaced(placement, told, self.launcher.nodes_in_order)
-            or pinned(placement, told)
-            or unthreaded(placement, told, threads)
-            or unwired(told, self.workload.graph().gradient_bytes(), share)
+            placement_check.hosts_problem(placement, reports, self.launcher.nodes_in_order)
+            or placement_check.binding_problem(placement, reports)
+            or placement_check.threads_problem(placement, reports, threads)
+            or placement_check.transport_problem(reports, self.workload.graph().gradient_bytes(), share)
         )
 
 

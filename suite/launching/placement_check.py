@@ -1,6 +1,6 @@
-"""Where the ranks really ran, and whether their bytes took the wire: engines that are told wrongly do neither.
+"""The placement check: hosts, binding, threads and transport as the ranks report them, against what was asked for.
 
-One that never heard of the hosts starts all ranks here; one whose "hosts" share memory never sends a byte. Both
+An engine that does not know the hosts starts all ranks here; one whose "hosts" share memory never sends a byte. Both
 report wonderful speeds.
 """
 
@@ -8,10 +8,11 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from suite.contracts.case import Placement
 from suite.environments.hosts import elsewhere, own_name
+from suite.worker import messages
+from suite.worker.messages import Message, of_type
 from suite.worker.wire import boot
 
 EXCHANGING = ("native", "staged", "comm_only")  # the passes in which gradients travel
@@ -20,8 +21,8 @@ LEAST = 1 / 64  # of what `comm` moves, that the busiest host must send: a broad
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one rank told of itself."""
+class RankReport:
+    """What one rank reported of where it ran and what it sent."""
 
     rank: int
     host: str
@@ -34,35 +35,26 @@ class Told:
     threads: Mapping[str, str] = field(default_factory=dict)  # the variables of `THREADS` that it saw
 
     @classmethod
-    def of(cls, rank: int, messages: Sequence[dict[str, Any]]) -> "Told":
-        """From its messages; a later one of the same kind counts."""
-        hello: dict[str, Any] = {"host": ""}
-        sent, steps, moved = {}, 0, 0.0
-        for message in messages:
-            if message["type"] == "hello":
-                hello = message
-            elif message["type"] == "wire":
-                sent = {name: counted["sent"] for name, counted in message["interfaces"].items()}
-            elif message["type"] == "pass" and message["record"]["pass"] in EXCHANGING:
-                steps += len(message["record"]["warmup_s"]) + len(message["record"]["step_s"])
-            elif message["type"] == "training":
-                steps += sum(epoch["steps"] for epoch in message["record"]["epochs"])
-            elif message["type"] == "comm" and "seconds" in message["row"]:
-                moved += message["row"]["bytes"] * len(message["row"]["seconds"])
+    def of(cls, rank: int, sent: Sequence[Message]) -> "RankReport":
+        """From all its messages."""
+        hello = of_type(messages.Hello, sent)[0]
+        wires = of_type(messages.Wire, sent)
+        passes = [each for each in of_type(messages.Pass, sent) if each.name in EXCHANGING]
+        epochs = [epoch for training in of_type(messages.Training, sent) for epoch in training.epochs]
         return cls(
             rank,
-            hello["host"],
-            sent,
-            steps,
-            moved,
-            boot=hello.get("boot", ""),
-            cores=tuple(hello.get("cores", ())),
-            host_cores=hello.get("host_cores") or 0,
-            threads=hello.get("threads", {}),
+            hello.host,
+            {name: traffic.sent_bytes for wire in wires for name, traffic in wire.interfaces.items()},
+            sum(len(each.warmup_s) + len(each.step_s) for each in passes) + sum(epoch.steps for epoch in epochs),
+            sum(each.bytes * len(each.sample_s) for each in of_type(messages.ExchangeTimes, sent)),
+            hello.boot,
+            tuple(hello.cores),
+            hello.host_cores or 0,
+            hello.threads,
         )
 
 
-def misplaced(placement: Placement, told: Sequence[Told], in_order: bool = True) -> str | None:
+def hosts_problem(placement: Placement, reports: Sequence[RankReport], in_order: bool = True) -> str | None:
     """How the places differ from those asked for, or None: every host has its own ranks, in a row, node by node.
 
     `in_order`: nodes are numbered as the hosts were named. Slurm sorts them, Open MPI 4 begins with its own host.
@@ -70,38 +62,38 @@ def misplaced(placement: Placement, told: Sequence[Told], in_order: bool = True)
     named = len(placement.hosts) == placement.nodes
     nodes = placement.hosts if named else range(placement.nodes)
     asked = [node for node in nodes for _ in range(placement.ranks_per_node)]
-    hosts, there = len(set(asked)), len({each.host for each in told})
-    together = there == hosts == len({(host, each.host) for host, each in zip(asked, told, strict=True)})
-    if together and not strayed(placement, told) and not (named and in_order and exchanged(placement, told)):
+    hosts, there = len(set(asked)), len({each.host for each in reports})
+    together = there == hosts == len({(host, each.host) for host, each in zip(asked, reports, strict=True)})
+    if together and not stayed_here(placement, reports) and not (named and in_order and swapped(placement, reports)):
         return None
-    return refused(placement, told, hosts)
+    return hosts_text(placement, reports, hosts)
 
 
-def exchanged(placement: Placement, told: Sequence[Told]) -> bool:
+def swapped(placement: Placement, reports: Sequence[RankReport]) -> bool:
     """Whether a host that calls itself as one was asked for is at another's place; another name alone proves nothing.
 
     A person may write an address or an alias.
     """
-    known = {own_name(each.host) for each in told} - {""}
-    firsts = told[:: placement.ranks_per_node]
+    known = {own_name(each.host) for each in reports} - {""}
+    firsts = reports[:: placement.ranks_per_node]
     pairs = [(own_name(host), own_name(first.host)) for host, first in zip(placement.hosts, firsts, strict=True)]
     return any(asked in known and asked != found for asked, found in pairs)
 
 
-def strayed(placement: Placement, told: Sequence[Told]) -> bool:
+def stayed_here(placement: Placement, reports: Sequence[RankReport]) -> bool:
     """Whether ranks ran on this machine, although every host that was asked for is another."""
-    return bool(placement.hosts) and any(map(ran_here, told)) and all(map(elsewhere, placement.hosts))
+    return bool(placement.hosts) and any(map(ran_here, reports)) and all(map(elsewhere, placement.hosts))
 
 
-def ran_here(one: Told) -> bool:
+def ran_here(one: RankReport) -> bool:
     """Whether a rank ran on this machine: namesakes have another kernel, a kernel's other hosts another name."""
     return one.host == socket.gethostname() and one.boot == boot()
 
 
-def refused(placement: Placement, told: Sequence[Told], hosts: int) -> str:
+def hosts_text(placement: Placement, reports: Sequence[RankReport], hosts: int) -> str:
     """What was asked for and what came of it."""
     found: dict[str, list[int]] = {}
-    for each in told:
+    for each in reports:
         found.setdefault(each.host, []).append(each.rank)
     named = f" ({', '.join(placement.hosts)})" if placement.hosts else ""
     there = "; ".join(f"ranks {', '.join(map(str, ranks))} on {host}" for host, ranks in found.items())
@@ -111,10 +103,10 @@ def refused(placement: Placement, told: Sequence[Told], hosts: int) -> str:
     )
 
 
-def busiest(told: Sequence[Told]) -> dict[str, tuple[str, int]]:
+def busiest(reports: Sequence[RankReport]) -> dict[str, tuple[str, int]]:
     """By host: the interface that sent most, loopback aside, and how many bytes; of the hosts that could tell."""
     found: dict[str, tuple[str, int]] = {}
-    for each in told:
+    for each in reports:
         sent = [(count, name) for name, count in each.sent.items() if name != LOOPBACK]
         if sent:
             count, name = max(sent)
@@ -122,19 +114,19 @@ def busiest(told: Sequence[Told]) -> dict[str, tuple[str, int]]:
     return found
 
 
-def unwired(told: Sequence[Told], gradient_bytes: float, share: float) -> str | None:
+def transport_problem(reports: Sequence[RankReport], gradient_bytes: float, share: float) -> str | None:
     """Which host sent less than `share` of its gradients over the wire, or None; one host needs no wire.
 
     Of what `comm` moved only the busiest host is asked.
     """
-    if len({each.host for each in told}) < 2:
+    if len({each.host for each in reports}) < 2:
         return None
-    found, steps = busiest(told), min(each.steps for each in told)
+    found, steps = busiest(reports), min(each.steps for each in reports)
     for host, (interface, count) in found.items():
         if count < share * gradient_bytes * steps:
             exchanged = f"gradients of {gradient_bytes / 1e6:.3g} MB were exchanged in {steps} steps"
             return f"{exchanged} between hosts, {past(host, interface, count)}"
-    moved = min(each.moved for each in told)
+    moved = min(each.moved for each in reports)
     most = max(found.items(), key=lambda pair: pair[1][1], default=None)
     if most is not None and most[1][1] < LEAST * moved:
         return f"messages of {moved / 1e6:.3g} MB were timed between hosts, {past(most[0], *most[1])}"
@@ -149,14 +141,14 @@ def past(host: str, interface: str, count: int) -> str:
     )
 
 
-def pinned(placement: Placement, told: Sequence[Told]) -> str | None:
+def binding_problem(placement: Placement, reports: Sequence[RankReport]) -> str | None:
     """Which rank may use fewer cores than it has threads, or None; a host that has no more of them is asked for it.
 
     Launchers and sites pin ranks of themselves, to one core mostly. On another host a cpuset counts as pinning, too: a
     Slurm job that was given fewer cores than threads has the speed of fewer threads. Here this process has the same.
     """
     wanted = placement.threads * placement.devices
-    for each in told:
+    for each in reports:
         there = len(os.sched_getaffinity(0)) if ran_here(each) else each.host_cores
         if 0 < len(each.cores) < min(wanted, there):
             return (
@@ -168,9 +160,9 @@ def pinned(placement: Placement, told: Sequence[Told]) -> str | None:
     return None
 
 
-def unthreaded(placement: Placement, told: Sequence[Told], given: Mapping[str, str]) -> str | None:
+def threads_problem(placement: Placement, reports: Sequence[RankReport], given: Mapping[str, str]) -> str | None:
     """Which rank saw another number of threads than was `given` to the launcher for it, or None."""
-    for each in told:
+    for each in reports:
         for name, value in given.items():
             seen = each.threads.get(name)
             if seen != value:

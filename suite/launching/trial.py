@@ -13,6 +13,8 @@ from suite.errors import StagebenchError
 from suite.launching.single import single
 from suite.plugins import workloads
 from suite.supervision import Attempt, Limits
+from suite.worker import job
+from suite.worker.messages import Failed, Joined, of_type
 
 LOADING = ("ImportError", "ModuleNotFoundError", "OSError")  # what a library that is damaged or missing raises
 SECONDS = 60.0  # a cold import of a large framework takes ten
@@ -37,10 +39,10 @@ def look(adapter: Adapter, interpreter: Interpreter, kinds: list[str]) -> Look:
         except StagebenchError as error:  # a slip in a declaration is that adapter's own affair
             problems[kind] = str(error)
             continue
-        joined = [message for message in attempt.messages.get(0, []) if message["type"] == "joined"]
+        joined = of_type(Joined, attempt.messages.get(0, []))
         if attempt.outcome == "ok" and joined:
             devices.append(kind)
-            versions.update(joined[0]["versions"])
+            versions.update(joined[0].versions)
         else:
             problems[kind], broken = attempt.reason, broken or unloadable(attempt)
     return Look(tuple(devices), versions, problems, broken)
@@ -50,8 +52,8 @@ def unloadable(attempt: Attempt) -> bool:
     """Whether the framework could not be imported, or took its process along; not a fault of the adapter's own."""
     if attempt.outcome != "crash":
         return False
-    failed = [message["message"] for message in attempt.messages.get(0, []) if message["type"] == "failed"]
-    return not failed or failed[0].partition(":")[0] in LOADING
+    failed = of_type(Failed, attempt.messages.get(0, []))
+    return not failed or failed[0].message.partition(":")[0] in LOADING
 
 
 def _attempt(adapter: Adapter, interpreter: Interpreter, kind: str) -> Attempt:
@@ -60,4 +62,4 @@ def _attempt(adapter: Adapter, interpreter: Interpreter, kind: str) -> Attempt:
         launch = single(adapter, workload, interpreter, Path(scratch), limits)
         placement = replace(launch.configuration.placement, device=kind)
         on_device = replace(launch, configuration=launch.configuration.on(placement=placement))
-        return on_device.run(Path(scratch), "look")
+        return on_device.run(Path(scratch), job.Look())

@@ -15,6 +15,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Configuration
@@ -29,10 +31,11 @@ from suite.launching.single import single
 from suite.plugins import oracle
 from suite.proofs.judgement import joined, judge
 from suite.proofs.tolerances import tolerance
+from suite.results.proof import Proof, Subject, Verdict
 from suite.supervision import Limits
+from suite.worker.job import MakeOracle, Prove
 from workloads.catalogue import Workload
 
-Proof = dict[str, Any]
 PATIENCE = 1800.0  # seconds for a proof
 UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay")  # of a configuration
 
@@ -55,7 +58,7 @@ class Proofs:
         try:
             return self._prove(case, launch, scratch)
         except (StagebenchError, OSError) as error:
-            return {"key": None, **about(case), "passed": False, "reason": f"no proof could be made: {error}"}
+            return Proof(key=None, **dict(subject(case)), passed=False, reason=f"no proof could be made: {error}")
 
     def _prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
         proven = configuration_of_proof(case, launch.adapter, launch.workload)
@@ -67,17 +70,18 @@ class Proofs:
         scope = _scope(case, launch.adapter)
         found = _remembered(path) or self._died.get(once)
         if found is not None:
-            return {**found, **scope}
+            return found.but(scope=scope)
         results, precision = self._oracle(launch), proven.precision
         measured = _verdict(launch, results, scratch)
         identity = None
-        ran = "errors" in measured  # what dies or hangs would do so again
+        ran = bool(measured.errors)  # what dies or hangs would do so again
         if ran and precision != "float64" and "float64" in launch.adapter.capabilities.precisions:
             in_float64 = replace(launch, configuration=proven.on(precision="float64"))
             identity = _verdict(in_float64, results, scratch / "float64")
-        proof = {"key": key, **about(proven), **scope, **joined(measured, identity)}
-        if ran and (identity is None or identity.get("errors")):
-            write_whole(path, json.dumps(proof, indent=1) + "\n")
+        verdict, in_short = joined(measured, identity)
+        proof = Proof(key=key, **dict(subject(proven)), **dict(verdict), scope=scope, identity=in_short)
+        if ran and (identity is None or identity.errors):
+            write_whole(path, proof.model_dump_json(indent=1) + "\n")
         if not ran:
             self._died[once] = proof
         return proof
@@ -93,7 +97,7 @@ class Proofs:
             "packages": launch.interpreter.packages,
             "python": launch.interpreter.version,
             "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser)),
-            "host": [self._host["cpu"], self._host["gpus"] if proven.placement.device != "cpu" else []],
+            "host": [self._host.cpu, self._host.gpus if proven.placement.device != "cpu" else []],
         }
         return _digest(parts)
 
@@ -122,7 +126,7 @@ class Proofs:
                 return folder
             results = Path(scratch) / "results"
             results.mkdir()
-            attempt = launch.run(Path(scratch), "oracle", oracle=str(results), batch=samples)
+            attempt = launch.run(Path(scratch), MakeOracle(workload.graph(), str(results), samples))
             if attempt.outcome != "ok":
                 raise StagebenchError(
                     f"the float64 oracle of {workload.name} could not be made in {folder.parent} "
@@ -134,22 +138,21 @@ class Proofs:
         return folder
 
 
-def _verdict(launch: Launch, results: Path, scratch: Path) -> Proof:
+def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
     """One run beside the oracle's results, judged."""
     scratch.mkdir(parents=True, exist_ok=True)
     proven = launch.configuration
     samples = proven.global_batch // networks(launch.adapter, proven)
-    attempt = launch.run(scratch, "prove", oracle=str(results), batch=samples)
+    attempt = launch.run(scratch, Prove(launch.workload.graph(), str(results), samples))
     return judge(attempt, launch.workload, proven.precision, proven.optimiser)
 
 
 def _remembered(path: Path) -> Proof | None:
     """A proof from the cache; one that cannot be read is made again."""
     try:
-        found: Proof = json.loads(path.read_text())
-    except (OSError, ValueError):
+        return Proof.model_validate_json(path.read_bytes(), strict=True)
+    except (OSError, ValidationError):
         return None
-    return found
 
 
 def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> Configuration:
@@ -190,32 +193,32 @@ def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:
     return {"shards": alone * microbatches, "observed": microbatches}
 
 
-def _scope(case: Case, adapter: Adapter) -> dict[str, Any]:
+def _scope(case: Case, adapter: Adapter) -> str:
     """What the proof leaves open."""
     strategy = adapter.capabilities.strategy(case.strategy)
     several = strategy is not None and (strategy.distributed or strategy.several_devices)
     if adapter.exact(case) or not several:
-        return {}
+        return ""
     open_question = (
         "what its devices exchange (asynchronous, quantised or by blocks) is not the joined batch's by design"
     )
-    return {"scope": f"proven on one device: {open_question}"}
+    return f"proven on one device: {open_question}"
 
 
-def about(case: Configuration) -> dict[str, Any]:
+def subject(case: Configuration) -> Subject:
     """What of a case a proof names."""
-    return {
-        "adapter": case.adapter,
-        "strategy": case.strategy,
-        "workload": case.workload,
-        "ranks": case.placement.ranks,
-        "devices": case.placement.devices,
-        "device": case.placement.device,
-        "precision": case.precision,
-        "tuning": case.tuning,
-        "optimiser": case.optimiser,
-        "knobs": case.knobs,
-    }
+    return Subject(
+        adapter=case.adapter,
+        strategy=case.strategy,
+        workload=case.workload,
+        ranks=case.placement.ranks,
+        devices=case.placement.devices,
+        device=case.placement.device,
+        precision=case.precision,
+        tuning=case.tuning,
+        optimiser=case.optimiser,
+        knobs=case.knobs,
+    )
 
 
 def _digest(parts: Any) -> str:

@@ -4,67 +4,85 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from suite.contracts.case import Case
 from suite.errors import RequestError, StoreError
 from suite.files import write_whole
 from suite.launching import bundle
 from suite.plan.text import Block, plan_text
+from suite.results.records import CaseEntry
 from suite.results.run_folder import RunFolder
 
-COPIED = ("records", "proofs", "hosts", "attempts", "bundles")
+COPIED = ("attempts", "bundles")  # as they stand; all else is read and written again, so that one folder has one format
 
 
 def collect(runs: Sequence[Path], into: Path) -> int:
     """Copy the runs into a new run folder; how many records there are.
 
-    RequestError, before anything is written, when they were not made by the same
-    stagebench and the same code of their adapters, hold the same case, or measured it by other rules.
+    RequestError, before anything is written, when they were not made by the same stagebench and the same code of their
+    adapters, give figures of different methods, hold the same case, or measured it by other rules.
     """
     if (into / "run.json").exists():
         raise RequestError(f"{into} is a run folder already; name a new one with -o")
     folders = [RunFolder.open(run) for run in runs]
-    check_alike(folders)
-    rows = [row for folder in folders for row in folder.cases]
-    check_apart(folders)
+    entries = [folder.cases for folder in folders]
+    check_alike(folders, entries)
+    check_apart(folders, entries)
+    joined = RunFolder(into)
     try:
+        joined.make_folders()
         for folder in folders:
-            for name in COPIED:
+            for name in (name for name in COPIED if (folder.path / name).is_dir()):
                 shutil.copytree(folder.path / name, into / name, dirs_exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot copy into {into}: {error}; free some space, remove it, and try again") from error
-    joined = RunFolder(into)
-    blocks = [Block(Case.from_dict(row["case"]), "") for row in rows]
+    count = sum(rewritten(folder, joined) for folder in folders)
+    every = [entry for several in entries for entry in several]
+    blocks = [Block(entry.case, "") for entry in every]
     write_whole(into / "plan.toml", plan_text("collected", "", "The cases of several runs.", blocks))
-    joined.write("cases.json", {"scale": None, "cases": rows})
-    joined.write("run.json", {**folders[0].about, "collected": [str(run) for run in runs]})  # last: now it is one
-    return sum(1 for _ in joined.records())
+    joined.write_cases(every)
+    about = folders[0].about
+    joined.write_about(about.but(collected=tuple(map(str, runs))))  # last: now it is one
+    return count
 
 
-def check_alike(folders: Sequence[RunFolder]) -> None:
+def rewritten(folder: RunFolder, into: RunFolder) -> int:
+    """Write a folder's hosts, proofs and records into another one; how many records there are."""
+    for host in folder.hosts().values():
+        into.write_host(host)
+    for proof in folder.proofs().values():
+        into.write_proof(proof)
+    count = 0
+    for count, record in enumerate(folder.records(), 1):  # noqa: B007 - how many there were
+        into.write_record(record)
+    return count
+
+
+def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEntry]]) -> None:
     """RequestError when the folders were not measured in the same way."""
     first = folders[0]
-    for folder in folders[1:]:
-        if folder.about.get("stagebench") != first.about.get("stagebench"):
-            raise _unlike(first, folder, "were measured by different versions of stagebench")
+    about, rules = first.about, entries[0][0].case.sampling
     codes: dict[str, tuple[str, RunFolder]] = {}
-    rules = first.cases[0]["case"]["sampling"]
-    for folder in folders:
+    for folder, several in zip(folders, entries, strict=True):
+        if folder.about.stagebench != about.stagebench:
+            raise _unlike(first, folder, "were measured by different versions of stagebench")
+        methods = {record.method for record in folder.records()} | {folder.about.method}
+        if methods != {about.method}:
+            raise _unlike(first, folder, f"give figures of different methods ({about.method} and {max(methods)})")
         for code in sorted((folder.path / "bundles").glob("*/")):
             digest, other = codes.setdefault(code.name, (bundle.written_digest(code), folder))
             if digest != bundle.written_digest(code):
                 raise _unlike(other, folder, f"hold different code of the adapter {code.name!r}")
-        if any(row["case"]["sampling"] != rules for row in folder.cases):
+        if any(entry.case.sampling != rules for entry in several):
             raise _unlike(first, folder, "were measured by different rules ([sampling])")
 
 
-def check_apart(folders: Sequence[RunFolder]) -> None:
+def check_apart(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEntry]]) -> None:
     """RequestError when two folders hold the same case: which one counts is not ours to say."""
     found: dict[str, RunFolder] = {}
-    for folder in folders:
-        for row in folder.cases:
-            other = found.setdefault(row["id"], folder)
+    for folder, several in zip(folders, entries, strict=True):
+        for entry in several:
+            other = found.setdefault(entry.id, folder)
             if other is not folder:
-                raise _unlike(other, folder, f"both hold the case {Case.from_dict(row['case']).label} ({row['id']})")
+                raise _unlike(other, folder, f"both hold the case {entry.case.label} ({entry.id})")
 
 
 def _unlike(first: RunFolder, second: RunFolder, why: str) -> RequestError:

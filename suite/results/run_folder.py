@@ -1,65 +1,106 @@
 """The run folder: what was asked, where it ran, and one file per record, written whole or not at all.
 
     RUN/
-      run.json                 format, version, when, the command line
+      run.json                 format, method, version, when, the command line
       plan.toml                the plan as given
       cases.json               the plan as resolved: its scale, every case with its id, or why it cannot run
-      hosts/NAME.json          fingerprint of each host
+      hosts/NAME.json          what each host is
       bundles/ADAPTER/         exactly the code that ran in the framework's interpreter
       records/ID-rN.json       case ID, repeat N
       proofs/KEY.json          the proofs that records name
       .lock                    held by the process that measures; see suite.results.lock
       attempts/ID-rN/          job, rank messages and logs: the evidence behind a record
 
-History of the format: 1 (the first).
+Nobody else reads or writes its JSON. What is read is of the types in suite.results.records, whatever its format was.
 """
 
-import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Generic, Self
+
+from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
 from suite.files import write_whole
+from suite.results import format1
+from suite.results.proof import Proof
+from suite.results.records import (
+    FORMAT,
+    METHOD,
+    TRAINING,
+    About,
+    CaseEntry,
+    Cases,
+    Entry,
+    Host,
+    Measured,
+    Record,
+)
+from suite.results.stored import Part, content_of, parsed
 
-FORMAT = 1
-CANCELLED = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
+FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
+# What a person does about a file that cannot be read.
+OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
+OF_CASES = "remove it and give the run's own command again, which writes it anew"
+OF_A_RECORD = "remove it to have it measured again"
+OF_A_PROOF = "remove it: the rows that name it are without proof until they are measured again"
+OF_A_HOST = "remove it: the page then does without it"
 
 
-class RunFolder:
-    """One run's results on disk."""
+class ResultFolder(Generic[Entry, Measured]):
+    """One run's results on disk, of trainings or of communication."""
+
+    kind: str
+    entry_type: type[Entry]
+    cases_type: type[Cases[Entry]]
+    record_type: type[Measured]
 
     def __init__(self, path: Path) -> None:
         """`path` need not exist yet."""
         self.path = path
 
     @classmethod
-    def open(cls, path: Path) -> "RunFolder":
-        """An existing run; RequestError when it is none, or is of a format this version cannot read."""
-        marker = path / "run.json"
-        if not marker.is_file():
-            raise RequestError(f"{path} is not a run folder (no run.json); name a folder written by `stagebench run`")
-        found = _read(marker).get("format")
-        if found != FORMAT:
-            raise RequestError(
-                f"{marker} has format {found!r}, this stagebench reads {FORMAT}; "
-                "read it with the version that wrote it (its run.json says which)"
-            )
+    def open(cls, path: Path) -> Self:
+        """An existing run; RequestError when it is none, of another kind, or of a format that is not known here."""
+        kind = about_of(path).kind
+        if kind != cls.kind:
+            raise RequestError(f"{path} holds a run of {kind}, and one of {cls.kind} is wanted here")
         return cls(path)
 
-    def create(self, about: dict[str, Any]) -> None:
+    def create(self, about: About) -> None:
         """Make the folders and write run.json, unless this run has records already (a resume).
 
-        RequestError when no run folder can stand there.
+        RequestError when no run folder can stand there, or one that is measured in another way stands there.
         """
         with usable(self.path):
             if (self.path / "run.json").exists():
-                RunFolder.open(self.path)
-            for name in ("records", "proofs", "attempts", "bundles", "hosts"):
-                (self.path / name).mkdir(parents=True, exist_ok=True)
+                self._check_resumable()
+            self.make_folders()
         if not self.begun:
-            self.write("run.json", {**about, "format": FORMAT})
+            self._write("run.json", about)
+
+    def begin(self, about: About, plan: str, scale: str | None = None) -> Self:
+        """Make it, or go on with it; RequestError when it belongs to another plan, or to another scale of it."""
+        self.create(about)
+        self.adopt_plan(plan, scale)
+        return self
+
+    def make_folders(self) -> None:
+        """All of the run's folders; OSError when the disk refuses."""
+        for name in FOLDERS:
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+
+    def _check_resumable(self) -> None:
+        written, method = (
+            content_of(self.path / "run.json", OF_THE_RUN).get("format"),
+            self.open(self.path).about.method,
+        )
+        if self.begun and (written, method) != (FORMAT, METHOD):
+            raise RequestError(
+                f"{self.path} was begun by another version of stagebench (format {written}, method {method}; this one "
+                f"writes format {FORMAT}, method {METHOD}); go on with that version, or name a new folder with -o"
+            )
 
     @property
     def begun(self) -> bool:
@@ -73,27 +114,26 @@ class RunFolder:
         if path.exists() and self.begun:
             if not same:
                 raise RequestError(f"{self.path} was begun with another plan ({path}); name a new folder with -o")
-            if self.scale != scale:
+            if (self.path / "cases.json").exists() and self.scale != scale:
                 began = f"with --scale {self.scale}" if self.scale else "without --scale"
                 raise RequestError(f"{self.path} was begun {began}; go on so, or name a new folder with -o")
         if not same:
             write_whole(path, text)
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> About:
         """run.json."""
-        return _read(self.path / "run.json")
+        return about_of(self.path)
 
     @property
     def scale(self) -> str | None:
         """The scale of the plan that was resolved; None: the plan itself."""
-        return _read(self.path / "cases.json").get("scale")
+        return self._cases().scale
 
     @property
-    def cases(self) -> list[dict[str, Any]]:
-        """cases.json: {"id", "case", "outcome": null | "unsupported" | "unavailable", "reason"} each."""
-        found: list[dict[str, Any]] = _read(self.path / "cases.json")["cases"]
-        return found
+    def cases(self) -> tuple[Entry, ...]:
+        """Every case of the run, in the plan's order."""
+        return self._cases().cases
 
     def attempt(self, case_id: str, repeat: int | str) -> Path:
         """The folder of an attempt, made when needed; StoreError when the disk refuses."""
@@ -107,36 +147,94 @@ class RunFolder:
             ) from error
         return folder
 
-    def record(self, case_id: str, repeat: int) -> dict[str, Any] | None:
-        """A record, or None when it has not been measured."""
+    def record(self, case_id: str, repeat: int) -> Measured | None:
+        """A record, or None when it has not been measured; StoreError when what stands there is not that record."""
         path = self.path / "records" / f"{case_id}-r{repeat}.json"
-        return _read(path) if path.exists() else None
+        return self._record(path) if path.exists() else None
 
-    def records(self, of: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+    def records(self, of: Collection[str] | None = None) -> Iterator[Measured]:
         """Every record (of these case ids, when given), in file name order, one at a time."""
         for path in self._record_files():
             if of is None or _case_id(path) in of:
-                yield _read(path)
+                yield self._record(path)
 
     def strays(self) -> list[str]:
         """Names of the record files that belong to no case of cases.json, such as those of an older resolution."""
-        known = {entry["id"] for entry in self.cases}
+        known = {entry.id for entry in self.cases}
         return [path.name for path in self._record_files() if _case_id(path) not in known]
+
+    def proofs(self) -> dict[str, Proof]:
+        """Every proof by its key."""
+        return {
+            path.stem: _read(path, Proof, format1.proof, OF_A_PROOF)
+            for path in sorted((self.path / "proofs").glob("*.json"))
+        }
+
+    def hosts(self) -> dict[str, Host]:
+        """Every host by its name."""
+        return {
+            path.stem: _read(path, Host, format1.host, OF_A_HOST)
+            for path in sorted((self.path / "hosts").glob("*.json"))
+        }
+
+    def write_about(self, about: About) -> None:
+        """Write run.json."""
+        self._write("run.json", about)
+
+    def write_cases(self, entries: Collection[Entry], scale: str | None = None) -> None:
+        """Write cases.json."""
+        self._write("cases.json", self.cases_type(scale=scale, cases=tuple(entries)))
+
+    def write_record(self, record: Measured) -> None:
+        """Write a record, and what its ranks reported of hosts that are not known yet."""
+        self._write(f"records/{record.case_id}-r{record.repeat}.json", record)
+        for hello in (rank.hello for rank in record.ranks if rank.hello):
+            if hello.machine and not (self.path / "hosts" / f"{hello.host}.json").exists():
+                self.write_host(Host(**dict(hello.machine), host=hello.host, cores_installed=hello.host_cores))
+
+    def write_proof(self, proof: Proof) -> None:
+        """Write a proof that has a key."""
+        self._write(f"proofs/{proof.key}.json", proof)
+
+    def write_host(self, host: Host) -> None:
+        """Write a host."""
+        self._write(f"hosts/{host.host}.json", host)
+
+    def _cases(self) -> Cases[Entry]:
+        return _read(self.path / "cases.json", self.cases_type, format1.cases, OF_CASES)
+
+    def _record(self, path: Path) -> Measured:
+        upgraded = format1.record if self.kind == TRAINING else format1.comm_record
+        found: Measured = _read(path, self.record_type, upgraded, OF_A_RECORD)
+        if path.stem != f"{found.case_id}-r{found.repeat}":
+            raise StoreError(
+                f"{path} holds repeat {found.repeat} of the case {found.case_id}, and its name is another one's; "
+                "move it away"
+            )
+        return found
 
     def _record_files(self) -> list[Path]:
         return sorted((self.path / "records").glob("*.json"))
 
-    def proofs(self) -> dict[str, dict[str, Any]]:
-        """Every proof by its key."""
-        return {path.stem: _read(path) for path in sorted((self.path / "proofs").glob("*.json"))}
-
-    def hosts(self) -> dict[str, dict[str, Any]]:
-        """Every host's fingerprint by name."""
-        return {path.stem: _read(path) for path in sorted((self.path / "hosts").glob("*.json"))}
-
-    def write(self, name: str, content: Any) -> None:
+    def _write(self, name: str, content: BaseModel) -> None:
         """Write one JSON file whole or not at all; StoreError when the disk refuses."""
-        write_whole(self.path / name, json.dumps(content, indent=1) + "\n")
+        write_whole(self.path / name, content.model_dump_json(indent=1) + "\n")
+
+
+class RunFolder(ResultFolder[CaseEntry, Record]):
+    """The folder of a run of trainings."""
+
+    kind = TRAINING
+    entry_type = CaseEntry
+    cases_type = Cases[CaseEntry]
+    record_type = Record
+
+
+def about_of(path: Path) -> About:
+    """run.json of a folder; RequestError when there is none, or of a format that is not known here."""
+    if not (path / "run.json").is_file():
+        raise RequestError(f"{path} is not a run folder (no run.json); name a folder written by `stagebench run`")
+    return _read(path / "run.json", About, format1.about, OF_THE_RUN)
 
 
 @contextmanager
@@ -155,12 +253,15 @@ def _case_id(record: Path) -> str:
     return record.stem.rpartition("-r")[0]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open() as stream:
-            content: dict[str, Any] = json.load(stream)
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise StoreError(f"{path} is not readable JSON ({error}); remove it to have it measured again") from error
-    return content
+def _read(path: Path, kind: type[Part], upgrade: format1.Upgrade, remedy: str) -> Part:
+    content = content_of(path, remedy)
+    written = content.get("format", 1)  # of format 1, only run.json and the records say so
+    if written == 1:
+        content = format1.upgraded(upgrade, content, path, remedy)
+    elif written != FORMAT:
+        error = RequestError if path.name == "run.json" else StoreError
+        raise error(
+            f"{path} has format {written!r}, this stagebench reads {FORMAT} and 1; "
+            "read it with the version that wrote it (run.json says which)"
+        )
+    return parsed(kind, content, path, remedy)

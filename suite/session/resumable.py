@@ -12,14 +12,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from suite import __version__
 from suite.contracts.observer import Observer
 from suite.environments.fingerprint import fingerprint, load
 from suite.errors import Interrupted, Unavailable
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
 from suite.results.lock import held
-from suite.results.run_folder import CANCELLED, FORMAT, RunFolder
+from suite.results.records import CANCELLED, AnyRank, Entry, Host, Measured
+from suite.results.run_folder import ResultFolder
 from suite.supervision import Attempt
+from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
 RETRIED = (*FAILURES, "unavailable")  # what the machine lacked may be there by now
@@ -31,9 +34,6 @@ class Measurable(Protocol):
     @property
     def id(self) -> str:
         """A hash of its values."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values."""
 
 
 C = TypeVar("C", bound=Measurable)
@@ -64,13 +64,17 @@ class Runnable(Generic[C]):
     launch: Launch
 
 
-class Session(ABC, Generic[C]):
+class Session(ABC, Generic[C, Entry, Measured]):
     """One run: planned cases, a folder, an observer."""
 
     scale: str | None = None  # the plan's, for cases.json
 
     def __init__(
-        self, folder: RunFolder, planned: Sequence[Planned[C]], observer: Observer[C], retry: bool = False
+        self,
+        folder: ResultFolder[Entry, Measured],
+        planned: Sequence[Planned[C]],
+        observer: Observer[C, Measured],
+        retry: bool = False,
     ) -> None:
         """`retry`: measure again what failed, or lacked something, before. Nothing is started yet."""
         self._folder, self._planned, self._observer, self._retry = folder, planned, observer, retry
@@ -86,15 +90,15 @@ class Session(ABC, Generic[C]):
         """Measure once."""
 
     @abstractmethod
-    def ranks(self, attempt: Attempt) -> list[dict[str, Any]]:
-        """What the ranks measured, as a record keeps it."""
+    def ranks(self, attempt: Attempt) -> Sequence[AnyRank]:
+        """What the ranks reported, as a record keeps it."""
 
     def processes(self, case: C) -> int:
         """Process groups, each with a record of its own."""
         return 1
 
     def before(self, item: Runnable[C]) -> dict[str, Any]:
-        """Called before each process group; what the record holds beside, ready for JSON."""
+        """Called before each process group; further fields of its record."""
         return {}
 
     # --- the session ------------------------------------------------------------
@@ -133,10 +137,10 @@ class Session(ABC, Generic[C]):
                     outcome, reason = "unavailable", str(error)
             if outcome is not None:
                 refused.append((case, outcome, reason))
-            rows.append({"id": case.id, "case": case.to_dict(), "outcome": outcome, "reason": reason})
-        host = fingerprint()
-        self._folder.write("cases.json", {"scale": self.scale, "cases": rows})
-        self._folder.write(f"hosts/{host['host']}.json", host)
+            row = {"id": case.id, "case": case, "outcome": outcome, "reason": reason}
+            rows.append(self._folder.entry_type.model_validate(row))
+        self._folder.write_cases(rows, self.scale)
+        self._folder.write_host(Host.model_validate(fingerprint()))
         if not found:
             reasons = sorted({f"  {reason}" for _, _, reason in refused})
             raise Unavailable("\n".join(["nothing that was asked for can run here:", *reasons]))
@@ -152,23 +156,23 @@ class Session(ABC, Generic[C]):
 
     def _have(self, case: C, repeat: int) -> bool:
         record = self._folder.record(case.id, repeat)
-        if record is None or record["outcome"] == CANCELLED:
+        if record is None or record.outcome == CANCELLED:
             return False
-        return not (self._retry and record["outcome"] in RETRIED)
+        return not (self._retry and record.outcome in RETRIED)
 
     def _measure(self, item: Runnable[C], repeat: int) -> None:
         case, beside, before, started = item.case, self.before(item), load(), datetime.now(UTC)
         self._observer.started(case, repeat)
 
-        def on_message(rank: int, message: dict[str, Any]) -> None:
+        def on_message(rank: int, message: Message) -> None:
             self._observer.message(case, rank, message)
 
-        def write(attempt: Attempt) -> dict[str, Any]:
+        def write(attempt: Attempt) -> Measured:
             """One record, whole or not at all."""
-            record = {
-                "format": FORMAT,
+            values = {
+                "stagebench": __version__,
                 "case_id": case.id,
-                "case": case.to_dict(),
+                "case": case,
                 "repeat": repeat,
                 "outcome": attempt.outcome,
                 "reason": attempt.reason,
@@ -178,14 +182,16 @@ class Session(ABC, Generic[C]):
                     "path": str(item.launch.interpreter.path),
                     "origin": item.launch.interpreter.origin,
                     "version": item.launch.interpreter.version,
+                    "packages": item.launch.interpreter.packages,
                 },
                 "bundle": bundle.written_digest(item.launch.bundle),
                 **beside,
                 "load": {"before": before, "after": load()},
                 "ranks": self.ranks(attempt),
-                "evidence": attempt.evidence,
+                "evidence": attempt.evidence or None,
             }
-            self._folder.write(f"records/{case.id}-r{repeat}.json", record)
+            record = self._folder.record_type.model_validate(values)
+            self._folder.write_record(record)
             return record
 
         try:
@@ -200,10 +206,10 @@ class Session(ABC, Generic[C]):
         return sum(self._have(item.case, repeat) for item in items for repeat in range(self.processes(item.case)))
 
     def _outcomes(self, items: list[Runnable[C]]) -> Counter[str]:
-        counts = Counter(str(row["outcome"]) for row in self._folder.cases if row["outcome"])
+        counts = Counter(str(entry.outcome) for entry in self._folder.cases if entry.outcome)
         for item in items:
             for repeat in range(self.processes(item.case)):
                 record = self._folder.record(item.case.id, repeat)
                 if record is not None:
-                    counts[record["outcome"]] += 1
+                    counts[record.outcome] += 1
         return counts

@@ -1,4 +1,4 @@
-"""One attempt at a case: start its processes, listen, watch, end what must end, say what came of it.
+"""One attempt at a case: start its processes, receive their messages, watch, end what must end, say what came of it.
 
 The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended and when,
 and what stands in their logs. Whatever happens, nothing that was started stays behind.
@@ -11,16 +11,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.contracts.engine_messages import FILE
 from suite.contracts.launcher import LOGINS, Process
 from suite.errors import StoreError
-from suite.supervision.engine_words import FILE, EngineWords
 from suite.supervision.facts import Facts
 from suite.supervision.logins import lost
-from suite.supervision.mailbox import Mailbox
+from suite.supervision.mailbox import EngineMailbox, Mailbox
 from suite.supervision.oom import oom_kills
 from suite.supervision.outcome import judge
 from suite.supervision.processes import Group
 from suite.supervision.watchdog import Limits, Watchdog
+from suite.worker.messages import Message
 
 __all__ = ["Attempt", "Limits", "run"]
 
@@ -33,7 +34,7 @@ class Attempt:
 
     outcome: str  # ok | unsupported | unavailable | oom | timeout | crash | diverged
     reason: str  # "" when ok; else who, what and the last lines
-    messages: dict[int, list[dict[str, Any]]]  # of each rank, in order, without "progress"
+    messages: dict[int, list[Message]]  # of each rank, in order, without Progress
     seconds: float  # from the first start until all had ended
     evidence: dict[str, Any]  # exit codes, last lines of the logs, limits: ready for JSON
 
@@ -43,34 +44,34 @@ def run(
     ranks: int,
     folder: Path,
     limits: Limits,
-    heard: Callable[[int, dict[str, Any]], None],
+    on_message: Callable[[int, Message], None],
 ) -> Attempt:
-    """Run the processes to their end; `heard(rank, message)` is called as messages come.
+    """Run the processes to their end; `on_message(rank, message)` is called as messages come.
 
     `folder` is the attempt's: the ranks' files of an earlier attempt are removed, the
-    processes run in it and their own output goes to its launcher-N.log. What `heard`
+    processes run in it and their own output goes to its launcher-N.log. What `on_message`
     raises, and KeyboardInterrupt, ends the processes and is passed on.
     """
     prepare(folder)
     began, kills = time.monotonic(), oom_kills()
-    mailbox, engine = Mailbox(folder, ranks), EngineWords(folder)
+    mailbox, engine = Mailbox(folder, ranks), EngineMailbox(folder)
     group = Group(processes, folder)
     watchdog = Watchdog(limits, ranks, any(process.queues for process in processes))
     try:
         group.start()
         while group.alive():
             group.wait(LOOK_EVERY)
-            for message in engine.new():
-                watchdog.engine(message)
+            for reported in engine.new():
+                watchdog.engine_reported(reported)
             for rank, message in mailbox.new():
-                watchdog.heard(rank, message)
-                heard(rank, message)
+                watchdog.received(rank, message)
+                on_message(rank, message)
             if watchdog.verdict(group.deaths(), lost(folder)) is not None:
                 break
         group.end()
         mailbox.close()  # opened afresh: see Growing.close
         for rank, message in mailbox.new():
-            heard(rank, message)
+            on_message(rank, message)
         engine.new()
     finally:
         group.end()
@@ -80,8 +81,8 @@ def run(
         ranks=ranks,
         lost=lost(folder),
         messages=mailbox.messages,
-        last_words=mailbox.last,
-        engine_words=engine.messages,
+        last=mailbox.last,
+        engine_messages=engine.messages,
         processes=processes,
         deaths=group.deaths(),
         stopped=watchdog.stopped,

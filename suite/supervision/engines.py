@@ -1,4 +1,4 @@
-"""What engines say of a rank that died without a word of its own.
+"""What engines print of a rank that died without a report of its own.
 
 Seen with Open MPI 4.1.8 and 5.0.11, MPICH 4.3.2 and Slurm 22.05. MPICH names the process, not the rank; Slurm says
 of a signal what strsignal(3) says.
@@ -13,7 +13,7 @@ from suite.supervision.logs import last_lines
 # Signals that end a rank of themselves; SIGABRT and SIGTERM are also how a library answers another rank's end.
 NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 SIGNALS = {signal.strsignal(number) or "": int(number) for number in signal.valid_signals() if signal.strsignal(number)}
-SAYS = (
+PRINTED = (
     re.compile(
         r"process\s+rank\s+(?P<rank>\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+\S+\s+exited\s+on\s+signal\s+(?P<signal>\d+)"
     ),
@@ -30,7 +30,7 @@ SAYS = (
 
 # Where another host's part of it ended badly too, MPICH forgets to say whether its code was a signal's number.
 UNSURE = "process manager error"
-# Open MPI's ranks may notice that another one has gone before its own daemon tells of it, and end the job themselves.
+# Open MPI's ranks may notice that another one has gone before its own daemon reports it, and end the job themselves.
 PEER = re.compile(r"peer process has unexpectedly disconnected.*?Peer host:\s+(?P<host>\S+)", re.DOTALL)
 CLOSED = re.compile(
     r"An error occurred in Socket closed.*?process rank (?P<rank>\d+) with PID \d+ .*?calling", re.DOTALL
@@ -38,7 +38,7 @@ CLOSED = re.compile(
 
 
 def missed(log: Path) -> tuple[str | None, int | None] | None:
-    """(host, by which rank) of a rank that another one missed first, as far as the engine's log tells; else None."""
+    """(host, by which rank) of a rank that another one missed first, as far as the engine's log shows; else None."""
     text = "\n".join(last_lines(log, 100))
     peer, closed = PEER.search(text), CLOSED.search(text)
     if not peer and not closed:
@@ -49,10 +49,10 @@ def missed(log: Path) -> tuple[str | None, int | None] | None:
 def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:
     """(rank, exit code or -signal) of the first dead rank that an engine's log names, else None.
 
-    `pids` maps process numbers to ranks, as the ranks told when they started.
+    `pids` maps process numbers to ranks, as the ranks reported when they started.
     """
     text = "\n".join(last_lines(log, 100))
-    for pattern in SAYS:
+    for pattern in PRINTED:
         found = pattern.search(text)
         if found is None:
             continue
@@ -64,8 +64,8 @@ def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:
 
 
 def _code(groups: dict[str, str | None], unsure: bool) -> int:
-    said = groups.get("strsignal")
-    if said:
-        return -SIGNALS[said]
+    name = groups.get("strsignal")
+    if name:
+        return -SIGNALS[name]
     number = int(groups.get("signal") or groups.get("code") or 0)
     return -number if groups.get("signal") or (unsure and number in NO_ANSWER) else number

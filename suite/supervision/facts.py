@@ -4,11 +4,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.contracts.engine_messages import CODEC, EngineMessage
 from suite.contracts.launcher import Process
 from suite.supervision.logins import Login
 from suite.supervision.logs import last_lines
 from suite.supervision.processes import Death
 from suite.supervision.watchdog import Stopped
+from suite.worker.messages import Hello, Message, of_type
+from suite.worker.typed_json import to_json
 
 
 @dataclass(frozen=True)
@@ -16,9 +19,9 @@ class Facts:
     """All that is known when an attempt is over."""
 
     ranks: int
-    messages: dict[int, list[dict[str, Any]]]
-    last_words: dict[int, dict[str, Any]]  # each rank's last message, progress too
-    engine_words: list[dict[str, Any]]  # suite.supervision.engine_words
+    messages: dict[int, list[Message]]  # without progress
+    last: dict[int, Message]  # each rank's last message, progress too
+    engine_messages: list[EngineMessage]
     processes: list[Process]
     deaths: list[Death]
     lost: list[Login]  # the engine's on other hosts that ended badly
@@ -32,7 +35,7 @@ class Facts:
         return {
             "exit_codes": {self.called(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
             "stopped": asdict(self.stopped) if self.stopped else None,
-            "engine": self.engine_words,
+            "engine": [{"type": CODEC.name_of(each), **to_json(each)} for each in self.engine_messages],
             "lost_logins": [asdict(login) for login in self.lost],
             "oom_kills": self.oom_kills,
             "logs": {path.name: last_lines(path, 20) for path in logs},
@@ -42,18 +45,23 @@ class Facts:
         """Who died."""
         if death.rank is not None:
             return f"rank {death.rank}"
-        return companion(self.processes[death.index]) if self.processes[death.index].companion else self.engine
+        return companion(self.processes[death.index]) if self.processes[death.index].companion else self.engine_name
 
-    def said(self, rank: int, type: str) -> bool:
+    def sent(self, rank: int, kind: type) -> bool:
         """Whether a rank sent a message of this type."""
-        return any(message["type"] == type for message in self.messages[rank])
+        return any(isinstance(message, kind) for message in self.messages[rank])
+
+    def hello(self, rank: int) -> Hello | None:
+        """How a rank introduced itself."""
+        return next(iter(of_type(Hello, self.messages[rank])), None)
 
     def host(self, rank: int) -> str | None:
-        """The host that a rank said it runs on."""
-        return next((message.get("host") for message in self.messages[rank] if message["type"] == "hello"), None)
+        """The host that a rank reported."""
+        hello = self.hello(rank)
+        return hello.host if hello else None
 
     @property
-    def engine(self) -> str:
+    def engine_name(self) -> str:
         """What the engine that starts the ranks is called."""
         engines = (process for process in self.processes if process.rank is None and not process.companion)
         return next((Path((process.known_by or process.tokens)[0]).name for process in engines), "engine")

@@ -1,21 +1,22 @@
 """A file of messages, one JSON object a line, read while somebody writes it."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, Generic, TypeVar
+
+Message = TypeVar("Message")
 
 
-class Growing:
+class Growing(Generic[Message]):
     """The file need not exist yet; a half-written line waits for its end."""
 
-    def __init__(self, path: Path) -> None:
-        """Nothing is opened yet."""
-        self.unreadable = 0  # whole lines that are not messages
-        self._path, self._half, self._at = path, b"", 0
+    def __init__(self, path: Path, decode: Callable[[bytes], Message]) -> None:
+        """Nothing is opened yet. `decode` raises ValueError for what is no message."""
+        self.unreadable = 0  # whole lines that are no messages
+        self._path, self._decode, self._half, self._at = path, decode, b"", 0
         self._stream: BinaryIO | None = None
 
-    def new(self) -> Iterator[dict[str, Any]]:
+    def new(self) -> Iterator[Message]:
         """The messages that came since the last call."""
         if self._stream is None:
             try:
@@ -27,8 +28,9 @@ class Growing:
         self._at += len(data)
         *lines, self._half = (self._half + data).split(b"\n")
         for line in lines:
-            message = understood(line)
-            if message is None:
+            try:
+                message = self._decode(line)
+            except ValueError:
                 self.unreadable += 1
             else:
                 yield message
@@ -41,12 +43,3 @@ class Growing:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-
-
-def understood(line: bytes) -> dict[str, Any] | None:
-    """The message on a line, or None when it is none."""
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) and isinstance(message.get("type"), str) else None

@@ -1,10 +1,11 @@
-"""Reads what the ranks write while they write it."""
+"""Receives the messages of ranks and engine while they are written."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from suite.contracts.engine_messages import CODEC, FILE, EngineMessage
 from suite.supervision.growing import Growing
+from suite.worker.messages import Message, Progress, decode
 
 
 class Mailbox:
@@ -12,24 +13,24 @@ class Mailbox:
 
     def __init__(self, folder: Path, ranks: int) -> None:
         """The files need not exist yet."""
-        self.messages: dict[int, list[dict[str, Any]]] = {rank: [] for rank in range(ranks)}
-        self.last: dict[int, dict[str, Any]] = {}
-        self._files = {rank: Growing(folder / f"rank-{rank}.jsonl") for rank in range(ranks)}
+        self.messages: dict[int, list[Message]] = {rank: [] for rank in range(ranks)}
+        self.last: dict[int, Message] = {}
+        self._files = {rank: Growing(folder / f"rank-{rank}.jsonl", decode) for rank in range(ranks)}
 
     @property
     def unreadable(self) -> int:
-        """Whole lines that are not messages; the evidence tells how many."""
+        """Whole lines that are no messages."""
         return sum(file.unreadable for file in self._files.values())
 
-    def new(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def new(self) -> Iterator[tuple[int, Message]]:
         """The messages that came since the last call; a half-written line waits for its end.
 
-        All are given, but "progress" is not kept: there may be thousands.
+        All are given, but Progress is not kept: there may be thousands.
         """
         for rank, file in self._files.items():
             for message in file.new():
                 self.last[rank] = message
-                if message["type"] != "progress":
+                if not isinstance(message, Progress):
                     self.messages[rank].append(message)
                 yield rank, message
 
@@ -37,3 +38,22 @@ class Mailbox:
         """Close the files; `new` opens them again where they stood."""
         for file in self._files.values():
             file.close()
+
+
+class EngineMailbox:
+    """The messages of the engine; most engines have none."""
+
+    def __init__(self, folder: Path) -> None:
+        """The file need not exist yet."""
+        self.messages: list[EngineMessage] = []
+        self._file: Growing[EngineMessage] = Growing(folder / FILE, CODEC.decode)
+
+    def new(self) -> list[EngineMessage]:
+        """The messages that came since the last call."""
+        found = list(self._file.new())
+        self.messages += found
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -2,12 +2,13 @@
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
+from suite.contracts.engine_messages import Begun, EngineMessage
 from suite.supervision.logins import Login
 from suite.supervision.processes import Death
+from suite.worker.messages import Done, Failed, Joined, Message
 
-GRACE = 5.0  # seconds that the others get after one rank's death, to say what they saw
+GRACE = 5.0  # seconds that the others get after one rank's death, to report what they saw
 
 
 @dataclass(frozen=True)
@@ -29,36 +30,36 @@ class Stopped:
 
 
 class Watchdog:
-    """Listens to messages and deaths; `verdict` says whether to end the group now."""
+    """Receives messages, learns of deaths; `verdict` says whether to end the group now."""
 
     def __init__(self, limits: Limits, ranks: int, queued: bool = False) -> None:
-        """The clocks start at once; for who is queued, when the engine says so."""
+        """The clocks start at once; for who is queued, when the engine reports it."""
         now = time.monotonic()
         self._limits = limits
         self._began = now
-        self._last_heard = dict.fromkeys(range(ranks), now)
+        self._last_received = dict.fromkeys(range(ranks), now)
         self._done: set[int] = set()
         self._joined: set[int] = set()
         self._failed_at: float | None = None
         self._queued = queued
         self.stopped: Stopped | None = None
 
-    def heard(self, rank: int, message: dict[str, Any]) -> None:
-        """A rank said something: it lives, or it says that it does not."""
-        self._last_heard[rank] = time.monotonic()
-        if message["type"] == "joined":
+    def received(self, rank: int, message: Message) -> None:
+        """A rank's message: it lives, or reports that it does not."""
+        self._last_received[rank] = time.monotonic()
+        if isinstance(message, Joined):
             self._joined.add(rank)
-        if message["type"] == "done":
+        if isinstance(message, Done):
             self._done.add(rank)
-        if message["type"] == "failed":
+        if isinstance(message, Failed):
             self._fail()
 
-    def engine(self, message: dict[str, Any]) -> None:
-        """The engine sent a message (suite.supervision.engine_words); who is queued is neither late nor silent."""
-        if message["type"] == "begun":
+    def engine_reported(self, message: EngineMessage) -> None:
+        """A message of the engine; who is queued is neither late nor silent."""
+        if isinstance(message, Begun):
             self._queued = False
             self._began = time.monotonic()
-            self._last_heard = dict.fromkeys(self._last_heard, self._began)
+            self._last_received = dict.fromkeys(self._last_received, self._began)
 
     def verdict(self, deaths: list[Death], lost: list[Login] | None = None) -> Stopped | None:
         """Why the group must be ended now, or None; a host that is lost does not come back."""
@@ -80,8 +81,8 @@ class Watchdog:
 
     def _silence(self, now: float) -> Stopped | None:
         # Who is done may wait for the others in silence; when all are done, leaving may not last either.
-        watched = {rank: at for rank, at in self._last_heard.items() if rank not in self._done} or {
-            -1: max(self._last_heard.values())
+        watched = {rank: at for rank, at in self._last_received.items() if rank not in self._done} or {
+            -1: max(self._last_received.values())
         }
         late = {rank: now - at - self._patience(rank) for rank, at in watched.items()}
         rank = max(late, key=lambda rank: late[rank])

@@ -6,6 +6,7 @@ import signal
 from suite.supervision.facts import Facts
 from suite.supervision.logs import last_lines
 from suite.supervision.watchdog import Stopped
+from suite.worker.messages import Done, Phase, Progress, name_of
 
 FULL = 1 << 20  # bytes free; below it a disk counts as full
 NAMED = 4  # ranks that a sentence names
@@ -19,7 +20,7 @@ def timeout(facts: Facts, stopped: Stopped) -> str:
             return f"all ranks were done, yet did not end within the silence limit of {limit}"
         rank = stopped.rank
         return f"rank {rank} said nothing for {limit} (silence limit){doing(facts, rank)}{lines(facts, rank)}"
-    late = [rank for rank in range(facts.ranks) if not facts.said(rank, "done")]
+    late = [rank for rank in range(facts.ranks) if not facts.sent(rank, Done)]
     if not late:
         return f"all ranks were done, yet did not end within the time limit of {limit}"
     return f"{named(late)} not done within the time limit of {limit}{doing(facts, late[0])}{lines(facts, late[0])}"
@@ -29,18 +30,17 @@ def doing(facts: Facts, rank: int | None) -> str:
     """What a rank did last, as the end of a clause."""
     if rank is None:
         return ""
-    last = facts.last_words.get(rank)
+    last = facts.last.get(rank)
     if last is None:
         return " before it said anything"
-    if last["type"] == "progress":
-        return f" in {last.get('name')} ({last.get('phase')}, step {steps(last.get('step'), last.get('of'))})"
-    return f" in {last['name']}" if last["type"] == "phase" and "name" in last else f" after {last['type']!r}"
+    if isinstance(last, Progress):
+        return f" in {last.name} ({last.phase}, step {steps(last.step, last.of)})"
+    return f" in {last.name}" if isinstance(last, Phase) else f" after {name_of(last)!r}"
 
 
-def steps(step: object, of: object) -> str:
+def steps(step: int, of: int) -> str:
     """How far: warm-up goes on beyond its steps until its seconds, too, are over."""
-    beyond = isinstance(step, int) and isinstance(of, int) and step > of
-    return f"{step}, of at least {of}" if beyond else f"{step} of {of}"
+    return f"{step}, of at least {of}" if step > of else f"{step} of {of}"
 
 
 def ended(code: int) -> str:

@@ -1,4 +1,4 @@
-"""The task `comm`: one operation over its sizes, or the gradient tensors of a network.
+"""The task Communicate: one operation over its sizes, or the gradient tensors of a network.
 
 Whatever is timed is run on known numbers before its samples and after them, the very same calls, and verified.
 
@@ -6,13 +6,15 @@ Oldest Python: 3.6.
 """
 
 import contextlib
-from typing import Any, Callable, Dict, List
+from typing import Callable, List
 
 import numpy as np
 
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.contract import Unsupported
-from suite.worker.job import Outbox
+from suite.worker.job import Communicate
+from suite.worker.messages import ExchangeTimes, SkippedSizes
+from suite.worker.outbox import Outbox
 from suite.worker.overlap import overlapped
 from suite.worker.patterns import check, given
 from suite.worker.samples import Sampler, Samples, rounded
@@ -21,26 +23,17 @@ ITEMSIZE = 4  # float32
 RUNS_TO_VERIFY = 2  # before the samples and after them
 LONG = 2.0  # times the seconds of the samples: warm-up, barriers and verification cannot be all of it
 
-# What the job's "comm" holds:
-#   operation  one of communicator.OPERATIONS
-#   counts     numbers of each message, one after the other
-#   overlap    which of the counts are measured together with computation
-#   tensors    null, or the numbers of every gradient tensor in backward order: then "counts" and "overlap" are empty
-#   seconds    of the samples of a message
-#   budget     seconds for all counts together, overlap not counted; those that would not fit are left out. 0: no limit
+
+def comm(communicator: Communicator, task: Communicate, outbox: Outbox) -> None:
+    """Measure, and send a message for every size or tensor."""
+    measured = Measured(communicator, task.operation, task.seconds, outbox)
+    if task.tensors is not None:
+        measured.tensors(task.tensors)
+    else:
+        measured.sizes(task.counts, task.overlap, task.budget_s)
 
 
-def comm(communicator: Communicator, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Measure, and send a message of type "comm" for every row."""
-    asked = job["comm"]
-    task = Task(communicator, asked["operation"], asked["seconds"], outbox)
-    if asked["tensors"] is not None:
-        task.tensors(asked["tensors"])
-        return
-    task.sizes(asked["counts"], asked["overlap"], asked["budget"])
-
-
-class Task:
+class Measured:
     """One operation on one communicator."""
 
     def __init__(self, communicator: Communicator, operation: str, seconds: float, outbox: Outbox) -> None:
@@ -50,7 +43,7 @@ class Task:
         self._seconds, self._turn = seconds, 0
 
     def sizes(self, counts: List[int], overlap: List[int], budget: float) -> None:
-        """A row for every count, as long as the next is expected within the budget; the others are named in one."""
+        """Times for every count, as long as the next is expected within the budget; the others are named as skipped."""
         spent, clock = 0.0, self._communicator.clock
         for number, count in enumerate(counts):
             begin = clock()
@@ -64,7 +57,7 @@ class Task:
             # A point that took longer than its samples were to take will grow with its size.
             growth = rest[0] / count if rest and last > LONG * self._seconds else 1.0
             if budget and rest and spent + last * growth > budget:
-                self._outbox.send("comm", row={"kind": "left out", "bytes": [each * ITEMSIZE for each in rest]})
+                self._outbox.send(SkippedSizes([each * ITEMSIZE for each in rest]))
                 return
 
     def single(self, count: int) -> None:
@@ -95,10 +88,9 @@ class Task:
         with contextlib.suppress(Unsupported):
             self._verify(begun, [exchange], [count])
             self._neutral([exchange], [count])
-            row = overlapped(self._communicator, exchange, self._sampler, "%s, hidden" % self._name(count))
+            times = overlapped(self._communicator, exchange, self._sampler, self._operation, count * ITEMSIZE)
             self._verify(begun, [exchange], [count])
-            row.update(kind="overlap", operation=self._operation, bytes=count * ITEMSIZE)
-            self._outbox.send("comm", row=row)
+            self._outbox.send(times)
 
     def tensors(self, counts: List[int]) -> None:
         """Every different tensor by itself, all in a row (blocking, then begun together), all as one buffer."""
@@ -151,9 +143,8 @@ class Task:
             exchange.fill(np.zeros(count // world if self._operation == "all-gather" else count, dtype=np.float32))
 
     def _send(self, kind: str, counts: List[int], samples: Samples) -> None:
-        row = {"kind": kind, "operation": self._operation, "bytes": sum(counts) * ITEMSIZE, "messages": len(counts)}
-        row.update(seconds=rounded(samples.seconds), waits=rounded(samples.waits))
-        self._outbox.send("comm", row=row)
+        size, seconds, waits = sum(counts) * ITEMSIZE, rounded(samples.seconds), rounded(samples.waits)
+        self._outbox.send(ExchangeTimes(kind, self._operation, size, len(counts), seconds, waits))
 
     def _divisible(self, count: int) -> int:
         """Reduce-scatter and all-gather cut a message into a part a rank."""

@@ -12,11 +12,12 @@ Oldest Python: 3.6.
 import json
 import math
 import os
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from suite.worker.feed import share, synthetic
+from suite.worker.messages import Proof, ProofLosses
 from suite.worker.trainer import Trainer
 from workloads import weights
 from workloads.graph import Graph
@@ -55,11 +56,11 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
         json.dump(meta, stream)
 
 
-def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Dict[str, Any]:
-    """Run the staged and the native way from the same start and compare both with the oracle.
+def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
+    """Run staged and native iterations from the same start and compare both with the oracle.
 
     `samples` are this rank's network's; the oracle's batch is the networks' batches joined.
-    Returns relative errors by tensor; the judgement is the controller's.
+    The judgement is the controller's.
     """
     graph = graph.without_dropout()
     setup = trainer.setup
@@ -98,14 +99,14 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Dict[str
         native.append(trainer.loss())
     final = trainer.parameters()
     errors.update(oracle.parameter_errors("native", final))
-    return {
-        "losses": {"staged": staged, "native": native, "oracle": meta["losses"]},
-        "errors": errors,
-        "parameter_count": trainer.parameter_count(),
-        "macs": trainer.macs(),
-        "graph": graph.digest,
-        "weights": meta["weights"],
-    }
+    return Proof(
+        losses=ProofLosses(staged, native, meta["losses"]),
+        errors=errors,
+        parameter_count=trainer.parameter_count(),
+        macs=trainer.macs(),
+        graph_digest=graph.digest,
+        weights_digest=meta["weights"],
+    )
 
 
 class Oracle:
@@ -131,8 +132,8 @@ class Oracle:
         """Distance by tensor; a tensor that is missing counts as infinitely far."""
         return dict(self._each(kind, tensors))
 
-    def parameter_errors(self, way: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
-        """Distances of the parameters and of what the updates added to them.
+    def parameter_errors(self, iterations: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
+        """Distances of the parameters and of what the updates added to them, after "staged" or "native" iterations.
 
         Running statistics are every network's own, and the oracle keeps the first one's.
         """
@@ -147,7 +148,7 @@ class Oracle:
             moved[name] = relative(off, added)
         if self._replica == 0:
             parameters.update(self.errors("running", tensors))
-        return {way + " parameter": parameters, way + " movement": moved}
+        return {iterations + " parameter": parameters, iterations + " movement": moved}
 
     def _each(self, kind: str, tensors: Dict[str, np.ndarray]) -> Iterator[Tuple[str, float]]:
         prefix = kind + "."

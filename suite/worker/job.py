@@ -1,82 +1,218 @@
-"""The job a worker reads and the messages it writes: plain JSON, one versioned format.
+"""The job that a group of ranks is started with: one definition, one encoder, one decoder.
 
-History of the format: 1 (the first).
+job.json holds `format`, `output`, `group`, and the task under its name, with what that task takes:
+
+    {"format": 2, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
+
+History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too).
 
 Oldest Python: 3.6.
 """
 
 import json
-import os
-import time
-from typing import Any, Dict
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-FORMAT = 1
+from suite.worker.contract import Optimiser
+from suite.worker.typed_json import from_json, to_json
+from workloads.graph import Graph
+from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
+
+FORMAT = 2
 # What tells the libraries of computation how many threads to run; every rank must see them.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-# Keys of a job file:
-#   format   1
-#   task     "measure", "prove", "oracle", "pack", "read", "look" or "comm"
-#   trainer  "module:class" inside the bundle
-#   case     suite.contracts.case.Case.to_dict()
-#   graph    workloads.graph.Graph.to_dict()
-#   data     null (synthetic) or {"kind": "arrays" | "folder" | "records", "path": ...}
-#   preprocessing  workloads.preprocessing.Preprocessing as a dictionary
-#   output   the attempt's folder: rank-N.jsonl and rank-N.log go there
-#   oracle   folder of the float64 results, for "prove" and "oracle"
-#   parts    ranks that hold one network together; left out: 1
-#   batch    samples of a network in the proof
-#   pack     what suite.worker.packing.pack wants, for "pack"
-#   samples  how many to read, for "read"
-#   communicator, comm   "module:class" inside the bundle, and what suite.worker.comm wants, for "comm"
+
+class Group(NamedTuple):
+    """The ranks: how many, and what each of them is set up with. suite.worker.contract.Setup explains the fields."""
+
+    ranks: int
+    binding: str  # "none", or "cores": rank r gets cores of its own, `threads` for each of its devices
+    trainer: str  # "module:name" inside the bundle
+    strategy: str
+    device: str
+    devices: int  # of each rank
+    threads: int
+    batch: int  # samples per device
+    precision: str
+    tuning: str
+    knobs: Dict[str, Any]
+    optimiser: Optimiser
+    seed: int
+    readers: int
+    prefetch: int
+    parts: int  # ranks that hold one network together
 
 
-def read_job(path: str) -> Dict[str, Any]:
-    """The job; ValueError when its format is not ours."""
+# --- parts of tasks ----------------------------------------------------------
+
+
+class DataSet(NamedTuple):
+    """Real data; None stands for synthetic ones."""
+
+    kind: str  # "arrays", "folder" or "records"
+    path: str
+    preprocessing: Preprocessing = PHOTOGRAPHS
+
+
+class Input(NamedTuple):
+    """How they are read; suite.contracts.case.Input explains the fields."""
+
+    mode: str
+    page_cache: str
+    repeat: int
+    augment: str
+    on_error: str
+
+
+class Sampling(NamedTuple):
+    """How long to measure a pass; suite.contracts.case.Sampling explains the fields."""
+
+    warmup_steps: int
+    warmup_limit_s: float
+    steady: float
+    steps: int
+    seconds: float
+
+
+class Recipe(NamedTuple):
+    """All that decides the content of a packed set."""
+
+    source: str  # the set's name
+    kind: str  # "arrays" or "folder"
+    listing: str  # a digest of what is there
+    shape: List[int]  # of a sample; empty: whole images
+    resize: int  # pixels of the shorter side; 0: as they were
+    adapter: str
+
+
+# --- tasks -------------------------------------------------------------------
+
+
+class Measure(NamedTuple):
+    """Run passes."""
+
+    graph: Graph
+    passes: List[str]
+    sampling: Sampling
+    input: Input
+    data: Optional[DataSet] = None
+
+
+class Train(NamedTuple):
+    """Train whole epochs, with a test after each."""
+
+    graph: Graph
+    epochs: int
+    held_out: float  # the share of the data that is tested with
+    input: Input
+    data: Optional[DataSet] = None
+
+
+class Prove(NamedTuple):
+    """Compare the trainer's results with an oracle's."""
+
+    graph: Graph
+    oracle: str  # folder of the float64 results
+    samples: int  # of one network
+
+
+class MakeOracle(NamedTuple):
+    """Write the float64 results that others are compared with."""
+
+    graph: Graph
+    folder: str
+    samples: int  # of all networks together
+
+
+class Pack(NamedTuple):
+    """Write a data set in a record format."""
+
+    graph: Graph
+    data: DataSet
+    form: str  # the record format
+    folder: str
+    parts: int
+    on_error: str  # "fail", or "skip": what cannot be read is left out
+    resize: int  # pixels of the shorter side; 0: images stay as they are
+    recipe: Recipe
+
+
+class Read(NamedTuple):
+    """Read samples as a measurement would and leave them in OUTPUT/read.npz."""
+
+    graph: Graph
+    data: DataSet
+    input: Input
+    samples: int
+
+
+class Look(NamedTuple):
+    """Start and join, nothing more."""
+
+
+class Communicate(NamedTuple):
+    """Time one operation over its sizes, or over the gradient tensors of a network."""
+
+    communicator: str  # "module:name" inside the bundle
+    operation: str  # one of suite.worker.communicator.OPERATIONS
+    counts: List[int]  # float32 numbers of each message, one after the other
+    overlap: List[int]  # which of the counts are measured together with computation
+    seconds: float  # of the samples of a message
+    budget_s: float  # for all counts together, overlap not counted; those that would not fit are skipped. 0: no limit
+    tensors: Optional[List[int]] = None  # instead of counts: numbers of every gradient tensor in backward order
+
+
+Task = Union[Measure, Train, Prove, MakeOracle, Pack, Read, Look, Communicate]
+TASKS: Dict[str, Any] = {
+    "measure": Measure,
+    "train": Train,
+    "prove": Prove,
+    "oracle": MakeOracle,
+    "pack": Pack,
+    "read": Read,
+    "look": Look,
+    "communicate": Communicate,
+}
+NAMES = {kind: name for name, kind in TASKS.items()}
+
+
+class Job(NamedTuple):
+    """What a group of ranks is to do."""
+
+    output: str  # the attempt's folder: rank-N.jsonl and rank-N.log go there
+    group: Group
+    task: Task
+
+
+def encode(job: Job) -> str:
+    """The content of a job file; ValueError names a field that holds what its definition does not allow."""
+    name = NAMES[type(job.task)]
+    content = {"format": FORMAT, "output": job.output, "group": to_json(job.group), name: to_json(job.task)}
+    text = json.dumps(content, indent=1)
+    decode(text, "job")
+    return text
+
+
+def decode(text: str, place: str) -> Job:
+    """The job in a text; ValueError names `place` (its file) and the field that is wrong."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ValueError("%s is no JSON: %s" % (place, error))
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise ValueError("%s has format %r; this worker reads format %d" % (place, found, FORMAT))
+    names = [name for name in TASKS if name in content]
+    if len(names) != 1 or set(content) != {"format", "output", "group", names[0]}:
+        raise ValueError("%s wants output, group and one of %s, not %s" % (place, ", ".join(TASKS), sorted(content)))
+    return Job(
+        output=from_json(str, content["output"], place + ": output"),
+        group=from_json(Group, content["group"], place + ": group"),
+        task=from_json(TASKS[names[0]], content[names[0]], "%s: %s" % (place, names[0])),
+    )
+
+
+def read_job(path: str) -> Job:
+    """The job in a file; ValueError names it and the field that is wrong."""
     with open(path) as stream:
-        job: Dict[str, Any] = json.load(stream)
-    if job.get("format") != FORMAT:
-        raise ValueError("%s has format %r; this worker reads format %d" % (path, job.get("format"), FORMAT))
-    return job
-
-
-class Outbox:
-    """One rank's messages, a JSON object a line, each flushed as it is written.
-
-    Types: hello, joined, phase, progress, pass, layers, training, notes, proof, comm, wire, failed, done.
-    The controller takes the growth of this file as the sign of life.
-    """
-
-    PROGRESS_EVERY = 0.25  # seconds
-
-    def __init__(self, folder: str, rank: int) -> None:
-        """Open rank-N.jsonl for writing."""
-        self._stream = open(os.path.join(folder, "rank-%d.jsonl" % rank), "w")  # noqa: SIM115 - open for the worker's life
-        self._next_progress = 0.0
-
-    def send(self, type: str, **content: Any) -> None:
-        """Write one message; not-a-number is written as null."""
-        self._stream.write(json.dumps(finite(dict(content, type=type, time=time.time()))) + "\n")
-        self._stream.flush()
-
-    def progress(self, **content: Any) -> None:
-        """A message about progress, dropped when the last one is too recent."""
-        now = time.perf_counter()
-        if now >= self._next_progress:
-            self._next_progress = now + self.PROGRESS_EVERY
-            self.send("progress", **content)
-
-    def close(self) -> None:
-        """Nothing more will be said."""
-        self._stream.close()
-
-
-def finite(value: Any) -> Any:
-    """The value with every NaN and infinity replaced by None: JSON has neither."""
-    if isinstance(value, float):
-        return value if value - value == 0.0 else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value
+        return decode(stream.read(), path)

@@ -5,8 +5,9 @@ Oldest Python: 3.6.
 
 import math
 import time
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, List, NamedTuple, Tuple
 
+from suite.worker.job import Sampling
 from suite.worker.trainer import Trainer
 
 AGREEING = 5  # steps that must agree before the measurement begins; a quick profile may ask for fewer
@@ -26,8 +27,8 @@ Timed = NamedTuple(
 class Loop:
     """Runs the body of a pass on every rank with the same number of steps."""
 
-    def __init__(self, trainer: Trainer, sampling: Dict[str, Any], progress: Callable[..., None]) -> None:
-        """`sampling` is suite.contracts.case.Sampling as a dictionary; `progress` takes keywords."""
+    def __init__(self, trainer: Trainer, sampling: Sampling, progress: Callable[..., None]) -> None:
+        """`progress` is suite.worker.outbox.Outbox's."""
         self._trainer, self._sampling, self._progress = trainer, sampling, progress
 
     def run(
@@ -40,7 +41,7 @@ class Loop:
         """
         trainer = self._trainer
         warmup, steady = self._warm_up(name, body)
-        steps = self._sampling["steps"] if alone else self._agreed_steps(warmup)
+        steps = self._sampling.steps if alone else self._agreed_steps(warmup)
         measured()
         marks: List[Any] = []
         returned: List[Any] = []
@@ -48,7 +49,7 @@ class Loop:
         trainer.maximum(0.0)
         begin = time.perf_counter()
         marks.append(trainer.mark())
-        until = begin + self._sampling["seconds"] if alone else begin
+        until = begin + self._sampling.seconds if alone else begin
         while len(returned) < steps or time.perf_counter() < until:
             returned.append(body())
             marks.append(trainer.mark())
@@ -58,7 +59,7 @@ class Loop:
         seconds = [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])]
         return Timed(warmup, steady, seconds, wall, returned)
 
-    def _warm_up(self, name: str, body: Callable[[], Any]) -> "tuple":
+    def _warm_up(self, name: str, body: Callable[[], Any]) -> Tuple[List[float], bool]:
         """(seconds of each step, whether the last ones agree), the same decision on every rank."""
         sampling = self._sampling
         seconds: List[float] = []
@@ -68,19 +69,19 @@ class Loop:
             body()
             self._trainer.synchronize()
             seconds.append(time.perf_counter() - start)
-            self._progress(name=name, phase="warmup", step=len(seconds), of=sampling["warmup_steps"])
-            if len(seconds) < sampling["warmup_steps"]:
+            self._progress(name=name, phase="warmup", step=len(seconds), of=sampling.warmup_steps)
+            if len(seconds) < sampling.warmup_steps:
                 continue
-            last = seconds[-min(AGREEING, sampling["warmup_steps"]) :]
+            last = seconds[-min(AGREEING, sampling.warmup_steps) :]
             spread = max(last) / min(last) - 1.0
             # Two collective questions, so that all ranks leave the loop together.
-            if self._trainer.maximum(spread) <= sampling["steady"]:
+            if self._trainer.maximum(spread) <= sampling.steady:
                 return seconds, True
-            if self._trainer.maximum(time.perf_counter() - began) > sampling["warmup_limit"]:
+            if self._trainer.maximum(time.perf_counter() - began) > sampling.warmup_limit_s:
                 return seconds, False
 
     def _agreed_steps(self, warmup: List[float]) -> int:
         last = sorted(warmup[-AGREEING:])
         usual = last[len(last) // 2]
-        wanted = max(self._sampling["steps"], int(math.ceil(self._sampling["seconds"] / usual)))
+        wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual)))
         return int(self._trainer.maximum(float(wanted)))

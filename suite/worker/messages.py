@@ -11,14 +11,21 @@ becomes of None and NaN.
 Oldest Python: 3.6.
 """
 
-import json
-import time
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Type, TypeVar, Union
 
 from suite.worker.contract import LayerTimes
-from suite.worker.typed_json import from_json, to_json
+from suite.worker.typed_json import LineCodec
 
 # --- life ----------------------------------------------------------------
+
+
+class Machine(NamedTuple):
+    """What the host under a rank is; None is what it hides."""
+
+    cpu: Optional[str] = None  # the model
+    memory_bytes: Optional[int] = None
+    kernel: Optional[str] = None
+    governor: Optional[str] = None  # of the first core's clock
 
 
 class Hello(NamedTuple):
@@ -36,6 +43,7 @@ class Hello(NamedTuple):
     settings: Dict[str, str]  # variables that libraries of communication read
     boot: str = ""  # tells the running kernel from every other; "" where the system has no such mark
     host_cores: Optional[int] = None
+    machine: Optional[Machine] = None
 
 
 class Joined(NamedTuple):
@@ -204,45 +212,43 @@ Message = Union[
     Wire,
     Notes,
 ]
-TYPES = {
-    "hello": Hello,
-    "joined": Joined,
-    "phase": Phase,
-    "progress": Progress,
-    "failed": Failed,
-    "done": Done,
-    "pass": Pass,
-    "layers": Layers,
-    "training": Training,
-    "proof": Proof,
-    "exchange": ExchangeTimes,
-    "overlap": OverlapTimes,
-    "skipped": SkippedSizes,
-    "wire": Wire,
-    "notes": Notes,
-}  # type: Dict[str, Any]
-NAMES = {kind: name for name, kind in TYPES.items()}
-
-
-def name_of(message: Message) -> str:
-    """The message's type as it is written: "hello", "pass", ..."""
-    return NAMES[type(message)]
+CODEC = LineCodec(
+    {
+        "hello": Hello,
+        "joined": Joined,
+        "phase": Phase,
+        "progress": Progress,
+        "failed": Failed,
+        "done": Done,
+        "pass": Pass,
+        "layers": Layers,
+        "training": Training,
+        "proof": Proof,
+        "exchange": ExchangeTimes,
+        "overlap": OverlapTimes,
+        "skipped": SkippedSizes,
+        "wire": Wire,
+        "notes": Notes,
+    }
+)
+Kind = TypeVar("Kind")
 
 
 def encode(message: Message) -> str:
     """One line without its end; ValueError names a field that holds what the definition does not allow."""
-    name, content = name_of(message), to_json(message)
-    from_json(type(message), content, name)
-    return json.dumps(dict({"time_s": time.time()}, type=name, **content))
+    return CODEC.encode(message)
 
 
 def decode(line: Union[str, bytes]) -> Message:
     """The message of a line; ValueError says what is wrong with it."""
-    content = json.loads(line)
-    name = content.pop("type", None) if isinstance(content, dict) else None
-    if not isinstance(name, str) or name not in TYPES:
-        raise ValueError("no message of a known type: %s" % repr(line)[:80])
-    kind = TYPES[name]
-    if "time_s" not in kind._fields:
-        content.pop("time_s", None)
-    return from_json(kind, content, name)  # type: ignore[no-any-return]
+    return CODEC.decode(line)  # type: ignore[no-any-return]
+
+
+def name_of(message: Message) -> str:
+    """The message's type as it is written: "hello", "pass", ..."""
+    return CODEC.name_of(message)
+
+
+def of_type(kind: Type[Kind], found: Iterable[Message]) -> List[Kind]:
+    """Those of one type, in order."""
+    return [message for message in found if isinstance(message, kind)]

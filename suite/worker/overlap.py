@@ -8,17 +8,20 @@ Oldest Python: 3.6.
 """
 
 import math
-from typing import Any, Dict, List
+from typing import List
 
 from suite.worker.communicator import Communicator, Exchange
+from suite.worker.messages import OverlapTimes
 from suite.worker.samples import Sampler, rounded
 
-KEYS = ("comm_s", "comp_s", "both_s", "progressed_s")
 SLICES = 20  # timed, to learn how long one takes
 
 
-def overlapped(communicator: Communicator, exchange: Exchange, sampler: Sampler, name: str) -> Dict[str, Any]:
-    """Samples of the exchange alone, the computation alone, and both, in seconds."""
+def overlapped(
+    communicator: Communicator, exchange: Exchange, sampler: Sampler, operation: str, bytes: int
+) -> OverlapTimes:
+    """Samples of the exchange (an operation on so many bytes) alone, of computation alone, and of both."""
+    name = "%s of %d bytes, hidden" % (operation, bytes)
     compute = communicator.compute
 
     def alone() -> None:
@@ -44,8 +47,8 @@ def overlapped(communicator: Communicator, exchange: Exchange, sampler: Sampler,
         pending.wait()
 
     found = sampler.alternating(name, [alone, computing, both, progressed])
-    rows = {key: rounded(samples.seconds) for key, samples in zip(KEYS, found)}
-    return dict(rows, slices=slices)
+    times = [rounded(samples.seconds) for samples in found]
+    return OverlapTimes(operation, bytes, times[0], times[1], times[2], times[3], slices)
 
 
 def _slices(communicator: Communicator, ordered: List[float]) -> int:

@@ -8,38 +8,35 @@ Oldest Python: 3.6.
 import json
 import os
 import shutil
-from typing import Any, Dict, Iterator, List
+from typing import Iterator, List
 
 import numpy as np
 
-from suite.worker.job import Outbox
+from suite.worker.job import Pack
+from suite.worker.outbox import Outbox
 from suite.worker.records import FORMAT, JOINED, MARKER, PART, Record, record
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
 
-TOLD = 20  # images left out that are named in the marker
+NAMED = 20  # images left out that are named in the marker
 
 
-def pack(trainer: Trainer, source: Source, wanted: Dict[str, Any], outbox: Outbox) -> None:
-    """Write the parts that are not there yet, join them, and write the marker.
-
-    `wanted`: form, folder, parts, on_error ("fail" or "skip"), resize (0: as they are) and `about`,
-    what the marker says beside.
-    """
-    folder, parts = wanted["folder"], wanted["parts"]
+def pack(trainer: Trainer, source: Source, task: Pack, outbox: Outbox) -> None:
+    """Write the parts that are not there yet, join them, and write the marker."""
+    folder, parts = task.folder, task.parts
     # Neighbours in a folder are of one class: every reader wants them mixed.
     order = np.random.RandomState(0).permutation(len(source)).tolist()
     names = ["part-%05d" % number for number in range(parts)]
     for number, name in enumerate(names):
         if not os.path.isdir(os.path.join(folder, name)):
             done = sum(len(order[each::parts]) for each in range(number))
-            _write_part(trainer, source, order[number::parts], wanted, name, Progress(outbox, done, len(order)))
-    _join(trainer, wanted["form"], folder, names)
-    _write_marker(source, wanted, names)
+            _write_part(trainer, source, order[number::parts], task, name, Counter(outbox, done, len(order)))
+    _join(trainer, task.form, folder, names)
+    _write_marker(source, task, names)
 
 
-class Progress:
-    """Tells how far packing has come."""
+class Counter:
+    """Reports how far packing has come."""
 
     def __init__(self, outbox: Outbox, done: int, of: int) -> None:
         """`done` samples of `of` lie in earlier parts."""
@@ -48,13 +45,11 @@ class Progress:
     def one(self) -> None:
         """One more."""
         self._done += 1
-        self._outbox.progress(name="pack", step=self._done, of=self._of)
+        self._outbox.progress("pack", "pack", self._done, self._of)
 
 
-def _write_part(
-    trainer: Trainer, source: Source, indices: List[int], wanted: Dict[str, Any], name: str, progress: Progress
-) -> None:
-    final = os.path.join(wanted["folder"], name)
+def _write_part(trainer: Trainer, source: Source, indices: List[int], task: Pack, name: str, counter: Counter) -> None:
+    final = os.path.join(task.folder, name)
     partial = final + ".partial"
     shutil.rmtree(partial, ignore_errors=True)
     os.makedirs(partial)
@@ -63,18 +58,18 @@ def _write_part(
 
     def kept() -> Iterator[Record]:
         for index in indices:
-            progress.one()
+            counter.one()
             try:
-                found = record(source, index, wanted["resize"])
+                found = record(source, index, task.resize)
             except OSError as error:
-                if wanted["on_error"] != "skip":
+                if task.on_error != "skip":
                     raise
                 skipped.append(str(error))
             else:
                 written[0] += 1
                 yield found
 
-    trainer.pack(wanted["form"], kept(), partial)
+    trainer.pack(task.form, kept(), partial)
     with open(os.path.join(partial, PART), "w") as stream:
         json.dump({"samples": written[0], "skipped": skipped}, stream)
     os.rename(partial, final)
@@ -93,25 +88,25 @@ def _join(trainer: Trainer, form: str, folder: str, names: List[str]) -> None:
         os.rmdir(partial)
 
 
-def _write_marker(source: Source, wanted: Dict[str, Any], names: List[str]) -> None:
+def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
     samples, skipped = 0, []
     for name in names:
-        with open(os.path.join(wanted["folder"], name, PART)) as stream:
+        with open(os.path.join(task.folder, name, PART)) as stream:
             part = json.load(stream)
         samples += part["samples"]
         skipped += part["skipped"]
     if not samples:
         raise ValueError("none of the %d samples of %s can be read" % (len(source), source.name))
     about = dict(
-        wanted["about"],
+        task.recipe._asdict(),
         format=FORMAT,
-        form=wanted["form"],
+        form=task.form,
         classes=source.classes,
         samples=samples,
         parts=names,
-        skipped={"samples": len(skipped), "which": skipped[:TOLD]},
+        skipped={"samples": len(skipped), "which": skipped[:NAMED]},
     )
-    path = os.path.join(wanted["folder"], MARKER)
+    path = os.path.join(task.folder, MARKER)
     with open(path + ".partial", "w") as stream:
         json.dump(about, stream, indent=1)
     os.rename(path + ".partial", path)

@@ -18,13 +18,14 @@ from typing import Any, Callable, Dict, List, Optional
 
 from suite.worker.clock import StageClock
 from suite.worker.loop import Loop, Timed
+from suite.worker.messages import Pass
 from suite.worker.trainer import Trainer
 
 READ_AHEAD = 17  # batches that may lie ready at any setting: MXNet's queue has 16
 
 
 class Passes:
-    """Runs passes on one trainer with one feed and returns their records."""
+    """Runs passes on one trainer with one feed."""
 
     def __init__(self, trainer: Trainer, feed: Any, loop: Loop) -> None:
         """`feed` is a ResidentFeed or a StreamFeed."""
@@ -38,18 +39,18 @@ class Passes:
             return "synthetic data are not read"
         return None
 
-    def run(self, name: str) -> Dict[str, Any]:
-        """One pass's record: every step on this rank."""
-        method: Callable[[], Dict[str, Any]] = getattr(self, "_" + name)
-        return dict(method(), **{"pass": name})
+    def run(self, name: str) -> Pass:
+        """One pass: every step on this rank."""
+        method: Callable[[], Pass] = getattr(self, "_" + name)
+        return method()
 
-    def _native(self) -> Dict[str, Any]:
+    def _native(self) -> Pass:
         return self._whole_steps("native", self._trainer.step)
 
-    def _compute_only(self) -> Dict[str, Any]:
+    def _compute_only(self) -> Pass:
         return self._whole_steps("compute_only", self._trainer.step_alone)
 
-    def _whole_steps(self, name: str, step: Callable[[Any], None]) -> Dict[str, Any]:
+    def _whole_steps(self, name: str, step: Callable[[Any], None]) -> Pass:
         read, place, clock = self._feed.read, self._feed.place, time.perf_counter
 
         def body() -> float:
@@ -60,9 +61,9 @@ class Passes:
             return waited
 
         timed = self._loop.run(name, body)
-        return dict(self._record(timed), io_s=timed.returned, loss=self._trainer.loss())
+        return self._result(name, timed)._replace(io_s=timed.returned, loss=self._trainer.loss())
 
-    def _staged(self) -> Dict[str, Any]:
+    def _staged(self) -> Pass:
         trainer, feed, clock = self._trainer, self._feed, StageClock(self._trainer)
         distributed = trainer.setup.world > 1
         bubbles: List[Optional[Dict[str, float]]] = []
@@ -92,36 +93,35 @@ class Passes:
             trainer.forget_layer_times()
 
         timed = self._loop.run("staged", body, measured)
-        return dict(self._record(timed), stage_s=told_apart(clock.seconds(), bubbles), loss=trainer.loss())
+        stages = without_bubbles(clock.seconds(), bubbles)
+        return self._result("staged", timed)._replace(stage_s=stages, loss=trainer.loss())
 
-    def _comm_only(self) -> Dict[str, Any]:
+    def _comm_only(self) -> Pass:
         self._trainer.forward(self._feed.place(self._feed.read()))
         self._trainer.backward()
-        record = self._record(self._loop.run("comm_only", self._trainer.communicate))
+        timed = self._loop.run("comm_only", self._trainer.communicate)
         self._trainer.update()
-        return record
+        return self._result("comm_only", timed)
 
-    def _io_only(self) -> Dict[str, Any]:
+    def _io_only(self) -> Pass:
         for _ in range(self._ahead()):
             self._feed.read()
-        return self._record(self._loop.run("io_only", self._feed.read, alone=True))
+        return self._result("io_only", self._loop.run("io_only", self._feed.read, alone=True))
 
     def _ahead(self) -> int:
         """Batches that may lie ready when the pass begins, and would flatter the reader."""
         setup = self._trainer.setup
         return max(READ_AHEAD, setup.readers * (setup.prefetch + 1))
 
-    def _record(self, timed: Timed) -> Dict[str, Any]:
-        return {
-            "warmup_s": timed.warmup_s,
-            "steady": timed.steady,
-            "step_s": timed.step_s,
-            "wall_s": timed.wall_s,
-            "samples": len(timed.step_s) * self._trainer.setup.batch // self._trainer.setup.parts,  # its share of them
-        }
+    def _result(self, name: str, timed: Timed) -> Pass:
+        setup = self._trainer.setup
+        samples = len(timed.step_s) * setup.batch // setup.parts  # its share of them
+        return Pass(name, samples, timed.steady, timed.warmup_s, timed.step_s, timed.wall_s)
 
 
-def told_apart(stages: Dict[str, List[float]], bubbles: List[Optional[Dict[str, float]]]) -> Dict[str, List[float]]:
+def without_bubbles(
+    stages: Dict[str, List[float]], bubbles: List[Optional[Dict[str, float]]]
+) -> Dict[str, List[float]]:
     """The stages' seconds with the waiting for other parts of the network taken out, as a stage `bubble`."""
     if not all(bubbles):
         return stages

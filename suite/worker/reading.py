@@ -6,27 +6,26 @@ Oldest Python: 3.6.
 import os
 from typing import Any, Dict
 
+from suite.worker.job import Input
 from suite.worker.page_cache import page_cache
 from suite.worker.sources import Source
 from suite.worker.view import InMemory, View
 
-TOLD = 5  # unreadable samples that a note names
+NAMED = 5  # unreadable samples that a note names
 
 
 class Reading:
     """A source opened as the case's `input` says."""
 
-    def __init__(self, source: Source, job: Dict[str, Any], rank: int) -> None:
-        """`job` as the worker reads it."""
-        asked = job["case"]["input"]
-        self._cache, self._source = asked["page_cache"], source
-        log = os.path.join(job["output"], "skipped-%d.txt" % rank)
+    def __init__(self, source: Source, input: Input, seed: int, folder: str, rank: int) -> None:
+        """`folder` is the job's output."""
+        self._cache, self._source = input.page_cache, source
+        log = os.path.join(folder, "skipped-%d.txt" % rank)
         if os.path.exists(log):
             os.remove(log)  # an earlier attempt's
-        seed = job["case"]["seed"]
-        if asked["mode"] == "memory":
-            source = InMemory(View(source, dict(asked, repeat=1), seed, log))
-        self.view = View(source, asked, seed, log)
+        if input.mode == "memory":
+            source = InMemory(View(source, input._replace(repeat=1)._asdict(), seed, log))
+        self.view = View(source, input._asdict(), seed, log)
 
     def prepare(self) -> None:
         """Bring the page cache into the state that the case asks for; before every pass."""
@@ -40,5 +39,5 @@ class Reading:
         names = ["%s (%d times)" % (name, count) for name, count in sorted(skipped.items())]
         return {
             "data": self.view.name,
-            "skipped": {"samples": len(names), "reads": sum(skipped.values()), "which": names[:TOLD]},
+            "skipped": {"samples": len(names), "reads": sum(skipped.values()), "which": names[:NAMED]},
         }

@@ -22,7 +22,7 @@ class Sampler:
     """Every method is called on all ranks at once, with the same operation."""
 
     def __init__(self, communicator: Communicator, seconds: float, progress: Callable[..., None]) -> None:
-        """`seconds` for the samples of one operation, warm-up not counted; `progress` takes keywords."""
+        """`seconds` for the samples of one operation, warm-up not counted; `progress` is an Outbox's."""
         self._communicator, self._seconds, self._progress = communicator, seconds, progress
 
     def times(self, name: str, run: Callable[[], Any], apart: bool = True, most: Optional[int] = None) -> Samples:

@@ -8,11 +8,12 @@ environment.
 """
 
 import os
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from suite.worker import idx
+from suite.worker.job import DataSet
 from suite.worker.photographs import Photographs
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
@@ -145,17 +146,14 @@ def listed(path: str) -> Tuple[List[Tuple[str, int]], List[str]]:
     return files, classes
 
 
-def open_source(spec: Dict[str, Any], shape: Tuple[int, ...], classes: int, how: Preprocessing = PHOTOGRAPHS) -> Source:
-    """The source of a job's `data` entry: {"kind": "arrays" | "folder", "path": ...}.
-
-    ValueError when it has more classes than the network has outputs.
-    """
-    if spec["kind"] == "arrays":
-        source: Source = ArraySource(spec["path"], shape)
-    elif spec["kind"] == "folder":
-        source = FolderSource(spec["path"], shape, how)
+def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:
+    """The source of arrays or of a folder of images; ValueError when it has more classes than the network outputs."""
+    if data.kind == "arrays":
+        source: Source = ArraySource(data.path, shape)
+    elif data.kind == "folder":
+        source = FolderSource(data.path, shape, data.preprocessing)
     else:
-        raise ValueError("unknown kind of data %r; known: arrays, folder" % spec["kind"])
+        raise ValueError("unknown kind of data %r; known: arrays, folder" % data.kind)
     if source.classes > classes:
-        raise ValueError("%s has %d classes, the network has %d outputs" % (spec["path"], source.classes, classes))
+        raise ValueError("%s has %d classes, the network has %d outputs" % (data.path, source.classes, classes))
     return source

@@ -1,4 +1,4 @@
-"""What a worker can be asked to do with its trainer: measure, train, prove, pack a data set, exchange, or be looked at.
+"""What a worker can be asked to do with its trainer; `suite.worker.job` defines the tasks.
 
 Oldest Python: 3.6.
 """
@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict
 
 import numpy as np
 
-from suite.worker import evidence, packing
+from suite.worker import evidence, job, messages, packing
 from suite.worker.comm import comm
-from suite.worker.contract import Unsupported
+from suite.worker.contract import LayerTimes, Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
-from suite.worker.job import Outbox
 from suite.worker.loop import Loop
+from suite.worker.outbox import Outbox
 from suite.worker.passes import Passes
 from suite.worker.reading import Reading
 from suite.worker.records import RecordSource
@@ -23,137 +23,150 @@ from suite.worker.trainer import Trainer
 from suite.worker.training import Training
 from workloads import weights
 from workloads.graph import Graph
-from workloads.preprocessing import Preprocessing
 
 
 class Diverged(Exception):
     """The loss is not a finite number."""
 
 
-def measure(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) -> None:
     """Build, then run every pass that has something to measure here."""
-    case = job["case"]
-    graph = Graph.from_dict(job["graph"])
-    outbox.send("phase", name="build")
-    trainer.build(graph, dict(weights.initial(graph)))
-    if case["passes"] == ["train"]:
-        train(trainer, graph, job, outbox)
-        return
-    feed = fed(trainer, graph, job)
-    outbox.send("notes", notes=feed.notes())
-    passes = Passes(trainer, feed, Loop(trainer, case["sampling"], outbox.progress))
-    for name in case["passes"]:
+    build(trainer, task.graph, outbox)
+    feed = feed_of(trainer, task, output)
+    outbox.send(messages.Notes(feed.notes()))
+    passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress))
+    for name in task.passes:
         if passes.skipped(name):
             continue
-        outbox.send("phase", name=name)
+        outbox.send(messages.Phase(name))
         feed.prepare()
         try:
-            record = passes.run(name)
+            found = passes.run(name)
         except Unsupported as error:
-            outbox.send("notes", notes={name: "not measured: %s" % error})
+            outbox.send(messages.Notes({name: "not measured: %s" % error}))
             continue
-        outbox.send("pass", record=record)
+        outbox.send(found)
         if name == "staged":  # now: the passes to come exchange too, in another way
             layers = trainer.layer_times()
             if layers is not None:
-                outbox.send("layers", layers=layers)
-        look_at_loss(name, record, outbox)
-    outbox.send("notes", notes=dict(trainer.notes(), **feed.notes()))
+                outbox.send(messages.Layers([LayerTimes(**row) for row in layers]))
+        check_loss(found, outbox)
+    outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes())))
 
 
-def fed(trainer: Trainer, graph: Graph, job: Dict[str, Any]) -> Any:
+def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
+    """The network with its initial weights."""
+    outbox.send(messages.Phase("build"))
+    trainer.build(graph, dict(weights.initial(graph)))
+
+
+def feed_of(trainer: Trainer, task: job.Measure, output: str) -> Any:
     """A ResidentFeed of synthetic data, or a StreamFeed of real ones."""
     setup = trainer.setup
-    if job["data"] is None:
-        whole = synthetic(graph, setup.batch * setup.replicas, setup.seed)
+    if task.data is None:
+        whole = synthetic(task.graph, setup.batch * setup.replicas, setup.seed)
         return ResidentFeed(trainer, share(whole, setup.replica, setup.batch))
-    reading = Reading(opened(trainer, graph, job), job, setup.rank)
+    source = opened(trainer, task.graph, task.data)
+    reading = Reading(source, task.input, setup.seed, output, setup.rank)
     trainer.open_input(reading.view)
     return StreamFeed(trainer, reading)
 
 
-def opened(trainer: Trainer, graph: Graph, job: Dict[str, Any]) -> Source:
-    """The source of the job's data, ready to be read."""
-    how = Preprocessing(**job["preprocessing"])
-    if job["data"]["kind"] != "records":
-        return open_source(job["data"], graph.input_shape, graph.classes, how)
-    records = RecordSource(job["data"]["path"], how)
+def opened(trainer: Trainer, graph: Graph, data: job.DataSet) -> Source:
+    """The source of the data set, checked against the network, ready to be read."""
+    if data.kind != "records":
+        return open_source(data, graph.input_shape, graph.classes)
+    records = RecordSource(data.path, data.preprocessing)
     records.check(graph.input_shape, graph.classes)
     source: Source = trainer.open_records(records)
     return source
 
 
-def train(trainer: Trainer, graph: Graph, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Whole epochs, with a test after each."""
-    if job["data"] is None:
-        raise Unsupported("the pass 'train' learns from real data, and the case has synthetic ones")
-    plan = job["case"]["training"]
-    learning, testing = split(opened(trainer, graph, job), plan["held_out"])
-    reading = Reading(learning, job, trainer.setup.rank)
-    reading.prepare()
-    outbox.send("notes", notes=dict(reading.notes(), tested=testing.name))
-    outbox.send("phase", name="train")
-    record = Training(trainer, graph, outbox.progress).run(reading.view, testing, plan["epochs"])
-    outbox.send("training", record=record)
-    outbox.send("notes", notes=dict(trainer.notes(), **reading.notes()))
-    last = record["epochs"][-1]["loss"]
-    if last - last != 0.0:
-        raise Diverged("the loss is %r after %d epochs" % (last, len(record["epochs"])))
-
-
-def look_at_loss(name: str, record: Dict[str, Any], outbox: Outbox) -> None:
+def check_loss(found: messages.Pass, outbox: Outbox) -> None:
     """Raise Diverged where a pass that exchanges lost its way; compute_only is not the case's training: a note."""
-    if "loss" not in record or record["loss"] - record["loss"] == 0.0:
+    if found.loss is None or is_finite(found.loss):
         return
-    words = "the loss is %r after %d steps of the %s pass" % (record["loss"], len(record["step_s"]), name)
-    if name != "compute_only":
-        raise Diverged(words)
-    outbox.send("notes", notes={name: words + ", which trains without the exchange"})
+    text = "the loss is %r after %d steps of the %s pass" % (found.loss, len(found.step_s), found.name)
+    if found.name != "compute_only":
+        raise Diverged(text)
+    outbox.send(messages.Notes({found.name: text + ", which trains without the exchange"}))
 
 
-def prove(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+def is_finite(loss: float) -> bool:
+    """Neither NaN nor infinite."""
+    return loss - loss == 0.0
+
+
+def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> None:
+    """Whole epochs, with a test after each."""
+    build(trainer, task.graph, outbox)
+    if task.data is None:
+        raise Unsupported("the pass 'train' learns from real data, and the case has synthetic ones")
+    learning, testing = split(opened(trainer, task.graph, task.data), task.held_out)
+    reading = Reading(learning, task.input, trainer.setup.seed, output, trainer.setup.rank)
+    reading.prepare()
+    outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
+    outbox.send(messages.Phase("train"))
+    found = Training(trainer, task.graph, outbox.progress).run(reading.view, testing, task.epochs)
+    outbox.send(found)
+    outbox.send(messages.Notes(dict(trainer.notes(), **reading.notes())))
+    last = found.epochs[-1].loss
+    if not is_finite(last):
+        raise Diverged("the loss is %r after %d epochs" % (last, len(found.epochs)))
+
+
+def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> None:
     """Compare this trainer's results with the oracle's."""
-    outbox.send("phase", name="proof")
-    outbox.send("proof", proof=evidence.prove(trainer, Graph.from_dict(job["graph"]), job["batch"], job["oracle"]))
+    outbox.send(messages.Phase("proof"))
+    outbox.send(evidence.prove(trainer, task.graph, task.samples, task.oracle))
 
 
-def oracle(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Write the results that others are compared with; `batch` is the whole one here."""
-    outbox.send("phase", name="oracle")
-    evidence.write_oracle(trainer, Graph.from_dict(job["graph"]), job["batch"], job["oracle"])
+def make_oracle(trainer: Trainer, task: job.MakeOracle, output: str, outbox: Outbox) -> None:
+    """Write the results that others are compared with."""
+    outbox.send(messages.Phase("oracle"))
+    evidence.write_oracle(trainer, task.graph, task.samples, task.folder)
 
 
-def pack(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Write the job's data set as records of the framework's own format."""
-    outbox.send("phase", name="pack")
-    packing.pack(trainer, opened(trainer, Graph.from_dict(job["graph"]), job), job["pack"], outbox)
+def pack(trainer: Trainer, task: job.Pack, output: str, outbox: Outbox) -> None:
+    """Write the data set as records of the framework's own format."""
+    outbox.send(messages.Phase("pack"))
+    packing.pack(trainer, opened(trainer, task.graph, task.data), task, outbox)
 
 
-def read(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
-    """Read `samples` samples as a measurement would, and leave them in `read.npz` for whoever compares them."""
-    outbox.send("phase", name="read")
-    graph = Graph.from_dict(job["graph"])
-    trainer.build(graph, dict(weights.initial(graph)))  # as the contract's order has it: a reader may ask for the shape
-    trainer.open_input(Reading(opened(trainer, graph, job), job, trainer.setup.rank).view)
+def read(trainer: Trainer, task: job.Read, output: str, outbox: Outbox) -> None:
+    """Read samples and leave them in `read.npz` for whoever compares them."""
+    outbox.send(messages.Phase("read"))
+    trainer.build(
+        task.graph, dict(weights.initial(task.graph))
+    )  # as the contract's order has it: a reader may ask for the shape
+    source = opened(trainer, task.graph, task.data)
+    trainer.open_input(Reading(source, task.input, trainer.setup.seed, output, trainer.setup.rank).view)
     batches = []
-    for _ in range(-(-job["samples"] // trainer.setup.batch)):
+    for _ in range(-(-task.samples // trainer.setup.batch)):
         batch = trainer.as_numpy(trainer.next_batch())
         batches.append((batch.images.copy(), batch.labels.copy()))  # a reader may fill the same buffer again
-    images, labels = (np.concatenate(parts)[: job["samples"]] for parts in zip(*batches))
-    np.savez(os.path.join(job["output"], "read.npz"), images=images, labels=labels)
-    outbox.send("notes", notes=trainer.notes())
+    images, labels = (np.concatenate(parts)[: task.samples] for parts in zip(*batches))
+    np.savez(os.path.join(output, "read.npz"), images=images, labels=labels)
+    outbox.send(messages.Notes(trainer.notes()))
 
 
-def look(trainer: Trainer, job: Dict[str, Any], outbox: Outbox) -> None:
+def look(trainer: Trainer, task: job.Look, output: str, outbox: Outbox) -> None:
     """Nothing more: that it joined is the answer."""
 
 
-TASKS: Dict[str, Callable[[Any, Dict[str, Any], Outbox], None]] = {
-    "measure": measure,
-    "prove": prove,
-    "oracle": oracle,
-    "pack": pack,
-    "read": read,
-    "look": look,
-    "comm": comm,
+def communicate(communicator: Any, task: job.Communicate, output: str, outbox: Outbox) -> None:
+    """Time exchanges."""
+    comm(communicator, task, outbox)
+
+
+# By the task's type: (trainer or communicator, task, the job's output folder, outbox).
+RUN: Dict[Any, Callable[[Any, Any, str, Outbox], None]] = {
+    job.Measure: measure,
+    job.Train: train,
+    job.Prove: prove,
+    job.MakeOracle: make_oracle,
+    job.Pack: pack,
+    job.Read: read,
+    job.Look: look,
+    job.Communicate: communicate,
 }

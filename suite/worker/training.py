@@ -9,10 +9,11 @@ Oldest Python: 3.6.
 """
 
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import numpy as np
 
+from suite.worker import messages
 from suite.worker.contract import Batch, Unsupported
 from suite.worker.sources import Source
 from suite.worker.threaded import stacked
@@ -36,8 +37,8 @@ class Training:
             )
         self._trainer, self._progress = trainer, progress
 
-    def run(self, learning: Source, testing: Source, epochs: int) -> Dict[str, Any]:
-        """The record: seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
+    def run(self, learning: Source, testing: Source, epochs: int) -> messages.Training:
+        """Seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
 
         An epoch's seconds are training alone, from a common barrier until all is done.
         """
@@ -48,7 +49,7 @@ class Training:
         ends = epoch_ends(len(learning), setup.batch, setup.replicas, epochs)
         losses: List[Tuple[int, float, float]] = []
         earlier = 0.0
-        rows: List[Dict[str, Any]] = []
+        rows: List[messages.Epoch] = []
         done = 0
         for number, end in enumerate(ends, 1):
             trainer.synchronize()
@@ -67,17 +68,19 @@ class Training:
             earlier += seconds
             begin = time.perf_counter()
             accuracy = self._accuracy(batches)
-            tested = time.perf_counter() - begin
-            rows.append({"seconds": seconds, "samples": (end - done) * setup.batch // setup.parts, "steps": end - done})
-            rows[-1].update(accuracy=accuracy, test_seconds=tested, loss=losses[-1][1])
+            rows.append(
+                messages.Epoch(
+                    train_s=seconds,
+                    test_s=time.perf_counter() - begin,
+                    samples=(end - done) * setup.batch // setup.parts,
+                    steps=end - done,
+                    accuracy=accuracy,
+                    loss=losses[-1][1],
+                )
+            )
             done = end
         steps, values, times = zip(*losses)
-        return {
-            "epochs": rows,
-            "loss_steps": list(steps),
-            "losses": list(values),
-            "loss_seconds": list(times),  # of training, without the tests between epochs
-        }
+        return messages.Training(rows, list(steps), list(values), list(times))
 
     def _accuracy(self, batches: List[Tuple[Any, np.ndarray]]) -> float:
         """The share of test samples whose largest logit is the right one's; on every rank the whole set."""

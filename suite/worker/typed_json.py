@@ -1,12 +1,14 @@
 """NamedTuples written as JSON and read back with every type checked: the one codec of job and messages.
 
-A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Numbers are
-Python's own: a NumPy scalar is refused. What does not fit raises a ValueError that names the field.
+A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
+numbers are Python's own: NumPy's are refused. What does not fit raises a ValueError that names the field.
 
 Oldest Python: 3.6.
 """
 
 import functools
+import json
+import time
 from typing import Any, Dict, List, Tuple, Union, get_type_hints
 
 NAN = float("nan")
@@ -23,14 +25,14 @@ def to_json(value: Any) -> Any:
         return {name: to_json(item) for name, item in zip(value._fields, value) if item is not None}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
-    return value
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 def from_json(kind: Any, value: Any, place: str) -> Any:
     """A value of the type `kind`; ValueError says what stands at `place` in its stead.
 
-    Types: the scalars, Any, List, Tuple[X, ...], Dict[str, X], NamedTuples, Optional, and unions of NamedTuples that
-    differ in their fields.
+    Types: the scalars, Any, List, Tuple, Dict[str, X], NamedTuples, Optional, unions of NamedTuples that differ in
+    their fields, and classes that have `to_dict` and `from_dict`.
     """
     if kind is Any:
         return value
@@ -38,6 +40,8 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         return _scalar(kind, value, place)
     if hasattr(kind, "_fields"):
         return _named_tuple(kind, value, place)
+    if hasattr(kind, "from_dict"):
+        return _own_form(kind, value, place)
     origin, arguments = kind.__origin__, kind.__args__
     if origin is Union:
         return from_json(_alternative(arguments, value), value, place)
@@ -46,18 +50,55 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         return {key: from_json(arguments[1], item, "%s[%r]" % (place, key)) for key, item in value.items()}
     if origin in (list, List, tuple, Tuple):
         _expect(isinstance(value, list), "a list", value, place)
-        items = [from_json(arguments[0], item, "%s[%d]" % (place, at)) for at, item in enumerate(value)]
+        kinds = arguments[:1] * len(value) if origin in (list, List) or arguments[-1] is Ellipsis else arguments
+        _expect(len(kinds) == len(value), "a list of %d" % len(kinds), value, place)
+        items = [from_json(each, item, "%s[%d]" % (place, at)) for at, (each, item) in enumerate(zip(kinds, value))]
         return items if origin in (list, List) else tuple(items)
     raise TypeError("%s: %r is no type that this codec knows" % (place, kind))
+
+
+class LineCodec:
+    """Messages of several types, NamedTuples all, as lines of JSON: `type`, `time_s`, and the message's fields."""
+
+    def __init__(self, types: Dict[str, Any]) -> None:
+        """The type of each name."""
+        self.types = types
+        self._names = {kind: name for name, kind in types.items()}
+
+    def name_of(self, message: Any) -> str:
+        """The name of a message's type."""
+        return self._names[type(message)]
+
+    def encode(self, message: Any) -> str:
+        """One line without its end; ValueError names a field that holds what the definition does not allow.
+
+        `time_s` is now, in seconds since the epoch, unless the message has a field of that name.
+        """
+        name, content = self.name_of(message), to_json(message)
+        from_json(type(message), content, name)
+        return json.dumps(dict({"time_s": time.time()}, type=name, **content))
+
+    def decode(self, line: Union[str, bytes]) -> Any:
+        """The message of a line; ValueError says what is wrong with it: an unknown type or field is an error, too."""
+        content = json.loads(line)
+        name = content.pop("type", None) if isinstance(content, dict) else None
+        if not isinstance(name, str) or name not in self.types:
+            raise ValueError("no message of a known type: %s" % repr(line)[:80])
+        kind = self.types[name]
+        if "time_s" not in kind._fields:
+            content.pop("time_s", None)
+        return from_json(kind, content, name)
 
 
 def _scalar(kind: Any, value: Any, place: str) -> Any:
     if kind is float:
         if value is None:
             return NAN
-        if type(value) is int:
+        if isinstance(value, float) or type(value) is int:
             return float(value)
-    _expect(type(value) is kind, SCALARS[kind], value, place)
+    # A framework's own kind of string, as its version is, is one; a bool is no number.
+    fits = isinstance(value, str) if kind is str else type(value) is kind
+    _expect(fits, SCALARS[kind], value, place)
     return value
 
 
@@ -71,6 +112,14 @@ def _named_tuple(kind: Any, value: Any, place: str) -> Any:
     if missing:
         raise ValueError("%s: the field %r is missing" % (place, missing[0]))
     return kind(**{name: from_json(types[name], item, "%s.%s" % (place, name)) for name, item in value.items()})
+
+
+def _own_form(kind: Any, value: Any, place: str) -> Any:
+    _expect(isinstance(value, dict), "an object", value, place)
+    try:
+        return kind.from_dict(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("%s: no %s: %s: %s" % (place, kind.__name__, type(error).__name__, error))
 
 
 def _alternative(kinds: Tuple[Any, ...], value: Any) -> Any:

@@ -18,7 +18,7 @@ class View(Source):
     """One data set, read as a case's `input` says."""
 
     def __init__(self, source: Source, asked: Dict[str, Any], seed: int, log: str) -> None:
-        """`asked` is suite.contracts.case.Input as a dictionary; what is skipped is written to the file `log`."""
+        """`asked` is suite.worker.job.Input as a dictionary; what is skipped is written to the file `log`."""
         self.source, self._seed, self._log = source, seed, log
         self._repeat, self.random = int(asked["repeat"]), asked["augment"] == "random"
         self.skip = asked["on_error"] == "skip"

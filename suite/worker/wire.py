@@ -6,8 +6,9 @@ Oldest Python: 3.6.
 import contextlib
 import glob
 import os
-from typing import Any, Dict, Tuple
+from typing import Dict, Tuple
 
+from suite.worker.messages import Traffic
 from suite.worker.rendezvous import address_towards as address_towards  # for adapters not yet moved there
 from suite.worker.rendezvous import interface_of as interface_of
 
@@ -45,10 +46,10 @@ def boot() -> str:
         return ""
 
 
-def growth(before: Counters, after: Counters) -> Dict[str, Dict[str, Any]]:
+def growth(before: Counters, after: Counters) -> Dict[str, Traffic]:
     """What came in between; an interface that came or went in between is left out."""
     return {
-        name: {"received": received - before[name][0], "sent": sent - before[name][1]}
+        name: Traffic(received - before[name][0], sent - before[name][1])
         for name, (received, sent) in sorted(after.items())
         if name in before
     }

@@ -24,6 +24,7 @@ from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 
 from adapters.caffempi.worker import CaffeMPITrainer
+from suite.worker.job import DataSet
 from suite.worker.packing import record
 from suite.worker.records import RecordSource
 from suite.worker.sources import open_source
@@ -95,7 +96,7 @@ def ours(path, readers, batch, shape, folder):
     trainer = CaffeMPITrainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     kind = "arrays" if path.endswith(".npz") else "folder"
-    source = open_source({"kind": kind, "path": path}, shape, 10)
+    source = open_source(DataSet(kind, path), shape, 10)
     part = Path(folder) / "part-00000"
     part.mkdir()
     trainer.pack("lmdb", (record(source, index) for index in range(len(source))), str(part))

@@ -42,6 +42,8 @@ from suite.worker.packing import pack
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
+from tests.support import jobs
+from tests.support.sent import Nobody
 from tests.support.trainers import setup
 
 SHAPES = {"recordio": (3, 224, 224), "files": (3, 224, 224), "threads": (3, 224, 224), "digits": (1, 28, 28)}
@@ -89,10 +91,8 @@ def say(line):
 
 def packed(images, folder):
     """The images as RecordIO."""
-    about = {"source": images.name, "kind": "folder", "shape": []}
-    wanted = {"form": "recordio", "folder": folder, "parts": 1, "on_error": "fail", "resize": 0, "about": about}
-    deaf = argparse.Namespace(progress=lambda **content: None)
-    pack(MXNetTrainer(setup(batch=8, tuning="tuned")), FolderSource(str(images), SHAPES["files"]), wanted, deaf)
+    trainer = MXNetTrainer(setup(batch=8, tuning="tuned"))
+    pack(trainer, FolderSource(str(images), SHAPES["files"]), jobs.packing("recordio", folder), Nobody())
 
 
 def compared(asked, name, readers, folder):

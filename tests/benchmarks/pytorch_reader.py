@@ -20,6 +20,7 @@ from reading import SETS, arguments, compared, cropped, listed, report
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from adapters.pytorch import worker
+from suite.worker.job import DataSet
 from suite.worker.sources import open_source
 from suite.worker.view import View
 from tests.support.trainers import setup
@@ -76,7 +77,7 @@ def ours(path, readers, batch, shape):
     b = Builder("small", shape, 10)  # what `to_device` has to know: a network with convolutions
     b.head(b.dense("fc", b.flatten("flat", b.conv("conv", "input", 1, 7, stride=7)), 10))
     trainer.build(b.graph, dict(weights.initial(b.graph)))
-    source = open_source({"kind": "arrays" if path.endswith(".npz") else "folder", "path": path}, shape, 10)
+    source = open_source(DataSet("arrays" if path.endswith(".npz") else "folder", path), shape, 10)
     trainer.open_input(View(source, {"repeat": 1, "augment": "centre", "on_error": "fail"}, 1, ""))
     return trainer
 

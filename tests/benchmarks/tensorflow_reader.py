@@ -106,6 +106,7 @@ def block(opened, ready, steps):
 
 def ways(what, data, readers, folder):
     """{side: what opens it and returns (what reads a batch, what closes it)}."""
+    from suite.worker.job import DataSet
     from suite.worker.sources import open_source
 
     batch = BATCH[what]
@@ -113,7 +114,7 @@ def ways(what, data, readers, folder):
         path, kind, shape = data / "digits.npz", "arrays", (1, 28, 28)
     else:
         path, kind, shape = data / "imagenet-like", "folder", (3, 224, 224)
-    source = open_source({"kind": kind, "path": str(path)}, shape, 1000)
+    source = open_source(DataSet(kind, str(path)), shape, 1000)
     if what == "tfrecord":
         source = packed(source, folder)
     mine = ours(source, shape, batch, readers, folder)  # first: it sets TensorFlow's threads
@@ -159,22 +160,12 @@ def packed(source, folder):
     from adapters.tensorflow.worker import TensorFlowTrainer
     from suite.worker import packing
     from suite.worker.records import RecordSource
-
-    class Silent:
-        def progress(self, **_):
-            """Nobody listens."""
+    from tests.support import jobs
+    from tests.support.sent import Nobody
 
     if not (folder / "records.json").exists():
-        about = {"source": "imagenet-like", "kind": "folder", "shape": []}
-        wanted = {
-            "form": "tfrecord",
-            "folder": str(folder),
-            "parts": 1,
-            "on_error": "fail",
-            "resize": 0,
-            "about": about,
-        }
-        packing.pack(TensorFlowTrainer.__new__(TensorFlowTrainer), source, wanted, Silent())
+        trainer = TensorFlowTrainer.__new__(TensorFlowTrainer)
+        packing.pack(trainer, source, jobs.packing("tfrecord", folder), Nobody())
     return RecordSource(str(folder))
 
 

@@ -1,6 +1,5 @@
 """What the launchers' tests share: a real worker of a tiny adapter, and the whole way to start it."""
 
-import json
 import os
 import sys
 import tempfile
@@ -16,9 +15,11 @@ from suite.contracts.case import Case, Sampling
 from suite.contracts.launcher import Request
 from suite.environments.find import tox_folders
 from suite.launching import bundle
+from suite.launching.jobs import group, measuring
 from suite.launching.ports import free_port
 from suite.supervision import Limits, run
-from workloads.networks.mnist import mnist_small
+from suite.worker.job import Job, encode
+from workloads.catalogue import by_name
 
 ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}
 QUICK = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)
@@ -63,9 +64,8 @@ def job(tiny, tmp_path):
         )
         attempt = tmp_path / "attempt"
         attempt.mkdir(exist_ok=True)
-        content = {"format": 1, "task": "measure", "trainer": tiny.trainer, "case": case.to_dict()}
-        content.update(graph=mnist_small().to_dict(), data=None, output=str(attempt))
-        (attempt / "job.json").write_text(json.dumps(content))
+        task = measuring(case, by_name()["mnist_small"], None)
+        (attempt / "job.json").write_text(encode(Job(str(attempt), group(case, tiny), task)))
         code = bundle.write(tiny, tmp_path / "bundles" / "tiny")
         command, variables = bundle.command(interpreter, code, attempt / "job.json", placement.threads)
         return Request(placement, command, interpreter, {**variables, **(environ or {})}, attempt, free_port())
@@ -77,10 +77,10 @@ def job(tiny, tmp_path):
 def launched():
     """Starts a request with a launcher, to its end."""
 
-    def go(launcher, request, processes=None, silence=15, heard=lambda rank, message: None, seconds=60):
+    def go(launcher, request, processes=None, silence=15, on_message=lambda rank, message: None, seconds=60):
         limits = Limits(seconds=seconds, silence=silence)
         processes = launcher.processes(request) if processes is None else processes
-        return run(processes, request.placement.ranks, request.folder, limits, heard)
+        return run(processes, request.placement.ranks, request.folder, limits, on_message)
 
     return go
 

@@ -7,6 +7,7 @@ from cluster.local import Local, stagebench_launchers
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError
+from suite.worker.messages import Hello, Joined, Pass, of_type
 
 HERE = Path(sys.executable)
 
@@ -65,16 +66,16 @@ def test_real_workers_run_from_the_bundle_with_their_numbers_and_threads(job, la
     result = launched(Local(), request)
     assert (result.outcome, result.reason) == ("ok", "")
     for rank in (0, 1):
-        hello, joined = (next(m for m in result.messages[rank] if m["type"] == t) for t in ("hello", "joined"))
-        assert (hello["rank"], hello["world"], joined["rank"], joined["world"]) == (rank, 2, rank, 2)
-        assert joined["versions"] == {
+        hello, joined = (of_type(kind, result.messages[rank])[0] for kind in (Hello, Joined))
+        assert (hello.rank, hello.world, joined.rank, joined.world) == (rank, 2, rank, 2)
+        assert joined.versions == {
             "TINY_WORDS": "a b 'c'",
             "OMP_NUM_THREADS": "3",
             "MASTER_PORT": str(request.port),
             "code": str(tmp_path / "bundles" / "tiny"),
         }
-        (record,) = (m["record"] for m in result.messages[rank] if m["type"] == "pass")
-        assert len(record["step_s"]) == 5
+        (native,) = of_type(Pass, result.messages[rank])
+        assert len(native.step_s) == 5
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from cluster.mpiexec import Mpiexec, arguments, stagebench_launchers
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Process, Request
 from suite.errors import RequestError
+from suite.worker.messages import Hello, Joined, of_type
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 TWO = Placement(ranks_per_node=2)
@@ -229,13 +230,13 @@ def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched):
     result = launched(Mpiexec(), request)
     assert (result.outcome, result.reason) == ("ok", "")
     for rank in range(3):
-        (joined,) = (m for m in result.messages[rank] if m["type"] == "joined")
-        assert (joined["rank"], joined["world"]) == (rank, 3)
-        assert joined["versions"]["TINY_WORDS"] == "a b 'c' $d"
-        assert joined["versions"]["OMP_NUM_THREADS"] == "2"
-        assert joined["versions"]["MASTER_PORT"] == str(request.port)
-        (hello,) = (m for m in result.messages[rank] if m["type"] == "hello")
-        assert hello["cores"] == sorted(os.sched_getaffinity(0))  # nobody pinned it
+        (joined,) = of_type(Joined, result.messages[rank])
+        assert (joined.rank, joined.world) == (rank, 3)
+        assert joined.versions["TINY_WORDS"] == "a b 'c' $d"
+        assert joined.versions["OMP_NUM_THREADS"] == "2"
+        assert joined.versions["MASTER_PORT"] == str(request.port)
+        (hello,) = of_type(Hello, result.messages[rank])
+        assert hello.cores == sorted(os.sched_getaffinity(0))  # nobody pinned it
 
 
 @pytest.mark.parametrize(

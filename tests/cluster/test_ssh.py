@@ -20,6 +20,7 @@ from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import watchdog
 from suite.supervision.facts import companion
+from suite.worker.messages import Hello, Joined, of_type
 
 HERE = Path(sys.executable)
 OTHER = "127.0.0.2"  # this machine too, under an address that `here` does not know
@@ -189,11 +190,11 @@ def test_real_ranks_meet_and_get_their_variables(job, launched, twin):
     result = launched(Ssh(), request)
     assert (result.outcome, result.reason) == ("ok", "")
     for rank in (0, 1):
-        hello, joined = (next(m for m in result.messages[rank] if m["type"] == t) for t in ("hello", "joined"))
-        assert (hello["rank"], hello["world"], joined["world"]) == (rank, 2, 2)
-        assert joined["versions"]["TINY_WORDS"] == words
-        assert joined["versions"]["OMP_NUM_THREADS"] == "1"
-        assert joined["versions"]["MASTER_PORT"] == str(request.port)
+        hello, joined = (of_type(kind, result.messages[rank])[0] for kind in (Hello, Joined))
+        assert (hello.rank, hello.world, joined.world) == (rank, 2, 2)
+        assert joined.versions["TINY_WORDS"] == words
+        assert joined.versions["OMP_NUM_THREADS"] == "1"
+        assert joined.versions["MASTER_PORT"] == str(request.port)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def test_the_gate_refuses_the_native_one_for_its_gradient(lrn, tmp_path):
     plain = mxnet.plain()
     case = plain.on(workload="probe", knobs={**plain.knobs, "lrn": lrn})
     proof = Proofs({}).prove(mxnet.readied(case, tmp_path), tmp_path)
-    assert proof["passed"] == (lrn == "composed"), proof["reason"]
-    worst = max(proof["errors"]["gradient"].values())
+    assert proof.passed == (lrn == "composed"), proof.reason
+    worst = max(proof.errors["gradient"].values())
     assert worst < 1e-5 if lrn == "composed" else worst > 0.1
-    assert ("gradient of conv1" in proof["reason"]) == (lrn == "native")
+    assert ("gradient of conv1" in proof.reason) == (lrn == "native")

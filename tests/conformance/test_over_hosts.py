@@ -4,7 +4,6 @@ Skipped where no laboratory can be built, or where a framework is not there; the
 STAGEBENCH_NEED names.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from cluster.lab.state import SETTING
 from suite.environments.find import find
 from suite.errors import Unavailable
 from suite.plugins import adapters
+from suite.results.run_folder import RunFolder
 
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
 WAYS = [
@@ -86,18 +86,19 @@ def test_ranks_on_two_hosts_are_proven_and_measured(laboratory, tmp_path, name, 
         entering(laboratory, hosts[0], tokens), env=environment(laboratory), capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (record,) = [json.loads(path.read_text()) for path in (run / "records").glob("*.json")]
-    if record["outcome"] == "unavailable":  # such as CNTK's with the mpiexec of another MPI first on PATH
-        absent(record["reason"])
-    assert (record["outcome"], record["reason"]) == ("ok", "")
-    placement = record["case"]["placement"]
-    assert [rank["hello"]["host"] for rank in record["ranks"]] == [
-        host for host in hosts for _ in range(placement["ranks_per_node"])
+    folder = RunFolder.open(run)
+    (record,) = folder.records()
+    if record.outcome == "unavailable":  # such as CNTK's with the mpiexec of another MPI first on PATH
+        absent(record.reason)
+    assert (record.outcome, record.reason) == ("ok", "")
+    placement = record.case.placement
+    assert [rank.hello.host for rank in record.ranks] == [
+        host for host in hosts for _ in range(placement.ranks_per_node)
     ]
-    assert placement["ranks_per_node"] * placement["devices"] == (2 if strategy in WITHIN else 1)
-    assert all(rank["joined"]["transport"].startswith(transport) for rank in record["ranks"])
-    (proof,) = [json.loads(path.read_text()) for path in (run / "proofs").glob("*.json")]
-    assert proof["passed"], proof["reason"]
+    assert placement.ranks_per_node * placement.devices == (2 if strategy in WITHIN else 1)
+    assert all(rank.joined.transport.startswith(transport) for rank in record.ranks)
+    (proof,) = folder.proofs().values()
+    assert proof.passed, proof.reason
     # Every step brings the gradients of every parameter.
     gradients = 4 * 402_442
     assert all(wire(host).received - was.received > 5 * gradients for host, was in zip(hosts, before, strict=True))

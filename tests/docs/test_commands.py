@@ -1,4 +1,4 @@
-"""The commands that README and CONTRIBUTING show: the quick ones run, the long ones name real environments."""
+"""The commands that README, CONTRIBUTING and docs/ show: the quick ones run, the others name what there is."""
 
 import configparser
 import os
@@ -11,13 +11,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SHOWN = [
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EACH = [
     line.split("#")[0].strip()
-    for name in ("README.md", "CONTRIBUTING.md")
-    for line in (ROOT / name).read_text().splitlines()
-    if re.match(r"    (stagebench|pipx run tox)\b", line)
+    for page in PAGES
+    for line in page.read_text().splitlines()
+    if re.match(r" {4,}(stagebench|(pipx run )?tox run)\b", line)
 ]
-QUICK = [line for line in SHOWN if line.startswith(("stagebench doctor", "stagebench list"))]
+SHOWN = list(dict.fromkeys(EACH))
+QUICK = [line for line in SHOWN if line.startswith(("stagebench doctor", "stagebench list")) or "--print-plan" in line]
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for target, _ in LINK.findall(page.read_text()):
+        assert "://" in target or (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_something_is_shown():

@@ -69,11 +69,12 @@ def test_every_strategy_on_four(experiment, tmp_path):
     assert {(name, strategy) for name, strategy, _ in WAYS} <= {way[:2] for way in asked}
     plan.write_text(HEAD + "\n".join(block(*way) for way in asked))
     done = experiment(str(plan))
-    refused = {(row["case"]["adapter"], row["case"]["strategy"]) for row in done.folder.cases if row["outcome"]}
+    refused = {(row.case.adapter, row.case.strategy) for row in done.folder.cases if row.outcome}
     assert {pair for pair in refused if pair[0] not in BY_NAME} == NOWHERE
-    measured = [(row, done.folder.record(row["id"], 0)) for row in done.folder.cases if not row["outcome"]]
+    measured = [(row, done.folder.record(row.id, 0)) for row in done.folder.cases if not row.outcome]
     assert len(measured) >= len(asked) - len(NOWHERE) - len(BY_NAME)
     proofs = done.folder.proofs()
     for row, record in measured:
-        assert record["outcome"] == "ok", record["reason"]
-        assert proofs.get(record["proof"], {}).get("passed"), (row["case"], record["proof_reason"])
+        assert record.outcome == "ok", record.reason
+        assert record.proof in proofs, (row.case, record.proof_reason)
+        assert proofs[record.proof].passed, (row.case, record.proof_reason)

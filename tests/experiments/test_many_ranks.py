@@ -35,7 +35,7 @@ def test_64_ranks_complete_and_are_one_row(experiment, tmp_path):
     assert done.outcomes == {"ok": 2}
     (many,) = [row for row in summarise(done.folder) if row.case.placement.ranks == RANKS]
     record = done.folder.record(many.id, 0)
-    assert [rank["rank"] for rank in record["ranks"]] == list(range(RANKS))
+    assert [rank.rank for rank in record.ranks] == list(range(RANKS))
     the_page_can_be_read(done.page, many, record)
 
 
@@ -46,7 +46,7 @@ def the_page_can_be_read(page, many, record):
     assert {len(rows) for rows in found} <= {0, 1}
     assert sum(map(len, found)) >= 5, "speeds, stages, steps, proofs and outcomes"
     assert max(map(len, tables)) < RANKS // 2, "no table has a row a rank"
-    speed = RANKS * STEPS / max(rank["passes"]["native"]["wall_s"] for rank in record["ranks"])
+    speed = RANKS * STEPS / max(rank.passes["native"].wall_s for rank in record.ranks)
     assert many.estimate.value == pytest.approx(speed)
     (steps,) = cells(page.partition('<section id="steps"')[2].partition("</section>")[0], *NAMES)
     assert steps[1] == str(STEPS)

@@ -17,21 +17,21 @@ FRAMEWORKS = {
 def test_an_experiment_answers_its_question(name, experiment):
     done = experiment(name, "small")
     cases = done.folder.cases
-    assert {entry["case"]["adapter"] for entry in cases} == FRAMEWORKS[name]
+    assert {entry.case.adapter for entry in cases} == FRAMEWORKS[name]
     assert set(done.outcomes) <= {"ok", "unsupported", "unavailable"}
     proofs, measured = done.folder.proofs(), set()
     for entry in cases:
-        if entry["outcome"]:
-            assert entry["reason"], entry["id"]
+        if entry.outcome:
+            assert entry.reason, entry.id
             continue
-        for repeat in range(entry["case"]["sampling"]["processes"]):
-            record = done.folder.record(entry["id"], repeat)
-            assert record, f"{entry['id']} was not measured"
-            if record["outcome"] == "unavailable":  # found out where it ran: an mpiexec of another library, say
-                assert record["reason"]
+        for repeat in range(entry.case.sampling.processes):
+            record = done.folder.record(entry.id, repeat)
+            assert record, f"{entry.id} was not measured"
+            if record.outcome == "unavailable":  # found out where it ran: an mpiexec of another library, say
+                assert record.reason
                 continue
-            measured.add(entry["case"]["adapter"])
-            assert proofs[record["proof"]]["passed"], proofs[record["proof"]]["reason"]
+            measured.add(entry.case.adapter)
+            assert proofs[record.proof].passed, proofs[record.proof].reason
     assert len(measured) > 1, "a comparison takes two frameworks"
     assert done.folder.scale == "small"
     assert len(done.page) > 10_000

@@ -117,18 +117,18 @@ def taught(case: Case, faster: float = 1.0, late: float | None = None) -> list[d
         found.append(
             {
                 "rank": rank,
-                "hello": {"format": 1, "rank": rank, "world": world, "host": "bench", "pid": 1, "cores": [0]},
+                "hello": {"world": world, "host": "bench", "pid": 1, "cores": [0]},
                 "joined": {"rank": rank, "world": world, "transport": "gloo", "versions": {"torch": "2.13.0"}},
                 "passes": {},
                 "layers": None,
                 "training": {
                     "epochs": [
-                        {"seconds": length, "samples": steps * case.batch, "accuracy": float(share), "loss": 0.2}
+                        {"train_s": length, "samples": steps * case.batch, "accuracy": float(share), "loss": 0.2}
                         for length, share in zip(seconds, right, strict=True)
                     ],
                     "loss_steps": every.tolist(),
                     "losses": losses.tolist(),
-                    "loss_seconds": (begins + ends).tolist(),
+                    "loss_s": (begins + ends).tolist(),
                 },
                 "notes": {"staleness": {"mean": late, "max": 3, "steps": int(every.size)}} if late else {},
             }

@@ -1,12 +1,15 @@
 """Writes run folders with the real schema, from simulated times: what the tests and a look at the page need."""
 
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from suite.contracts.case import Case, Placement, Sampling
-from suite.results.run_folder import FORMAT, RunFolder
+from suite.results.records import FORMAT, About, Host
+from suite.results.run_folder import RunFolder
 
 NETWORKS = {
     # ms per iteration of io, h2d, forward, backward, communication, update
@@ -75,7 +78,7 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
         found["comm_only"] = whole(communication * 0.95)
     if case.data == "synthetic":
         del found["io_only"]
-    return {name: {**one, "pass": name} for name, one in found.items() if name in case.passes}
+    return {name: {**one, "name": name} for name, one in found.items() if name in case.passes}
 
 
 def layers_of(case: Case) -> list[dict[str, Any]] | None:
@@ -103,6 +106,7 @@ def proof_of(case: Case, passed: bool = True) -> dict[str, Any]:
     """A proof as suite.proofs.prove writes it."""
     worst = {"what": "gradient", "tensor": "conv1.weight", "error": 3.1e-6 if passed else 4e-2, "tolerance": 1e-5}
     return {
+        "format": FORMAT,
         "key": f"{case.id}aaaa",
         "adapter": case.adapter,
         "strategy": case.strategy,
@@ -130,19 +134,35 @@ class MadeRun:
     def __init__(self, path: Path) -> None:
         """Write run.json, the plan and a host."""
         self.folder, self._cases = RunFolder(path), []
-        about = {"stagebench": "0.1.0", "created": "2026-11-20T10:00:00+00:00", "plan": "quick"}
-        self.folder.create({**about, "command": ["stagebench", "run", "quick", "-o", "results/quick"]})
+        command = ("stagebench", "run", "quick", "-o", "results/quick")
+        self.folder.create(
+            About(stagebench="0.1.0", created="2026-11-20T10:00:00+00:00", plan="quick", command=command)
+        )
         (path / "plan.toml").write_text('name = "quick"\ntitle = "Two trainers, real images"\n')
-        host = {"host": "bench", "cpu": "AMD EPYC 7B13", "cores": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1"}
-        self.folder.write("hosts/bench.json", {**host, "os": "Debian GNU/Linux 12", "gpus": [], "python": "3.11.7"})
+        what = {"cpu": "AMD EPYC 7B13", "cores": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1"}
+        self.folder.write_host(Host(host="bench", **what, os="Debian GNU/Linux 12", python="3.11.7"))
+
+    def write(self, name: str, content: Any) -> None:
+        """One file of the folder, whatever it holds."""
+        (self.folder.path / name).write_text(json.dumps(content))
+
+    def changed(
+        self, case: Case, change: Callable[[dict[str, Any]], object], repeats: Iterable[int] = range(3)
+    ) -> None:
+        """Rewrite records of a case, as JSON."""
+        for repeat in repeats:
+            name = f"records/{case.id}-r{repeat}.json"
+            record = json.loads((self.folder.path / name).read_text())
+            change(record)
+            self.write(name, record)
 
     def add(self, case: Case, *, repeats: int = 3, proof: dict[str, Any] | None = None, **changes: Any) -> Case:
         """A case with its records; `changes` go into every record, `slower` into its times."""
         self.refuse(case, None, "")
         if proof is not None:
-            self.folder.write(f"proofs/{proof['key']}.json", proof)
+            self.write(f"proofs/{proof['key']}.json", proof)
         for repeat in range(repeats):
-            self.folder.write(f"records/{case.id}-r{repeat}.json", record_of(case, repeat, proof, **changes))
+            self.write(f"records/{case.id}-r{repeat}.json", record_of(case, repeat, proof, **changes))
         return case
 
     def proven(self, case: Case, **changes: Any) -> Case:
@@ -152,7 +172,7 @@ class MadeRun:
     def refuse(self, case: Case, outcome: str | None, reason: str) -> None:
         """A case without records: unsupported, unavailable, or (None) not reached."""
         self._cases.append({"id": case.id, "case": case.to_dict(), "outcome": outcome, "reason": reason})
-        self.folder.write("cases.json", {"cases": self._cases})
+        self.write("cases.json", {"format": FORMAT, "cases": self._cases})
 
 
 def record_of(
@@ -163,7 +183,7 @@ def record_of(
     ranks = [
         {
             "rank": rank,
-            "hello": {"format": 1, "rank": rank, "world": world, "host": "bench", "pid": 1, "cores": [0, 1]},
+            "hello": {"world": world, "host": "bench", "pid": 1, "cores": [0, 1]},
             "joined": {"rank": rank, "world": world, "transport": "gloo", "versions": {"torch": "2.13.0"}},
             "passes": passes_of(case, repeat, rank, slower),
             "layers": layers_of(case),
@@ -186,7 +206,7 @@ def record_of(
         "proof_reason": "" if proof else "proofs were switched off for this run",
         "load": {"before": [0.5, 0.4, 0.3], "after": [1.9, 0.8, 0.4]},
         "ranks": ranks,
-        "evidence": {},
+        "evidence": None,
         **changes,
     }
 
@@ -194,13 +214,13 @@ def record_of(
 def learner_of(off: float, slower: float = 1.0) -> dict[str, Any]:
     """The one rank of a case that trains: two epochs; its losses are `off` those of another one."""
     epochs = [
-        {"seconds": 2.0 * slower, "samples": 1000, "accuracy": 0.9, "loss": 0.4},
-        {"seconds": 1.0 * slower, "samples": 1000, "accuracy": 0.985, "loss": 0.2},
+        {"train_s": 2.0 * slower, "samples": 1000, "accuracy": 0.9, "loss": 0.4},
+        {"train_s": 1.0 * slower, "samples": 1000, "accuracy": 0.985, "loss": 0.2},
     ]
     steps = list(range(20))
     return {
         "rank": 0,
-        "hello": {"format": 1, "rank": 0, "world": 1, "host": "bench", "pid": 1, "cores": [0]},
+        "hello": {"world": 1, "host": "bench", "pid": 1, "cores": [0]},
         "joined": {"rank": 0, "world": 1, "transport": "none", "versions": {"torch": "2.13.0"}},
         "passes": {},
         "layers": None,
@@ -226,7 +246,7 @@ def everything(path: Path) -> RunFolder:
         outcome="crash",
         reason="rank 0 ended with signal 9 in the native pass",
         ranks=[],
-        evidence={"rank 0": ["step 12", "Killed"]},
+        evidence={"logs": {"rank-0.log": ["step 12", "Killed"]}},
     )
     for adapter, off in (("pytorch", 0.0), ("caffempi", 2e-7)):
         for seed in (1, 2):

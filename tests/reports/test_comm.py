@@ -1,7 +1,6 @@
 """The page of a run of `stagebench comm`."""
 
 import json
-from dataclasses import asdict
 
 import pytest
 import typer
@@ -12,9 +11,10 @@ from reports.comm import context, gradients, write
 from reports.comm_charts import bandwidths, times
 from suite.analysis.links import links
 from suite.comm.cases import CommCase, gradient_tensors
+from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord
 from suite.contracts.case import Placement
 from suite.plugins import workloads
-from suite.results.run_folder import RunFolder
+from suite.results.records import About, Host
 
 ALPHA, BETA = 10e-6, 1e-9
 SIZES = [4**power for power in range(1, 9)]
@@ -27,12 +27,12 @@ def seconds(size):
 
 def row(size, kind="single", operation="all-reduce", messages=1):
     waits = [] if operation == "point-to-point" else [0.0] * 5
-    found = {"kind": kind, "operation": operation, "bytes": size, "messages": messages, "waits": waits}
-    return {**found, "seconds": seconds(size)}
+    found = {"kind": kind, "operation": operation, "bytes": size, "messages": messages, "wait_s": waits}
+    return {**found, "sample_s": seconds(size)}
 
 
 def overlap(size):
-    samples = {"comm_s": [1e-3] * 5, "comp_s": [1e-3] * 5, "both_s": [1.5e-3] * 5, "progressed_s": [1.1e-3] * 5}
+    samples = {"exchange_s": [1e-3] * 5, "compute_s": [1e-3] * 5, "both_s": [1.5e-3] * 5, "progressed_s": [1.1e-3] * 5}
     return {"kind": "overlap", "operation": "all-reduce", "bytes": size, "slices": 3, **samples}
 
 
@@ -46,9 +46,9 @@ def tensor_rows(name):
 @pytest.fixture
 def folder(tmp_path):
     """Two operations and a network's tensors over one backend; another one crashed; a third is not here."""
-    found = RunFolder(tmp_path / "run")
-    found.create({"kind": "comm", "created": "2026-11-20T12:00:00+00:00", "command": ["stagebench", "comm"]})
-    found.write("hosts/a.json", {"host": "a", "cpu": "A <fast> one", "cores": 2})
+    found = CommFolder(tmp_path / "run")
+    found.create(About(kind=KIND, created="2026-11-20T12:00:00+00:00", command=("stagebench", "comm")))
+    found.write_host(Host(host="a", cpu="A <fast> one", cores=2))
     digest = workloads()["mnist_small"].graph().digest
     measured = [
         (CommCase("wire", "all-reduce", TWO, 0.1, (1,)), [row(size) for size in SIZES] + [overlap(65536)], "ok", ""),
@@ -68,13 +68,27 @@ def folder(tmp_path):
     ]
     cases = []
     for case, rows, outcome, reason in measured:
-        said = {"hello": {"host": "a"}, "joined": {"transport": "copper"}, "rows": rows}
-        record = {"outcome": outcome, "reason": reason, "ranks": [{"rank": rank, **said} for rank in range(2)]}
-        found.write(f"records/{case.id}-r0.json", record)
-        cases.append({"id": case.id, "case": asdict(case), "outcome": None, "reason": ""})
+        joined = {"rank": 0, "world": 2, "transport": "copper"}
+        ranks = [{"rank": rank, "hello": {"host": "a"}, "joined": joined, "rows": rows} for rank in range(2)]
+        found.write_record(
+            CommRecord(
+                case_id=case.id,
+                case=case,
+                repeat=0,
+                outcome=outcome,
+                reason=reason,
+                ranks=ranks,
+                started="2026-11-20T12:00:00+00:00",
+                seconds=1.0,
+                bundle="b",
+                interpreter={"path": "/python", "origin": "here", "version": "3.11.7"},
+                load={"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
+            )
+        )
+        cases.append(CommEntry(id=case.id, case=case))
     absent = CommCase("absent", "broadcast", TWO, 0.1, (1,))
-    cases.append({"id": absent.id, "case": asdict(absent), "outcome": "unavailable", "reason": "tox run -e absent"})
-    found.write("cases.json", {"cases": cases})
+    cases.append(CommEntry(id=absent.id, case=absent, outcome="unavailable", reason="tox run -e absent"))
+    found.write_cases(cases)
     return found
 
 
@@ -148,7 +162,7 @@ def test_report_knows_such_a_run(folder, tmp_path):
 
 
 def test_a_run_without_anything_measured_has_a_page(tmp_path):
-    found = RunFolder(tmp_path / "run")
-    found.create({"kind": "comm"})
-    found.write("cases.json", {"cases": []})
+    found = CommFolder(tmp_path / "run")
+    found.create(About(kind=KIND))
+    found.write_cases([])
     assert "No operation has been measured." in write(found, tmp_path / "out").read_text()

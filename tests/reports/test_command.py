@@ -63,7 +63,7 @@ def test_what_is_no_run_is_refused(app, tmp_path):
 def test_records_of_no_case_are_told_on_the_page_and_on_stderr(app, run):
     made = MadeRun(run)
     record = next(made.folder.records())
-    made.folder.write(f"records/{'0' * 12}-r0.json", {**record, "case_id": "0" * 12})
+    made.folder.write_record(record.but(case_id="0" * 12))
     result = CliRunner().invoke(app, ["report", str(run)])
     assert result.exit_code == 0, result.output
     note = "1 record belongs to no case of this plan; left out: 000000000000-r0.json"

@@ -135,11 +135,12 @@ def test_an_empty_run_still_has_a_page(tmp_path):
 def test_passes_left_out_leave_dashes_not_errors(tmp_path):
     run = MadeRun(tmp_path / "run")
     case = run.proven(case_of(ranks=2))
-    for repeat in range(3):
-        record = run.folder.record(case.id, repeat)
+
+    def native_alone(record):
         for rank in record["ranks"]:
             rank["passes"] = {"native": rank["passes"]["native"]}
-        run.folder.write(f"records/{case.id}-r{repeat}.json", record)
+
+    run.changed(case, native_alone)
     page = Page(render(run.folder, summarise(run.folder)))
     assert "No case has both its native and its staged pass" in page.text
     assert "samples/s" in page.text
@@ -149,12 +150,13 @@ def test_the_bubble_of_a_network_in_parts_has_a_column(page, tmp_path):
     assert "backward exposed comm. update" in page.text, "no column where nobody holds a network in parts"
     run = MadeRun(tmp_path / "run")
     case = run.proven(case_of(ranks=2, strategy="pipeline"))
-    for repeat in range(3):
-        record = run.folder.record(case.id, repeat)
+
+    def bubbling(record):
         for rank in record["ranks"]:
             stages = rank["passes"]["staged"]["stage_s"]
             stages["bubble"] = [0.0123] * len(stages["forward"])
-        run.folder.write(f"records/{case.id}-r{repeat}.json", record)
+
+    run.changed(case, bubbling)
     found = Page(render(run.folder, summarise(run.folder)))
     assert "forward + backward + bubble + exposed communication" in found.text
     assert "backward bubble exposed comm. update" in found.text

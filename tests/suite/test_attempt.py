@@ -13,24 +13,27 @@ import pytest
 from suite.contracts.launcher import Process
 from suite.errors import StoreError
 from suite.supervision import Limits, attempt, watchdog
+from suite.worker.messages import name_of
 
 CHECKOUT = Path(__file__).parents[2]
 LIMITS = Limits(seconds=20, silence=20)
 
-# What a rank does before its own lines: it speaks as the real worker does.
+# What a rank does before its own lines: it sends what the real worker sends.
 PRELUDE = f"""
 import os, signal, subprocess, sys, time
 sys.path.insert(0, {str(CHECKOUT)!r})
-from suite.worker.job import Outbox
+from suite.worker.messages import Done, Phase, Progress
+from suite.worker.outbox import Outbox
+from tests.support.sent import failed, hello, joined
 rank = int(os.environ["STAGEBENCH_RANK"])
 log = os.open("rank-%d.log" % rank, os.O_WRONLY | os.O_CREAT)
 out = Outbox(".", rank)
-def said(path): # another rank wrote this
+def wait_for(path): # another rank wrote this
     while not os.path.exists(path): time.sleep(0.01)
     time.sleep(0.05)
-out.send("hello", rank=rank, pid=os.getpid())
+out.send(hello(rank=rank, pid=os.getpid()))
 """
-DONE = "out.send('done')"
+DONE = "out.send(Done())"
 FOREVER = "time.sleep(1000)"
 
 
@@ -38,8 +41,8 @@ def rank(number, body):
     return Process((sys.executable, "-c", PRELUDE + body), {"STAGEBENCH_RANK": str(number)}, number)
 
 
-def run(folder, *bodies, limits=LIMITS, heard=lambda rank, message: None):
-    return attempt.run([rank(i, body) for i, body in enumerate(bodies)], len(bodies), folder, limits, heard)
+def run(folder, *bodies, limits=LIMITS, on_message=lambda rank, message: None):
+    return attempt.run([rank(i, body) for i, body in enumerate(bodies)], len(bodies), folder, limits, on_message)
 
 
 @pytest.fixture(autouse=True)
@@ -65,14 +68,14 @@ def standing_in(folder):
     return found
 
 
-def test_ranks_that_are_done_are_ok_and_were_heard_in_order(tmp_path):
-    heard = []
-    body = "out.send('phase', name='native'); out.send('progress', step=1);" + DONE
-    result = run(tmp_path, body, body, heard=lambda rank, message: heard.append((rank, message["type"])))
+def test_ranks_that_are_done_are_ok_and_their_messages_come_in_order(tmp_path):
+    received = []
+    body = "out.send(Phase('native')); out.send(Progress('native', 'measure', 1, 5));" + DONE
+    result = run(tmp_path, body, body, on_message=lambda rank, message: received.append((rank, name_of(message))))
     assert (result.outcome, result.reason) == ("ok", "")
     for number in (0, 1):
-        assert [kind for who, kind in heard if who == number] == ["hello", "phase", "progress", "done"]
-        assert [message["type"] for message in result.messages[number]] == ["hello", "phase", "done"]
+        assert [kind for who, kind in received if who == number] == ["hello", "phase", "progress", "done"]
+        assert [name_of(message) for message in result.messages[number]] == ["hello", "phase", "done"]
     assert result.evidence["exit_codes"] == {"rank 0": 0, "rank 1": 0}
     assert result.evidence["limits"] == {"seconds": 20, "silence": 20, "joining": None}
     assert 0 < result.seconds < 5
@@ -80,7 +83,7 @@ def test_ranks_that_are_done_are_ok_and_were_heard_in_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("end", "words"),
+    ("end", "reason"),
     [
         (
             "os.write(log, b'it hurts\\n'); os._exit(3)",
@@ -89,46 +92,46 @@ def test_ranks_that_are_done_are_ok_and_were_heard_in_order(tmp_path):
         ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1 was ended by SIGKILL after 'hello'"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "rank 1 was ended by SIGSEGV"),
         ("raise ValueError('no such layer')", "rank 1 ended with exit code 1 after 'hello'; its last lines: "),
-        ("out.send('done'); os._exit(4)", "rank 1 ended with exit code 4 after 'done'"),
+        ("out.send(Done()); os._exit(4)", "rank 1 ended with exit code 4 after 'done'"),
     ],
 )
 @pytest.mark.usefixtures("short_grace")
-def test_a_dead_rank_ends_the_group_and_is_blamed(tmp_path, end, words):
+def test_a_dead_rank_ends_the_group_and_is_blamed(tmp_path, end, reason):
     result = run(tmp_path, FOREVER, end)
     assert result.outcome == "crash"
-    assert words in result.reason
+    assert reason in result.reason
     assert result.evidence["stopped"]["why"] == "grace"
     assert result.evidence["exit_codes"]["rank 0"] == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("kind", ["unsupported", "unavailable", "oom", "diverged", "crash"])
-def test_the_first_failure_decides_and_the_others_are_still_heard(tmp_path, kind):
-    first = f"out.send('failed', kind={kind!r}, message='E: first'); open('told', 'w').close(); os._exit(1)"
-    second = "said('told'); out.send('failed', kind='crash', message='peer closed the connection'); os._exit(1)"
+def test_the_first_failure_decides_and_the_others_are_still_received(tmp_path, kind):
+    first = f"out.send(failed('E: first', {kind!r})); open('reported', 'w').close(); os._exit(1)"
+    second = "wait_for('reported'); out.send(failed('peer closed the connection')); os._exit(1)"
     result = run(tmp_path, second, first)
     assert result.outcome == kind
     assert result.reason == "rank 1: E: first"
-    assert result.messages[0][-1]["message"] == "peer closed the connection"
+    assert result.messages[0][-1].message == "peer closed the connection"
     assert result.evidence["stopped"] is None
 
 
 def test_a_silent_death_before_a_loud_one_is_blamed(tmp_path):
-    dies = "open('told', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"
-    complains = "said('told'); out.send('failed', kind='crash', message='peer closed the connection'); os._exit(1)"
+    dies = "open('reported', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"
+    complains = "wait_for('reported'); out.send(failed('peer closed the connection')); os._exit(1)"
     result = run(tmp_path, complains, dies)
     assert result.outcome == "crash"
     assert result.reason.startswith("rank 1 was ended by SIGKILL")
 
 
-def test_a_silent_death_is_blamed_though_another_told_of_it_before_it_was_noticed(tmp_path):
-    complains = "out.send('failed', kind='crash', message='peer hung up'); open('told', 'w').close(); time.sleep(5)"
-    dies = "said('told'); os.kill(os.getpid(), signal.SIGKILL)"
+def test_a_silent_death_is_blamed_though_another_reported_it_before_it_was_noticed(tmp_path):
+    complains = "out.send(failed('peer hung up')); open('reported', 'w').close(); time.sleep(5)"
+    dies = "wait_for('reported'); os.kill(os.getpid(), signal.SIGKILL)"
     result = run(tmp_path, complains, dies)
     assert result.reason.startswith("rank 1 was ended by SIGKILL")
 
 
 def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path):
-    hangs = "out.send('phase', name='build');" + FOREVER
+    hangs = "out.send(Phase('build'));" + FOREVER
     result = run(tmp_path, DONE + ";" + FOREVER, hangs, limits=Limits(seconds=20, silence=1))
     assert result.outcome == "timeout"
     assert result.reason == "rank 1 said nothing for 1 s (silence limit) in build"
@@ -137,7 +140,7 @@ def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path)
 
 def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
     limits = Limits(seconds=20, silence=3, joining=1)
-    compiles = "out.send('joined'); time.sleep(2);" + DONE
+    compiles = "out.send(joined()); time.sleep(2);" + DONE
     assert run(tmp_path / "a", compiles, limits=limits).outcome == "ok"
     result = run(tmp_path / "b", compiles, FOREVER, limits=limits)
     assert (result.outcome, result.reason) == (
@@ -153,7 +156,7 @@ def test_ranks_that_are_done_and_do_not_leave_are_a_timeout(tmp_path):
 
 
 def test_the_time_limit_ends_a_rank_that_talks_and_names_its_step(tmp_path):
-    talks = "while 1: out.send('progress', name='native', phase='measure', step=7, of=50); time.sleep(0.05)"
+    talks = "while 1: out.send(Progress('native', 'measure', 7, 50)); time.sleep(0.05)"
     result = run(tmp_path, talks, DONE, limits=Limits(seconds=1.5, silence=20))
     assert result.outcome == "timeout"
     assert result.reason == "rank 0 not done within the time limit of 1.5 s in native (measure, step 7 of 50)"
@@ -199,7 +202,7 @@ def test_an_error_of_the_listener_ends_the_group(tmp_path):
         raise LookupError("display")
 
     with pytest.raises(LookupError, match="display"):
-        run(tmp_path, FOREVER, heard=listener)
+        run(tmp_path, FOREVER, on_message=listener)
     assert standing_in(tmp_path) == []
 
 
@@ -244,7 +247,7 @@ def test_missing_ranks_are_a_crash_though_every_exit_code_is_0(tmp_path):
 
 
 def test_a_rank_that_leaves_without_being_done_is_a_crash(tmp_path):
-    result = run(tmp_path, "out.send('phase', name='native')", DONE)
+    result = run(tmp_path, "out.send(Phase('native'))", DONE)
     assert result.outcome == "crash"
     assert "rank 0 of 2 ended without being done" in result.reason
 
@@ -253,11 +256,13 @@ def test_a_half_written_line_waits_for_its_end_and_a_broken_one_is_passed_over(t
     body = """
 raw = open("rank-0.jsonl", "a")
 raw.write('{"type": "no'); raw.flush(); time.sleep(0.4)
-raw.write('tes", "notes": 1}\\nnot json\\n[1]\\n{"type": "done"}\\n{"type": "never fin'); raw.flush()
+raw.write('tes", "notes": {}}\\nnot json\\n[1]\\n{"type": "phase", "name": 1}\\n{"type": "done"}\\n')
+raw.write('{"type": "never fin'); raw.flush()
 """
     result = run(tmp_path, body)
-    assert [message["type"] for message in result.messages[0]] == ["hello", "notes", "done"]
+    assert [name_of(message) for message in result.messages[0]] == ["hello", "notes", "done"]
     assert result.outcome == "ok"
+    assert result.evidence["unreadable_lines"] == 3
 
 
 def test_what_an_earlier_attempt_left_is_not_taken_for_this_one_s(tmp_path):
@@ -269,7 +274,7 @@ def test_what_an_earlier_attempt_left_is_not_taken_for_this_one_s(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.json", "launcher-0.log"]
 
 
-def test_a_folder_that_cannot_be_written_is_told_with_its_remedy(tmp_path):
+def test_a_folder_that_cannot_be_written_is_named_with_its_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot prepare .*file/attempt: Not a directory; .* -o"):
         attempt.run([rank(0, DONE)], 1, tmp_path / "file" / "attempt", LIMITS, print)

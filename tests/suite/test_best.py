@@ -79,6 +79,16 @@ def test_of_an_adapter_that_is_not_installed_the_first_knobs_count(run):
     assert best.astray == ()
 
 
+def test_defaults_are_those_of_when_it_was_measured_whatever_is_installed_now(run):
+    declared = {"synchronous": True, "separable": [], "model_parallel_size": 1, "microbatches": 1}
+    declared["knob_defaults"] = {"memory_format": "channels_last"}
+    run.proven(case_of(**PLAIN), declared=declared)
+    run.proven(case_of(**{**PLAIN, "knobs": {"memory_format": "channels_last"}}), slower=0.8, declared=declared)
+    best = only(run)
+    assert best.default.case.knobs == {"memory_format": "channels_last"}
+    assert best.verdict == "the default is the fastest"
+
+
 def test_devices_data_and_strategies_are_other_questions(run):
     run.proven(case_of(**PLAIN))
     run.proven(case_of(**PLAIN, ranks=2))

@@ -1,25 +1,22 @@
 import pytest
 
 from suite.analysis.budget import STAGES, of_process, over_processes
+from suite.results.records import Rank
 from tests.reports.made_run import case_of, passes_of
 
 
 def steps(wall, count=4, **more):
-    return {"step_s": [wall / count] * count, "wall_s": wall, "steady": True, "samples": 8 * count, **more}
+    step_s = [wall / count] * count
+    return {"step_s": step_s, "warmup_s": step_s, "wall_s": wall, "steady": True, "samples": 8 * count, **more}
 
 
-def rank(number, forward=0.3, native=4.0, **passes):
+def rank(number, forward=0.3, native=4.0, bubble=None, **passes):
     stages = {"io": 0.9, "h2d": 0.01, "forward": forward, "backward": 0.4, "skew": 0.6 - forward}
     stages |= {"communication": 0.25, "update": 0.05}
+    stages |= {} if bubble is None else {"bubble": bubble}
     stage_s = {name: [value, value, 9 * value] for name, value in stages.items()}  # medians shrug at a hiccup
-    return {
-        "rank": number,
-        "passes": {
-            "native": steps(native, io_s=[0.0, 0.2, 0.0, 0.2]),
-            "staged": steps(5.0, stage_s=stage_s),
-            **passes,
-        },
-    }
+    found = {"native": steps(native, io_s=[0.0, 0.2, 0.0, 0.2]), "staged": steps(5.0, stage_s=stage_s), **passes}
+    return Rank(rank=number, passes={name: {"name": name, **one} for name, one in found.items()})
 
 
 def closed_sum(budget):
@@ -67,7 +64,7 @@ def test_without_compute_only_communication_is_unknown_and_stays_in_other():
 @pytest.mark.parametrize("lost", ["native", "staged"])
 def test_no_budget_without_its_passes(lost):
     whole, broken = rank(0), rank(1)
-    del broken["passes"][lost]
+    broken = broken.but(passes={name: one for name, one in broken.passes.items() if name != lost})
     assert of_process([whole, broken]) is None
     assert of_process([]) is None
 
@@ -75,8 +72,7 @@ def test_no_budget_without_its_passes(lost):
 def test_medians_over_processes_close_again():
     case = case_of(ranks=2)
     budgets = [
-        of_process([{"rank": rank, "passes": passes_of(case, repeat, rank)} for rank in range(2)])
-        for repeat in range(3)
+        of_process([Rank(rank=rank, passes=passes_of(case, repeat, rank)) for rank in range(2)]) for repeat in range(3)
     ]
     whole = over_processes(budgets)
     assert whole.native == sorted(budget.native for budget in budgets)[1]
@@ -95,9 +91,7 @@ def test_several_devices_of_one_rank_do_exchange():
 
 
 def test_waiting_for_other_parts_of_the_network_is_in_the_closed_sum():
-    waiting, busy = rank(0), rank(1, forward=0.5)
-    for one, bubble in ((waiting, 0.25), (busy, 0.1)):
-        one["passes"]["staged"]["stage_s"]["bubble"] = [bubble] * 3
+    waiting, busy = rank(0, bubble=0.25), rank(1, forward=0.5, bubble=0.1)
     budget = of_process([waiting, busy])
     assert (budget.critical_rank, budget.bubble) == (1, 0.1)
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)

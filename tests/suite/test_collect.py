@@ -1,5 +1,8 @@
 """Runs of different cases become one run, or it is said why they cannot."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from suite.analysis.summary import summarise
@@ -8,8 +11,11 @@ from suite.errors import RequestError
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.results.collect import collect
+from suite.results.records import FORMAT, METHOD
 from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of
+
+FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "runs" / "format-1" / "training"
 
 PLAN = """
 name = "apart"
@@ -43,13 +49,13 @@ def test_all_of_them_stand_in_the_new_one_and_its_plan_is_theirs(runs, tmp_path)
     paths, cases = zip(*runs, strict=True)
     assert collect(paths, tmp_path / "all") == 4
     joined = RunFolder.open(tmp_path / "all")
-    assert [row["id"] for row in joined.cases] == [case.id for case in cases]
+    assert [entry.id for entry in joined.cases] == [case.id for case in cases]
     assert joined.strays() == []
     assert [row.id for row in summarise(joined)] == [case.id for case in cases]
-    assert all(row.proof and row.proof["passed"] for row in summarise(joined))
+    assert all(row.proof and row.proof.passed for row in summarise(joined))
     again = resolve(load(tmp_path / "all" / "plan.toml"), adapters(), launchers(), workloads())
     assert [one.case for one in again] == list(cases)
-    assert joined.about["collected"] == [str(path) for path in paths]
+    assert joined.about.collected == tuple(str(path) for path in paths)
 
 
 def test_a_folder_that_is_a_run_already_is_left_alone(runs, tmp_path):
@@ -82,6 +88,25 @@ def test_other_code_or_another_version_is_refused(runs, tmp_path):
     with pytest.raises(RequestError, match="hold different code of the adapter 'pytorch'"):
         collect([first, second], tmp_path / "all")
     folder = RunFolder.open(second)
-    folder.write("run.json", {**folder.about, "stagebench": "0.0.1"})
+    folder.write_about(folder.about.but(stagebench="0.0.1"))
     with pytest.raises(RequestError, match="were measured by different versions of stagebench"):
         collect([first, second], tmp_path / "all")
+
+
+def test_figures_of_another_method_are_refused(runs, tmp_path):
+    (first, _), (second, _) = runs
+    folder = RunFolder.open(second)
+    for record in list(folder.records()):
+        folder.write_record(record.but(method=METHOD + 1))
+    with pytest.raises(RequestError, match=rf"give figures of different methods \({METHOD} and {METHOD + 1}\)"):
+        collect([first, second], tmp_path / "all")
+
+
+def test_a_run_of_format_1_is_written_in_todays(tmp_path):
+    then = RunFolder.open(FORMAT_1)
+    assert collect([FORMAT_1], tmp_path / "all") == len(list(then.records()))
+    now = RunFolder.open(tmp_path / "all")
+    assert list(now.records()) == list(then.records())
+    assert now.proofs() == then.proofs()
+    assert now.cases == then.cases
+    assert all(json.loads(path.read_text())["format"] == FORMAT for path in now.path.glob("*/*.json"))

@@ -20,6 +20,7 @@ from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.case import Placement
 from suite.contracts.observer import Observer
 from suite.errors import Interrupted, RequestError, Unavailable
+from suite.worker.messages import ExchangeTimes
 from workloads.catalogue import by_name
 
 Run = Callable[..., SimpleNamespace]
@@ -280,9 +281,8 @@ def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> N
     shown.refused(case, "unavailable", "there is no [wire]")
     shown.begin([case], 1, 0)
     shown.started(case, 0)
-    row = {"kind": "single", "operation": "broadcast", "bytes": 4096, "messages": 1, "seconds": [2e-3], "waits": [0.0]}
     for rank in (0, 1):
-        shown.message(case, rank, {"type": "comm", "row": row})
+        shown.message(case, rank, ExchangeTimes("single", "broadcast", 4096, 1, [2e-3], [0.0]))
     shown.end()
     shown.end()
     told = screen.file.getvalue()

@@ -9,6 +9,7 @@ from suite.analysis.alpha_beta import fitted
 from suite.analysis.bus import factor
 from suite.analysis.links import link, overlap, point
 from suite.comm.cases import CommCase
+from suite.comm.records import CommRecord, ExchangeTimes, OverlapTimes
 from suite.contracts.backend import OPERATIONS
 from suite.contracts.case import Placement
 from suite.worker import communicator
@@ -110,14 +111,24 @@ def test_two_sizes_tell_nothing(sizes):
 
 
 def row(seconds, waits=(), kind="single", operation="all-reduce", size=1000):
-    return {
-        "kind": kind,
-        "operation": operation,
-        "bytes": size,
-        "messages": 1,
-        "seconds": seconds,
-        "waits": list(waits),
-    }
+    return ExchangeTimes(kind=kind, operation=operation, bytes=size, messages=1, sample_s=seconds, wait_s=waits)
+
+
+def record_of(ranks, outcome, reason, case=None):
+    """What of a record does not matter here is made up."""
+    return CommRecord(
+        case=case or CommCase("wire", "all-reduce", Placement(), 0.1, (1, 4)),
+        case_id="x",
+        repeat=0,
+        outcome=outcome,
+        reason=reason,
+        ranks=ranks,
+        started="",
+        seconds=1.0,
+        interpreter={"path": "", "origin": "", "version": ""},
+        bundle="",
+        load={"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
+    )
 
 
 def test_the_slowest_rank_counts_and_skew_is_the_spread_of_arrivals():
@@ -135,8 +146,8 @@ def test_there_and_back_is_the_first_rank_s_time():
 
 
 def test_hidden_is_what_the_shorter_one_does_not_cost():
-    samples = {"comm_s": [2.0] * 3, "comp_s": [1.0] * 3, "both_s": [2.5] * 3, "progressed_s": [2.0] * 3}
-    found = overlap([{"bytes": 8, **samples}] * 2)
+    samples = {"exchange_s": [2.0] * 3, "compute_s": [1.0] * 3, "both_s": [2.5] * 3, "progressed_s": [2.0] * 3}
+    found = overlap([OverlapTimes(operation="all-reduce", bytes=8, **samples)] * 2)
     assert found.plain == pytest.approx(0.5)
     assert found.with_progress == pytest.approx(1.0)
     assert found.hidden(3.0) == 0.0
@@ -146,11 +157,11 @@ def test_hidden_is_what_the_shorter_one_does_not_cost():
 def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
     rows = [row([1e-6 * size] * 3, [0.0] * 3, size=size) for size in (4, 16, 64, 256)]
     said = [
-        {"rank": 0, "hello": {"host": "a"}, "joined": {"transport": "wire"}, "rows": rows},
+        {"rank": 0, "hello": {"host": "a"}, "joined": {"rank": 0, "world": 2, "transport": "wire"}, "rows": rows},
         {"rank": 1, "hello": {"host": "b"}, "joined": None, "rows": rows[:3]},
     ]
     case = CommCase("wire", "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 4, 16, 64))
-    found = link(case, {"ranks": said, "outcome": "crash", "reason": "rank 1 died"})
+    found = link(record_of(said, "crash", "rank 1 died", case))
     assert [each.bytes for each in found.singles] == [4, 16, 64]
     assert found.fit.beta == pytest.approx(1e-6)
     assert found.bus_limit == pytest.approx(1e6)
@@ -168,11 +179,7 @@ def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
     ],
 )
 def test_settings_are_those_of_the_rank_that_has_joined(hello, joined, expected):
-    def message(settings):
-        return {"host": "a", **({} if settings is None else {"settings": settings})}
-
-    said = [{"rank": 0, "hello": message(hello), "joined": message(joined), "rows": []}]
-    case = CommCase("wire", "all-reduce", Placement(), 0.1, (1, 4))
-    assert link(case, {"ranks": said, "outcome": "ok", "reason": ""}).settings == expected
-    never = [{**said[0], "joined": None}]
-    assert link(case, {"ranks": never, "outcome": "crash", "reason": ""}).settings == (hello or {})
+    never = {"rank": 0, "hello": {"host": "a", "settings": hello}}
+    assert link(record_of([never], "crash", "")).settings == (hello or {})
+    met = {**never, "joined": {"rank": 0, "world": 2, "settings": joined}}
+    assert link(record_of([met], "ok", "")).settings == expected

@@ -20,9 +20,11 @@ CHECKOUT = Path(__file__).parents[2]
 RANK = f"""
 import os, sys, time
 sys.path.insert(0, {str(CHECKOUT)!r})
-from suite.worker.job import Outbox
+from suite.worker.messages import Done, Phase
+from suite.worker.outbox import Outbox
+from tests.support.sent import failed, hello
 out = Outbox(".", 0)
-out.send("hello", rank=0, pid=os.getpid())
+out.send(hello(pid=os.getpid()))
 while not os.path.exists("served"): time.sleep(0.01)
 """
 SERVER = "import os, sys, time; open('served', 'w').write(sys.argv[1]);"
@@ -39,7 +41,7 @@ def together(folder: Path, server: str, rank: str) -> Attempt:
 
 
 def test_one_that_never_ends_is_ended_with_the_ranks(tmp_path: Path) -> None:
-    found = together(tmp_path, "print(os.getpid(), flush=True); time.sleep(1000)", "out.send('done')")
+    found = together(tmp_path, "print(os.getpid(), flush=True); time.sleep(1000)", "out.send(Done())")
     assert (found.outcome, found.reason) == ("ok", "")
     assert found.seconds < 10
     assert (tmp_path / "served").read_text() == "the role"
@@ -48,7 +50,7 @@ def test_one_that_never_ends_is_ended_with_the_ranks(tmp_path: Path) -> None:
 
 
 def test_one_that_ends_well_before_the_ranks_ends_nothing(tmp_path: Path) -> None:
-    found = together(tmp_path, "", "time.sleep(0.5); out.send('done')")
+    found = together(tmp_path, "", "time.sleep(0.5); out.send(Done())")
     assert (found.outcome, found.reason) == ("ok", "")
 
 

@@ -5,41 +5,59 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from suite.analysis.measured import rate
 from suite.cli import words
 from suite.cli.display import LiveDisplay, PlainDisplay, for_terminal
 from suite.cli.estimate import Estimate, passes_run
 from suite.contracts.case import Case, Placement, Sampling
 from suite.contracts.observer import Observer
+from suite.proofs.prove import subject
+from suite.results.proof import Proof
+from suite.results.records import Pass, Rank, Record
+from suite.worker import messages
+from tests.support.sent import hello
 
 SAMPLING = Sampling(processes=2)
 ONE = Case("alpha", "single", "alexnet", batch=8, data="/data/imagenet-like", sampling=SAMPLING)
 TWO = ONE.on(strategy="ddp", placement=Placement(ranks_per_node=2))
 
 
-def record(case: Case, outcome: str = "ok", **changes: Any) -> dict[str, Any]:
+def timed(name: str, wall_s: float, samples: int = 40, loss: float | None = None) -> Pass:
+    steps = (0.5,) * 5
+    return Pass(name=name, wall_s=wall_s, samples=samples, loss=loss, step_s=steps, warmup_s=steps, steady=True)
+
+
+def record(case: Case, outcome: str = "ok", **changes: Any) -> Record:
     ranks = [
-        {
-            "rank": rank,
-            "passes": {
-                "native": {"wall_s": 2.0 + rank, "samples": 40, "loss": 6.0 + rank, "step_s": [0.5] * 5},
-                "staged": {"wall_s": 2.5 + rank, "step_s": [0.5] * 5},
+        Rank(
+            rank=rank,
+            passes={
+                "native": timed("native", 2.0 + rank, loss=6.0 + rank),
+                "staged": timed("staged", 2.5 + rank, loss=6.0 + rank),
             },
-        }
+        )
         for rank in range(case.placement.ranks)
     ]
-    return {"outcome": outcome, "reason": "", "proof": "k1", "seconds": 12.0, "ranks": ranks, **changes}
+    given = {"case_id": case.id, "case": case, "repeat": 0, "outcome": outcome, "started": "", "seconds": 12.0}
+    where = {"interpreter": {"path": "/python", "origin": "here", "version": "3.11.7"}, "bundle": ""}
+    load = {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)}
+    return Record.model_validate({**given, **where, "load": load, "proof": "k1", "ranks": ranks, **changes})
+
+
+def proof(key: str, passed: bool, reason: str = "") -> Proof:
+    return Proof(key=key, **dict(subject(ONE)), passed=passed, reason=reason)
 
 
 def session(display: Observer) -> None:
     """Events as a session tells them: a good case, one with a failed proof, one that crashes."""
     display.begin([ONE, TWO], 4, 1)
     display.proving(ONE)
-    display.proved(ONE, {"key": "k1", "passed": True})
-    display.proved(TWO, {"key": "k2", "passed": False, "reason": "gradient conv1.weight is off by 0.1"})
+    display.proved(ONE, proof("k1", True))
+    display.proved(TWO, proof("k2", False, "gradient conv1.weight is off by 0.1"))
     display.started(ONE, 0)
-    display.message(ONE, 0, {"type": "hello"})
-    display.message(ONE, 0, {"type": "phase", "name": "native"})
-    display.message(ONE, 0, {"type": "progress", "name": "native", "phase": "measure", "step": 3, "of": 5})
+    display.message(ONE, 0, hello())
+    display.message(ONE, 0, messages.Phase("native"))
+    display.message(ONE, 0, messages.Progress("native", "measure", 3, 5))
     display.finished(ONE, record(ONE))
     display.started(TWO, 0)
     display.finished(TWO, record(TWO, proof="k2"))
@@ -85,10 +103,8 @@ def test_live_lines_fit_and_tell_all(width: int) -> None:
 def test_a_tiny_loss_keeps_its_distance() -> None:
     stream = io.StringIO()
     display = LiveDisplay(Console(file=stream, width=80))
-    told = record(ONE)
-    told["ranks"][0]["passes"]["native"].update(samples=20_000, loss=6.51e-05)
-    del told["ranks"][0]["passes"]["staged"]
-    display.finished(ONE, told)
+    native = timed("native", 2.0, samples=20_000, loss=6.51e-05)
+    display.finished(ONE, record(ONE, ranks=[Rank(rank=0, passes={"native": native})]))
     assert "10,000 samples/s loss 6.51e-05" in stream.getvalue()
 
 
@@ -98,9 +114,7 @@ def test_the_live_view_says_what_runs_and_how_long_is_left() -> None:
     try:
         display.started(TWO, 1)
         for rank, step in enumerate((3, 4)):
-            display.message(
-                TWO, rank, {"type": "progress", "name": "native", "phase": "measure", "step": step, "of": 5}
-            )
+            display.message(TWO, rank, messages.Progress("native", "measure", step, 5))
         shown = Console(file=io.StringIO(), width=100)
         with shown.capture() as capture:
             shown.print(display.view())
@@ -146,11 +160,12 @@ def test_ranks_in_the_same_state_are_told_together() -> None:
 
 def test_the_rate_is_global_and_needs_every_rank() -> None:
     whole = record(TWO)
-    assert words.rate(whole) == pytest.approx(80 / 3.0)
-    whole["ranks"][1]["passes"] = {}
-    assert words.rate(whole) is None
-    assert words.loss(whole) is None
-    assert words.rate({"ranks": []}) is None
+    assert rate(whole) == pytest.approx(80 / 3.0)
+    assert set(words.numbers(whole)) == {"speed", "loss", "split"}
+    half = whole.but(ranks=[whole.ranks[0], Rank(rank=1)])
+    assert rate(half) is None
+    assert words.numbers(half) == {}
+    assert rate(whole.but(ranks=[])) is None
 
 
 @pytest.mark.parametrize(
@@ -194,7 +209,7 @@ def test_the_first_estimate_comes_from_how_far_the_first_process_is() -> None:
     assert estimate.left is None
     estimate.started(ONE)
     clock.now = 10.0
-    estimate.message({"type": "progress", "name": "staged", "phase": "measure", "step": 5, "of": 5})
+    estimate.message(messages.Progress("staged", "measure", 5, 5))
     assert estimate.left == pytest.approx(5.0 + 3 * 15.0)  # two of three passes in 10 s
 
 

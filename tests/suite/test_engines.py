@@ -8,6 +8,8 @@ import pytest
 from suite.contracts.launcher import Process
 from suite.supervision import Limits, run
 from suite.supervision.engines import first_death, missed
+from suite.worker.messages import encode
+from tests.support.sent import failed, hello
 
 # Open MPI 5.0.11: rank 1 was killed on b, rank 0 ended the job before the daemon on b could tell.
 CLOSED = """\
@@ -65,25 +67,21 @@ def test_mpich_forgets_the_word_signal_where_two_hosts_ended_badly(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("told", "blamed"),
+    ("report", "blamed"),
     [
         ("ValueError: the layer is upside down", "rank 1: ValueError: the layer is upside down"),
         ("RuntimeError: Connection closed by peer [10.77.0.1]:4711", "rank 0 was ended by SIGKILL"),
         ("Exception: Other MPI error, error stack: ...", "rank 0 was ended by SIGKILL"),
     ],
 )
-def test_mpich_s_daemon_may_name_a_rank_that_it_killed_itself(tmp_path: Path, told: str, blamed: str) -> None:
-    said = [
-        {"type": "hello", "time": 1.0, "rank": 0, "pid": 26042},
-        {"type": "hello", "time": 1.0, "rank": 1, "pid": 26043},
-        {"type": "failed", "time": 2.0, "kind": "crash", "message": told},
-    ]
+def test_mpich_s_daemon_may_name_a_rank_that_it_killed_itself(tmp_path: Path, report: str, blamed: str) -> None:
+    sent = [encode(each) for each in (hello(pid=26042), hello(rank=1, pid=26043), failed(report, time_s=2.0))]
     engine = tmp_path / "engine.py"
     engine.write_text(
-        "import json, pathlib, sys, time\n"
-        f"said = {said!r}\n"
-        "for rank, messages in enumerate((said[:1], said[1:])):\n"
-        "    lines = ''.join(json.dumps(message) + chr(10) for message in messages)\n"
+        "import pathlib, sys\n"
+        f"sent = {sent!r}\n"
+        "for rank, messages in enumerate((sent[:1], sent[1:])):\n"
+        "    lines = ''.join(message + chr(10) for message in messages)\n"
         "    pathlib.Path(f'rank-{rank}.jsonl').write_text(lines)\n"
         f"print({HYDRA.format(code=9) + SIGNAL!r}, flush=True)\n"
         "sys.exit(9)\n"

@@ -3,10 +3,12 @@
 import pytest
 
 from suite.analysis.hiding import hideable
+from suite.results.records import Layer
 
 
 def layers(*rows):
-    return [{"backward_s": seconds, "bytes": nbytes} for seconds, nbytes in rows]
+    times = {"forward_s": 0.0, "communication_s": 0.0}
+    return [Layer(layer="", kind="", backward_s=seconds, bytes=nbytes, **times) for seconds, nbytes in rows]
 
 
 def test_a_slow_link_hides_what_backward_has_left_after_the_first_gradient():

@@ -3,23 +3,28 @@
 import numpy as np
 import pytest
 
-from suite.analysis import reading
+from suite.analysis import input_wait
 from suite.analysis.inputs import groups, unhindered
 from suite.analysis.summary import summarise
 from suite.contracts.case import Input
+from suite.results.records import Rank
 from tests.reports.made_experiments import inputs
 from tests.reports.made_run import MadeRun, case_of
 
 
 def rank(steps, waits, alone=None):
-    passes = {"native": {"step_s": steps, "wall_s": sum(steps), "io_s": waits}}
+    passes = {"native": {**timed("native", steps), "io_s": waits}}
     if alone:
-        passes["io_only"] = {"step_s": alone, "wall_s": sum(alone)}
-    return {"passes": passes}
+        passes["io_only"] = timed("io_only", alone)
+    return Rank(rank=0, passes=passes)
+
+
+def timed(name, steps):
+    return {"name": name, "samples": 8, "steady": True, "warmup_s": steps, "step_s": steps, "wall_s": sum(steps)}
 
 
 def test_the_rank_that_waits_longest_tells_and_the_slowest_reader_alone():
-    found = reading.of_process(
+    found = input_wait.of_process(
         [rank([1.0] * 4, [0.1] * 4, [0.2] * 3), rank([1.0] * 4, [0.0, 0.8, 0.0, 0.8], [0.5] * 3)]
     )
     assert found.waited == pytest.approx(0.4)  # the mean: a median would say 0.0 or 0.8
@@ -28,14 +33,14 @@ def test_the_rank_that_waits_longest_tells_and_the_slowest_reader_alone():
 
 
 def test_a_reader_that_has_a_batch_ready_takes_no_time_that_a_clock_sees():
-    found = reading.of_process([rank([1.0], [0.0], [0.0, 0.0, 0.3])])
+    found = input_wait.of_process([rank([1.0], [0.0], [0.0, 0.0, 0.3])])
     assert np.all(found.alone > 0)
     assert found.alone.sum() == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("ranks", [[], [{"passes": {}}], [rank([1.0], [])], [rank([1.0], [0.1]), {"passes": {}}]])
+@pytest.mark.parametrize("ranks", [[], [Rank(rank=0)], [rank([1.0], [])], [rank([1.0], [0.1]), Rank(rank=0)]])
 def test_without_every_ranks_waiting_nothing_is_told(ranks):
-    assert reading.of_process(ranks) is None
+    assert input_wait.of_process(ranks) is None
 
 
 @pytest.fixture
@@ -50,15 +55,16 @@ def only(run):
 
 def slowed(run, case, waits, alone):
     """Let a case wait `waits` of its iteration for a reader that takes `alone` iterations a batch by itself."""
-    for repeat in range(3):
-        record = run.folder.record(case.id, repeat)
+
+    def slower(record):
         passes = record["ranks"][0]["passes"]
         step = passes["native"]["wall_s"] / len(passes["native"]["step_s"])
         passes["native"]["io_s"] = [step * waits] * len(passes["native"]["step_s"])
         if alone:
             count = len(passes["io_only"]["step_s"])
             passes["io_only"] |= {"step_s": [step * alone] * count, "wall_s": step * alone * count}
-        run.folder.write(f"records/{case.id}-r{repeat}.json", record)
+
+    run.changed(case, slower)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,18 @@
 """A proof passes only when every error is within its bound and both counts are equal."""
 
-import copy
-
 import pytest
 
 from suite.proofs.judgement import joined, judge
+from suite.results.proof import Verdict
 from suite.supervision import Attempt
-from suite.worker.job import finite
+from suite.worker.messages import Proof, ProofLosses, decode, encode
+from suite.worker.typed_json import from_json, to_json
 from workloads.catalogue import by_name
 
 WORKLOAD = by_name()["mnist_small"]
-GOOD = {
-    "losses": {"staged": [2.3, 2.2, 2.1], "native": [2.3, 2.2, 2.1], "oracle": [2.3, 2.2, 2.1]},
-    "errors": {
+GOOD = Proof(
+    losses=ProofLosses(staged=[2.3, 2.2, 2.1], native=[2.3, 2.2, 2.1], oracle=[2.3, 2.2, 2.1]),
+    errors={
         "logits": {"logits": 1e-7},
         "gradient": {"fc1.weight": 3e-7},
         "staged parameter": {"fc1.weight": 1e-7},
@@ -20,35 +20,36 @@ GOOD = {
         "native parameter": {"fc1.weight": 1e-7},
         "native movement": {"fc1.weight": 1e-6},
     },
-    "parameter_count": 402_442,
-    "macs": 627_840,
-    "weights": "w",
-}
+    parameter_count=402_442,
+    macs=627_840,
+    graph_digest="g",
+    weights_digest="w",
+)
 
 
 def attempt(*proofs, outcome="ok", reason=""):
-    messages = {rank: [{"type": "proof", "proof": finite(proof)}] for rank, proof in enumerate(proofs)}
-    return Attempt(outcome, reason, messages, 1.0, {})
+    received = {rank: [decode(encode(proof))] for rank, proof in enumerate(proofs)}
+    return Attempt(outcome, reason, received, 1.0, {})
 
 
-def changed(path, value):
-    proof = copy.deepcopy(GOOD)
-    place = proof
+def changed(path, value, proof=GOOD):
+    content = to_json(proof)
+    place = content
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    return proof
+    return from_json(Proof, content, "proof")
 
 
 def test_what_agrees_passes_and_names_its_worst_tensor():
     verdict = judge(attempt(GOOD, GOOD), WORKLOAD, "float32")
-    assert verdict["passed"]
-    assert verdict["worst"]["what"] == "gradient"
-    assert verdict["reason"] == ""
+    assert verdict.passed
+    assert verdict.worst.what == "gradient"
+    assert verdict.reason == ""
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "reason"),
     [
         (("losses", "native", 2), 2.1 * (1 + 3e-6), "native loss of iteration 3"),
         (("losses", "staged", 0), float("nan"), "staged loss of iteration 1"),
@@ -60,46 +61,48 @@ def test_what_agrees_passes_and_names_its_worst_tensor():
         (("macs",), 1, "macs is 1, the workload has 627840"),
     ],
 )
-def test_what_does_not_agree_fails_and_says_where(path, value, said):
+def test_what_does_not_agree_fails_and_says_where(path, value, reason):
     verdict = judge(attempt(changed(path, value)), WORKLOAD, "float32")
-    assert not verdict["passed"]
-    assert said in verdict["reason"]
+    assert not verdict.passed
+    assert reason in verdict.reason
 
 
 def test_the_worst_rank_decides():
     verdict = judge(attempt(GOOD, changed(("errors", "gradient", "fc1.weight"), 1.0)), WORKLOAD, "float32")
-    assert not verdict["passed"]
+    assert not verdict.passed
 
 
 def test_the_global_loss_is_the_mean_over_ranks():
     low, high = changed(("losses", "native", 0), 2.2), changed(("losses", "native", 0), 2.4)
-    assert judge(attempt(low, high), WORKLOAD, "float32")["passed"]
-    assert not judge(attempt(low, low), WORKLOAD, "float32")["passed"]
+    assert judge(attempt(low, high), WORKLOAD, "float32").passed
+    assert not judge(attempt(low, low), WORKLOAD, "float32").passed
 
 
 def test_a_proof_that_did_not_run_has_not_passed():
     verdict = judge(attempt(outcome="crash", reason="rank 1 died"), WORKLOAD, "float32")
     reason = "the proof could not be run: crash, rank 1 died"
-    assert verdict == {"passed": False, "outcome": "crash", "reason": reason}
+    assert verdict == Verdict(passed=False, outcome="crash", reason=reason)
 
 
 def test_looser_bounds_need_the_identity_of_float64():
     network = by_name()["alexnet"]
-    proof = changed(("errors", "gradient", "fc1.weight"), 1e-3)
-    proof["parameter_count"], proof["macs"] = network.graph().parameter_count, network.graph().macs
+    graph, far = network.graph(), ("errors", "gradient", "fc1.weight")
+    proof = changed(far, 1e-3)._replace(parameter_count=graph.parameter_count, macs=graph.macs)
     loose = judge(attempt(proof), network, "float32")
-    assert loose["passed"]
-    assert not joined(loose, None)["passed"]
-    assert "no float64" in joined(loose, None)["reason"]
-    exact = copy.deepcopy(proof)
-    exact["errors"]["gradient"]["fc1.weight"] = 1e-8
-    assert joined(loose, judge(attempt(exact), network, "float64"))["passed"]
-    refuted = joined(loose, judge(attempt(proof), network, "float64"))
-    assert not refuted["passed"]
-    assert refuted["reason"].startswith("in float64: gradient of fc1.weight")
+    assert loose.passed
+    alone, _ = joined(loose, None)
+    assert not alone.passed
+    assert "no float64" in alone.reason
+    exact = changed(far, 1e-8, proof)
+    proven, identity = joined(loose, judge(attempt(exact), network, "float64"))
+    assert proven.passed
+    assert identity.worst.error < 1e-5
+    refuted, _ = joined(loose, judge(attempt(proof), network, "float64"))
+    assert not refuted.passed
+    assert refuted.reason.startswith("in float64: gradient of fc1.weight")
 
 
 def test_counts_are_every_rank_s():
     verdict = judge(attempt(GOOD, changed(("macs",), 1)), WORKLOAD, "float32")
-    assert not verdict["passed"]
-    assert verdict["reason"] == "macs is 1, the workload has 627840"
+    assert not verdict.passed
+    assert verdict.reason == "macs is 1, the workload has 627840"

@@ -3,14 +3,15 @@
 import pytest
 
 from suite.analysis.learning import learnt
+from suite.results.records import Training
 
 
 def rank(seconds, accuracies, losses, samples=100):
     epochs = [
-        {"seconds": each, "samples": samples, "accuracy": accuracy, "loss": losses[-1]}
+        {"train_s": each, "samples": samples, "accuracy": accuracy, "loss": losses[-1]}
         for each, accuracy in zip(seconds, accuracies, strict=True)
     ]
-    return {"epochs": epochs, "loss_steps": list(range(len(losses))), "losses": losses}
+    return Training(epochs=epochs, loss_steps=range(len(losses)), losses=losses)
 
 
 def test_an_epoch_lasts_as_long_as_on_its_slowest_rank():

@@ -9,11 +9,12 @@ import pytest
 from suite.contracts.case import Case
 from suite.contracts.optimisers import for_proof, settings
 from suite.errors import RequestError
+from suite.launching.jobs import optimiser
 from suite.plan import Resolved, load, resolve
 from suite.proofs.tolerances import tolerance
 from suite.proofs.verify import Wanted, cases_to_verify
+from suite.results.records import CaseEntry
 from suite.worker.contract import SGD, Adam
-from suite.worker.main import optimiser_of
 from workloads.catalogue import by_name
 
 PLAN = 'name = "x"\n[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"\nworkload = "mnist_small"\n'
@@ -38,7 +39,7 @@ def test_adam_takes_its_authors_settings_whatever_the_batch() -> None:
 
 def test_a_case_s_fields_are_the_worker_s_rule() -> None:
     def rule(name: str) -> object:
-        return optimiser_of(Case("a", "single", "alexnet", **settings(name, WORKLOADS["alexnet"], 128)).to_dict())
+        return optimiser(Case("a", "single", "alexnet", **settings(name, WORKLOADS["alexnet"], 128)))
 
     assert rule("sgd") == SGD(0.01, 0.9, 5e-4)
     assert rule("adam") == Adam(1e-3, 0.9, 0.999, 1e-7, 5e-4)
@@ -66,7 +67,9 @@ def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(
         ("gamma", "adam"): "",
     }
     assert len({r.case.id for r in found}) == 4
-    assert all(Case.from_dict(r.case.to_dict()) == r.case for r in found)
+    for case in (each.case for each in found):
+        stored = CaseEntry(id=case.id, case=case).model_dump_json()
+        assert CaseEntry.model_validate_json(stored, strict=True).case == case
     assert {r.case.lr for r in cases('optimiser = "adam"\nbatch = [8, 64]\n')} == {1e-3}
 
 

@@ -10,8 +10,8 @@ import pytest
 from suite.cache import cache_folder
 from suite.errors import RequestError, StoreError
 from suite.results.lock import held
+from suite.results.records import About
 from suite.results.run_folder import RunFolder
-from suite.session.training import folder_for
 
 
 @pytest.mark.parametrize("below", ["", "run", "a/run"])
@@ -21,7 +21,7 @@ def test_a_file_is_no_place_for_a_run(tmp_path: Path, below: str) -> None:
     with pytest.raises(RequestError, match=r"cannot be a run folder: .*with -o"), held(place):
         pass
     with pytest.raises(RequestError, match="cannot be a run folder"):
-        folder_for(place, "plan", {})
+        RunFolder(place).begin(About(), "plan")
 
 
 @pytest.mark.parametrize("place", [Path("/proc/x"), Path("x" * 300)])
@@ -31,7 +31,7 @@ def test_neither_is_a_place_that_the_system_refuses(tmp_path: Path, place: Path)
 
 
 def test_an_attempt_that_cannot_have_its_folder_is_a_store_error(tmp_path: Path) -> None:
-    folder = folder_for(tmp_path / "run", "plan", {})
+    folder = RunFolder(tmp_path / "run").begin(About(), "plan")
     (folder.path / "attempts").rmdir()
     (folder.path / "attempts").write_text("")
     with pytest.raises(StoreError, match="what was measured before is kept"):

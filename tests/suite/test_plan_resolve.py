@@ -12,6 +12,7 @@ from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
 from suite.plan.model import Pass, SamplingBlock, TrainingBlock
+from suite.results.records import CaseEntry
 from workloads.catalogue import by_name
 
 Write = Callable[[str], Path]
@@ -24,6 +25,11 @@ def cases(toys: SimpleNamespace, plan_file: Write) -> Callable[[str], list[Resol
         return resolve(load(plan_file(HEAD + text)), toys.adapters, toys.launchers, toys.workloads)
 
     return resolved
+
+
+def stored_and_read(case: Case) -> Case:
+    stored = CaseEntry(id=case.id, case=case).model_dump_json()
+    return CaseEntry.model_validate_json(stored, strict=True).case
 
 
 Cases = Callable[[str], list[Resolved]]
@@ -45,7 +51,7 @@ def test_a_case_is_resolved_to_the_last_value(cases: Cases, toys: SimpleNamespac
     assert case.graph_digest == toys.workloads["mnist_small"].graph().digest
     assert case.placement.launcher == "local"
     assert case.passes == PASSES
-    assert Case.from_dict(case.to_dict()) == case
+    assert stored_and_read(case) == case
 
 
 def test_lists_are_swept_in_the_order_written(cases: Cases) -> None:
@@ -212,7 +218,7 @@ def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
     (three,), (ten,) = cases(training + learning), cases(learning)
     assert (three.case.passes, three.case.training.epochs, ten.case.training.epochs) == (("train",), 3, 10)
     assert three.case.id != ten.case.id
-    assert Case.from_dict(three.case.to_dict()) == three.case
+    assert stored_and_read(three.case) == three.case
 
 
 def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:
@@ -222,7 +228,7 @@ def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cas
         ("disk", 1), ("disk", 4), ("memory", 1), ("memory", 4),
     ]  # fmt: skip
     assert len({r.case.id for r in read}) == 4
-    assert Case.from_dict(read[3].case.to_dict()) == read[3].case
+    assert stored_and_read(read[3].case) == read[3].case
     assert len(cases(SINGLE + ways)) == 1, "synthetic data are not read"
 
 

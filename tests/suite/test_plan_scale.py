@@ -13,8 +13,8 @@ from suite.cli import app
 from suite.errors import RequestError
 from suite.plan import Plan, Resolved, load, ready_made, resolve
 from suite.plugins import adapters, launchers, workloads
+from suite.results.records import About
 from suite.results.run_folder import RunFolder
-from suite.session.training import folder_for
 
 Write = Callable[[str], Path]
 
@@ -191,14 +191,14 @@ def test_cores_of_another_machine_are_not_counted_here(resolved: Made) -> None:
 
 
 def test_a_run_is_resumed_at_its_own_scale(tmp_path: Path) -> None:
-    folder = folder_for(tmp_path / "run", "plan", {}, "small")
-    folder.write("cases.json", {"scale": "small", "cases": []})
-    folder_for(tmp_path / "run", "plan", {})  # nothing is measured: it may still become another run
-    folder.write("records/abc-r0.json", {})
+    folder = RunFolder(tmp_path / "run").begin(About(), "plan", "small")
+    folder.write_cases([], "small")
+    RunFolder(tmp_path / "run").begin(About(), "plan")  # nothing is measured: it may still become another run
+    (folder.path / "records" / "abc-r0.json").write_text("{}")
     assert RunFolder.open(tmp_path / "run").scale == "small"
-    folder_for(tmp_path / "run", "plan", {}, "small")
+    RunFolder(tmp_path / "run").begin(About(), "plan", "small")
     with pytest.raises(RequestError, match="was begun with --scale small; go on so"):
-        folder_for(tmp_path / "run", "plan", {})
+        RunFolder(tmp_path / "run").begin(About(), "plan")
 
 
 def test_the_command_line(toys: SimpleNamespace, plan_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,10 @@ from suite.contracts.launcher import Process, Request
 from suite.contracts.observer import Observer
 from suite.errors import Interrupted, RequestError, StoreError, Unavailable
 from suite.plan import Resolved
+from suite.results.records import About
 from suite.results.run_folder import RunFolder
-from suite.session.training import Settings, TrainingSession, folder_for
+from suite.session.training import Settings, TrainingSession
+from suite.worker.messages import Phase
 from workloads.catalogue import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
@@ -45,7 +47,7 @@ class Listener(Observer):
         self.order.append((case.batch, repeat))
 
     def finished(self, case, record):
-        self.outcomes.append(record["outcome"])
+        self.outcomes.append(record.outcome)
         if len(self.outcomes) == self.stop_after:
             raise KeyboardInterrupt
 
@@ -55,7 +57,7 @@ class Listener(Observer):
 
 @pytest.fixture
 def folder(tmp_path):
-    return folder_for(tmp_path / "run", "plan", {"plan": "test"})
+    return RunFolder(tmp_path / "run").begin(About(plan="test"), "plan")
 
 
 def run(folder: RunFolder, cases, listener=None, settings=SETTINGS, settings_of_python=None):
@@ -69,12 +71,12 @@ def test_cases_take_turns_and_each_process_has_a_record(folder):
     assert listener.order == [(2, 0), (3, 0), (2, 1), (3, 1)]
     assert outcomes == {"ok": 4}
     record = folder.record(case().id, 1)
-    native = record["ranks"][0]["passes"]["native"]
-    assert len(native["step_s"]) >= BRIEF.steps
-    assert native["samples"] == 2 * len(native["step_s"])
-    assert record["proof"] is None
-    assert record["proof_reason"] == "proofs were switched off for this run"
-    assert set(record["ranks"][0]["passes"]) == {"native", "staged"}
+    native = record.ranks[0].passes["native"]
+    assert len(native.step_s) >= BRIEF.steps
+    assert native.samples == 2 * len(native.step_s)
+    assert record.proof is None
+    assert record.proof_reason == "proofs were switched off for this run"
+    assert set(record.ranks[0].passes) == {"native", "staged"}
     assert listener.ended == 1
 
 
@@ -90,8 +92,8 @@ def test_threads_that_did_not_reach_the_ranks_are_a_crash_and_no_number(folder, 
     monkeypatch.setattr("suite.launching.launch.launchers", lambda: {"local": Own()})
     run(folder, [case()])
     record = folder.record(case().id, 0)
-    assert record["outcome"] == "crash"
-    assert "was to see MKL_NUM_THREADS=1 and saw 7: the launcher 'local' did not hand it over" in record["reason"]
+    assert record.outcome == "crash"
+    assert "was to see MKL_NUM_THREADS=1 and saw 7: the launcher 'local' did not hand it over" in record.reason
 
 
 def test_an_interrupted_session_goes_on_where_it_stopped(folder):
@@ -106,7 +108,7 @@ class Impatient(Listener):
     """Stops while the second process of all is measuring."""
 
     def message(self, case, rank, message):
-        if message["type"] == "phase" and len(self.order) == 2:
+        if isinstance(message, Phase) and len(self.order) == 2:
             raise KeyboardInterrupt
 
 
@@ -115,8 +117,8 @@ def test_what_a_person_stops_is_written_down_and_measured_when_the_run_goes_on(f
     with pytest.raises(Interrupted, match="1 of 4 records"):
         run(folder, cases, Impatient())
     stopped = folder.record(cases[1].id, 0)
-    assert stopped["outcome"] == "cancelled"
-    assert "stopped by a person after" in stopped["reason"]
+    assert stopped.outcome == "cancelled"
+    assert "stopped by a person after" in stopped.reason
     rows = {row.id: row for row in summarise(folder)}
     assert rows[cases[1].id].outcome == "cancelled"
     assert rows[cases[0].id].outcome == "ok"
@@ -142,7 +144,7 @@ def test_what_failed_is_measured_again_only_when_asked(folder):
     bad = case(lr=1e30)
     first = Listener()
     assert run(folder, [bad], first) == {"diverged": 2}
-    assert "loss is" in folder.record(bad.id, 0)["reason"]
+    assert "loss is" in folder.record(bad.id, 0).reason
     again = Listener()
     run(folder, [bad], again)
     assert again.order == []
@@ -154,7 +156,7 @@ def test_what_the_machine_lacked_is_measured_again_when_asked(folder):
     greedy = case(placement=Placement(threads=4096, binding="cores"))
     first = Listener()
     assert run(folder, [greedy], first) == {"unavailable": 2}
-    assert "ask for fewer threads" in folder.record(greedy.id, 0)["reason"]
+    assert "ask for fewer threads" in folder.record(greedy.id, 0).reason
     again = Listener()
     run(folder, [greedy], again)
     assert again.order == []
@@ -169,7 +171,7 @@ def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
     outcomes = TrainingSession(folder, resolved, {}, listener, SETTINGS).run()
     assert listener.refusals == [(case().id, "unsupported", "not today")]
     assert outcomes == {"ok": 2, "unsupported": 1}
-    assert [row["outcome"] for row in folder.cases] == ["unsupported", None]
+    assert [entry.outcome for entry in folder.cases] == ["unsupported", None]
 
 
 def test_when_nothing_can_run_the_reasons_are_told(folder):
@@ -189,18 +191,18 @@ def test_a_python_that_was_asked_for_and_does_not_work_ends_the_session(folder):
 
 
 def test_a_run_folder_belongs_to_one_plan_once_it_has_records(folder, tmp_path):
-    corrected = folder_for(tmp_path / "run", "corrected", {"plan": "corrected"})
+    corrected = RunFolder(tmp_path / "run").begin(About(plan="corrected"), "corrected")
     assert (corrected.path / "plan.toml").read_text() == "corrected"
-    assert corrected.about["plan"] == "corrected"
+    assert corrected.about.plan == "corrected"
     run(folder, [case(sampling=replace(BRIEF, processes=1))])
-    folder_for(tmp_path / "run", "corrected", {})
+    RunFolder(tmp_path / "run").begin(About(), "corrected")
     with pytest.raises(RequestError, match="begun with another plan"):
-        folder_for(tmp_path / "run", "another plan", {})
+        RunFolder(tmp_path / "run").begin(About(), "another plan")
 
 
 def test_a_folder_of_another_format_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RequestError, match=r"run\.json has format 99, this stagebench reads 1"):
+    with pytest.raises(RequestError, match=r"run\.json has format 99, this stagebench reads 2 and 1"):
         RunFolder.open(tmp_path)
 
 
@@ -208,9 +210,9 @@ def test_a_proof_stands_beside_the_records(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
     run(folder, [case()], settings=Settings(proofs=True))
     record = folder.record(case().id, 0)
-    proof = folder.proofs()[record["proof"]]
-    assert proof["passed"], proof["reason"]
-    assert proof["parameter_count"] == 402_442
+    proof = folder.proofs()[record.proof]
+    assert proof.passed, proof.reason
+    assert proof.parameter_count == 402_442
 
 
 @pytest.fixture
@@ -236,7 +238,7 @@ def fill(path) -> None:
 
 
 def test_a_full_disk_is_told_and_loses_nothing(small_disk):
-    folder = folder_for(small_disk / "run", "plan", {})
+    folder = RunFolder(small_disk / "run").begin(About(), "plan")
     run(folder, [case()])
     fill(small_disk / "filler")
     before = list(folder.records())

@@ -6,6 +6,7 @@ from suite.analysis.measured import DISQUALIFYING, NOTED
 from suite.analysis.summary import left_out, summarise
 from suite.contracts.case import Sampling
 from suite.errors import StoreError
+from suite.results.records import METHOD
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 
 FULL = Sampling(processes=3)
@@ -23,9 +24,7 @@ def only(run):
 
 def changed(run, case, change, repeat=1):
     """Rewrite one record of a case."""
-    record = run.folder.record(case.id, repeat)
-    change(record)
-    run.folder.write(f"records/{case.id}-r{repeat}.json", record)
+    run.changed(case, change, [repeat])
 
 
 def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
@@ -48,7 +47,7 @@ def test_a_good_row_has_no_marks(run):
     assert (row.outcome, row.marks, row.comparable) == ("ok", [], True)
     assert row.rate.low < row.rate.value < row.rate.high
     assert row.budget.native > 0
-    assert row.proof["passed"]
+    assert row.proof.passed
 
 
 def nothing(record):
@@ -77,12 +76,16 @@ def nan_loss(record):
 
 def nan_loss_without_exchange(record):
     passes = record["ranks"][0]["passes"]
-    passes["compute_only"] = {**passes["native"], "pass": "compute_only", "loss": None}
+    passes["compute_only"] = {**passes["native"], "name": "compute_only", "loss": None}
 
 
 def slow_stages(record):
     stages = record["ranks"][0]["passes"]["staged"]["stage_s"]
     stages["forward"] = [3 * seconds for seconds in stages["forward"]]
+
+
+def other_method(record):
+    record["method"] = METHOD + 1
 
 
 def other_proof(record):
@@ -102,6 +105,7 @@ def other_proof(record):
         (nan_loss, FULL, 3, ["non-finite loss"]),
         (nan_loss_without_exchange, FULL, 3, []),
         (other_proof, FULL, 3, ["no proof"]),
+        (other_method, FULL, 3, ["other method"]),
         (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
     ],
 )
@@ -129,7 +133,7 @@ def test_no_proof_says_why(run):
 
 def test_one_failed_process_decides_the_outcome_but_not_the_speed(run):
     case = run.proven(case_of())
-    run.folder.write(
+    run.write(
         f"records/{case.id}-r1.json", record_of(case, 1, proof_of(case), outcome="oom", reason="no memory", ranks=[])
     )
     row = only(run)
@@ -201,9 +205,9 @@ def test_rows_are_json(run):
     ("change", "words"),
     [
         (lambda record: record.update(format=99), "format 99"),
-        (lambda record: record.pop("ranks"), "not a whole record"),
-        (lambda record: record["ranks"][0].pop("passes"), "remove it"),
-        (lambda record: record.update(case_id="elsewhere"), "belongs to no case"),
+        (lambda record: record.pop("ranks"), "ranks: Field required; remove it to have it measured again"),
+        (lambda record: record["ranks"][0].update(passes=[]), r"ranks\.0\.passes: .*; remove it"),
+        (lambda record: record.update(case_id="elsewhere"), "holds repeat 1 of the case elsewhere, .*; move it away"),
     ],
 )
 def test_broken_records_are_named(run, change, words):
@@ -218,7 +222,7 @@ def test_records_of_an_older_resolution_are_left_out_and_named(run):
     assert left_out(run.folder) is None
     record = run.folder.record(case.id, 0)
     for old in ("0" * 12, "1" * 12):
-        run.folder.write(f"records/{old}-r0.json", {**record, "case_id": old})
+        run.folder.write_record(record.but(case_id=old))
     assert len(only(run).processes) == 3
     assert left_out(run.folder) == (
         "2 records belong to no case of this plan; left out: 000000000000-r0.json, 111111111111-r0.json"

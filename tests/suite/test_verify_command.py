@@ -10,7 +10,8 @@ import pytest
 from adapters.reference import plugin as reference
 from suite.contracts.case import Case, Sampling
 from suite.errors import RequestError
-from suite.proofs.prove import Proofs
+from suite.proofs.prove import Proofs, subject
+from suite.results.proof import Proof
 from suite.session.training import launch_of_case
 
 Run = Callable[..., SimpleNamespace]
@@ -49,12 +50,15 @@ def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(
     assert "STAGEBENCH_PYTHON_BETA is /no-such-python" in str(error)
 
 
+PROVEN = Proof(key="k", **dict(subject(Case("alpha", "single", "mnist_small"))), passed=True)
+
+
 def test_verify_keeps_what_it_proved_when_it_is_stopped(
     stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = iter([{"passed": True, "adapter": "alpha"}])
+    made = iter([PROVEN])
 
-    def prove(*_: object) -> dict[str, object]:
+    def prove(*_: object) -> Proof:
         for proof in made:
             return proof
         raise KeyboardInterrupt
@@ -62,14 +66,14 @@ def test_verify_keeps_what_it_proved_when_it_is_stopped(
     monkeypatch.setattr(Proofs, "prove", prove)
     told = stagebench("verify", "--adapter", "alpha", "--workload", "mnist_small", "--json")
     assert told.code == 130
-    assert json.loads(told.stdout) == [{"passed": True, "adapter": "alpha"}]
+    assert json.loads(told.stdout) == [PROVEN.model_dump(mode="json")]
 
 
 def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(
     stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     startable.adapters["alpha"].trainer = "nowhere.worker:X"
-    monkeypatch.setattr(Proofs, "prove", lambda *_: {"passed": True})
+    monkeypatch.setattr(Proofs, "prove", lambda *_: PROVEN)
     told = stagebench("verify", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
     assert told.code == 1
     assert "names the trainer 'nowhere.worker:X'" in told.out
@@ -97,6 +101,6 @@ def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable: Sim
     case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
     launch = launch_of_case(case, {}, tmp_path / "bundle")
     proof = Proofs({}).prove(case, launch, tmp_path / "proof")
-    assert not proof["passed"]
-    assert "timeout, rank 0 said nothing for 1 s" in proof["reason"]
-    assert "float64" not in proof["reason"], "what hangs is not asked again"
+    assert not proof.passed
+    assert "timeout, rank 0 said nothing for 1 s" in proof.reason
+    assert "float64" not in proof.reason, "what hangs is not asked again"

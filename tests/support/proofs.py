@@ -7,6 +7,7 @@ import numpy as np
 from adapters.reference.worker import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.contract import Adam
+from suite.worker.typed_json import to_json
 from tests.support.trainers import RULE, setup
 
 COMPARED = ("logits", "gradient", "staged parameter", "native parameter")
@@ -28,8 +29,17 @@ def write_oracle(graph, samples, folder, optimiser=RULE, **knobs):
     return str(folder)
 
 
+def prove(trainer, graph, samples, folder):
+    """What the worker half finds out beside the oracle in a folder, as JSON has it."""
+    return to_json(evidence.prove(trainer, graph, samples, str(folder)))
+
+
 def assert_proven(graph, *proofs, loss=2e-6, tensor=1e-5):
-    """What every rank's proof must say; the ranks' losses are averaged first, as their batches are joined."""
+    """What every rank's proof, as such or as it came through JSON, must say.
+
+    The ranks' losses are averaged first, as their batches are joined.
+    """
+    proofs = [to_json(proof) for proof in proofs]
     for way in ("staged", "native"):
         joint = np.mean([proof["losses"][way] for proof in proofs], axis=0)
         np.testing.assert_allclose(joint, proofs[0]["losses"]["oracle"], rtol=loss, err_msg=way)

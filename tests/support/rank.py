@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from suite.worker import evidence
 from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
-from tests.support import trainers
+from tests.support import proofs, trainers
 from workloads import weights
 from workloads.catalogue import by_name
 from workloads.graph import Graph
@@ -55,7 +54,7 @@ def placed(trainer, graph):
 
 def prove(trainer, graph, folder):
     """A task: the proof against FOLDER/oracle."""
-    return evidence.prove(trainer, graph, trainer.setup.batch, str(folder / "oracle"))
+    return proofs.prove(trainer, graph, trainer.setup.batch, folder / "oracle")
 
 
 def exchange(trainer, graph, folder):

@@ -1,6 +1,5 @@
 """What the worker's tests share. They run on Python 3.6, where the controller cannot be imported."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,54 +7,30 @@ import sys
 import pytest
 
 import suite
-from workloads.catalogue import by_name
-from workloads.preprocessing import PHOTOGRAPHS
+from suite.worker.job import Job, encode
+from suite.worker.messages import decode
+from tests.support import jobs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(suite.__file__)))
 sys.path.insert(0, HERE)  # for `toy`, which worker processes import too
 
-ASIDE = ("data", "oracle", "format", "pack", "samples", "communicator", "comm")  # of a job, beside its case
-SAMPLING = {"warmup_steps": 5, "warmup_limit": 0.0, "steady": 0.05, "steps": 3, "seconds": 0.0}
-
 
 @pytest.fixture
 def sampling():
     """As short as the loop allows."""
-    return dict(SAMPLING)
+    return jobs.SHORT
 
 
 @pytest.fixture
 def make_job(tmp_path):
-    """A job as the controller writes it, with changes to its case; returns its path."""
+    """A job as the controller writes it (of `jobs.measure()`, if no task is given); returns its path."""
 
-    def make(task="measure", trainer="adapters.reference.worker:ReferenceTrainer", workload="mnist_small", **changes):
+    def make(task=None, **group):
         output = tmp_path / ("attempt-%d" % len(list(tmp_path.iterdir())))
         output.mkdir()
-        job = {key: changes.pop(key) for key in ASIDE if key in changes}
-        placement = {"nodes": 1, "ranks_per_node": 1, "devices": 1, "device": "cpu", "threads": 1}
-        placement["binding"] = "none"
-        placement.update(changes.pop("placement", {}))
-        case = {"strategy": "single", "batch": 4, "precision": "float64", "tuning": "default", "knobs": {}}
-        case.update(
-            optimiser="sgd", lr=0.001, momentum=0.9, weight_decay=0.0, seed=1, readers=0, passes=["native", "staged"]
-        )
-        read = {
-            "mode": "disk",
-            "page_cache": "as is",
-            "prefetch": 2,
-            "repeat": 1,
-            "augment": "centre",
-            "on_error": "fail",
-        }
-        read.update(changes.pop("input", {}))
-        case.update(changes, placement=placement, sampling=SAMPLING, input=read)
-        defaults = {"format": 1, "data": None, "oracle": None, "task": task, "trainer": trainer}
-        defaults["preprocessing"] = PHOTOGRAPHS._asdict()
-        graph = by_name()[workload].graph().to_dict()
-        job = dict(defaults, case=case, graph=graph, output=str(output), batch=case["batch"], **job)
         path = output / "job.json"
-        path.write_text(json.dumps(job))
+        path.write_text(encode(Job(str(output), jobs.RANK._replace(**group), task or jobs.measure())))
         return path
 
     return make
@@ -70,6 +45,6 @@ def work():
         environ.update(PYTHONPATH=os.pathsep.join([ROOT, HERE]), OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         code = subprocess.call([sys.executable, "-m", "suite.worker", str(path)], env=environ, timeout=60)
         lines = (path.parent / ("rank-%d.jsonl" % rank)).read_text().splitlines()
-        return code, [json.loads(line) for line in lines]
+        return code, [decode(line) for line in lines]
 
     return run

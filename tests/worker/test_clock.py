@@ -18,17 +18,17 @@ METHODS = {"io": "next_batch", "h2d": "to_device", "forward": "forward", "backwa
 def test_stages_are_told_apart_and_add_up_to_the_wall_time(sampling):
     trainer = toy.ToyTrainer(trainers.setup(knobs={"sleep": SLEEPS}))
     passes = Passes(
-        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, dict(sampling, steps=20), lambda **_: None)
+        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling._replace(steps=20), lambda **_: None)
     )
     record = passes.run("staged")
-    assert {stage: len(column) for stage, column in record["stage_s"].items()} == dict.fromkeys(STAGES, 20)
+    assert {stage: len(column) for stage, column in record.stage_s.items()} == dict.fromkeys(STAGES, 20)
     for stage, method in METHODS.items():
-        fastest = min(record["stage_s"][stage])
+        fastest = min(record.stage_s[stage])
         assert SLEEPS[method] <= fastest < SLEEPS[method] + 0.002, stage
-    assert sorted(record["stage_s"]["skew"])[10] < 0.001  # one rank waits for nobody
-    total = sum(sum(column) for column in record["stage_s"].values())
-    assert total == pytest.approx(record["wall_s"], rel=0.01)
-    assert total <= record["wall_s"]
+    assert sorted(record.stage_s["skew"])[10] < 0.001  # one rank waits for nobody
+    total = sum(sum(column) for column in record.stage_s.values())
+    assert total == pytest.approx(record.wall_s, rel=0.01)
+    assert total <= record.wall_s
 
 
 class Heavy(toy.ToyTrainer):
@@ -46,10 +46,10 @@ class Held:
 def test_the_release_of_a_batch_counts_in_the_next_io(sampling):
     trainer = Heavy(trainers.setup(knobs={"sleep": {"forward": 0.004}}))
     passes = Passes(
-        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, dict(sampling, steps=20), lambda **_: None)
+        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling._replace(steps=20), lambda **_: None)
     )
     record = passes.run("staged")
-    assert min(record["stage_s"]["io"][1:]) >= 0.004
+    assert min(record.stage_s["io"][1:]) >= 0.004
 
 
 class Device(toy.ToyTrainer):

@@ -7,9 +7,11 @@ import pytest
 import wires
 
 from suite.worker import samples
-from suite.worker.comm import Task
+from suite.worker.comm import Measured
 from suite.worker.communicator import OPERATIONS
 from suite.worker.contract import Unsupported
+from suite.worker.job import Communicate
+from suite.worker.messages import Done, ExchangeTimes, OverlapTimes, SkippedSizes, decode, encode
 from suite.worker.patterns import WrongResult, check, expected, given
 from suite.worker.samples import LEAST, MOST, Sampler
 from tests.support import trainers
@@ -21,18 +23,18 @@ class Box:
     """An outbox that keeps what is sent."""
 
     def __init__(self):
-        self.rows = []
+        self.sent = []
 
-    def send(self, kind, row):
-        assert kind == "comm"
-        self.rows.append(row)
+    def send(self, message):
+        assert decode(encode(message)) == message
+        self.sent.append(message)
 
-    def progress(self, **content):
-        assert {"name", "phase", "step", "of"} == set(content)
+    def progress(self, name, phase, step, of):
+        pass
 
 
 def ranks(world, work, kind=wires.Wire):
-    """What `work(task, outbox)` leaves in each rank's outbox; what it raises is returned instead."""
+    """What `work(communicator, outbox)` leaves in each rank's outbox; what it raises is returned instead."""
     shared, found = wires.Threads(world), [None] * world
 
     def live(rank):
@@ -41,7 +43,7 @@ def ranks(world, work, kind=wires.Wire):
         communicator.start()
         try:
             work(communicator, box)
-            found[rank] = box.rows
+            found[rank] = box.sent
         except Exception as error:
             shared._barrier.abort()
             found[rank] = error
@@ -56,18 +58,18 @@ def ranks(world, work, kind=wires.Wire):
 
 def test_what_does_not_fit_the_budget_is_named_alike_by_all_ranks():
     def work(communicator, box):
-        Task(communicator, "all-reduce", 0.01, box).sizes([1, 4, 16, 64], [], 0.001)
+        Measured(communicator, "all-reduce", 0.01, box).sizes([1, 4, 16, 64], [], 0.001)
 
     for rows in ranks(2, work):
-        assert [row["kind"] for row in rows] == ["single", "left out"]
-        assert rows[1]["bytes"] == [16, 64, 256]
+        assert rows[0].kind == "single"
+        assert rows[1:] == [SkippedSizes([16, 64, 256])]
 
 
 def test_without_a_budget_everything_is_measured():
     def work(communicator, box):
-        Task(communicator, "all-reduce", SECONDS, box).sizes([1, 4], [], 0.0)
+        Measured(communicator, "all-reduce", SECONDS, box).sizes([1, 4], [], 0.0)
 
-    assert [row["bytes"] for row in ranks(2, work)[0]] == [4, 16]
+    assert [row.bytes for row in ranks(2, work)[0]] == [4, 16]
 
 
 class Clocked(wires.BeginningWire):
@@ -100,23 +102,23 @@ def test_no_size_is_lost_for_what_computation_hides(budget):
 
     def rows(overlap):
         box = Box()
-        Task(Clocked(trainers.setup(), None), "all-reduce", 0.25, box).sizes(counts, overlap, budget)
-        return box.rows
+        Measured(Clocked(trainers.setup(), None), "all-reduce", 0.25, box).sizes(counts, overlap, budget)
+        return box.sent
 
     plain, with_overlap = rows([]), rows(beside)
-    assert [row["bytes"] for row in with_overlap if row["kind"] != "overlap"] == [row["bytes"] for row in plain]
-    reached = [row["bytes"] for row in plain if row["kind"] == "single"]
-    hidden = [row["bytes"] for row in with_overlap if row["kind"] == "overlap"]
+    hidden = [row.bytes for row in with_overlap if isinstance(row, OverlapTimes)]
+    assert [row.bytes for row in with_overlap if not isinstance(row, OverlapTimes)] == [row.bytes for row in plain]
+    reached = [row.bytes for row in plain if isinstance(row, ExchangeTimes)]
     assert hidden == [4 * count for count in beside if 4 * count in reached]
     assert budget < 10.0 or reached == [4 * count for count in counts]
 
 
 def single(operation, count):
-    return lambda communicator, box: Task(communicator, operation, SECONDS, box).single(count)
+    return lambda communicator, box: Measured(communicator, operation, SECONDS, box).single(count)
 
 
 def overlap(operation, count):
-    return lambda communicator, box: Task(communicator, operation, SECONDS, box).overlap(count)
+    return lambda communicator, box: Measured(communicator, operation, SECONDS, box).overlap(count)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -125,9 +127,9 @@ def test_every_operation_is_verified_and_sampled_alike_on_all_ranks(operation, c
     rows = ranks(3, single(operation, count))
     divisible = count if operation not in ("reduce-scatter", "all-gather") else -(-count // 3) * 3
     for ((row,),) in zip(rows):
-        assert (row["kind"], row["operation"], row["bytes"], row["messages"]) == ("single", operation, 4 * divisible, 1)
-        assert len(row["seconds"]) == len(rows[0][0]["seconds"]) >= LEAST
-        assert len(row["waits"]) == (0 if operation == "point-to-point" else len(row["seconds"]))
+        assert (row.kind, row.operation, row.bytes, row.messages) == ("single", operation, 4 * divisible, 1)
+        assert len(row.sample_s) == len(rows[0][0].sample_s) >= LEAST
+        assert len(row.wait_s) == (0 if operation == "point-to-point" else len(row.sample_s))
 
 
 @pytest.mark.parametrize(("kind", "rank"), [(wires.FlippedWire, 1), (wires.StaleWire, None)])
@@ -142,7 +144,7 @@ def test_a_wrong_result_is_refused(kind, rank, operation):
 
 
 def tensors(communicator, box):
-    Task(communicator, "all-reduce", 0.0, box).tensors([5, 5])
+    Measured(communicator, "all-reduce", 0.0, box).tensors([5, 5])
 
 
 @pytest.mark.parametrize("kind", [wires.IdleWire, wires.TiringWire])
@@ -178,10 +180,12 @@ def test_turns_and_ranks_send_other_numbers():
 
 def test_gradient_tensors_each_in_a_row_together_and_flat():
     found = ranks(
-        2, lambda communicator, box: Task(communicator, "all-reduce", 0.0, box).tensors([5, 70, 5]), wires.BeginningWire
+        2,
+        lambda communicator, box: Measured(communicator, "all-reduce", 0.0, box).tensors([5, 70, 5]),
+        wires.BeginningWire,
     )
     for rows in found:
-        assert [(row["kind"], row["bytes"], row["messages"]) for row in rows] == [
+        assert [(row.kind, row.bytes, row.messages) for row in rows] == [
             ("single", 20, 1),
             ("single", 280, 1),
             ("row", 320, 3),
@@ -190,18 +194,18 @@ def test_gradient_tensors_each_in_a_row_together_and_flat():
         ]
 
 
-def test_without_a_non_blocking_form_nothing_is_said_of_it():
-    (rows, _) = ranks(2, lambda communicator, box: Task(communicator, "all-reduce", 0.0, box).tensors([5]))
-    assert [row["kind"] for row in rows] == ["single", "row", "single"]
+def test_without_a_non_blocking_form_nothing_is_sent_of_it():
+    (rows, _) = ranks(2, lambda communicator, box: Measured(communicator, "all-reduce", 0.0, box).tensors([5]))
+    assert [row.kind for row in rows] == ["single", "row", "single"]
     assert ranks(2, overlap("all-reduce", 8)) == [[], []]
 
 
 def test_overlap_has_samples_of_each_and_of_both():
     found = ranks(2, overlap("all-reduce", 8), wires.BeginningWire)
     for (row,) in found:
-        assert (row["kind"], row["bytes"]) == ("overlap", 32)
-        assert row["slices"] == found[0][0]["slices"] >= 1
-        lengths = {len(row[key]) for key in ("comm_s", "comp_s", "both_s", "progressed_s")}
+        assert (row.operation, row.bytes) == ("all-reduce", 32)
+        assert row.slices == found[0][0].slices >= 1
+        lengths = {len(times) for times in (row.exchange_s, row.compute_s, row.both_s, row.progressed_s)}
         assert len(lengths) == 1
         assert min(lengths) >= LEAST
 
@@ -234,9 +238,6 @@ def test_an_operation_without_a_non_blocking_form_says_so():
 def test_a_worker_process_exchanges_alone(make_job, work, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "0")
-    comm = {"operation": "all-gather", "counts": [1, 4], "overlap": [], "tensors": None, "seconds": 0.0, "budget": 0.0}
-    job = make_job(task="comm", communicator="wires:Wire", comm=comm)
-    code, messages = work(job)
-    assert code == 0, messages[-1]
-    assert [message["row"]["bytes"] for message in messages if message["type"] == "comm"] == [4, 16]
-    assert messages[-1]["type"] == "done"
+    code, found = work(make_job(Communicate("wires:Wire", "all-gather", [1, 4], [], 0.0, 0.0)))
+    assert (code, found[-1]) == (0, Done())
+    assert [message.bytes for message in found if isinstance(message, ExchangeTimes)] == [4, 16]

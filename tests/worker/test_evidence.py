@@ -39,22 +39,22 @@ def worst(errors):
 
 def test_the_oracle_agrees_with_itself(oracle):
     proof = evidence.prove(reference(), small(), 4, str(oracle))
-    assert proof["losses"]["staged"] == proof["losses"]["native"] == proof["losses"]["oracle"]
-    assert len(set(proof["losses"]["oracle"])) == evidence.UPDATES
-    errors = worst(proof["errors"])
+    assert proof.losses.staged == proof.losses.native == proof.losses.oracle
+    assert len(set(proof.losses.oracle)) == evidence.UPDATES
+    errors = worst(proof.errors)
     # The oracle is stored in float32; movements are small beside the values they are the difference of.
     for kind in ("logits", "gradient", "staged parameter", "native parameter"):
         assert errors[kind] < 6e-8, kind
     for kind in ("staged movement", "native movement"):
         assert errors[kind] < 1e-5, kind
     graph = small()
-    assert proof["parameter_count"] == graph.parameter_count
-    assert proof["macs"] == graph.macs
-    assert proof["graph"] == graph.without_dropout().digest
+    assert proof.parameter_count == graph.parameter_count
+    assert proof.macs == graph.macs
+    assert proof.graph_digest == graph.without_dropout().digest
 
 
 def test_every_tensor_is_compared(oracle):
-    errors = evidence.prove(reference(), small(), 4, str(oracle))["errors"]
+    errors = evidence.prove(reference(), small(), 4, str(oracle)).errors
     parameters = {p.name for p in small().parameters}
     assert set(errors["gradient"]) == parameters
     from_zero = {name for name in parameters if name.endswith(".bias")}
@@ -96,23 +96,23 @@ class Forgetful(ReferenceTrainer):
         return found
 
 
-def test_a_wrong_update_is_seen_in_the_way_that_has_it(tmp_path):
+def test_a_wrong_update_is_seen_where_it_is_made(tmp_path):
     decayed = {"optimiser": trainers.RULE._replace(weight_decay=0.01)}
     evidence.write_oracle(reference(**decayed), small(), 4, str(tmp_path))
-    errors = worst(evidence.prove(reference(WithoutDecay, **decayed), small(), 4, str(tmp_path))["errors"])
+    errors = worst(evidence.prove(reference(WithoutDecay, **decayed), small(), 4, str(tmp_path)).errors)
     assert errors["staged parameter"] < 6e-8
     assert errors["native parameter"] > 1e-5
     assert errors["native movement"] > 1e-3
 
 
 def test_a_wrong_gradient_is_named(oracle):
-    errors = evidence.prove(reference(WrongConvolution), small(), 4, str(oracle))["errors"]["gradient"]
+    errors = evidence.prove(reference(WrongConvolution), small(), 4, str(oracle)).errors["gradient"]
     assert errors.pop("conv.weight") == pytest.approx(1e-3, rel=1e-3)
     assert max(errors.values()) < 6e-8
 
 
 def test_what_is_missing_or_misshapen_is_infinitely_far(oracle):
-    errors = evidence.prove(reference(Forgetful), small(), 4, str(oracle))["errors"]
+    errors = evidence.prove(reference(Forgetful), small(), 4, str(oracle)).errors
     assert [name for name, far in errors["gradient"].items() if far == float("inf")] == ["fc.bias", "fc.weight"]
     assert errors["native parameter"]["bn.running_var"] == float("inf")
 

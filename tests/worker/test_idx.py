@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from suite.worker import idx
+from suite.worker.job import DataSet
 from suite.worker.sources import ArraySource, open_source
 
 IMAGES = (np.arange(5 * 28 * 28) % 251).astype(np.uint8).reshape(5, 28, 28)
@@ -35,7 +36,7 @@ def test_the_files_are_read_plain_and_gzipped(mnist):
 
 
 def test_a_folder_of_them_is_a_source(mnist):
-    source = open_source({"kind": "arrays", "path": str(mnist)}, (1, 28, 28), 10)
+    source = open_source(DataSet("arrays", str(mnist)), (1, 28, 28), 10)
     assert (len(source), source.classes, source.sample(3)[1]) == (5, 5, 3)
     assert source.sample(0)[0].shape == (1, 28, 28)
 

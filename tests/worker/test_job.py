@@ -1,80 +1,94 @@
-"""The job's format and the outbox."""
+"""The job: every task over the file and back, and what is refused."""
 
 import json
-import time
 
 import pytest
 
-from suite.worker.job import Outbox, finite, read_job
+from suite.worker.contract import Adam
+from suite.worker.job import (
+    FORMAT,
+    TASKS,
+    Communicate,
+    DataSet,
+    Job,
+    Look,
+    MakeOracle,
+    Pack,
+    Prove,
+    Read,
+    Recipe,
+    Train,
+    decode,
+    encode,
+    read_job,
+)
+from suite.worker.typed_json import to_json
+from tests.support import jobs
 
-NAN, INF = float("nan"), float("inf")
+GRAPH, DATA = jobs.graph(), DataSet("folder", "/photographs")
+EVERY = [
+    jobs.measure(),
+    jobs.measure("native", data=DATA),
+    Train(GRAPH, 3, 0.25, jobs.READ_ONCE, DATA),
+    Prove(GRAPH, "/oracle", 8),
+    MakeOracle(GRAPH, "/oracle", 16),
+    Pack(
+        GRAPH, DATA, "tfrecord", "/packed", 2, "skip", 0, Recipe("photographs", "folder", "0a1b", [], 0, "tensorflow")
+    ),
+    Read(GRAPH, DATA, jobs.READ_ONCE, 9),
+    Look(),
+    Communicate("adapters.x.comm:X", "all-reduce", [1, 4], [4], 0.5, 0.0),
+    Communicate("adapters.x.comm:X", "all-reduce", [], [], 0.5, 0.0, [7, 9]),
+]
+JOB = Job("/out", jobs.RANK._replace(knobs={"bucket": 25}), jobs.measure())
 
 
-@pytest.fixture
-def opened(tmp_path):
-    """Opens outboxes in the test's folder and closes them after it."""
-    outboxes = []
-
-    def open_one(rank=0):
-        outboxes.append(Outbox(str(tmp_path), rank))
-        return outboxes[-1]
-
-    yield open_one
-    for outbox in outboxes:
-        outbox.close()
-
-
-def lines(folder, rank=0):
-    return [json.loads(line) for line in (folder / ("rank-%d.jsonl" % rank)).read_text().splitlines()]
-
-
-def test_a_job_reads_back(tmp_path):
+@pytest.mark.parametrize("task", EVERY, ids=lambda task: type(task).__name__)
+def test_a_job_reads_back(task, tmp_path):
+    job = JOB._replace(task=task)
     path = tmp_path / "job.json"
-    path.write_text('{"format": 1, "task": "measure"}')
-    assert read_job(str(path)) == {"format": 1, "task": "measure"}
+    path.write_text(encode(job))
+    found = read_job(str(path))
+    assert to_json(found) == to_json(job)  # graphs are compared by their description
+    assert type(found.task) is type(task)
+    assert found.group == job.group
 
 
-@pytest.mark.parametrize("content", ['{"format": 2}', "{}"])
-def test_another_format_is_refused(tmp_path, content):
-    path = tmp_path / "job.json"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=r"job\.json has format (2|None); this worker reads format 1"):
-        read_job(str(path))
+def test_there_is_one_of_every_task():
+    assert {type(task) for task in EVERY} == set(TASKS.values())
 
 
-def test_messages_are_there_as_soon_as_they_are_sent(tmp_path, opened):
-    outbox = opened(3)
-    before = time.time()
-    outbox.send("hello", world=4)
-    (first,) = lines(tmp_path, 3)
-    assert before <= first.pop("time") <= time.time()
-    assert first == {"type": "hello", "world": 4}
-    outbox.send("done")
-    assert [message["type"] for message in lines(tmp_path, 3)] == ["hello", "done"]
+def test_the_rule_of_the_update_is_known_by_its_fields():
+    adam = Adam(0.001, 0.9, 0.999, 1e-8, 0.0)
+    assert decode(encode(JOB._replace(group=JOB.group._replace(optimiser=adam))), "x").group.optimiser == adam
 
 
-def test_what_json_cannot_say_becomes_null(tmp_path, opened):
-    opened().send("pass", record={"loss": NAN, "step_s": [1.0, INF, -INF], "pair": (NAN, 2)})
-    text = (tmp_path / "rank-0.jsonl").read_text()
-    assert "NaN" not in text
-    assert "Infinity" not in text
-    assert lines(tmp_path)[0]["record"] == {"loss": None, "step_s": [1.0, None, None], "pair": [None, 2]}
+@pytest.mark.parametrize("content", ['{"format": 1, "task": "measure"}', "{}", "[]"])
+def test_another_format_is_refused(content):
+    with pytest.raises(ValueError, match=r"job\.json has format (1|None); this worker reads format %d" % FORMAT):
+        decode(content, "job.json")
 
 
-def test_finite_leaves_everything_else_alone():
-    value = {"a": [1, "x", None, True, 2.5, {"b": ()}]}
-    assert finite(value) == {"a": [1, "x", None, True, 2.5, {"b": []}]}
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda job: job.pop("group"), "wants output, group and one of measure, train"),
+        (lambda job: job.update(look={}), "wants output, group and one of measure, train"),
+        (lambda job: job.update(more=1), "wants output, group and one of measure, train"),
+        (lambda job: job["group"].update(threads="2"), r"j: group\.threads: a whole number is expected, not '2'"),
+        (lambda job: job["measure"].pop("passes"), "j: measure: the field 'passes' is missing"),
+        (lambda job: job["measure"]["graph"].pop("heads"), r"j: measure\.graph: no Graph: KeyError: 'heads'"),
+    ],
+)
+def test_what_is_no_job_is_refused_by_file_and_field(change, error):
+    content = json.loads(encode(JOB))
+    change(content)
+    with pytest.raises(ValueError, match=error):
+        decode(json.dumps(content), "j")
 
 
-def test_progress_is_thinned_out(tmp_path, opened):
-    outbox = opened()
-    for step in range(1000):
-        outbox.progress(step=step)
-    outbox.send("done")
-    few = [message["type"] for message in lines(tmp_path)]
-    assert few[0] == "progress"
-    assert few[-1] == "done"
-    assert len(few) < 10
-    time.sleep(Outbox.PROGRESS_EVERY)
-    outbox.progress(step=1000)
-    assert lines(tmp_path)[-1]["step"] == 1000
+def test_a_damaged_file_is_named():
+    with pytest.raises(ValueError, match=r"job\.json is no JSON"):
+        decode(encode(JOB)[:100], "job.json")
+    with pytest.raises(ValueError, match=r"job: group\.threads: a whole number is expected, not 2\.5"):
+        encode(JOB._replace(group=JOB.group._replace(threads=2.5)))

@@ -24,7 +24,7 @@ def test_it_warms_up_until_the_last_steps_agree(sampling):
     def body():
         time.sleep(sleeps.pop(0) if sleeps else 0.01)
 
-    rule = dict(sampling, warmup_steps=5, steady=0.5, warmup_limit=20.0)
+    rule = sampling._replace(warmup_steps=5, steady=0.5, warmup_limit_s=20.0)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", body)
     assert timed.steady
     assert len(timed.warmup_s) >= 4 + AGREEING
@@ -34,14 +34,14 @@ def test_it_warms_up_until_the_last_steps_agree(sampling):
 
 
 def test_it_warms_up_for_as_many_steps_as_asked(sampling):
-    rule = dict(sampling, warmup_steps=12, steady=1e9)
+    rule = sampling._replace(warmup_steps=12, steady=1e9)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.001))
     assert (len(timed.warmup_s), timed.steady) == (12, True)
 
 
 def test_a_restless_case_is_measured_and_marked(sampling):
     sleeps = [0.002, 0.01] * 1000
-    rule = dict(sampling, warmup_limit=0.1, steady=0.2)
+    rule = sampling._replace(warmup_limit_s=0.1, steady=0.2)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(sleeps.pop()))
     assert not timed.steady
     assert 0.09 < sum(timed.warmup_s) < 5.0
@@ -49,7 +49,7 @@ def test_a_restless_case_is_measured_and_marked(sampling):
 
 
 def test_it_measures_long_enough(sampling):
-    rule = dict(sampling, steady=1e9, steps=4, seconds=0.1)
+    rule = sampling._replace(steady=1e9, steps=4, seconds=0.1)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.005))
     usual = sorted(timed.warmup_s[-AGREEING:])[AGREEING // 2]
     assert len(timed.step_s) == max(4, math.ceil(0.1 / usual)) > 4
@@ -62,25 +62,27 @@ def test_steps_add_up_to_the_wall_time_and_carry_what_the_body_returned(sampling
         time.sleep(0.01)
         return next(numbers)
 
-    timed = Loop(toy.ToyTrainer(trainers.setup()), dict(sampling, steps=20), silent).run("native", body)
+    timed = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(steps=20), silent).run("native", body)
     assert timed.returned == list(range(len(timed.warmup_s), len(timed.warmup_s) + 20))
     assert 0.99 * timed.wall_s < sum(timed.step_s) <= timed.wall_s
 
 
 def test_measured_is_called_once_between_warm_up_and_steps(sampling):
     events = []
-    loop = Loop(toy.ToyTrainer(trainers.setup()), dict(sampling, steady=1e9), silent)
+    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(steady=1e9), silent)
     loop.run("staged", lambda: events.append("step"), measured=lambda: events.append("measured"))
     assert events == ["step"] * 5 + ["measured"] + ["step"] * 3
 
 
-def test_progress_tells_pass_phase_and_step(sampling):
-    told = []
-    loop = Loop(toy.ToyTrainer(trainers.setup()), dict(sampling, steady=1e9), lambda **said: told.append(said))
+def test_progress_reports_pass_phase_and_step(sampling):
+    reported = []
+    loop = Loop(
+        toy.ToyTrainer(trainers.setup()), sampling._replace(steady=1e9), lambda **progress: reported.append(progress)
+    )
     loop.run("native", lambda: time.sleep(0.001))
-    assert told[0] == {"name": "native", "phase": "warmup", "step": 1, "of": 5}
-    assert told[-1] == {"name": "native", "phase": "measure", "step": 3, "of": 3}
-    assert len(told) == 8
+    assert reported[0] == {"name": "native", "phase": "warmup", "step": 1, "of": 5}
+    assert reported[-1] == {"name": "native", "phase": "measure", "step": 3, "of": 3}
+    assert len(reported) == 8
 
 
 def test_ranks_of_different_speed_agree_on_every_count(sampling):
@@ -95,7 +97,7 @@ def test_ranks_of_different_speed_agree_on_every_count(sampling):
         sleeps = [0.001, 0.01] * 3 if rank else []
         trainer = Ranked(trainers.setup(rank=rank, world=2))
         usual = 0.005 if rank else 0.01
-        rule = dict(sampling, steady=0.8, warmup_limit=20.0, seconds=0.1)
+        rule = sampling._replace(steady=0.8, warmup_limit_s=20.0, seconds=0.1)
         return Loop(trainer, rule, silent).run("native", lambda: time.sleep(sleeps.pop() if sleeps else usual))
 
     slow, fast = group.run(work)
@@ -108,7 +110,7 @@ def test_ranks_of_different_speed_agree_on_every_count(sampling):
 
 
 def test_a_quick_profile_lets_fewer_steps_agree(sampling):
-    rule = dict(sampling, warmup_steps=3, steady=1e9)
+    rule = sampling._replace(warmup_steps=3, steady=1e9)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.001))
     assert (len(timed.warmup_s), timed.steady) == (3, True)
 
@@ -119,7 +121,7 @@ def test_a_body_that_slows_down_ends_by_the_clock_when_it_runs_alone(sampling):
     def body():
         time.sleep(ready.pop() if ready else 0.02)
 
-    rule = dict(sampling, warmup_steps=5, steady=1e9, steps=3, seconds=0.1)
+    rule = sampling._replace(warmup_steps=5, steady=1e9, steps=3, seconds=0.1)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("io_only", body, alone=True)
     assert 3 <= len(timed.step_s) <= 12
     assert timed.wall_s >= 0.1

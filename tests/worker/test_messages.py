@@ -41,7 +41,7 @@ def test_a_message_comes_back_as_it_was_sent(message):
 
 
 def test_there_is_one_of_every_type():
-    assert {type(message) for message in EVERY} == set(messages.TYPES.values())
+    assert {type(message) for message in EVERY} == set(messages.CODEC.types.values())
 
 
 def test_a_line_tells_when_it_was_written():

@@ -8,22 +8,25 @@ import numpy as np
 import pytest
 import toy
 
+from suite.worker.job import DataSet, Read
+from suite.worker.messages import Done, Notes
 from suite.worker.packing import pack
 from suite.worker.photographs import shrunk
 from suite.worker.records import RecordSource, record
 from suite.worker.sources import ArraySource, FolderSource
 from tests.support import trainers
+from tests.support.jobs import READ_ONCE, graph, packing
 
 SHAPE = (3, 32, 32)
 
 
 class Quiet:
-    """Remembers how far it was told to be."""
+    """Remembers the progress."""
 
     def __init__(self):
         self.steps = []
 
-    def progress(self, name, step, of):
+    def progress(self, name, phase, step, of):
         self.steps.append((step, of))
 
 
@@ -46,9 +49,8 @@ def wanted(tmp_path):
     def make(parts=2, form="records", **changes):
         folder = tmp_path / "packed"
         folder.mkdir(exist_ok=True)
-        about = {"source": "photographs", "kind": "folder", "shape": []}
-        found = {"form": form, "folder": str(folder), "parts": parts, "on_error": "fail", "resize": 0, "about": about}
-        return dict(found, **changes)
+        data = DataSet("folder", str(tmp_path / "photographs"))
+        return packing(form, folder, parts, **dict({"data": data}, **changes))
 
     return make
 
@@ -56,7 +58,7 @@ def wanted(tmp_path):
 def packed(source, wanted, **knobs):
     outbox = Quiet()
     pack(toy.PackingToy(trainers.setup(knobs=knobs)), source, wanted, outbox)
-    return RecordSource(wanted["folder"]), outbox.steps
+    return RecordSource(wanted.folder), outbox.steps
 
 
 def content(records, key):
@@ -105,10 +107,10 @@ def test_packing_goes_on_where_it_was_interrupted(photographs, wanted):
     source, asked = FolderSource(str(photographs), SHAPE), wanted(parts=3)
     with pytest.raises(OSError, match="No space left on device"):
         packed(source, asked, room=3)  # in the second part
-    assert sorted(os.listdir(asked["folder"])) == ["part-00000", "part-00001.partial"]
+    assert sorted(os.listdir(asked.folder)) == ["part-00000", "part-00001.partial"]
     with pytest.raises(ValueError, match="holds no complete set of records"):
-        RecordSource(asked["folder"])
-    whole = os.stat(os.path.join(asked["folder"], "part-00000", "toy.npz")).st_mtime_ns
+        RecordSource(asked.folder)
+    whole = os.stat(os.path.join(asked.folder, "part-00000", "toy.npz")).st_mtime_ns
     records, steps = packed(source, asked)
     assert os.stat(os.path.join(records.parts[0], "toy.npz")).st_mtime_ns == whole, "it is not written again"
     assert steps == [(number, 6) for number in range(3, 7)]
@@ -117,7 +119,7 @@ def test_packing_goes_on_where_it_was_interrupted(photographs, wanted):
 
 def test_an_interrupted_join_begins_anew(photographs, wanted):
     source, asked = FolderSource(str(photographs), SHAPE), wanted(form="joined")
-    half = os.path.join(asked["folder"], "joined.partial")
+    half = os.path.join(asked.folder, "joined.partial")
     os.makedirs(half)
     with open(os.path.join(half, "index.txt"), "w") as stream:
         stream.write("half of")
@@ -146,7 +148,7 @@ def test_nothing_that_can_be_read_is_no_set(photographs, wanted):
     asked = wanted(on_error="skip")
     with pytest.raises(ValueError, match=r"none of the 6 samples of photographs .* can be read"):
         packed(FolderSource(str(photographs), SHAPE), asked)
-    assert not os.path.exists(os.path.join(asked["folder"], "records.json"))
+    assert not os.path.exists(os.path.join(asked.folder, "records.json"))
 
 
 def test_a_large_image_is_scaled_where_asked_and_a_small_one_left_alone(photographs):
@@ -205,33 +207,27 @@ def test_a_set_that_does_not_fit_the_network_says_why(complete):
         records.sample(0)
 
 
-def test_a_worker_packs_and_reads(make_job, work, complete, photographs):
-    wanted = {"form": "records", "folder": complete + "-2", "parts": 1, "on_error": "fail", "resize": 0, "about": {}}
-    os.makedirs(wanted["folder"])
-    wanted["about"] = {"source": "photographs", "kind": "folder", "shape": []}
-    data, trainer = {"kind": "folder", "path": str(photographs)}, "toy:PackingToy"
-    code, messages = work(make_job("pack", trainer, "alexnet", data=data, pack=wanted))
-    assert (code, messages[-1]["type"]) == (0, "done"), messages[-1]
-    assert len(RecordSource(wanted["folder"])) == 6
-    data = {"kind": "records", "path": wanted["folder"]}
-    job = make_job("read", trainer, "alexnet", data=data, samples=6, batch=4)
-    code, messages = work(job)
-    assert code == 0, messages[-1]
+def test_a_worker_packs_and_reads(make_job, work, wanted, photographs):
+    net, trainer, task = graph("alexnet"), "toy:PackingToy", wanted(parts=1)
+    code, sent = work(make_job(task._replace(graph=net), trainer=trainer))
+    assert (code, sent[-1]) == (0, Done())
+    assert len(RecordSource(task.folder)) == 6
+    job = make_job(Read(net, DataSet("records", task.folder), READ_ONCE, 6), trainer=trainer, batch=4)
+    code, sent = work(job)
+    assert (code, sent[-1]) == (0, Done())
     with np.load(str(job.parent / "read.npz")) as found:
         assert found["images"].shape == (6, 3, 227, 227)
         assert sorted(found["labels"].tolist()) == [0, 0, 0, 1, 1, 1]
-    assert [m["notes"]["reader"] for m in messages if m["type"] == "notes"] == ["the toy's"]
+    assert Notes({"reader": "the toy's"}) in sent
 
 
-def test_a_trainer_without_records_says_so(make_job, work, complete, tmp_path):
-    data = {"kind": "records", "path": complete}
-    code, messages = work(make_job("read", "toy:ToyTrainer", "alexnet", data=data, samples=4))
-    assert code == 1
-    assert messages[-1]["kind"] == "unsupported"
-    assert "ToyTrainer does not read records" in messages[-1]["message"]
-    asked = {"form": "x", "folder": str(tmp_path), "parts": 1, "on_error": "fail", "resize": 0, "about": {}}
+def test_a_trainer_without_records_says_so(make_job, work, complete, wanted, tmp_path):
+    task = Read(graph("alexnet"), DataSet("records", complete), READ_ONCE, 4)
+    code, sent = work(make_job(task, trainer="toy:ToyTrainer"))
+    assert (code, sent[-1].kind) == (1, "unsupported")
+    assert "ToyTrainer does not read records" in sent[-1].message
     np.savez(str(tmp_path / "a.npz"), images=np.zeros((3, 28, 28), np.uint8), labels=range(3))
-    data = {"kind": "arrays", "path": str(tmp_path / "a.npz")}
-    code, messages = work(make_job("pack", "toy:ToyTrainer", data=data, pack=asked))
-    assert (code, messages[-1]["kind"]) == (1, "unsupported")
-    assert "ToyTrainer writes no records" in messages[-1]["message"]
+    task = wanted(data=DataSet("arrays", str(tmp_path / "a.npz")), folder=str(tmp_path / "new"))
+    code, sent = work(make_job(task, trainer="toy:ToyTrainer"))
+    assert (code, sent[-1].kind) == (1, "unsupported")
+    assert "ToyTrainer writes no records" in sent[-1].message

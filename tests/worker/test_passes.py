@@ -26,7 +26,7 @@ def streamed(trainer):
 
 def passes(sampling, feed=streamed, **changes):
     trainer = toy.ToyTrainer(trainers.setup(**changes))
-    made = Passes(trainer, feed(trainer), Loop(trainer, dict(sampling, steady=1e9), lambda **_: None))
+    made = Passes(trainer, feed(trainer), Loop(trainer, sampling._replace(steady=1e9), lambda **_: None))
     del trainer.calls[:]
     return trainer, made
 
@@ -48,10 +48,10 @@ def test_what_is_called(sampling, name):
     assert trainer.calls[: 5 * length] == once * 5
     assert trainer.calls[-3 * length :] == once * 3
     assert set(trainer.calls[5 * length : -3 * length]) == {"maximum"}
-    assert record["pass"] == name
-    assert record["samples"] == 3 * 4
-    assert (len(record["warmup_s"]), len(record["step_s"])) == (5, 3)
-    assert record["steady"] is True
+    assert record.name == name
+    assert record.samples == 3 * 4
+    assert (len(record.warmup_s), len(record.step_s)) == (5, 3)
+    assert record.steady is True
 
 
 @pytest.mark.parametrize(("readers", "prefetch", "ahead"), [(0, 2, READ_AHEAD), (2, 2, READ_AHEAD), (8, 4, 40)])
@@ -74,9 +74,9 @@ def test_communication_alone_uses_real_gradients_and_leaves_none(sampling):
 def test_records_hold_loss_and_waiting_for_input(sampling):
     _, made = passes(sampling, knobs={"loss": 0.25, "sleep": {"next_batch": 0.003, "step": 0.003}})
     record = made.run("native")
-    assert record["loss"] == 0.25
-    assert len(record["io_s"]) == 3
-    for waited, step in zip(record["io_s"], record["step_s"]):
+    assert record.loss == 0.25
+    assert len(record.io_s) == 3
+    for waited, step in zip(record.io_s, record.step_s):
         assert 0.003 <= waited <= step - 0.003
 
 
@@ -143,18 +143,18 @@ class PartToy(toy.ToyTrainer):
 def test_waiting_for_other_parts_is_a_stage_of_its_own(sampling):
     sleeping = {"sleep": {"forward": 0.004, "backward": 0.004}}
     trainer = PartToy(trainers.setup(world=4, parts=2, batch=8, knobs=sleeping))
-    made = Passes(trainer, streamed(trainer), Loop(trainer, dict(sampling, steady=1e9), lambda **_: None))
+    made = Passes(trainer, streamed(trainer), Loop(trainer, sampling._replace(steady=1e9), lambda **_: None))
     record = made.run("staged")
-    stages = record["stage_s"]
+    stages = record.stage_s
     assert stages["bubble"] == pytest.approx([0.003] * 3)
     assert min(stages["forward"]) >= 0.002
-    assert sum(map(sum, stages.values())) == pytest.approx(record["wall_s"], rel=0.05)
-    assert record["samples"] == 3 * 8 / 2, "a network's batch counts once over its ranks"
+    assert sum(map(sum, stages.values())) == pytest.approx(record.wall_s, rel=0.05)
+    assert record.samples == 3 * 8 / 2, "a network's batch counts once over its ranks"
 
 
 def test_without_parts_there_is_no_such_stage(sampling):
     _, made = passes(sampling, world=2)
-    assert "bubble" not in made.run("staged")["stage_s"]
+    assert "bubble" not in made.run("staged").stage_s
 
 
 @pytest.mark.parametrize(("rank", "replica"), [(0, 0), (1, 0), (2, 1), (3, 1)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import toy
 
+from suite.worker.job import DataSet
 from suite.worker.sources import ArraySource, FolderSource, Source, open_source
 from suite.worker.split import split
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader, batches_of_indices
@@ -126,12 +127,12 @@ def test_arrays_of_another_size_are_refused(arrays):
 
 
 def test_a_job_names_its_kind_of_data(arrays, photographs):
-    assert isinstance(open_source({"kind": "arrays", "path": arrays[0]}, (1, 4, 4), 10), ArraySource)
-    assert isinstance(open_source({"kind": "folder", "path": str(photographs)}, (3, 32, 32), 3), FolderSource)
+    assert isinstance(open_source(DataSet("arrays", arrays[0]), (1, 4, 4), 10), ArraySource)
+    assert isinstance(open_source(DataSet("folder", str(photographs)), (3, 32, 32), 3), FolderSource)
     with pytest.raises(ValueError, match="unknown kind of data 'lmdb'; known: arrays, folder"):
-        open_source({"kind": "lmdb", "path": "x"}, (3, 32, 32), 3)
+        open_source(DataSet("lmdb", "x"), (3, 32, 32), 3)
     with pytest.raises(ValueError, match="has 3 classes, the network has 2 outputs"):
-        open_source({"kind": "folder", "path": str(photographs)}, (3, 32, 32), 2)
+        open_source(DataSet("folder", str(photographs)), (3, 32, 32), 2)
 
 
 class Numbers(Source):

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker.contract import Unsupported
+from suite.worker import messages
+from suite.worker.contract import SGD, Unsupported
+from suite.worker.job import DataSet, Train
 from suite.worker.sources import Source
 from suite.worker.split import split
 from suite.worker.training import Training, epoch_ends
 from tests.support import trainers
-from workloads.catalogue import by_name
+from tests.support.jobs import READ_ONCE, graph
 
 
 class Numbers(Source):
@@ -37,45 +39,43 @@ def arrays(tmp_path):
         image[14 * (label // 5) :, 5 * (label % 5) : 5 * (label % 5) + 5] += 200
     path = tmp_path / "squares.npz"
     np.savez(str(path), images=np.clip(images, 0, 255).astype(np.uint8), labels=labels)
-    return {"kind": "arrays", "path": str(path)}
+    return DataSet("arrays", str(path))
 
 
-def test_epochs_are_trained_tested_and_told(make_job, work, arrays):
-    training = {"epochs": 3, "held_out": 0.25, "target": 0.9}
-    code, messages = work(make_job(data=arrays, passes=["train"], training=training, batch=16, lr=0.02))
+def test_epochs_are_trained_tested_and_reported(make_job, work, arrays):
+    task = Train(graph(), 3, 0.25, READ_ONCE, arrays)
+    code, sent = work(make_job(task, batch=16, optimiser=SGD(0.02, 0.9, 0.0)))
     assert code == 0
-    (record,) = (message["record"] for message in messages if message["type"] == "training")
-    assert [row["steps"] for row in record["epochs"]] == [9, 10, 9]  # 150 samples: batches run across the borders
-    assert [row["samples"] for row in record["epochs"]] == [144, 160, 144]
-    assert record["loss_steps"] == list(range(28))
-    assert record["losses"][-1] < 0.2 * record["losses"][0]
-    assert record["epochs"][-1]["accuracy"] > 0.9
-    assert record["epochs"][-1]["loss"] == record["losses"][-1]
-    assert all(row["seconds"] > 0 for row in record["epochs"])
-    assert len(record["loss_seconds"]) == len(record["losses"])
-    assert record["loss_seconds"] == sorted(record["loss_seconds"])
-    notes = {key: told for message in messages if message["type"] == "notes" for key, told in message["notes"].items()}
+    (found,) = (message for message in sent if isinstance(message, messages.Training))
+    assert [epoch.steps for epoch in found.epochs] == [9, 10, 9]  # 150 samples: batches run across the borders
+    assert [epoch.samples for epoch in found.epochs] == [144, 160, 144]
+    assert found.loss_steps == list(range(28))
+    assert found.losses[-1] < 0.2 * found.losses[0]
+    assert found.epochs[-1].accuracy > 0.9
+    assert found.epochs[-1].loss == found.losses[-1]
+    assert all(epoch.train_s > 0 for epoch in found.epochs)
+    assert len(found.loss_s) == len(found.losses)
+    assert found.loss_s == sorted(found.loss_s)
+    notes = {key: note for each in sent if isinstance(each, messages.Notes) for key, note in each.notes.items()}
     assert notes["tested"].endswith("50 samples to test with")
-    assert not [message for message in messages if message["type"] == "pass"], "no speed beside it"
+    assert not [each for each in sent if isinstance(each, messages.Pass)], "no speed beside it"
 
 
 def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_path):
     trainer = toy.ToyTrainer(trainers.setup(batch=5, knobs={"sleep": {"step": 0.02, "forward": 0.2}}))
     trainer.open_input = lambda source: None
-    graph = by_name()["mnist_small"].graph()
-    record = Training(trainer, graph, lambda **told: None).run(Numbers(20), Numbers(5), 2)
-    assert [row["steps"] for row in record["epochs"]] == [4, 4]
-    assert [row["test_seconds"] >= 0.2 for row in record["epochs"]] == [True, True]
-    times, ends = record["loss_seconds"], np.cumsum([row["seconds"] for row in record["epochs"]])
+    found = Training(trainer, graph(), lambda **progress: None).run(Numbers(20), Numbers(5), 2)
+    assert [epoch.steps for epoch in found.epochs] == [4, 4]
+    assert [epoch.test_s >= 0.2 for epoch in found.epochs] == [True, True]
+    times, ends = found.loss_s, np.cumsum([epoch.train_s for epoch in found.epochs])
     assert (np.diff([0.0, *times]) >= 0.02).all()
     assert times[3] <= ends[0] <= times[4] <= times[7] <= ends[1]
 
 
 def test_synthetic_data_teach_nothing(make_job, work):
-    training = {"epochs": 1, "held_out": 0.25, "target": 0.9}
-    code, messages = work(make_job(passes=["train"], training=training))
+    code, sent = work(make_job(Train(graph(), 1, 0.25, READ_ONCE)))
     assert code == 1
-    assert (messages[-1]["kind"], "synthetic" in messages[-1]["message"]) == ("unsupported", True)
+    assert (sent[-1].kind, "synthetic" in sent[-1].message) == ("unsupported", True)
 
 
 def test_both_parts_are_the_whole_and_always_the_same():
@@ -102,5 +102,5 @@ def test_every_epoch_ends_where_all_samples_have_been_seen():
 def test_a_trainer_that_cannot_tell_use_from_training_says_so():
     trainer = toy.ToyTrainer(trainers.setup())
     with pytest.raises(Unsupported, match=r"ToyTrainer does not tell training from use .* batch_norm asks for"):
-        Training(trainer, by_name()["resnet50"].graph(), print)
-    Training(trainer, by_name()["mnist_small"].graph(), print)
+        Training(trainer, graph("resnet50"), print)
+    Training(trainer, graph(), print)

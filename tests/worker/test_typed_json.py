@@ -64,8 +64,9 @@ def test_free_content_keeps_everything_that_json_can_say():
 
 
 def test_a_whole_number_is_a_number_too():
-    found = from_json(Inner, {"number": 2}, "inner").number
-    assert (found, type(found)) == (2.0, float)
+    for number in (2, np.float64(2.0)):
+        found = from_json(Inner, {"number": number}, "inner").number
+        assert (found, type(found)) == (2.0, float)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,10 @@ def test_a_whole_number_is_a_number_too():
 def test_what_does_not_fit_is_named(changes, error):
     with pytest.raises(ValueError, match=error):
         from_json(Outer, dict(to_json(FULL), **changes), "outer")
+
+
+def test_a_frameworks_own_kind_of_string_is_one():
+    class Version(str):
+        pass
+
+    assert from_json(str, Version("2.13.0"), "here") == "2.13.0"

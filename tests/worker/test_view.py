@@ -12,9 +12,10 @@ from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import ThreadedReader
 from suite.worker.view import InMemory, View
 from tests.support import trainers
+from tests.support.jobs import READ_ONCE
 from workloads.preprocessing import PHOTOGRAPHS
 
-ASKED = {"mode": "disk", "page_cache": "as is", "prefetch": 2, "repeat": 1, "augment": "centre", "on_error": "fail"}
+ASKED = READ_ONCE._asdict()
 
 
 class Numbers(Source):
@@ -80,17 +81,17 @@ def test_nothing_that_can_be_read_is_an_error(seen):
 
 @pytest.mark.parametrize("readers", [0, 2])
 def test_readers_skip_and_the_notes_name_what(tmp_path, readers):
-    job = {"case": {"input": dict(ASKED, on_error="skip"), "seed": 1}, "output": str(tmp_path)}
-    reading = Reading(Numbers(unreadable=(3,)), job, rank=0)
+    reading = Reading(Numbers(unreadable=(3,)), READ_ONCE._replace(on_error="skip"), 1, str(tmp_path), rank=0)
     reader = ThreadedReader(reading.view, trainers.setup(batch=5, readers=readers, prefetch=1))
     read = np.concatenate([reader.next_batch().labels for _ in range(4)])
     reader.close()
     assert 3 not in read
-    told = reading.notes()["skipped"]
-    assert told["samples"] == 1
-    assert told["reads"] >= 2  # what is read ahead counts too
-    assert told["which"][0].startswith("cannot read number 3 (")
-    assert Reading(Numbers(), job, rank=0).notes() == {"data": "numbers"}, "an earlier attempt's are forgotten"
+    skipped = reading.notes()["skipped"]
+    assert skipped["samples"] == 1
+    assert skipped["reads"] >= 2  # what is read ahead counts too
+    assert skipped["which"][0].startswith("cannot read number 3 (")
+    again = Reading(Numbers(), READ_ONCE, 1, str(tmp_path), rank=0)
+    assert again.notes() == {"data": "numbers"}, "an earlier attempt's are forgotten"
 
 
 def test_random_crops_are_other_ones_in_every_epoch_and_the_same_again(seen, folder):
@@ -127,8 +128,7 @@ def test_a_random_crop_of_an_array_is_refused(seen, tmp_path):
 
 def test_in_memory_everything_is_read_once(tmp_path):
     source = Numbers()
-    job = {"case": {"input": dict(ASKED, mode="memory", repeat=3), "seed": 1}, "output": str(tmp_path)}
-    reading = Reading(source, job, rank=0)
+    reading = Reading(source, READ_ONCE._replace(mode="memory", repeat=3), 1, str(tmp_path), rank=0)
     read = source.reads
     assert len(reading.view) == 30
     for epoch in range(3):

@@ -2,6 +2,7 @@ import socket
 
 import pytest
 
+from suite.worker.messages import Traffic
 from suite.worker.wire import counters, growth
 
 TABLE = """\
@@ -51,9 +52,9 @@ def test_real_bytes_over_the_loopback_are_seen():
             while left:
                 left -= len(peer.recv(left))
     grown = growth(before, counters())
-    assert grown["lo"]["received"] >= 100000
-    assert grown["lo"]["sent"] >= 100000
+    assert grown["lo"].received_bytes >= 100000
+    assert grown["lo"].sent_bytes >= 100000
 
 
 def test_an_interface_that_came_in_between_is_left_out():
-    assert growth({"a": (1, 2)}, {"a": (4, 8), "b": (1, 1)}) == {"a": {"received": 3, "sent": 6}}
+    assert growth({"a": (1, 2)}, {"a": (4, 8), "b": (1, 1)}) == {"a": Traffic(3, 6)}

@@ -8,6 +8,7 @@ from cluster.ssh import Ssh
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.supervision import Limits, run
+from suite.worker.messages import Hello, Joined, of_type
 
 
 def main(asked):
@@ -17,9 +18,12 @@ def main(asked):
     command = tuple(asked["command"])
     request = Request(placement, command, Path(asked["python"]), asked["environ"], folder, asked["port"])
     found = run(Ssh().processes(request), 2, folder, Limits(60, asked["silence"]), lambda rank, message: None)
-    ranks = [{message["type"]: message for message in found.messages[rank]} for rank in (0, 1)]
-    told = [(rank["hello"]["host"], rank["joined"]["transport"]) for rank in ranks if "joined" in rank]
-    sys.stdout.write(json.dumps({"outcome": found.outcome, "reason": found.reason, "ranks": told}) + "\n")
+    ranks = [
+        (of_type(Hello, sent)[0].host, joined.transport)
+        for sent in found.messages.values()
+        for joined in of_type(Joined, sent)
+    ]
+    sys.stdout.write(json.dumps({"outcome": found.outcome, "reason": found.reason, "ranks": ranks}) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from cluster.lab.people import end, processes
 from cluster.mpiexec import Mpiexec
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.launching.placement_check import Told, misplaced, unwired
+from suite.launching.placement_check import RankReport, hosts_problem, transport_problem
+from suite.worker.messages import Hello, Progress, of_type
 from workloads.networks.mnist import mnist_small
 
 
@@ -43,8 +44,8 @@ def test_ranks_meet_over_the_wire(laboratory, interpreter, job, on_hosts):
     before = wire(hosts[1])
     result = on_hosts(Mpiexec(), request)
     assert (result.outcome, result.reason) == ("ok", "")
-    hellos = [message for messages in result.messages.values() for message in messages if message["type"] == "hello"]
-    assert [hello["host"] for hello in hellos] == [host for host in hosts for _ in range(2)]
+    hellos = [hello for sent in result.messages.values() for hello in of_type(Hello, sent)]
+    assert [hello.host for hello in hellos] == [host for host in hosts for _ in range(2)]
     assert wire(hosts[1]).received - before.received > 7 * mnist_small().gradient_bytes()
 
 
@@ -53,8 +54,8 @@ def test_the_host_that_the_engine_stands_on_may_be_named_last(laboratory, interp
     request = job(over(laboratory.layout.hosts[::-1], per_node=2), interpreter)
     result = on_hosts(Mpiexec(), request)
     assert (result.outcome, result.reason) == ("ok", "")
-    told = [Told.of(rank, messages) for rank, messages in sorted(result.messages.items())]
-    assert misplaced(request.placement, told, Mpiexec.nodes_in_order) is None
+    reports = [RankReport.of(rank, sent) for rank, sent in sorted(result.messages.items())]
+    assert hosts_problem(request.placement, reports, Mpiexec.nodes_in_order) is None
 
 
 @pytest.mark.parametrize("name", ["openmpi5", "openmpi4"])
@@ -62,10 +63,10 @@ def test_every_rank_has_the_settings_that_fill_a_wire(laboratory, real, name, jo
     result = on_hosts(Mpiexec(), job(over(laboratory.layout.hosts), real(name)))
     assert (result.outcome, result.reason) == ("ok", "")
     (dialect,) = (each for each in DIALECTS if each.name == name)
-    for messages in result.messages.values():
-        (hello,) = (message for message in messages if message["type"] == "hello")
-        assert hello["settings"].items() >= dialect.wire.items()
-        assert hello["settings"]["OMPI_MCA_coll_tuned_allreduce_algorithm"] == "3"
+    for sent in result.messages.values():
+        (hello,) = of_type(Hello, sent)
+        assert hello.settings.items() >= dialect.wire.items()
+        assert hello.settings["OMPI_MCA_coll_tuned_allreduce_algorithm"] == "3"
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ class InStep:
         self.act, self.at = act, None
 
     def __call__(self, rank, message):
-        if message["type"] == "progress" and self.at is None:
+        if isinstance(message, Progress) and self.at is None:
             self.at = time.monotonic()
             self.act()
 
@@ -102,7 +103,7 @@ def test_a_host_that_dies_in_mid_run_is_a_crash_that_names_it(laboratory, interp
 
     request = job(over(laboratory.layout.hosts), interpreter, knobs={"pace": 0.2})
     fault = InStep(die)
-    result = on_hosts(Mpiexec(), request, heard=fault)
+    result = on_hosts(Mpiexec(), request, on_message=fault)
     assert result.outcome == "crash"
     assert fault.seconds < 30
     # The host's end kills the login's shell and what runs in it, in any order.
@@ -114,7 +115,7 @@ def test_a_host_that_dies_in_mid_run_is_a_crash_that_names_it(laboratory, interp
 def test_a_cut_link_is_silence_that_ends_in_time(laboratory, real, name, job, on_hosts, mended):
     request = job(over(laboratory.layout.hosts), real(name), knobs={"pace": 0.2})
     fault = InStep(lambda: switch_link(mended, on=False))
-    result = on_hosts(Mpiexec(), request, silence=8, heard=fault)
+    result = on_hosts(Mpiexec(), request, silence=8, on_message=fault)
     assert result.outcome == "timeout"
     assert "said nothing for 8 s (silence limit) in native (warmup, step " in result.reason
     assert fault.seconds < 8 + 30
@@ -142,8 +143,8 @@ def test_an_engine_that_knows_nothing_of_the_hosts_is_found_out(laboratory, real
     request = job(over(laboratory.layout.hosts), real("mpich"))
     result = on_hosts(Forgetful(), request)
     assert (result.outcome, result.reason) == ("ok", ""), "the ranks met, and know no better"
-    told = [Told.of(rank, messages) for rank, messages in result.messages.items()]
-    assert f"started ranks 0, 1 on {laboratory.layout.hosts[0]};" in misplaced(request.placement, told)
+    reports = [RankReport.of(rank, sent) for rank, sent in result.messages.items()]
+    assert f"started ranks 0, 1 on {laboratory.layout.hosts[0]};" in hosts_problem(request.placement, reports)
 
 
 def test_shared_memory_between_hosts_is_found_out(laboratory, real, job, launched, monkeypatch, tmp_path):
@@ -158,9 +159,9 @@ def test_shared_memory_between_hosts_is_found_out(laboratory, real, job, launche
     shared = replace(process, tokens=tuple(token for token in tokens if not token.startswith("--ipc=")))
     result = launched(Mpiexec(), request, [shared])
     assert (result.outcome, result.reason) == ("ok", "")
-    told = [Told.of(rank, messages) for rank, messages in result.messages.items()]
-    assert misplaced(request.placement, told) is None
-    assert "they did not take the wire" in unwired(told, mnist_small().gradient_bytes(), 1 / 64)
+    reports = [RankReport.of(rank, sent) for rank, sent in result.messages.items()]
+    assert hosts_problem(request.placement, reports) is None
+    assert "they did not take the wire" in transport_problem(reports, mnist_small().gradient_bytes(), 1 / 64)
 
 
 @pytest.mark.parametrize("name", ["openmpi5", "mpich"])

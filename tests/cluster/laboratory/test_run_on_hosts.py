@@ -11,6 +11,7 @@ import pytest
 from cluster.agent import AGENT
 from cluster.lab.links import switch_link
 from cluster.lab.people import processes
+from suite.comm.records import CommFolder, ExchangeTimes
 from suite.results.run_folder import RunFolder
 from workloads.networks.mnist import mnist_small
 
@@ -61,7 +62,7 @@ def stagebench(head_node, tmp_path):
 
 
 def batch(record):
-    return record["case"]["batch"]
+    return record.case.batch
 
 
 def test_a_plan_goes_on_after_a_killed_rank_and_tells_who_kept_off_the_wire(
@@ -76,15 +77,15 @@ def test_a_plan_goes_on_after_a_killed_rank_and_tells_who_kept_off_the_wire(
     assert json.loads(done.stdout)["outcomes"] == {"crash": 2, "ok": 2}
     records = list(RunFolder.open(tmp_path / "run").records())
     for record in records:
-        per_node = record["case"]["placement"]["ranks_per_node"]
-        assert [rank["hello"]["host"] for rank in record["ranks"]] == [host for host in hosts for _ in range(per_node)]
-    killed, quiet = (one["reason"] for one in sorted(records, key=batch) if one["outcome"] == "crash")
+        per_node = record.case.placement.ranks_per_node
+        assert [rank.hello.host for rank in record.ranks] == [host for host in hosts for _ in range(per_node)]
+    killed, quiet = (one.reason for one in sorted(records, key=batch) if one.outcome == "crash")
     assert killed.startswith("rank 1 ")
     assert "the busiest interface of " in quiet
     assert "they did not take the wire" in quiet
     exchanged = 7 * mnist_small().gradient_bytes()
-    for record in (record for record in records if record["outcome"] == "ok"):
-        assert all(rank["wire"]["eth0"]["sent"] > exchanged for rank in record["ranks"])
+    for record in (record for record in records if record.outcome == "ok"):
+        assert all(rank.wire["eth0"].sent_bytes > exchanged for rank in record.ranks)
     assert [process for host in hosts for process in processes(host)] == []
 
 
@@ -107,9 +108,9 @@ def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, hea
     (link,) = json.loads(done.stdout)["links"]
     assert link["outcome"] == ("crash" if shared else "ok"), link["reason"]
     assert ("messages of " in link["reason"] and "did not take the wire" in link["reason"]) == shared
-    (record,) = RunFolder.open(tmp_path / "run").records()
-    moved = sum(row["bytes"] * len(row["seconds"]) for row in record["ranks"][0]["rows"] if "seconds" in row)
-    assert all((rank["wire"]["eth0"]["sent"] > moved / 2) == (not shared) for rank in record["ranks"])
+    (record,) = CommFolder.open(tmp_path / "run").records()
+    moved = sum(row.bytes * len(row.sample_s) for row in record.ranks[0].rows if isinstance(row, ExchangeTimes))
+    assert all((rank.wire["eth0"].sent_bytes > moved / 2) == (not shared) for rank in record.ranks)
 
 
 CUT = """
@@ -173,7 +174,7 @@ def test_a_link_cut_under_gloo_is_a_case_that_ends_in_time_and_the_next_goes_on(
             command.kill()
     assert out, err
     cut, good = sorted(RunFolder.open(tmp_path / "run").records(), key=batch)
-    assert cut["outcome"] in ("crash", "timeout")
-    assert "native (" in cut["reason"]
-    assert good["outcome"] == "ok", good["reason"]
+    assert cut.outcome in ("crash", "timeout")
+    assert "native (" in cut.reason
+    assert good.outcome == "ok", good.reason
     assert [process for host in hosts for process in processes(host)] == []

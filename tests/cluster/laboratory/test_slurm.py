@@ -22,6 +22,7 @@ from cluster.slurm.private import Node, Private, missing
 from cluster.slurm.script import SETTING
 from suite.contracts.case import Placement
 from suite.errors import Unavailable
+from suite.worker.messages import Hello, Joined, of_type
 
 HERE = Path(sys.executable)
 TWO = Placement(nodes=2, launcher="slurm")
@@ -127,16 +128,16 @@ def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, submitted, r
     assert f"srun --mpi={pmi} " in text
     ours = {**WIRES[name], "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
     for rank in (0, 1):
-        (hello,) = (message for message in result.messages[rank] if message["type"] == "hello")
-        found = {knob: value for knob, value in hello["settings"].items() if knob in ours}
+        (hello,) = of_type(Hello, result.messages[rank])
+        found = {knob: value for knob, value in hello.settings.items() if knob in ours}
         assert found == (ours if name.startswith("open") else {})
     for rank in range(2):
-        (hello,) = (m for m in result.messages[rank] if m["type"] == "hello")
-        (joined,) = (m for m in result.messages[rank] if m["type"] == "joined")
-        assert (hello["rank"], hello["world"], joined["rank"], joined["world"]) == (rank, 2, rank, 2)
-        assert joined["transport"].startswith(f"mpi: {library}")
-        assert joined["versions"]["TINY_WORDS"] == "a b 'c' $d"
-        assert int(joined["versions"]["MASTER_PORT"]) > 1023
+        (hello,) = of_type(Hello, result.messages[rank])
+        (joined,) = of_type(Joined, result.messages[rank])
+        assert (hello.rank, hello.world, joined.rank, joined.world) == (rank, 2, rank, 2)
+        assert joined.transport.startswith(f"mpi: {library}")
+        assert joined.versions["TINY_WORDS"] == "a b 'c' $d"
+        assert int(joined.versions["MASTER_PORT"]) > 1023
     (begun,) = result.evidence["engine"]
     assert (begun["type"], begun["nodes"]) == ("begun", "n[1-2]")
 

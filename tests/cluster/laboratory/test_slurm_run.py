@@ -98,10 +98,10 @@ def test_a_plan_goes_on_after_a_killed_rank_and_a_cancelled_job(mpi, laboratory,
     operator.join()
     assert done.stdout, done.stderr
     assert (done.returncode, json.loads(done.stdout)["outcomes"]) == (1, {"crash": 2, "ok": 1})
-    killed, cancelled, good = sorted(RunFolder.open(tmp_path / "run").records(), key=lambda it: it["case"]["batch"])
+    killed, cancelled, good = sorted(RunFolder.open(tmp_path / "run").records(), key=lambda it: it.case.batch)
     first, second = hosts = laboratory.layout.hosts
-    assert killed["reason"].startswith("rank 1 was ended by SIGKILL in native")
-    assert f"on {laboratory.layout.name}[1-2] ended as CANCELLED" in cancelled["reason"]
-    assert [rank["hello"]["host"] for rank in good["ranks"]] == [first, first, second, second]
+    assert killed.reason.startswith("rank 1 was ended by SIGKILL in native")
+    assert f"on {laboratory.layout.name}[1-2] ended as CANCELLED" in cancelled.reason
+    assert [rank.hello.host for rank in good.ranks] == [first, first, second, second]
     assert told(login_node, "squeue", "--noheader") == ""
     assert left_of(hosts) == ["slurmctld", "slurmd", "slurmscriptd"]

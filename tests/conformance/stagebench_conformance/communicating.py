@@ -8,12 +8,13 @@ from stagebench_conformance.base import DEVICES, Conformance
 from suite.analysis.links import Link, links
 from suite.comm.cases import Asked, CommCase, cases
 from suite.comm.offers import Offer
+from suite.comm.records import KIND, CommFolder
 from suite.comm.session import CommSession
 from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.observer import Observer
 from suite.errors import Unavailable
 from suite.plugins import adapters, workloads
-from suite.results.run_folder import RunFolder
+from suite.results.records import About
 
 SIZES = (4, 256, 65536)  # bytes; the last one is measured beside computation, too
 TENSORS = "mnist_small"
@@ -51,8 +52,8 @@ class Communicating(Conformance):
                 assert [point.bytes for point in link.points][1:] == list(SIZES[1:])  # the least: a number a rank
 
     def _measured(self, case: CommCase, offer: Offer, path: Path) -> Link:
-        folder = RunFolder(path)
-        folder.create({"kind": "comm"})
+        folder = CommFolder(path)
+        folder.create(About(kind=KIND))
         try:
             CommSession(folder, [(case, offer)], {}, Observer()).run()
         except Unavailable as error:

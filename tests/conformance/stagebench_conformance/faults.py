@@ -10,8 +10,9 @@ import pytest
 
 from stagebench_conformance.base import BRIEF, Conformance
 from stagebench_conformance.lonely import Lonely, registered
-from stagebench_conformance.measured import run
+from stagebench_conformance.measured import record_of, run
 from suite.contracts.case import Case, Placement
+from suite.results.records import Record
 
 HEALTHY = 7  # seeds tell the cases of one session apart
 SILENCE = 15.0  # seconds
@@ -35,30 +36,30 @@ FAULTS = {  # seed: (what the module does, outcome, words of the reason)
 class Faults(Conformance):
     """Needs the framework's environment."""
 
-    _sessions: ClassVar[dict[str, dict[int, dict[str, Any]]]] = {}
+    _sessions: ClassVar[dict[str, dict[int, Record]]] = {}
 
     @pytest.fixture
-    def faulty(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, Any]]:
+    def faulty(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Record]:
         """The records of one session, by seed: the faults, then a healthy case. It runs once for all tests."""
         if self.adapter not in self._sessions:
             cases = [self._case(seed) for seed in (*FAULTS, HEALTHY)]
             self.launch(cases[0], tmp_path)
             self._shadow(tmp_path, monkeypatch)
             found = run(cases, tmp_path / "run", proofs=False)
-            self._sessions[self.adapter] = {case.seed: found.record(case.id, 0) or {} for case in cases}
+            self._sessions[self.adapter] = {case.seed: record_of(found, case) for case in cases}
         return self._sessions[self.adapter]
 
-    def test_a_fault_of_its_framework_is_one_row(self, faulty: dict[int, dict[str, Any]]) -> None:
+    def test_a_fault_of_its_framework_is_one_row(self, faulty: dict[int, Record]) -> None:
         """Each with the outcome that it means and a reason that names it."""
         for seed, (_, outcome, words) in FAULTS.items():
             record = faulty[seed]
-            assert record["outcome"] == outcome, record["reason"]
-            assert words in record["reason"]
+            assert record.outcome == outcome, record.reason
+            assert words in record.reason
 
-    def test_after_the_faults_the_others_go_on(self, faulty: dict[int, dict[str, Any]]) -> None:
+    def test_after_the_faults_the_others_go_on(self, faulty: dict[int, Record]) -> None:
         """The healthy case of the same session."""
-        assert faulty[HEALTHY]["outcome"] == "ok", faulty[HEALTHY]["reason"]
-        assert faulty[HEALTHY]["ranks"][0]["passes"]["native"]["step_s"]
+        assert faulty[HEALTHY].outcome == "ok", faulty[HEALTHY].reason
+        assert faulty[HEALTHY].ranks[0].passes["native"].step_s
 
     def test_ranks_that_an_engine_did_not_connect_are_a_fault(self, tmp_path: Path) -> None:
         """A process that believes to be the only rank where two were asked for, as a foreign mpiexec makes them.
@@ -72,10 +73,10 @@ class Faults(Conformance):
         case = self._case(HEALTHY).on(strategy=strategy.name, placement=placement, silence_limit=SILENCE)
         with registered():
             self.launch(case, tmp_path)
-            record = run([case], tmp_path / "run", proofs=False).record(case.id, 0) or {}
+            record = record_of(run([case], tmp_path / "run", proofs=False), case)
         meets_servers = bool(self.it().companions(case))
-        assert record["outcome"] == ("timeout" if meets_servers else "crash"), record["reason"]
-        assert ("said nothing for" if meets_servers else "rank 0 of 2 was asked for") in record["reason"]
+        assert record.outcome == ("timeout" if meets_servers else "crash"), record.reason
+        assert ("said nothing for" if meets_servers else "rank 0 of 2 was asked for") in record.reason
 
     def _case(self, seed: int) -> Case:
         limit = SILENCE if FAULTS.get(seed, ("", "", ""))[1] == "timeout" else 300.0

@@ -1,7 +1,6 @@
 """What an adapter does, in its own interpreter: it joins, it is proven, it measures every pass."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from suite.contracts.observer import Observer
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.proofs.prove import Proofs
+from suite.results.records import About, Rank, Record
 from suite.results.run_folder import RunFolder
 from suite.session.training import Settings, TrainingSession
 
@@ -21,8 +21,15 @@ EXCHANGING = {"compute_only", "comm_only"}
 def run(cases: list[Case], folder: Path, proofs: bool) -> RunFolder:
     """One session over the cases, as `stagebench run` has it."""
     found = RunFolder(folder)
-    found.create({})
+    found.create(About())
     TrainingSession(found, [Resolved(case, None, "") for case in cases], {}, Observer(), Settings(proofs=proofs)).run()
+    return found
+
+
+def record_of(folder: RunFolder, case: Case) -> Record:
+    """The first record of a case, which must be there."""
+    found = folder.record(case.id, 0)
+    assert found is not None
     return found
 
 
@@ -33,7 +40,7 @@ class Measured(Conformance):
         """The probe network, staged and native, against the float64 oracle."""
         case = lowered.on(workload="probe", graph_digest="")
         proof = Proofs({}).prove(case, self.launch(case, tmp_path), tmp_path)
-        assert proof["passed"], proof["reason"]
+        assert proof.passed, proof.reason
 
     def test_every_optimiser_is_proven(self, tmp_path: Path) -> None:
         """Beside SGD, which all else is proven with: by one device, and by a strategy of several."""
@@ -44,7 +51,7 @@ class Measured(Conformance):
             folder = tmp_path / str(number)
             folder.mkdir()
             proof = Proofs({}).prove(case, self.launch(case, folder), folder)
-            assert proof["passed"], f"{case.optimiser}, {case.strategy}: {proof['reason']}"
+            assert proof.passed, f"{case.optimiser}, {case.strategy}: {proof.reason}"
 
     def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(
         self, case: Case, tmp_path: Path
@@ -54,16 +61,16 @@ class Measured(Conformance):
         strategy = self.it().capabilities.strategy(case.strategy)
         case = self.spread(case).on(sampling=BRIEF, passes=measurable(strategy, PASSES))
         folder = run([case], tmp_path / "run", proofs=True)
-        found = folder.record(case.id, 0)
-        assert found is not None
-        assert found["outcome"] == "ok", found["reason"]
-        proof = folder.proofs()[found["proof"]]
-        assert proof["passed"], proof["reason"]
-        assert len(found["ranks"]) == case.placement.ranks
-        for rank in found["ranks"]:
+        found = record_of(folder, case)
+        assert found.outcome == "ok", found.reason
+        assert found.proof is not None, found.proof_reason
+        proof = folder.proofs()[found.proof]
+        assert proof.passed, proof.reason
+        assert len(found.ranks) == case.placement.ranks
+        for rank in found.ranks:
             self._look_at(rank, case)
-            steps = {len(measured["step_s"]) for measured in rank["passes"].values() if measured["pass"] == "native"}
-            assert steps == {len(found["ranks"][0]["passes"]["native"]["step_s"])}
+            steps = {len(measured.step_s) for measured in rank.passes.values() if measured.name == "native"}
+            assert steps == {len(found.ranks[0].passes["native"].step_s)}
 
     def test_it_reads_data_in_a_pass_of_its_own(self, tmp_path: Path) -> None:
         """An array file of the network's shape: `io_only` is measured, and native steps wait for batches."""
@@ -74,21 +81,21 @@ class Measured(Conformance):
         images = noise.randint(0, 256, (64, 28, 28)).astype(np.uint8)
         np.savez(case.data, images=images, labels=noise.randint(0, 10, 64))
         self.launch(case, tmp_path)
-        found = run([case], tmp_path / "run", proofs=False).record(case.id, 0)
-        assert found is not None
-        assert found["outcome"] == "ok", found["reason"]
-        passes = found["ranks"][0]["passes"]
+        found = record_of(run([case], tmp_path / "run", proofs=False), case)
+        assert found.outcome == "ok", found.reason
+        passes = found.ranks[0].passes
         assert set(passes) == {"native", "io_only"}
-        assert len(passes["native"]["io_s"]) == len(passes["native"]["step_s"])
+        assert len(passes["native"].io_s or ()) == len(passes["native"].step_s)
 
-    def _look_at(self, rank: dict[str, Any], case: Case) -> None:
+    def _look_at(self, rank: Rank, case: Case) -> None:
         """One rank's record: passes, world, devices, versions."""
         expected = {"native", "staged"}
         if case.placement.device_count > 1:
             expected |= EXCHANGING & set(case.passes)
             if "comm_only" not in case.passes:  # where the exchange has no stage of its own, it may not be left out
-                expected -= {name for name in ("compute_only",) if "not measured" in str(rank["notes"].get(name))}
-        assert set(rank["passes"]) == expected, rank["notes"]
-        assert rank["joined"]["world"] == case.placement.ranks
-        assert rank["joined"]["devices"] == case.placement.devices
-        assert rank["joined"]["versions"]
+                expected -= {name for name in ("compute_only",) if "not measured" in str(rank.notes.get(name))}
+        assert set(rank.passes) == expected, rank.notes
+        assert rank.joined is not None
+        assert rank.joined.world == case.placement.ranks
+        assert rank.joined.devices == case.placement.devices
+        assert rank.joined.versions

@@ -1,4 +1,4 @@
-"""What an engine says for itself: a queue does not count, a failure that it is certain of explains the ranks'."""
+"""What an engine reports of itself: a queue does not count, a failure that it is certain of explains the ranks'."""
 
 import sys
 from pathlib import Path
@@ -10,14 +10,17 @@ from suite.supervision import Attempt, Limits, run
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = f"""
-import json, signal, sys, time
+import signal, sys, time
+from pathlib import Path
 sys.path.insert(0, {str(CHECKOUT)!r})
-from suite.worker.job import Outbox
-def tell(**message): print(json.dumps(message), file=open("engine.jsonl", "a"))
+from suite.contracts.engine_messages import Begun, EngineFailed, report
+from suite.worker.messages import Done
+from suite.worker.outbox import Outbox
+from tests.support.sent import failed, hello
 rank = Outbox(".", 0)
 """
-DONE = "rank.send('hello', rank=0, pid=1); rank.send('done');"
-DIED = "rank.send('hello', rank=0, pid=1); rank.send('failed', kind='crash', message='the others have gone');"
+DONE = "rank.send(hello()); rank.send(Done());"
+DIED = "rank.send(hello()); rank.send(failed('the others have gone'));"
 
 
 def engine(folder: Path, program: str, limit: float = 20, patience: float = 3.0, queues: bool = False) -> Attempt:
@@ -26,13 +29,13 @@ def engine(folder: Path, program: str, limit: float = 20, patience: float = 3.0,
 
 
 def test_the_limits_do_not_count_in_the_queue(tmp_path: Path) -> None:
-    found = engine(tmp_path, "time.sleep(2); tell(type='begun', job='7');" + DONE, limit=1, queues=True)
+    found = engine(tmp_path, "time.sleep(2); report(Path(), Begun('7'));" + DONE, limit=1, queues=True)
     assert (found.outcome, found.reason) == ("ok", "")
-    assert found.evidence["engine"] == [{"type": "begun", "job": "7"}]
+    assert found.evidence["engine"] == [{"type": "begun", "job": "7", "nodes": ""}]
 
 
 def test_they_count_from_its_end(tmp_path: Path) -> None:
-    found = engine(tmp_path, "time.sleep(1); tell(type='begun'); time.sleep(30)", limit=1, queues=True)
+    found = engine(tmp_path, "time.sleep(1); report(Path(), Begun()); time.sleep(30)", limit=1, queues=True)
     assert found.outcome == "timeout"
     assert 2 <= found.seconds < 10
 
@@ -41,23 +44,21 @@ def test_they_count_from_its_end(tmp_path: Path) -> None:
     ("certain", "outcome", "reason"),
     [(True, "timeout", "job 7 was out of time"), (False, "crash", "rank 0: the others have gone")],
 )
-def test_what_it_is_certain_of_explains_the_ranks_words(
+def test_what_it_is_certain_of_explains_the_ranks_reports(
     tmp_path: Path, certain: bool, outcome: str, reason: str
 ) -> None:
-    words = (
-        f"tell(type='failed', kind='timeout', message='job 7 was out of time', time=time.time(), certain={certain});"
-    )
-    found = engine(tmp_path, DIED + words + "sys.exit(1)")
+    reports = f"report(Path(), EngineFailed('timeout', 'job 7 was out of time', time.time(), {certain}));"
+    found = engine(tmp_path, DIED + reports + "sys.exit(1)")
     assert (found.outcome, found.reason) == (outcome, reason)
 
 
-def test_without_words_of_its_own_its_exit_code_is_told_and_it_by_name(tmp_path: Path) -> None:
-    found = engine(tmp_path, "rank.send('hello', rank=0, pid=1); sys.exit(3)")
+def test_without_a_report_of_its_own_its_exit_code_is_given_and_it_by_name(tmp_path: Path) -> None:
+    found = engine(tmp_path, "rank.send(hello()); sys.exit(3)")
     assert (found.outcome, found.reason) == ("crash", "motor ended with exit code 3")
 
 
-def test_what_an_earlier_attempt_said_is_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "engine.jsonl").write_text('{"type": "failed", "kind": "crash", "message": "old"}\n')
+def test_what_an_earlier_attempt_reported_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "engine.jsonl").write_text('{"type": "failed", "kind": "crash", "message": "old", "time_s": 1.0}\n')
     assert engine(tmp_path, DONE).outcome == "ok"
 
 
@@ -78,5 +79,5 @@ def test_it_gets_the_time_to_end_that_it_needs(tmp_path: Path, patience: float, 
     ],
 )
 def test_srun_names_the_rank_that_died_first(tmp_path: Path, line: str, reason: str) -> None:
-    found = engine(tmp_path, f"rank.send('hello', rank=0, pid=1); print({line!r}); sys.exit(1)")
+    found = engine(tmp_path, f"rank.send(hello()); print({line!r}); sys.exit(1)")
     assert found.reason.startswith(reason)

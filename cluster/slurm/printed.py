@@ -1,21 +1,13 @@
-"""What is said of a job: to the controller in engine.jsonl, in the launcher's log. Standard library only."""
+"""What a job printed, and how its end is put into words. Standard library only."""
 
-import json
 import os
 import sys
-import time
 
 from cluster.slurm.job import Facts
 
-FAILED = "stagebench: "  # begins what the job's script says of a companion that failed
-RANK = "srun: error: "  # begins what srun says of a rank that failed
+FAILED = "stagebench: "  # begins what the job's script prints of a companion that failed
+RANK = "srun: error: "  # begins what srun prints of a rank that failed
 LAST = 65536  # bytes of the job's output that are passed on
-
-
-def tell(type: str, **content: object) -> None:
-    """One message of `suite.supervision.engine_words`."""
-    with open("engine.jsonl", "a") as stream:
-        stream.write(json.dumps({"type": type, "time": time.time(), **content}) + "\n")
 
 
 def sentence(job: str, known: Facts) -> str:
@@ -26,7 +18,7 @@ def sentence(job: str, known: Facts) -> str:
 
 
 def companion() -> str:
-    """What the script said of a companion that failed before any rank did; "" when none did."""
+    """What the script printed of a companion that failed before any rank did; "" when none did."""
     first = next((line for line in printed().splitlines() if line.startswith((FAILED, RANK))), "")
     return first.removeprefix(FAILED) if first.startswith(FAILED) else ""
 

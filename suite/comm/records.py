@@ -1,0 +1,104 @@
+"""What the folder of a run of `stagebench comm` holds beside that of a training: its cases and its records."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator
+
+from suite.comm.cases import CommCase
+from suite.results.from_messages import life
+from suite.results.records import AnyEntry, AnyRank, AnyRecord, Cases
+from suite.results.run_folder import ResultFolder
+from suite.results.stored import Stored
+from suite.worker import messages
+
+KIND: Literal["comm"] = "comm"
+
+
+class CommEntry(AnyEntry):
+    """A case of communication."""
+
+    case: CommCase
+
+
+class ExchangeTimes(Stored):
+    """One rank's samples of one message, or of all gradient tensors of a network."""
+
+    kind: Literal["single", "row", "together"]  # of tensors: one after the other; all begun, then waited for
+    operation: str
+    bytes: int  # of all messages of a sample
+    messages: int
+    sample_s: tuple[float, ...]
+    wait_s: tuple[float, ...]  # in the barrier before each sample; () without a barrier
+
+
+class OverlapTimes(Stored):
+    """One rank's samples of an exchange beside computation: each alone, then both."""
+
+    kind: Literal["overlap"] = "overlap"
+    operation: str
+    bytes: int
+    exchange_s: tuple[float, ...]
+    compute_s: tuple[float, ...]
+    both_s: tuple[float, ...]
+    progressed_s: tuple[float, ...]  # both, with calls in between that let the library progress
+    slices: int | None = None  # of computation
+
+
+class SkippedSizes(Stored):
+    """Messages that the case's budget had no time for."""
+
+    kind: Literal["skipped"] = "skipped"
+    bytes: tuple[int, ...]
+
+
+Times = ExchangeTimes | OverlapTimes | SkippedSizes
+
+
+class CommRank(AnyRank):
+    """What a rank reports of one case, in order."""
+
+    rows: tuple[Annotated[Times, Discriminator("kind")], ...] = ()
+
+
+ROWS: dict[type[tuple[Any, ...]], type[Times]] = {
+    messages.ExchangeTimes: ExchangeTimes,
+    messages.OverlapTimes: OverlapTimes,
+    messages.SkippedSizes: SkippedSizes,
+}
+
+
+def comm_row(message: messages.Message) -> Times | None:
+    """What a message measured; None for one that reports something else."""
+    kind = ROWS.get(type(message))
+    return kind.model_validate(message) if kind else None
+
+
+def comm_rank(rank: int, sent: Sequence[messages.Message]) -> CommRank:
+    """What a rank reported of a case."""
+    return CommRank(rank=rank, **life(sent), rows=tuple(row for row in map(comm_row, sent) if row))
+
+
+class Tensor(Stored):
+    """A gradient tensor of the network whose tensors were exchanged."""
+
+    name: str
+    numbers: int
+
+
+class CommRecord(AnyRecord):
+    """records/ID-r0.json of a run of `stagebench comm`."""
+
+    kind: Literal["comm"] = KIND
+    case: CommCase
+    tensors: tuple[Tensor, ...] | None = None  # in backward order; None: no network's, or format 1
+    ranks: tuple[CommRank, ...]
+
+
+class CommFolder(ResultFolder[CommEntry, CommRecord]):
+    """The folder of a run of `stagebench comm`."""
+
+    kind = KIND
+    entry_type = CommEntry
+    cases_type = Cases[CommEntry]
+    record_type = CommRecord

@@ -1,0 +1,37 @@
+"""What an engine reports of itself, in the attempt's engine.jsonl: one message a line, as the ranks write theirs.
+
+A launcher whose engine has more to report than an exit code appends them with `report`. Standard library only.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from suite.worker.typed_json import LineCodec
+
+FILE = "engine.jsonl"
+
+
+class Begun(NamedTuple):
+    """The ranks' turn has come, and the limits of the case count (suite.contracts.launcher.Process.queues)."""
+
+    job: str = ""
+    nodes: str = ""
+
+
+class EngineFailed(NamedTuple):
+    """Why the engine ended badly."""
+
+    kind: str  # an outcome
+    message: str  # a whole sentence
+    time_s: float  # seconds since the epoch
+    certain: bool = False  # it explains whatever the ranks reported, as when their job was cancelled from outside
+
+
+EngineMessage = Begun | EngineFailed
+CODEC = LineCodec({"begun": Begun, "failed": EngineFailed})
+
+
+def report(folder: Path, message: EngineMessage) -> None:
+    """Append one message to the attempt's file."""
+    with (folder / FILE).open("a") as stream:
+        stream.write(CODEC.encode(message) + "\n")

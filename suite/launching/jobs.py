@@ -1,0 +1,54 @@
+"""From configurations and cases to the typed parts of a job (`suite.worker.job`)."""
+
+from suite.contracts.adapter import Adapter
+from suite.contracts.case import TRAIN, Case, Configuration
+from suite.worker.contract import SGD, Adam, Optimiser
+from suite.worker.job import DataSet, Group, Input, Measure, Sampling, Task, Train
+from workloads.catalogue import Workload
+
+
+def group(configuration: Configuration, adapter: Adapter) -> Group:
+    """The ranks of a configuration."""
+    placement = configuration.placement
+    return Group(
+        ranks=placement.ranks,
+        binding=placement.binding,
+        trainer=adapter.trainer,
+        strategy=configuration.strategy,
+        device=placement.device,
+        devices=placement.devices,
+        threads=placement.threads,
+        batch=configuration.batch,
+        precision=configuration.precision,
+        tuning=configuration.tuning,
+        knobs=configuration.knobs,
+        optimiser=optimiser(configuration),
+        seed=configuration.seed,
+        # What lies in memory is not sent to processes: the trainer takes it itself.
+        readers=0 if configuration.input.mode == "memory" else configuration.readers,
+        prefetch=configuration.input.prefetch,
+        parts=max(1, adapter.parts(configuration) // placement.devices),
+    )
+
+
+def optimiser(of: Configuration) -> Optimiser:
+    """The update rule."""
+    if of.optimiser == "adam":
+        return Adam(of.lr, of.beta1, of.beta2, of.epsilon, of.weight_decay)
+    return SGD(of.lr, of.momentum, of.weight_decay)
+
+
+def reading(configuration: Configuration) -> Input:
+    """How its data are read."""
+    how = configuration.input
+    return Input(how.mode, how.page_cache, how.repeat, how.augment, how.on_error)
+
+
+def measuring(case: Case, workload: Workload, data: DataSet | None) -> Task:
+    """Measure or, of a case with the pass `train`, Train."""
+    graph, how = workload.graph(), reading(case)
+    if case.passes == (TRAIN,):
+        return Train(graph, case.training.epochs, case.training.held_out, how, data)
+    rule = case.sampling
+    sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steady, rule.steps, rule.seconds)
+    return Measure(graph, list(case.passes), sampling, how, data)

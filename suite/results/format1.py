@@ -1,0 +1,149 @@
+"""Format 1 read as format 2: each file's JSON with today's names, checked afterwards like any other.
+
+What format 1 did not keep is left out: the adapter's declarations, every rank's machine, a network's tensor names.
+Its figures are those of method 1.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from suite.errors import StoreError
+
+Json = dict[str, Any]
+Upgrade = Callable[[Json], Json]
+
+SAME = ("case_id", "repeat", "outcome", "reason", "started", "seconds", "bundle", "load")
+HELLO = ("host", "world", "pid", "python", "numpy", "cores", "host_cores", "boot", "threads", "settings")
+JOINED = ("rank", "world", "devices", "transport", "versions", "settings")
+PASS = ("samples", "steady", "warmup_s", "step_s", "wall_s", "io_s", "stage_s", "loss")
+EPOCH = ("samples", "steps", "accuracy", "loss")
+HOST = ("host", "cpu", "cores", "cores_installed", "governor", "memory_bytes", "kernel", "os", "gpus", "python")
+
+
+def upgraded(upgrade: Upgrade, content: Json, path: Path, remedy: str) -> Json:
+    """One of the functions below on a file's content; StoreError when that has not the shape of format 1."""
+    try:
+        return upgrade(content)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise StoreError(
+            f"{path} is not a whole file of format 1 ({type(error).__name__}: {error}); {remedy}"
+        ) from error
+
+
+def about(old: Json) -> Json:
+    """run.json."""
+    return _kept(old, ("kind", "stagebench", "created", "command", "plan", "collected"))
+
+
+def cases(old: Json) -> Json:
+    """cases.json, of trainings and of communication."""
+    entries = [{**_kept(entry, ("id", "outcome", "reason")), "case": case(entry["case"])} for entry in old["cases"]]
+    return {"scale": old.get("scale"), "cases": entries}
+
+
+def case(old: Json) -> Json:
+    """A case, of training or of communication: Adam's beta1 was called its momentum."""
+    if old.get("optimiser") == "adam" and "beta1" not in old:
+        return {**old, "beta1": old["momentum"], "momentum": 0.0}
+    return old
+
+
+def host(old: Json) -> Json:
+    """hosts/NAME.json."""
+    return _kept(old, HOST)
+
+
+def record(old: Json) -> Json:
+    """A record of a training."""
+    return {
+        **_measured(old),
+        "proof": old.get("proof"),
+        "proof_reason": old.get("proof_reason") or "",
+        "ranks": [rank(each) for each in old["ranks"]],
+    }
+
+
+def comm_record(old: Json) -> Json:
+    """A record of communication."""
+    return {**_measured(old), "ranks": [comm_rank(each) for each in old["ranks"]]}
+
+
+def rank(old: Json) -> Json:
+    """A rank of a training."""
+    return {**_rank(old), **_trained(old)}
+
+
+def comm_rank(old: Json) -> Json:
+    """A rank of communication."""
+    return {**_rank(old), "rows": [_row(row) for row in old["rows"]]}
+
+
+def proof(old: Json) -> Json:
+    """proofs/KEY.json: as it was, without what was null."""
+    return {key: value for key, value in old.items() if value is not None or key == "key"}
+
+
+def _measured(old: Json) -> Json:
+    python = old["interpreter"]
+    return {
+        **_kept(old, SAME),
+        "case": case(old["case"]),
+        "interpreter": _kept(python, ("path", "origin", "version", "packages")),
+        "evidence": old.get("evidence") or None,
+    }
+
+
+def _rank(old: Json) -> Json:
+    hello, joined, wire, failed = (old.get(name) for name in ("hello", "joined", "wire", "failed"))
+    return {
+        "rank": old["rank"],
+        "hello": _kept(hello, HELLO) if hello else None,
+        "joined": _kept(joined, JOINED) if joined else None,
+        "wire": {name: {"received_bytes": each["received"], "sent_bytes": each["sent"]} for name, each in wire.items()}
+        if wire is not None
+        else None,
+        "failed": _kept(failed, ("kind", "message", "traceback")) if failed else None,
+    }
+
+
+def _trained(old: Json) -> Json:
+    layers, training = old.get("layers"), old.get("training")
+    return {
+        "passes": {name: {"name": name, **_kept(each, PASS)} for name, each in old["passes"].items()},
+        "layers": [_layer(each) for each in layers] if layers else None,
+        "training": _training(training) if training else None,
+        "notes": old.get("notes") or {},
+    }
+
+
+def _layer(old: Json) -> Json:
+    times = {name: old.get(name) or 0.0 for name in ("forward_s", "backward_s", "communication_s")}
+    return {**_kept(old, ("layer", "kind", "bytes")), **times}
+
+
+def _training(old: Json) -> Json:
+    return {
+        "epochs": [
+            {**_kept(each, EPOCH), "train_s": each["seconds"], "test_s": each.get("test_seconds")}
+            for each in old["epochs"]
+        ],
+        "loss_steps": old["loss_steps"],
+        "losses": old["losses"],
+        "loss_s": old.get("loss_seconds", []),
+    }
+
+
+def _row(old: Json) -> Json:
+    if old["kind"] == "left out":
+        return {"kind": "skipped", "bytes": old["bytes"]}
+    if old["kind"] == "overlap":
+        names = {"exchange_s": "comm_s", "compute_s": "comp_s"}
+        kept = _kept(old, ("kind", "operation", "bytes", "both_s", "progressed_s", "slices"))
+        return {**kept, **{new: old[name] for new, name in names.items()}}
+    kept = _kept(old, ("kind", "operation", "bytes", "messages"))
+    return {**kept, "sample_s": old["seconds"], "wait_s": old["waits"]}
+
+
+def _kept(old: Json, names: tuple[str, ...]) -> Json:
+    return {name: old[name] for name in names if name in old}

@@ -1,0 +1,75 @@
+"""A proof as the run folder and the cache keep it; `suite.proofs` makes them, docs/record-format.md explains them."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from suite.results.records import FORMAT
+from suite.results.stored import Finite, Stored
+
+
+class Finding(Stored):
+    """One error of a proof beside its bound."""
+
+    what: str
+    tensor: str
+    error: float  # 1e300 for one that is not finite
+    tolerance: float
+
+
+class ProofLosses(Stored):
+    """The losses of the proof's iterations, the mean over ranks."""
+
+    staged: tuple[Finite, ...]
+    native: tuple[Finite, ...]
+    oracle: tuple[Finite, ...]
+
+
+class Verdict(Stored):
+    """What came of one run beside the oracle; one that could not be run has not passed."""
+
+    passed: bool
+    reason: str = ""
+    outcome: str | None = None  # of a run that failed
+    worst: Finding | None = None  # the error nearest to its bound, or farthest beyond it
+    losses: ProofLosses | None = None
+    errors: Mapping[str, Mapping[str, Finite]] = {}  # relative, by kind and tensor; null: not finite
+    parameter_count: int | None = None
+    macs: int | None = None  # multiply-accumulates of one sample's forward pass
+    graph: str = ""  # digests
+    weights: str = ""
+    versions: dict[str, str] = {}
+    tolerance: dict[str, float] = {}
+    looser_because: str = ""
+
+
+class Identity(Stored):
+    """The verdict in float64, in short."""
+
+    passed: bool
+    reason: str = ""
+    worst: Finding | None = None
+    losses: ProofLosses | None = None
+
+
+class Subject(Stored):
+    """What is proven."""
+
+    adapter: str
+    strategy: str
+    workload: str
+    ranks: int
+    devices: int = 1  # of each rank
+    device: str = "cpu"
+    precision: str
+    tuning: str
+    optimiser: str = "sgd"
+    knobs: dict[str, Any]
+
+
+class Proof(Subject, Verdict):
+    """proofs/KEY.json: the evidence that an adapter trains the workload."""
+
+    format: Literal[2] = FORMAT
+    key: str | None  # None: it could not be made, and is stored nowhere
+    scope: str = ""  # what it leaves open
+    identity: Identity | None = None  # None: the adapter has no float64, or was proven in it

@@ -1,0 +1,279 @@
+"""What a run folder holds, one definition each, with units in the names: format 2, docs/record-format.md.
+
+A type's fields are the file's: `suite.results.run_folder` reads and writes them, and nothing else does. Times are
+seconds. Lists of a rank hold an item a step, in order. null is what was not measured, not reported, or no number.
+"""
+
+from typing import Any, Generic, Literal, TypeVar
+
+from suite.contracts.case import Case
+from suite.results.stored import Finite, Stored
+
+FORMAT: Literal[2] = 2  # of every file below; 1 is read by suite.results.format1
+METHOD = 1  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
+
+TRAINING = "training"
+CANCELLED = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
+
+
+class About(Stored):
+    """run.json: which run this is."""
+
+    format: Literal[2] = FORMAT
+    method: int = METHOD
+    kind: str = TRAINING  # or "comm", see suite.comm.records
+    stagebench: str = ""  # the version that began it; "" and the like: format 1 did not say
+    created: str = ""  # ISO 8601, UTC
+    command: tuple[str, ...] = ()
+    plan: str = ""  # as asked for: a ready-made plan's name, or a file
+    collected: tuple[str, ...] = ()  # the run folders that it was joined from
+
+
+class AnyEntry(Stored):
+    """A case of a run, and why it cannot run, if so."""
+
+    id: str
+    outcome: Literal["unsupported", "unavailable"] | None = None
+    reason: str = ""
+
+
+Entry = TypeVar("Entry", bound=AnyEntry)
+
+
+class CaseEntry(AnyEntry):
+    """A case of the plan."""
+
+    case: Case
+
+
+class Cases(Stored, Generic[Entry]):
+    """cases.json: the plan as resolved."""
+
+    format: Literal[2] = FORMAT
+    scale: str | None = None  # of the plan; None: the plan itself
+    cases: tuple[Entry, ...]
+
+
+class Machine(Stored):
+    """What a host is; it may hide any of it."""
+
+    cpu: str | None = None  # the model
+    memory_bytes: int | None = None
+    kernel: str | None = None
+    governor: str | None = None  # of the first core's clock
+
+
+class Host(Machine):
+    """hosts/NAME.json: a host of the run; of one where only ranks ran, what they reported of it."""
+
+    format: Literal[2] = FORMAT
+    host: str  # its name
+    cores: int | None = None  # that a process may use
+    cores_installed: int | None = None
+    os: str | None = None
+    gpus: tuple[str, ...] = ()
+    python: str | None = None  # the controller's
+
+
+class Interpreter(Stored):
+    """Where a framework ran."""
+
+    path: str
+    origin: str  # in words: "tox environment pytorch"
+    version: str
+    packages: dict[str, str] = {}  # the modules that the adapter requires, and NumPy
+
+
+class Declared(Stored):
+    """What the adapter said of a case when it was measured, whatever is installed when the record is read."""
+
+    knob_defaults: dict[str, Any]
+    synchronous: bool  # all devices together do what one does with the joined batch
+    separable: tuple[str, ...]  # the stages that can be told apart
+    model_parallel_size: int  # devices that hold one network together
+    microbatches: int  # equal pieces in which a network takes its batch
+
+
+class Load(Stored):
+    """Load averages over 1, 5 and 15 minutes."""
+
+    before: tuple[float, float, float]
+    after: tuple[float, float, float]
+
+
+class Hello(Stored):
+    """A rank's process, before anything of the framework was imported."""
+
+    host: str  # its name
+    machine: Machine | None = None  # None: format 1
+    world: int | None = None
+    pid: int | None = None
+    python: str | None = None
+    numpy: str | None = None
+    cores: tuple[int, ...] = ()  # that this rank may use
+    host_cores: int | None = None
+    boot: str = ""  # tells the running kernel from every other
+    threads: dict[str, str] = {}  # the variables that say how many threads a library runs
+    settings: dict[str, str] | None = None  # those that libraries of communication read; None: format 1, early
+
+
+class Joined(Stored):
+    """What the engine connected."""
+
+    rank: int
+    world: int
+    devices: int | None = None  # of this rank
+    transport: str = ""
+    versions: dict[str, str] = {}
+    settings: dict[str, str] | None = None  # as of Hello, after joining
+
+
+class Failed(Stored):
+    """A rank's own account of its end."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+class Pass(Stored):
+    """One pass on one rank."""
+
+    name: str
+    samples: int  # that this rank consumed in all measured steps
+    steady: bool  # whether the warm-up ended without a trend
+    warmup_s: tuple[float, ...]
+    step_s: tuple[float, ...]
+    wall_s: float  # from the common barrier until this rank's last step is done
+    io_s: tuple[float, ...] | None = None  # the wait for each batch
+    stage_s: dict[str, tuple[float, ...]] | None = None  # by stage; "staged" only
+    loss: Finite = None  # the last step's; None: not a finite number, or a pass that has none (LOSSES)
+
+
+LOSSES = ("native", "staged", "compute_only")  # the passes that have one
+
+
+class Layer(Stored):
+    """Where one layer's time went: medians over the steps of the staged pass."""
+
+    layer: str
+    kind: str
+    forward_s: float
+    backward_s: float
+    communication_s: float
+    bytes: int  # of its gradients
+
+
+class Epoch(Stored):
+    """One epoch on one rank."""
+
+    train_s: float  # training alone
+    test_s: float | None = None
+    samples: int
+    steps: int | None = None
+    accuracy: float  # on what was held out
+    loss: Finite  # the last step's
+
+
+class Training(Stored):
+    """The pass `train` on one rank."""
+
+    epochs: tuple[Epoch, ...]
+    loss_steps: tuple[int, ...]  # the steps whose losses were kept
+    losses: tuple[Finite, ...]
+    loss_s: tuple[float, ...] = ()  # when: seconds of training; () where not kept
+
+
+class Traffic(Stored):
+    """What an interface of a rank's host carried while it ran."""
+
+    received_bytes: int
+    sent_bytes: int
+
+
+class AnyRank(Stored):
+    """What every rank reports, whatever it was asked to do."""
+
+    rank: int
+    hello: Hello | None = None
+    joined: Joined | None = None
+    wire: dict[str, Traffic] | None = None  # by interface
+    failed: Failed | None = None
+
+
+class Rank(AnyRank):
+    """What a rank of a training reports."""
+
+    passes: dict[str, Pass] = {}
+    layers: tuple[Layer, ...] | None = None
+    training: Training | None = None
+    notes: dict[str, Any] = {}  # the trainer's own words
+
+
+class Stopped(Stored):
+    """Why the processes were ended by us."""
+
+    why: Literal["time", "silence", "grace"]
+    rank: int | None = None
+    seconds: float  # the limit that was passed
+
+
+class Login(Stored):
+    """An engine's login on another host that ended badly."""
+
+    host: str
+    code: int
+    time: float  # seconds since the epoch
+
+
+class Limits(Stored):
+    """Seconds that the processes had."""
+
+    seconds: float
+    silence: float
+    joining: float | None = None
+
+
+class Evidence(Stored):
+    """How an attempt ended, whatever its ranks reported."""
+
+    exit_codes: dict[str, int] = {}
+    stopped: Stopped | None = None
+    engine: tuple[dict[str, Any], ...] = ()  # its messages, as they are
+    lost_logins: tuple[Login, ...] = ()
+    oom_kills: int = 0  # of the kernel, meanwhile
+    logs: dict[str, tuple[str, ...]] = {}  # the last lines
+    unreadable_lines: int = 0
+    limits: Limits | None = None
+
+
+class AnyRecord(Stored):
+    """What a record of a training and one of communication have in common."""
+
+    format: Literal[2] = FORMAT
+    method: int = METHOD
+    stagebench: str = ""  # the version that wrote it
+    case_id: str
+    repeat: int
+    outcome: str  # ok | unsupported | unavailable | oom | timeout | crash | diverged | cancelled
+    reason: str = ""
+    started: str  # ISO 8601, UTC
+    seconds: float  # from the first process's start until all had ended
+    interpreter: Interpreter
+    bundle: str  # the digest of the code that ran
+    load: Load
+    evidence: Evidence | None = None
+    ranks: tuple[AnyRank, ...]
+
+
+Measured = TypeVar("Measured", bound=AnyRecord)
+
+
+class Record(AnyRecord):
+    """records/ID-rN.json: one process group of one case."""
+
+    case: Case
+    declared: Declared | None = None  # None: format 1 did not keep it
+    proof: str | None = None  # the key of a proof
+    proof_reason: str = ""  # why there is none, or it failed
+    ranks: tuple[Rank, ...]

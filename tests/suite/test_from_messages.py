@@ -1,0 +1,58 @@
+"""What ranks report becomes their part of a record, field by field."""
+
+import math
+
+from suite.comm.records import ExchangeTimes, SkippedSizes, comm_rank
+from suite.results.from_messages import training_rank
+from suite.worker import messages
+from suite.worker.contract import LayerTimes
+
+LIFE = [
+    messages.Hello(
+        1, 3, 4, "node", 17, "3.11.7", "2.0", [0, 1], {"OMP_NUM_THREADS": "1"}, {}, machine=messages.Machine(cpu="A")
+    ),
+    messages.Joined(3, 4, "gloo", {"torch": "2"}, 1, {"GLOO_X": "y"}),
+]
+TIMED = {"samples": 4, "steady": True, "warmup_s": [0.5], "step_s": [0.25], "wall_s": 0.5}
+
+
+def test_a_training_s_rank() -> None:
+    found = training_rank(
+        3,
+        [
+            *LIFE,
+            messages.Notes({"reader": "one", "staged": "not measured"}),
+            messages.Pass("native", io_s=[0.1], loss=math.nan, **TIMED),
+            messages.Pass("comm_only", **TIMED),
+            messages.Layers([LayerTimes("conv1", "conv", 0.1, 0.2, 0.0, 8)]),
+            messages.Training([messages.Epoch(1.0, 0.1, 8, 2, 0.5, 2.0)], [0, 1], [2.5, math.nan], [0.5, 1.0]),
+            messages.Notes({"reader": "two"}),
+            messages.Wire({"eth0": messages.Traffic(1, 2)}),
+        ],
+    )
+    assert found.hello.machine.cpu == "A"
+    assert found.joined.settings == {"GLOO_X": "y"}
+    assert found.passes["native"].loss is None
+    assert (found.passes["native"].io_s, found.passes["comm_only"].io_s) == ((0.1,), None)
+    assert found.layers[0].backward_s == 0.2
+    assert found.training.losses == (2.5, None)
+    assert found.notes == {"reader": "two", "staged": "not measured"}
+    assert found.wire["eth0"].sent_bytes == 2
+    assert found.failed is None
+    assert type(found).model_validate_json(found.model_dump_json()) == found
+
+
+def test_a_rank_that_failed_at_once() -> None:
+    found = training_rank(0, [messages.Failed("crash", "ValueError: no", "Traceback", 1.0)])
+    assert (found.hello, found.failed.message) == (None, "ValueError: no")
+
+
+def test_a_rank_of_communication_keeps_its_rows_in_order() -> None:
+    times = messages.ExchangeTimes("single", "all-reduce", 8, 1, [1e-3], [])
+    overlap = messages.OverlapTimes("all-reduce", 8, [1.0], [2.0], [3.0], [2.5], 4)
+    found = comm_rank(3, [*LIFE, times, overlap, messages.SkippedSizes([16])])
+    assert [row.kind for row in found.rows] == ["single", "overlap", "skipped"]
+    assert isinstance(found.rows[0], ExchangeTimes)
+    assert found.rows[0].sample_s == (1e-3,)
+    assert found.rows[2] == SkippedSizes(bytes=(16,))
+    assert type(found).model_validate_json(found.model_dump_json()) == found

@@ -1,0 +1,130 @@
+"""Files of a run folder: what is read back, what is refused and how, and the schema."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from suite.comm.records import CommFolder
+from suite.comm.schema import schema
+from suite.errors import RequestError, StoreError
+from suite.results import format1
+from suite.results.records import About, Host, Machine
+from suite.results.run_folder import RunFolder
+
+CHECKOUT = Path(__file__).parents[2]
+RUNS = CHECKOUT / "tests" / "fixtures" / "runs"
+FORMATS = sorted(path.name for path in RUNS.iterdir())
+WRONG = ["", "[]", "{}", "null", "3", '"text"', "[[[[", "[" * 100_000, '{"format": 2}', '{"format": 1, "ranks": {}}']
+
+
+@pytest.fixture(params=FORMATS)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of a whole run of every format."""
+    shutil.copytree(RUNS / request.param / "training", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def everything(run: Path) -> None:
+    folder = RunFolder.open(run)
+    list(folder.records())
+    folder.proofs()
+    folder.hosts()
+    assert folder.cases
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda text: text[:12])
+@pytest.mark.parametrize(
+    ("pattern", "remedy"),
+    [
+        ("records/*.json", "remove it to have it measured again"),
+        ("cases.json", "remove it and give the run's own command again"),
+        ("proofs/*.json", "remove it: the rows that name it are without proof"),
+        ("hosts/*.json", "remove it: the page then does without it"),
+    ],
+)
+def test_valid_json_of_the_wrong_shape_is_one_message_with_its_remedy(
+    run: Path, pattern: str, remedy: str, wrong: str
+) -> None:
+    path = sorted(run.glob(pattern))[0]
+    path.write_text(wrong)
+    with pytest.raises(StoreError) as error:
+        everything(run)
+    assert str(error.value).startswith(str(path))
+    assert remedy in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", ["", "[]", "null", "[[[["])
+def test_a_broken_run_json_is_not_mended_by_removing_it(run: Path, wrong: str) -> None:
+    (run / "run.json").write_text(wrong)
+    with pytest.raises(StoreError, match=r"run\.json .*; put a copy of it back: .* it is not made again"):
+        RunFolder.open(run)
+
+
+def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
+    path = next(path for path in sorted((run / "records").iterdir()) if '"native"' in path.read_text())
+    record = json.loads(path.read_text())
+    record["ranks"][0]["passes"]["native"]["wall_s"] = "3.5"
+    path.write_text(json.dumps(record))
+    with pytest.raises(StoreError, match=r"ranks\.0\.passes\.native\.wall_s: Input should be a valid number; "):
+        everything(run)
+
+
+def test_a_later_format_is_refused(run: Path) -> None:
+    about = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**about, "format": 3}))
+    with pytest.raises(RequestError, match="has format 3, this stagebench reads 2 and 1; read it with the version"):
+        RunFolder.open(run)
+
+
+def test_a_run_of_another_kind_is_refused() -> None:
+    with pytest.raises(RequestError, match="holds a run of comm, and one of training is wanted here"):
+        RunFolder.open(RUNS / "format-1" / "comm")
+    with pytest.raises(RequestError, match="holds a run of training, and one of comm is wanted here"):
+        CommFolder.open(RUNS / "format-1" / "training")
+
+
+def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:
+    then, now = RunFolder.open(run), RunFolder(tmp_path / "again")
+    now.create(then.about)
+    now.write_cases(then.cases, then.scale)
+    for record in then.records():
+        now.write_record(record)
+    assert (now.about, now.cases) == (then.about, then.cases)
+    assert list(now.records()) == list(then.records())
+
+
+def test_a_run_of_another_format_or_method_is_not_continued(run: Path) -> None:
+    about = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**about, "format": 2, "method": 2}))
+    with pytest.raises(RequestError, match=r"begun by another version of stagebench \(format 2, method 2; this one"):
+        RunFolder(run).create(About())
+
+
+def test_adam_s_beta1_had_another_name_in_format_1() -> None:
+    old = {"optimiser": "adam", "momentum": 0.9, "beta2": 0.999}
+    assert format1.case(old) == {"optimiser": "adam", "momentum": 0.0, "beta1": 0.9, "beta2": 0.999}
+    assert format1.case({"optimiser": "sgd", "momentum": 0.9}) == {"optimiser": "sgd", "momentum": 0.9}
+
+
+def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(About())
+    folder.write_host(Host(host="vm", cpu="ours"))
+    record = next(RunFolder.open(RUNS / "format-1" / "training").records())
+    machine = Machine(cpu="theirs", memory_bytes=2**30)
+    ranks = [
+        rank.but(hello=rank.hello and rank.hello.but(host=host, machine=machine, host_cores=4))
+        for rank in record.ranks
+        for host in ("vm", "node-2")
+    ]
+    folder.write_record(record.but(ranks=ranks))
+    assert folder.hosts()["vm"].cpu == "ours"
+    assert folder.hosts()["node-2"] == Host(host="node-2", cpu="theirs", memory_bytes=2**30, cores_installed=4)
+
+
+def test_the_published_schema_is_that_of_the_types() -> None:
+    published = CHECKOUT / "docs" / "format-2.schema.json"
+    assert published.read_text() == schema(), "python -m suite.comm.schema > docs/format-2.schema.json"

@@ -1,0 +1,44 @@
+"""Jobs as small as they can be; keywords change their fields."""
+
+from suite.worker.contract import SGD
+from suite.worker.job import DataSet, Group, Input, Measure, Pack, Recipe, Sampling
+from workloads.catalogue import by_name
+
+READ_ONCE = Input(mode="disk", page_cache="as is", repeat=1, augment="centre", on_error="fail")
+SHORT = Sampling(warmup_steps=5, warmup_limit_s=0.0, steady=0.05, steps=3, seconds=0.0)  # as the loop allows
+RANK = Group(
+    ranks=1,
+    binding="none",
+    trainer="adapters.reference.worker:ReferenceTrainer",
+    strategy="single",
+    device="cpu",
+    devices=1,
+    threads=1,
+    batch=4,
+    precision="float64",
+    tuning="default",
+    knobs={},
+    optimiser=SGD(0.001, 0.9, 0.0),
+    seed=1,
+    readers=0,
+    prefetch=2,
+    parts=1,
+)
+
+
+def graph(name="mnist_small"):
+    """A built-in network."""
+    return by_name()[name].graph()
+
+
+def measure(*passes, **changes):
+    """Passes of mnist_small on synthetic data; without a name, native and staged."""
+    plain = Measure(graph(), list(passes or ("native", "staged")), SHORT, READ_ONCE)
+    return plain._replace(**changes)
+
+
+def packing(form, folder, parts=1, kind="folder", shape=(), **changes):
+    """Packing a set into a folder, for suite.worker.packing.pack, which is given the source beside it."""
+    recipe = Recipe("photographs", kind, "0a1b", list(shape), 0, "toy")
+    plain = Pack(graph(), DataSet(kind, "photographs"), form, str(folder), parts, "fail", 0, recipe)
+    return plain._replace(**changes)

@@ -1,0 +1,31 @@
+"""Messages with most fields filled in, for ranks that are only played. Python 3.6."""
+
+import time
+
+from suite.worker import messages
+
+
+def hello(**changes):
+    """Rank 0 of 1 on host "a"."""
+    plain = messages.Hello(2, 0, 1, "a", 1, "3.6.15", "1.19.5", [], {}, {})
+    return plain._replace(**changes)
+
+
+def joined(**changes):
+    """The same, over nothing."""
+    return messages.Joined(0, 1, "none", {}, 1, {})._replace(**changes)
+
+
+def failed(message, kind="crash", time_s=None):
+    """Now, if no time is given."""
+    return messages.Failed(kind, message, "", time.time() if time_s is None else time_s)
+
+
+class Nobody:
+    """An outbox without a reader."""
+
+    def send(self, message):
+        """Nothing."""
+
+    def progress(self, name, phase, step, of):
+        """Nothing."""

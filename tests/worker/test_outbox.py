@@ -1,0 +1,40 @@
+"""The outbox: messages are there at once, progress is thinned out."""
+
+import time
+
+import pytest
+
+from suite.worker.messages import Done, Phase, Progress, decode
+from suite.worker.outbox import Outbox
+
+
+@pytest.fixture
+def outbox(tmp_path):
+    opened = Outbox(str(tmp_path), 3)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sent(tmp_path):
+    return lambda: [decode(line) for line in (tmp_path / "rank-3.jsonl").read_text().splitlines()]
+
+
+def test_messages_are_there_as_soon_as_they_are_sent(outbox, sent):
+    outbox.send(Phase("build"))
+    assert sent() == [Phase("build")]
+    outbox.send(Done())
+    assert sent() == [Phase("build"), Done()]
+
+
+def test_progress_is_thinned_out(outbox, sent):
+    for step in range(1000):
+        outbox.progress("native", "measure", step, 1000)
+    outbox.send(Done())
+    few = sent()
+    assert few[0] == Progress("native", "measure", 0, 1000)
+    assert few[-1] == Done()
+    assert len(few) < 10
+    time.sleep(Outbox.PROGRESS_EVERY)
+    outbox.progress("native", "measure", 1000, 1000)
+    assert sent()[-1].step == 1000
