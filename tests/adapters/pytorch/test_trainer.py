@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from adapters.pytorch.exchange import buckets
-from suite.worker import evidence
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from tests.support import networks, proofs
@@ -22,14 +21,14 @@ def test_it_is_proven(trainer, tmp_path, tuning, memory_format):
     graph = networks.two_heads()
     proofs.write_oracle(graph, 8, tmp_path)
     ours = trainer(tuning=tuning, memory_format=memory_format, batch=8)
-    proof = evidence.prove(ours, graph, 8, str(tmp_path))
+    proof = proofs.prove(ours, graph, 8, str(tmp_path))
     proofs.assert_proven(graph, proof)
 
 
 def test_in_float64_it_differs_from_the_oracle_by_its_storage_alone(trainer, tmp_path):
     graph = networks.two_heads()
     proofs.write_oracle(graph, 8, tmp_path)
-    proof = evidence.prove(trainer(precision="float64", batch=8), graph, 8, str(tmp_path))
+    proof = proofs.prove(trainer(precision="float64", batch=8), graph, 8, str(tmp_path))
     np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=1e-12)
     assert max(proof["errors"]["gradient"].values()) < 1e-7
 
@@ -37,7 +36,7 @@ def test_in_float64_it_differs_from_the_oracle_by_its_storage_alone(trainer, tmp
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights(trainer, tmp_path):
     graph = networks.two_heads()
     proofs.write_oracle(graph, 8, tmp_path)
-    proof = evidence.prove(trainer(precision="bfloat16", batch=8), graph, 8, str(tmp_path))
+    proof = proofs.prove(trainer(precision="bfloat16", batch=8), graph, 8, str(tmp_path))
     assert 1e-4 < proof["errors"]["logits"]["logits"] < 5e-2  # eight bits of mantissa
     np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=3e-2)
     assert proof["losses"]["native"] == proof["losses"]["staged"]
