@@ -168,7 +168,9 @@ def test_a_named_set_keeps_its_name_wherever_it_stands(
         named, meant = (cases(SINGLE + f'data = "{data}"\n')[0] for data in ("digits", "real"))
         assert (named.outcome, named.case.data, named.case.data_name) == (None, "digits", "digits")
         assert meant.case.id == named.case.id
-        assert locate(named.case.data, by_name()["mnist_small"]) == {"kind": "arrays", "path": str(home / "digits.npz")}
+        found = locate(named.case.data, by_name()["mnist_small"])
+        assert found is not None
+        assert (found.kind, found.path) == ("arrays", str(home / "digits.npz"))
         ids.append(named.case.id)
     assert ids[0] == ids[1]
 
