@@ -30,7 +30,6 @@ LIBC = ctypes.CDLL(None)
 
 
 def main(argv: List[str]) -> int:
-    """The exit code."""
     seconds, tokens = float(argv[1]), argv[2:]
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)  # what the program leaves behind becomes ours
     woken, wake = os.pipe()

@@ -92,7 +92,6 @@ def step_times(panel: Panel) -> Figure:
 
 
 def quantiles(values: Values, percentages: tuple[int, ...]) -> list[float]:
-    """Percentiles as plain numbers."""
     return [float(value) for value in np.percentile(values, percentages)]
 
 

@@ -25,7 +25,6 @@ class Timed:
 
     @property
     def case(self) -> Case:
-        """Of its first seed."""
         return self.rows[0].case
 
     def epochs(self, number: int) -> list[Epoch]:
@@ -37,15 +36,12 @@ class Timed:
 
     @property
     def count(self) -> int:
-        """Epochs of each training."""
         return max(len(lesson.epochs) for row in self.rows for lesson in row.lessons)
 
     def seconds(self, number: int) -> Spread | None:
-        """Of an epoch's training."""
         return spread([epoch.seconds for epoch in self.epochs(number)])
 
     def rate(self, number: int) -> Spread | None:
-        """Samples/s of an epoch."""
         return spread([epoch.rate for epoch in self.epochs(number)])
 
     def accuracy(self, number: int) -> Spread | None:

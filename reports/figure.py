@@ -71,7 +71,6 @@ def axis(title: str) -> Figure:
 
 
 def layout(height: int) -> Figure:
-    """What all charts share."""
     return {
         "height": height,
         "margin": {"l": 8, "r": 12, "t": 8, "b": 42},

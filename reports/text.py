@@ -24,12 +24,10 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def interval(found: Interval | None) -> str:
-    """The interval's ends."""
     return f"{number(found.low)} … {number(found.high)}" if found else UNKNOWN
 
 
 def middle(found: Spread | None) -> str:
-    """The median of several."""
     return number(found.value if found else None)
 
 

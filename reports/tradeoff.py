@@ -26,27 +26,22 @@ class TradeOff:
 
     @property
     def case(self) -> Case:
-        """Of its first seed."""
         return self.rows[0].case
 
     @property
     def target(self) -> float:
-        """The accuracy looked for."""
         return self.case.training.target
 
     @property
     def seeds(self) -> int:
-        """How many there are."""
         return len({row.case.seed for row in self.rows})
 
     @property
     def seconds(self) -> Spread | None:
-        """Of all epochs."""
         return spread([lesson.seconds for lesson in self.lessons])
 
     @property
     def best(self) -> Spread | None:
-        """The best accuracy."""
         return spread([lesson.best for lesson in self.lessons])
 
     @property
@@ -56,7 +51,6 @@ class TradeOff:
 
     @property
     def after(self) -> Spread | None:
-        """Seconds until then."""
         return spread([lesson.target_seconds for lesson in self.lessons])
 
 

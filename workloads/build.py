@@ -48,15 +48,12 @@ class Builder:
         return self.graph.add(name, "dense", (x,), out=out, init=init or {})
 
     def relu(self, name: str, x: str) -> str:
-        """max(x, 0)."""
         return self.graph.add(name, "relu", (x,))
 
     def max_pool(self, name: str, x: str, kernel: int, stride: int, pad: int = 0, ceil: bool = False) -> str:
-        """Max pooling."""
         return self.graph.add(name, "max_pool", (x,), kernel=kernel, stride=stride, pad=pad, ceil=ceil)
 
     def avg_pool(self, name: str, x: str, kernel: int, stride: int) -> str:
-        """Average pooling without padding."""
         return self.graph.add(name, "avg_pool", (x,), kernel=kernel, stride=stride)
 
     def lrn(self, name: str, x: str, **attrs: object) -> str:
@@ -64,7 +61,6 @@ class Builder:
         return self.graph.add(name, "lrn", (x,), **attrs)
 
     def dropout(self, name: str, x: str, rate: float) -> str:
-        """Inverted dropout."""
         return self.graph.add(name, "dropout", (x,), rate=rate)
 
     def flatten(self, name: str, x: str) -> str:
@@ -72,13 +68,10 @@ class Builder:
         return self.graph.add(name, "flatten", (x,))
 
     def concat(self, name: str, *xs: str) -> str:
-        """Join along channels."""
         return self.graph.add(name, "concat", xs)
 
     def add(self, name: str, *xs: str) -> str:
-        """Sum element by element."""
         return self.graph.add(name, "add", xs)
 
     def head(self, logits: str, weight: float = 1.0) -> None:
-        """Attach the loss."""
         self.graph.add_head(logits, weight)

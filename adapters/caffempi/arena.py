@@ -42,7 +42,6 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """Trainable numbers."""
         return sum(int(np.prod(shape)) for _, shape in self._places.values())
 
     def view(self, flat: Any, name: str) -> Any:

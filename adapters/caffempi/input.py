@@ -83,7 +83,6 @@ class Database(Source):
                 self._values[place * LEVELS :][: len(part.values)] = part.values
 
     def __len__(self) -> int:
-        """Number of samples."""
         return len(self._places)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:

@@ -52,7 +52,6 @@ def lower(graph: Graph, channels_last: bool, world: int, dtype: Any = torch.floa
 
 
 def layer_of(node: Node, channels_last: bool) -> Layer:
-    """A graph layer's implementation."""
     if node.kind not in KINDS:
         raise Unsupported("caffempi has no layer for %r of kind %r" % (node.name, node.kind))
     if node.kind == "conv" and channels_last and PointConvolution.fits(node):

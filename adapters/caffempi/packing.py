@@ -76,7 +76,6 @@ class Writer:
 
 
 def pack(samples: Iterator[Record], folder: str) -> None:
-    """Write one part."""
     writer = Writer(folder)
     for sample in samples:
         writer.add(sample)

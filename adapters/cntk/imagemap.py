@@ -31,7 +31,6 @@ class Files(NamedTuple):
 
 
 def in_folder(folder: str) -> Files:
-    """The files' names there."""
     return Files(os.path.join(folder, "images.map"), os.path.join(folder, "images.bytes"))
 
 

@@ -232,7 +232,6 @@ def images_of(batch: Batch, shape: Tuple[int, ...]) -> Any:
 
 
 def labels_of(batch: Batch) -> np.ndarray:
-    """Its class numbers, copied."""
     return batch.labels.data.data.asarray().reshape(-1).astype(np.int64)
 
 

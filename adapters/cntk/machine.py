@@ -36,7 +36,6 @@ def versions() -> Dict[str, str]:
 
 
 def notes(setup: Setup) -> Dict[str, Any]:
-    """What was chosen."""
     chosen: Dict[str, Any] = dict(TUNED if setup.tuned else DEFAULT)
     chosen["MKL_DEBUG_CPU_TYPE"] = os.environ.get("MKL_DEBUG_CPU_TYPE", "not set")
     return chosen

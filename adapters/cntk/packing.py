@@ -84,7 +84,6 @@ def write_text(samples: Iterable[Record], stream: BinaryIO) -> int:
 
 
 def join_text(paths: List[str], stream: BinaryIO) -> None:
-    """One behind the other."""
     for path in paths:
         with open(path, "rb") as part:
             shutil.copyfileobj(part, stream, 1 << 20)

@@ -42,7 +42,6 @@ class Tensors:
         return made
 
     def running(self, name: str, values: np.ndarray) -> Any:
-        """A running statistic."""
         made = self.constant(values, name)
         self.statistics[name] = Held(made, values.shape, False)
         return made
@@ -52,6 +51,5 @@ class Tensors:
         return C.Constant(np.array(values, dtype=self.dtype), dtype=self.dtype, name=name)
 
     def values(self) -> Dict[str, np.ndarray]:
-        """Copies of all, canonical."""
         everything = dict(self.parameters, **self.statistics)
         return {name: held.canonical(held.tensor.value) for name, held in everything.items()}

@@ -67,13 +67,11 @@ class Horovod(Adapter):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Of all engines."""
         return Capabilities(
             strategies=STRATEGIES, precisions=("float32", "float64"), knobs=dict(KNOBS), optimisers=("sgd", "adam")
         )
 
     def unsupported(self, case: Configuration) -> str | None:
-        """MPI without an mpiexec."""
         launcher = case.placement.launcher
         if case.knobs.get("controller", "auto") == "mpi" and launcher not in MPI_LAUNCHERS:
             return (

@@ -22,7 +22,6 @@ FEW = 16  # channels: below it, as in a first layer, the product per place is th
 
 
 def convolution(x: Any, w: Any, stride: int, pad: int, groups: int) -> Any:
-    """X NHWC, w HWIO."""
     if groups > 1:
         parts = zip(jnp.split(x, groups, axis=3), jnp.split(w, groups, axis=3))
         return jnp.concatenate([convolution(a, b, stride, pad, 1) for a, b in parts], axis=3)
@@ -32,7 +31,6 @@ def convolution(x: Any, w: Any, stride: int, pad: int, groups: int) -> Any:
 
 
 def pointwise(x: Any, w: Any) -> Any:
-    """A product of matrices."""
     flat = jnp.matmul(x.reshape(-1, x.shape[3]), w.reshape(w.shape[2:]), precision=lax.Precision.HIGHEST)
     return flat.reshape(x.shape[:3] + w.shape[3:])
 
@@ -99,7 +97,6 @@ def largest(values: List[Any]) -> Any:
 
 
 def padded(x: Any, around: Sequence[Tuple[int, int]], value: float) -> Any:
-    """Height and width padded."""
     return jnp.pad(x, ((0, 0), *around, (0, 0)), constant_values=value)
 
 
@@ -116,7 +113,6 @@ def channel_sums(x: Any, before: int, after: int) -> Any:
 
 
 def negative_power(base: Any, beta: float) -> Any:
-    """Base ** -beta."""
     if beta != 0.75:
         return base**-beta
     root = lax.rsqrt(base)

@@ -26,7 +26,6 @@ def lower(layer: Layer, tuned: bool) -> Operation:
 
 
 def conv(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Convolution, weight HWIO."""
     convolve = fast.convolution if tuned else fast.plain
 
     def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
@@ -37,8 +36,6 @@ def conv(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
 
 
 def dense(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Weight (in, out)."""
-
     def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
         y = jnp.matmul(inputs[0], own["weight"], precision=lax.Precision.HIGHEST)
         return y + own["bias"] if attrs["bias"] else y
@@ -47,7 +44,6 @@ def dense(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
 
 
 def relu(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Gradient 0 at 0."""
     return lambda own, inputs, key: jax.nn.relu(inputs[0])
 
 
@@ -140,7 +136,6 @@ def concat(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
 
 
 def add(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """All inputs."""
     return lambda own, inputs, key: sum(inputs[1:], inputs[0])
 
 

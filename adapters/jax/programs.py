@@ -84,7 +84,6 @@ class Programs:
         return sharding, sharding
 
     def mean(self, gradients: Any) -> Any:
-        """Over all devices."""
         return gradients
 
     def own_key(self, key: Any) -> Any:
@@ -96,5 +95,4 @@ class Programs:
         return tree
 
     def bare(self, tree: Any) -> Any:
-        """The way back."""
         return tree

@@ -82,7 +82,6 @@ class MXNetTrainer(Trainer):
         return Joined(0, 1, "none", machine.versions(), len(self._contexts))
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """Lower, place, hybridise."""
         self._release()
         # MXNet adds the number of each of this rank's devices.
         mx.random.seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
@@ -114,7 +113,6 @@ class MXNetTrainer(Trainer):
             )
 
     def synchronize(self) -> None:
-        """Wait for the engine."""
         mx.nd.waitall()
 
     # --- data ---------------------------------------------------------------
@@ -132,7 +130,6 @@ class MXNetTrainer(Trainer):
         pack(samples, folder)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:
-        """ImageRecordIter takes one file."""
         join(parts, folder)
 
     def to_device(self, batch: Any) -> List[Any]:
@@ -257,11 +254,9 @@ class MXNetTrainer(Trainer):
     # --- what the measuring loop needs ----------------------------------------
 
     def maximum(self, value: float) -> float:
-        """Of one process."""
         return value
 
     def notes(self) -> Dict[str, Any]:
-        """What was chosen."""
         rule = name_of(self.setup.optimiser)
         notes = dict(
             super().notes(),

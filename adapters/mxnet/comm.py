@@ -43,7 +43,6 @@ class StoreCommunicator(Communicator):
         return self._group.maximum(value)
 
     def close(self) -> None:
-        """Leave together."""
         self._group.close()
 
 
@@ -54,12 +53,10 @@ class ArrayExchange(Exchange):
         self._given, self._received = given, received
 
     def fill(self, values: np.ndarray) -> None:
-        """Copied."""
         self._given[:] = values
         self._given.wait_to_read()
 
     def result(self) -> np.ndarray:
-        """A copy."""
         found: np.ndarray = self._received.asnumpy()
         return found
 
@@ -75,7 +72,6 @@ class Waiting(Pending):
         return False
 
     def wait(self) -> None:
-        """Until it is written."""
         self._array.wait_to_read()
 
 
@@ -90,11 +86,9 @@ class Sum(ArrayExchange):
         self._store.init(self._key, array)
 
     def run(self) -> None:
-        """Push, pull, wait."""
         self.begin().wait()
 
     def begin(self) -> Pending:
-        """MXNet's engine never waits."""
         self._store.pushpull(self._key, self._given, out=self._given)
         return Waiting(self._given)
 

@@ -93,7 +93,6 @@ class RecordReader(Reader):
         return Batch([piece.data[0] for piece in pieces], [piece.label[0] for piece in pieces])
 
     def close(self) -> None:
-        """Stop the threads."""
         del self._iterators[:]
 
     def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -130,7 +130,6 @@ class JointLoss(gluon.HybridBlock):
         )
 
     def hybrid_forward(self, F: Any, labels: Any, *heads: Any) -> Any:  # noqa: N803
-        """(samples,)."""
         total = None
         for share, logits in zip(self._shares, heads):
             loss = self.cross_entropy(logits, labels)

@@ -18,7 +18,6 @@ from suite.worker.contract import Adam, Optimiser
 
 
 def name_of(rule: Optimiser) -> str:
-    """What MXNet calls it."""
     return "adam" if isinstance(rule, Adam) else "sgd"
 
 

@@ -25,7 +25,6 @@ class WorkerTrainer(MXNetTrainer):
     _group: "Optional[Group]" = None
 
     def start(self) -> Joined:
-        """Devices and store."""
         self._contexts = machine.contexts(self.setup)
         self._group = Group(self.setup.strategy, self._compression)
         return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions(), len(self._contexts))

@@ -10,6 +10,5 @@ from suite.worker.trainer import Trainer
 
 
 def trainer(setup: Setup) -> Trainer:
-    """The trainer of `setup.strategy`."""
     made: Trainer = import_module("adapters.mxnet.strategies." + setup.strategy).TRAINER(setup)
     return made

@@ -29,7 +29,6 @@ class TorchCommunicator(Communicator):
         return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions(setup.device))
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """One of EXCHANGES."""
         if operation not in EXCHANGES:
             raise Unsupported("torch.distributed has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
         made: Exchange = EXCHANGES[operation](count, self._device)
@@ -41,11 +40,9 @@ class TorchCommunicator(Communicator):
         return largest
 
     def barrier(self) -> None:
-        """Of the hosts."""
         self._group.barrier()
 
     def synchronize(self) -> None:
-        """A GPU's queue."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -57,7 +54,6 @@ class TorchCommunicator(Communicator):
             super().compute()
 
     def close(self) -> None:
-        """Leave together."""
         self._group.close()
 
 
@@ -91,11 +87,9 @@ class Collective(Exchange):
             self._taken = torch.zeros(share if self.takes_share else count, device=device)
 
     def fill(self, values: np.ndarray) -> None:
-        """Copied to the device."""
         self._given.copy_(torch.from_numpy(values))
 
     def result(self) -> np.ndarray:
-        """Copied to the host."""
         found: np.ndarray = self._taken.cpu().numpy()
         return found
 
@@ -104,7 +98,6 @@ class Collective(Exchange):
         self._call(False)
 
     def begin(self) -> Pending:
-        """The same with async_op."""
         return Working(self._call(True))
 
     def _call(self, begin: bool) -> Any:

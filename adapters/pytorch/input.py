@@ -61,7 +61,6 @@ class IndexBatches:
         self._source, self._setup = source, setup
 
     def __iter__(self) -> Iterator[List[int]]:
-        """Epoch after epoch."""
         return batches_of_indices(self._source, self._setup)
 
 
@@ -110,7 +109,6 @@ class LoaderReader(Reader):
         return Batch(read.images, torch.tensor(read.labels))
 
     def close(self) -> None:
-        """Stop the workers."""
         self._batches = iter(())
 
 
@@ -121,14 +119,12 @@ class TensorReader(GatheringReader):
     _labels: Any
 
     def __init__(self, source: Source, setup: Setup) -> None:
-        """`source.arrays` are there."""
         super().__init__(source, setup)
         self.words = "index_select of tensors in memory"
         self._images, self._labels = torch.from_numpy(self._images), torch.from_numpy(self._labels)
         self._pinned = pinned(setup)
 
     def next_batch(self) -> Batch:
-        """A batch of tensors."""
         indices = torch.tensor([self._source.index(position) for position in next(self._indices)])
         if not self._pinned:
             return Batch(self._images.index_select(0, indices), self._labels.index_select(0, indices))
@@ -149,13 +145,11 @@ class Labels(Source):
     """Image files of which nobody here needs the images: labels beside an empty image."""
 
     def __init__(self, source: Source) -> None:
-        """`source.files` are there."""
         assert source.files is not None
         self._files = source.files
         self.name, self.classes = source.name + ", labels alone", source.classes
 
     def __len__(self) -> int:
-        """Number of samples."""
         return len(self._files)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
@@ -163,7 +157,6 @@ class Labels(Source):
         return np.empty((0,), np.float32), self._files[index][1]
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
-        """The same."""
         return self.sample(index)
 
 

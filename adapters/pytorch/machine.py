@@ -27,7 +27,6 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
 
 
 def cuda(setup: Setup) -> torch.device:
-    """This rank's own device."""
     if not torch.cuda.is_available():
         if torch.version.cuda:
             built, remedy = "for CUDA %s" % torch.version.cuda, "see whether nvidia-smi lists a device and its driver"

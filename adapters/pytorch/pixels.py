@@ -25,14 +25,12 @@ class Pixels(Source):
     """Image files as uint8 tensors (height, width, 3), not normalised."""
 
     def __init__(self, source: Source) -> None:
-        """`source.files` are there."""
         assert source.files is not None
         assert source.photographs is not None
         self._files, self._photographs = source.files, source.photographs
         self.name, self.classes = source.name, source.classes
 
     def __len__(self) -> int:
-        """Number of images."""
         return len(self._files)
 
     def sample(self, index: int) -> Tuple[Any, int]:
@@ -67,7 +65,6 @@ class Normalise:
     """Bytes (samples, height, width, 3) to float32 (samples, 3, height, width), in channels-last memory."""
 
     def __init__(self, how: Preprocessing, crop: int, device: Any) -> None:
-        """`crop` is the width."""
         # A line at a time: three numbers in a row are too few for vector instructions.
         self._mean = torch.tensor(how.mean, dtype=torch.float32, device=device).repeat(crop)
         self._deviation = torch.tensor(how.deviation, dtype=torch.float32, device=device).repeat(crop)

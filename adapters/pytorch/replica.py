@@ -60,7 +60,6 @@ class ReplicaTrainer(TorchTrainer):
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
-        """As torch's documentation teaches."""
         _, loss = self._evaluate(self._native_net, batch)
         loss.backward()
         self._optimise()
@@ -69,7 +68,6 @@ class ReplicaTrainer(TorchTrainer):
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
-        """This rank's own loss."""
         return float(self._loss.detach())
 
     def logits(self) -> np.ndarray:
@@ -85,11 +83,9 @@ class ReplicaTrainer(TorchTrainer):
         return to_numpy(heads[-1])
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """Between backward and update."""
         return {name: to_numpy(parameter.grad) for name, parameter in self._net.trainable()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """With running statistics."""
         return {name: to_numpy(tensor) for name, tensor in self._net.tensors()}
 
     def parameter_count(self) -> int:

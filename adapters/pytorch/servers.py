@@ -80,7 +80,6 @@ def serve(share: Share) -> None:
 
 
 def forget() -> None:
-    """Serve nothing."""
     _served.clear()
 
 

@@ -196,7 +196,6 @@ class Gather:
         return cell[0]
 
     def total(self, number: int) -> int:
-        """The stages' sum."""
         cell = torch.tensor([number], dtype=torch.int64)
         dist.all_reduce(cell, group=self._group)
         return int(cell.item())

@@ -9,5 +9,4 @@ from suite.worker.trainer import Trainer
 
 
 def trainer(setup: Setup) -> Trainer:
-    """The trainer of 'single'."""
     return ReferenceTrainer(setup)

@@ -98,12 +98,10 @@ class TensorFlowTrainer(Trainer):
         return input_reader(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
-        """tf.data's batches are NHWC."""
         images = batch.images.numpy().transpose(0, 3, 1, 2) if tf.is_tensor(batch.images) else batch.images
         return super().as_numpy(Batch(images, batch.labels))
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """TFRecord."""
         records.write(samples, folder)
 
     # --- for the strategies -------------------------------------------------

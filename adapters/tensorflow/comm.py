@@ -32,7 +32,6 @@ class TensorFlowCommunicator(Communicator):
         return Joined(setup.rank, self._group.world, self._group.transport, machine.versions(setup.device))
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """Three of them."""
         self._instances += 1
         if operation == "all-reduce":
             return Collective(count, self._replicated(self._sum))
@@ -43,11 +42,9 @@ class TensorFlowCommunicator(Communicator):
         raise Unsupported("TensorFlow has no %s between CPUs; it has all-reduce, all-gather and broadcast" % operation)
 
     def maximum(self, value: float) -> float:
-        """Over the hosts."""
         return self._group.maximum(value)
 
     def close(self) -> None:
-        """Leave together."""
         self._group.close()
 
     def _sum(self, own: Any) -> Any:
@@ -95,7 +92,6 @@ class Collective(Exchange):
         self._function = function.get_concrete_function(tf.TensorSpec([count], tf.float32))
 
     def fill(self, values: np.ndarray) -> None:
-        """A new tensor."""
         self._given = tf.constant(values)
 
     def run(self) -> None:

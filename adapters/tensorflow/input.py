@@ -45,7 +45,6 @@ def input_reader(view: View, setup: Setup) -> "TensorReader":
 
 
 def from_files(view: View, setup: Setup) -> "TensorReader":
-    """Decode a folder's images."""
     files, photographs = view.source.files, view.source.photographs
     assert files is not None
     assert photographs is not None
@@ -63,7 +62,6 @@ def from_files(view: View, setup: Setup) -> "TensorReader":
 
 
 def from_arrays(view: View, setup: Setup) -> "TensorReader":
-    """Gather batches from memory."""
     found = view.source.arrays
     assert found is not None
     images, labels = tf.constant(channels_last(found[0])), tf.constant(found[1], tf.int64)
@@ -92,7 +90,6 @@ class Culprit:
     """Finds the image that a batch failed at: TensorFlow's errors do not say where the bytes came from."""
 
     def __init__(self, view: View, setup: Setup, paths: List[str], pixels: Pixels) -> None:
-        """What `from_files` reads."""
         self._view, self._setup, self._paths, self._pixels = view, setup, paths, pixels
 
     def __call__(self, batches: int, error: Exception) -> OSError:

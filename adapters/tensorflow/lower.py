@@ -32,7 +32,6 @@ class Style(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """The axis of channels."""
         return 3 if self.layout == "NHWC" else 1
 
     def spatial(self, rows: Any, columns: Any, other: Any) -> List[Any]:

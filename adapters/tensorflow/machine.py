@@ -40,7 +40,6 @@ def cpus(count: int) -> List[str]:
 
 
 def cuda(setup: Setup) -> List[str]:
-    """This rank's own devices."""
     found = tf.config.list_physical_devices("GPU")
     if not found:
         if tf.test.is_built_with_cuda():

@@ -72,7 +72,6 @@ def sgd(optimiser: SGD) -> Rule:
 
 
 def sgd_kernel(optimiser: SGD, locking: bool = False) -> Rule:
-    """ResourceApplyMomentum."""
     lr, momentum, _ = optimiser
 
     def rule(weight: Any, own: Any, gradient: Any, _: Any) -> None:
@@ -98,8 +97,6 @@ def adam_rate(optimiser: Adam, update: Any) -> Any:
 
 
 def adam(optimiser: Adam) -> Rule:
-    """As Keras' Adam does."""
-
     def rule(weight: Any, own: Any, gradient: Any, rate: Any) -> None:
         first, second = own
         m = first.assign_add((gradient - first) * (1.0 - optimiser.beta1))

@@ -162,7 +162,6 @@ class Pipeline:
         return time.perf_counter() - start - sum(busy) / len(busy)
 
     def close(self) -> None:
-        """End the threads."""
         self._pool.shutdown()
 
     def _stage(self, stage: int, incoming: List[Any], outgoing: List[Any], work: Work) -> float:

@@ -136,7 +136,6 @@ class TensorFlow(Adapter):
         return case.placement.devices if case.strategy == "model_parallel" else 1
 
     def microbatches(self, case: Configuration) -> int:
-        """As the knob says."""
         return int(case.knobs.get("microbatches", 1))
 
     def unsupported(self, case: Configuration) -> str | None:

@@ -71,7 +71,6 @@ class Replicas(TensorFlowTrainer):
         gc.collect()
 
     def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
-        """A replica a device."""
         for name, value, trainable in self.first_values(weights):
             self.variables[name] = self._variable(value, trainable)
         self.variables[COUNT] = self._variable(np.zeros((), np.int64), False, "int64")
@@ -177,7 +176,6 @@ class Replicas(TensorFlowTrainer):
         return {parameter.name: self.layout.canonical(parameter.name, each.numpy()) for parameter, each in pairs}
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Of the first device."""
         return {
             name: self.layout.canonical(name, own[0].numpy()) for name, own in self.variables.items() if name != COUNT
         }
@@ -187,7 +185,6 @@ class Replicas(TensorFlowTrainer):
         return sum(int(np.prod(own[0].shape)) for own in self.variables.values() if own[0].trainable)
 
     def heads(self, images: Any) -> List[Any]:
-        """Of the first device."""
         return self._net(0, True).heads(images)
 
     def notes(self) -> Dict[str, Any]:

@@ -31,7 +31,6 @@ class Turn:
         """It has happened."""
 
     def read_value(self) -> Any:
-        """The number."""
         return self._number
 
 

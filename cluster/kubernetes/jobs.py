@@ -20,7 +20,6 @@ def documents(job: Inside, settings: Settings, plan: str, folder: str) -> list[Y
 
 
 def about(job: Inside, settings: Settings) -> Yaml:
-    """The metadata of both."""
     found = {"app.kubernetes.io/name": "stagebench", "app.kubernetes.io/instance": job.name}
     return {"name": job.name, "namespace": settings.namespace, "labels": found}
 

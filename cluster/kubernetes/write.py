@@ -65,6 +65,5 @@ def text_of(job: Inside, plan: str, settings: Settings) -> str:
 
 
 def dumped(document: Yaml) -> str:
-    """One YAML document."""
     found: str = yaml.dump(document, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True)
     return found

@@ -20,7 +20,6 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # a login
 
 
 def write(state: State) -> None:
-    """Write the agent's program."""
     text = SCRIPT.format(like_ssh=LIKE_SSH, folder=shlex.quote(str(state.folder)), name=state.layout.name, path=PATH)
     state.agent.write_text(text)
     state.agent.chmod(0o755)

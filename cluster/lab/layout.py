@@ -40,7 +40,6 @@ class Layout:
 
     @property
     def length(self) -> int:
-        """The network's prefix length."""
         return IPv4Network(self.network).prefixlen
 
     def known(self, host: str) -> str:

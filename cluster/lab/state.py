@@ -34,7 +34,6 @@ class State:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
         return folder(self.layout.name)
 
     @property
@@ -52,7 +51,6 @@ class State:
         return {kind: self.folder / f"{host}.{kind}" for kind in ("uts", "ipc")}
 
     def save(self) -> None:
-        """Write it down."""
         layout = {"name": self.layout.name, "count": self.layout.count, "network": self.layout.network}
         content = {"format": FORMAT, **layout, "rate": self.rate}
         write_whole(self.folder / "lab.json", json.dumps(content, indent=1) + "\n")

@@ -83,7 +83,6 @@ class Looks:
     """When to ask Slurm again."""
 
     def __init__(self) -> None:
-        """At once."""
         self._mark, self._delay, self._next = "", SOON, 0.0
 
     def soon(self) -> None:

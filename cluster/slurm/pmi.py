@@ -27,7 +27,6 @@ def plugin(interpreter: Path, variables: Mapping[str, str]) -> str:
 
 
 def of_library(interpreter: Path) -> str:
-    """By what MPI_Get_library_version says."""
     said = output(str(interpreter), "-c", LIBRARY)
     known = next((dialect.pmi for dialect in DIALECTS if re.search(dialect.library, said)), None)
     if known is not None:

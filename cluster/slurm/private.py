@@ -153,5 +153,4 @@ class Private:
 
 
 def last(log: Path) -> list[str]:
-    """A log's last lines."""
     return [f"{log.name}: {line}" for line in log.read_text(errors="replace").splitlines()[-3:]]

@@ -35,7 +35,6 @@ class Best:
 
     @property
     def rate(self) -> float:
-        """Samples/s of the winner."""
         return _speed(self.row)
 
     @property
@@ -45,7 +44,6 @@ class Best:
 
     @property
     def verdict(self) -> str:
-        """In words."""
         if self.margin is None:
             return "the nearest to the default is the fastest" if self.astray else "the default is the fastest"
         return self.margin.verdict

@@ -22,7 +22,6 @@ class Curve:
     losses: tuple[float | None, ...]
 
     def by(self, seconds: bool) -> tuple[float, ...]:
-        """The abscissa asked for."""
         return self.seconds if seconds else self.samples
 
 

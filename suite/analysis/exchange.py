@@ -31,7 +31,6 @@ class Way:
 
     @property
     def case(self) -> Case:
-        """Of its first seed."""
         return self.rows[0].case
 
     @property

@@ -57,7 +57,6 @@ class Group:
 
 
 def mode_of(case: Case) -> str:
-    """`synthetic`, `memory` or `disk`."""
     return "synthetic" if case.data == "synthetic" else case.input.mode
 
 

@@ -20,7 +20,6 @@ class Epoch:
 
     @property
     def rate(self) -> float:
-        """Samples per second."""
         return self.samples / self.seconds
 
 
@@ -36,12 +35,10 @@ class Learnt:
 
     @property
     def best(self) -> float:
-        """The best accuracy."""
         return max(epoch.accuracy for epoch in self.epochs)
 
     @property
     def seconds(self) -> float:
-        """All epochs' training."""
         return sum(epoch.seconds for epoch in self.epochs)
 
     @property

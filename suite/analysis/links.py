@@ -34,7 +34,6 @@ class Point:
 
     @property
     def algorithm_bandwidth(self) -> float:
-        """Bytes a second."""
         return self.bytes / self.seconds
 
     @property
@@ -43,7 +42,6 @@ class Point:
         return self.algorithm_bandwidth * self.factor
 
     def to_dict(self) -> Row:
-        """Ready for JSON."""
         rates = {"algorithm_bandwidth": self.algorithm_bandwidth, "bus_bandwidth": self.bus_bandwidth}
         return {**asdict(self), **rates}
 
@@ -64,16 +62,13 @@ class Overlap:
 
     @property
     def plain(self) -> float:
-        """Without calls in between."""
         return self.hidden(self.both)
 
     @property
     def with_progress(self) -> float:
-        """With calls in between."""
         return self.hidden(self.progressed)
 
     def to_dict(self) -> Row:
-        """Ready for JSON."""
         return {**asdict(self), "hidden": self.plain, "hidden_with_progress": self.with_progress}
 
 
@@ -104,7 +99,6 @@ class Link:
         return self.singles[0].factor / self.fit.beta if self.fit and self.fit.beta else None
 
     def to_dict(self) -> Row:
-        """Ready for JSON."""
         return {
             "id": self.case.id,
             "case": asdict(self.case),

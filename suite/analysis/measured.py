@@ -97,7 +97,6 @@ def rate(record: Record) -> float | None:
 
 
 def process_of(record: Record) -> Process:
-    """What a record says."""
     case, ranks = record.case, record.ranks
     native = [rank.passes["native"] for rank in ranks if "native" in rank.passes]
     lessons = [rank.training for rank in ranks if rank.training]

@@ -14,7 +14,6 @@ COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "v
 
 
 def register(group: typer.Typer) -> None:
-    """Add the command."""
     group.command("check")(check)
 
 

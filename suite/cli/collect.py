@@ -7,7 +7,6 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(collect)
 
 

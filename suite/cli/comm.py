@@ -13,7 +13,6 @@ ALL = "all"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(comm)
 
 

@@ -27,7 +27,6 @@ KINDS = {"single": "", "row": " in a row", "together": " together"}
 
 
 def display() -> Observer[CommCase, CommRecord]:
-    """What suits stdout."""
     return LiveTables() if sys.stdout.isatty() else PlainLines()
 
 
@@ -65,7 +64,6 @@ class Pace:
         self._number, self._count, self._begin = done, count, time.monotonic()
 
     def finished(self) -> None:
-        """One more."""
         self._measured += 1
 
     def next(self) -> str:
@@ -121,12 +119,10 @@ class PlainLines(Gathering):
         typer.echo(f"{outcome}: {case.label}: {reason}")
 
     def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
-        """How much lies ahead."""
         self._pace.begin(len(cases), done)
         typer.echo(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
 
     def started(self, case: CommCase, repeat: int) -> None:
-        """A heading."""
         super().started(case, repeat)
         typer.echo(f"{self._pace.next()} {case.label}, {case.placement.launcher}")
         self._line(COLUMNS)
@@ -168,11 +164,9 @@ class LiveTables(Gathering):
         self._console.print(f"  {reason}", style="yellow", highlight=False, markup=False)
 
     def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
-        """How much lies ahead."""
         self._pace.begin(len(cases), done)
 
     def started(self, case: CommCase, repeat: int) -> None:
-        """A new table."""
         from rich.live import Live
 
         super().started(case, repeat)
@@ -182,7 +176,6 @@ class LiveTables(Gathering):
         self._live.start()
 
     def measured(self, case: CommCase, found: Point) -> None:
-        """A row more."""
         self._table.add_row(*cells(found))
 
     def left_out(self, case: CommCase, words: str) -> None:
@@ -190,7 +183,6 @@ class LiveTables(Gathering):
         self._table.caption = f"[yellow]{words}[/]"
 
     def finished(self, case: CommCase, record: CommRecord) -> None:
-        """The table is whole."""
         self._pace.finished()
         self.end()
         if record.outcome != "ok":
@@ -205,7 +197,6 @@ class LiveTables(Gathering):
 
 
 def empty_table(title: str) -> "Table":
-    """Headings without rows."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def register(group: typer.Typer) -> None:
-    """Add the command."""
     group.command("convert")(convert)
 
 

@@ -21,7 +21,6 @@ convert.register(group)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group."""
     app.add_typer(group, name="data")
 
 

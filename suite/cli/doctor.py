@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("doctor")(doctor)
 
 
@@ -37,7 +36,6 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
 
 def examination() -> dict[str, Any]:
-    """All of it, JSON-ready."""
     from suite.cli import data, host
 
     about = host.facts(Path.cwd())

@@ -26,7 +26,6 @@ class Estimate:
         self.processes, self.done, self._began = processes, done, self._clock()
 
     def started(self, case: Case) -> None:
-        """A process group starts."""
         self._case, self._started, self.fraction = case, self._clock(), 0.0
 
     def message(self, message: Message) -> None:

@@ -18,7 +18,6 @@ group = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group."""
     app.add_typer(group, name="list")
 
 

@@ -73,7 +73,6 @@ class LiveDisplay(Observer[Case, Record]):
         self._now(words.label(case, self._console.width - len(repeats) - 4) + repeats)
 
     def message(self, case: Case, rank: int, message: Message) -> None:
-        """A rank's state."""
         if rank == 0:
             self._estimate.message(message)
         state = words.rank_state(message)

@@ -16,7 +16,6 @@ README.md there names the order in which to write; CONTRIBUTING.md of stagebench
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("new-adapter")(new_adapter)
 
 

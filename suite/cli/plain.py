@@ -41,17 +41,14 @@ class PlainDisplay(Observer[Case, Record]):
             self._say(f"proof FAILED: {case.label}: {words.proof_problem(proof)}")
 
     def started(self, case: Case, repeat: int) -> None:
-        """What runs now."""
         self._estimate.started(case)
         self._say(f"{self._count(1)} running {case.label}, repeat {repeat + 1} of {case.sampling.processes}")
 
     def message(self, case: Case, rank: int, message: Message) -> None:
-        """Only for the estimate."""
         if rank == 0:
             self._estimate.message(message)
 
     def finished(self, case: Case, record: "Record") -> None:
-        """A result."""
         self._estimate.finished(case)
         told = [*words.numbers(record).values(), words.proof(record, self._proofs)[0]]
         if record.outcome != "ok":
@@ -62,7 +59,6 @@ class PlainDisplay(Observer[Case, Record]):
         self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(told)}{ahead}")
 
     def end(self) -> None:
-        """How it ended."""
         estimate = self._estimate
         self._say(f"{words.measured(estimate)}")
 

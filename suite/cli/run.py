@@ -17,7 +17,6 @@ DESCRIBE = "Cases, in place of a plan: lists with commas are swept"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(run)
 
 

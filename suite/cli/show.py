@@ -13,7 +13,6 @@ COLUMNS = ("case", "outcome", "samples/s", "95 % interval", "per device", "ms/st
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(show)
 
 

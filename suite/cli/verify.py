@@ -16,7 +16,6 @@ COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(verify)
 
 

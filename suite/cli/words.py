@@ -76,18 +76,15 @@ def proof_problem(found: Proof) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """1 case, 2 cases."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def measured(estimate: Estimate) -> str:
-    """How a session ended."""
     total = counted(estimate.processes, "process", "processes")
     return f"{estimate.done} of {total} measured in {duration(estimate.elapsed)}"
 
 
 def duration(seconds: float) -> str:
-    """1:05, 2:03:04."""
     whole = max(0, round(seconds))
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -40,7 +40,6 @@ class CommCase:
 
     @property
     def id(self) -> str:
-        """Twelve hexadecimal digits."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -57,7 +56,6 @@ class CommCase:
         return tuple(count for count in self.counts if count in sizes)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values."""
         return asdict(self)
 
 
@@ -121,7 +119,6 @@ def limits(case: CommCase, workloads: Mapping[str, Workload]) -> Limits:
 
 
 def task(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Communicate:
-    """What its ranks do."""
     return Communicate(
         communicator=offer.backend.communicator,
         operation=case.operation,

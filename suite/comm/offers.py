@@ -26,7 +26,6 @@ class Offer:
 
     @property
     def environment(self) -> str | None:
-        """The tox environment."""
         return self.backend.environment or self.adapter.environment
 
     @property

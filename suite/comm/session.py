@@ -24,7 +24,6 @@ class Refusable:
 
     @property
     def outcome(self) -> str | None:
-        """None: it can run."""
         return "unsupported" if self.reason else None
 
 

@@ -40,7 +40,6 @@ class Packing:
 
     @property
     def place(self) -> Path:
-        """Where the records stand."""
         return self.folder or records_place(self.data, self.format, self.workload)
 
     @property

@@ -18,7 +18,6 @@ class Bounds:
     reason: str = ""  # why they are looser than usual
 
     def __str__(self) -> str:
-        """For a table."""
         most = f", most {self.most:g}" if np.isfinite(self.most) else ""
         return f"mean {self.mean:g}{most}" + (f": {self.reason}" if self.reason else "")
 

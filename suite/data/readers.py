@@ -53,7 +53,6 @@ class Delivered:
 
     @property
     def row(self) -> dict[str, object]:
-        """JSON-ready."""
         return asdict(self)
 
 

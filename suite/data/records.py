@@ -40,7 +40,6 @@ def listing(source: Path) -> str:
 
 
 def count(source: Path) -> int:
-    """Samples of a set."""
     return len(listed(str(source))[0]) if kind_of(source) == "folder" else len(loaded(str(source))[1])
 
 

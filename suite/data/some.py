@@ -46,7 +46,6 @@ def _images(source: Path, samples: int, even: int, folder: Path) -> Path:
 
 
 def _arrays(source: Path, samples: int, even: int, folder: Path) -> Path:
-    """An array file."""
     images, labels = loaded(str(source))
     first: dict[bytes, int] = {}
     for index in _spread(len(labels), samples):

@@ -26,7 +26,6 @@ class Fingerprint:
 
 
 def fingerprint() -> Fingerprint:
-    """Of this host."""
     here = machine()
     return Fingerprint(
         host=socket.gethostname(),

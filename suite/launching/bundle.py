@@ -133,7 +133,6 @@ def below(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def digests(found: dict[str, Path]) -> dict[str, str]:
-    """SHA-256 of each file."""
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
 
 

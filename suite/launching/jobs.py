@@ -32,7 +32,6 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
 
 
 def optimiser(of: Configuration) -> Optimiser:
-    """The update rule."""
     if of.optimiser == "adam":
         return Adam(of.lr, of.beta1, of.beta2, of.epsilon, of.weight_decay)
     return SGD(of.lr, of.momentum, of.weight_decay)

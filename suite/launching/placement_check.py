@@ -36,7 +36,6 @@ class RankReport:
 
     @classmethod
     def of(cls, rank: int, sent: Sequence[Message]) -> "RankReport":
-        """From all its messages."""
         hello = of_type(messages.Hello, sent)[0]
         wires = of_type(messages.Wire, sent)
         passes = [each for each in of_type(messages.Pass, sent) if each.name in EXCHANGING]

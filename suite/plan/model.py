@@ -124,7 +124,6 @@ class Written:
 
     @property
     def head(self) -> KeyPath:
-        """Where the block begins."""
         return ("cases", self.index)
 
 

@@ -55,7 +55,6 @@ class Lines:
     """Lines of every key and array element of a TOML text."""
 
     def __init__(self, text: str) -> None:
-        """Scan the text once."""
         self._lines: dict[KeyPath, int] = {}
         self._tokens = list(_tokens(text))
         self._at = 0

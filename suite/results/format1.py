@@ -32,7 +32,6 @@ def upgraded(upgrade: Upgrade, content: Json, path: Path, remedy: str) -> Json:
 
 
 def about(old: Json) -> Json:
-    """run.json."""
     return _kept(old, ("kind", "stagebench", "created", "command", "plan", "collected"))
 
 
@@ -50,7 +49,6 @@ def case(old: Json) -> Json:
 
 
 def host(old: Json) -> Json:
-    """hosts/NAME.json."""
     return _kept(old, HOST)
 
 
@@ -65,7 +63,6 @@ def record(old: Json) -> Json:
 
 
 def comm_record(old: Json) -> Json:
-    """A record of communication."""
     return {**_measured(old), "ranks": [comm_rank(each) for each in old["ranks"]]}
 
 
@@ -75,7 +72,6 @@ def rank(old: Json) -> Json:
 
 
 def comm_rank(old: Json) -> Json:
-    """A rank of communication."""
     return {**_rank(old), "rows": [_row(row) for row in old["rows"]]}
 
 

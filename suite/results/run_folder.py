@@ -135,7 +135,6 @@ class ResultFolder(Generic[Entry, Measured]):
 
     @property
     def about(self) -> About:
-        """run.json."""
         return about_of(self.path)
 
     @property
@@ -191,11 +190,9 @@ class ResultFolder(Generic[Entry, Measured]):
         }
 
     def write_about(self, about: About) -> None:
-        """Write run.json."""
         self._write("run.json", about)
 
     def write_cases(self, entries: Collection[Entry], scale: str | None = None) -> None:
-        """Write cases.json."""
         self._write("cases.json", self.cases_type(scale=scale, cases=tuple(entries)))
 
     def write_record(self, record: Measured) -> None:
@@ -210,7 +207,6 @@ class ResultFolder(Generic[Entry, Measured]):
         self._write(f"proofs/{proof.key}.json", proof)
 
     def write_host(self, host: Host) -> None:
-        """Write a host."""
         self._write(f"hosts/{host.host}.json", host)
 
     def _cases(self) -> Cases[Entry]:

@@ -42,7 +42,6 @@ class Facts:
         }
 
     def called(self, death: Death) -> str:
-        """Who died."""
         if death.rank is not None:
             return f"rank {death.rank}"
         return companion(self.processes[death.index]) if self.processes[death.index].companion else self.engine_name

@@ -19,7 +19,6 @@ CANNOT_START = 127  # as a shell says it
 
 
 def main() -> None:
-    """Never returns."""
     parent, number, tokens = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)

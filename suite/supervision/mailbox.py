@@ -55,5 +55,4 @@ class EngineMailbox:
         return found
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

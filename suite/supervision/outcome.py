@@ -42,7 +42,6 @@ class Failure:
 
 
 def judge(facts: Facts) -> tuple[str, str]:
-    """(outcome, reason)."""
     if facts.stopped and facts.stopped.why != "grace":
         return "timeout", timeout(facts, facts.stopped)
     failures = [*reported(facts), *reported_by_engine(facts), *deaths(facts), *losses(facts)]
@@ -60,7 +59,6 @@ def judge(facts: Facts) -> tuple[str, str]:
 
 
 def reported(facts: Facts) -> Iterator[Failure]:
-    """Failures that ranks reported."""
     for rank, messages in facts.messages.items():
         for failed in of_type(Failed, messages):
             yield Failure(failed.time_s, rank, failed.kind, failed.message)

@@ -37,7 +37,6 @@ class Group:
     """Processes in sessions of their own, in `folder`, each with its launcher-N.log."""
 
     def __init__(self, processes: list[Process], folder: Path) -> None:
-        """Nothing is started yet."""
         self._processes, self._folder = processes, folder
         self._mark = uuid.uuid4().hex
         self._started: list[subprocess.Popen[bytes]] = []

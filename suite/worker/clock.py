@@ -30,7 +30,6 @@ class StageClock:
         self._iterations.append([self._iterations[-1][-1] if self._iterations else self._mark()])
 
     def lap(self) -> None:
-        """End a stage."""
         self._synchronize()
         self._iterations[-1].append(self._mark())
 

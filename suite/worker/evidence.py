@@ -192,7 +192,6 @@ def relative(off: float, size: float) -> float:
 
 
 def square(values: np.ndarray) -> float:
-    """The squared norm."""
     return float(np.dot(values, values))
 
 
@@ -209,5 +208,4 @@ def save(folder: str, name: str, tensor: np.ndarray) -> None:
 
 
 def load(folder: str, name: str) -> np.ndarray:
-    """Read one tensor, memory-mapped."""
     return np.load(os.path.join(folder, name + ".npy"), mmap_mode="r")  # type: ignore[no-any-return]

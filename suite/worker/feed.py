@@ -23,18 +23,15 @@ class ResidentFeed:
         self._batch = trainer.to_device(batch)
 
     def read(self) -> Any:
-        """Nothing to wait for."""
         return None
 
     def place(self, batch: Any) -> Any:
-        """The resident batch."""
         return self._batch
 
     def prepare(self) -> None:
         """Nothing is read."""
 
     def notes(self) -> Dict[str, Any]:
-        """Nothing is read."""
         return {}
 
 

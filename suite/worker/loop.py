@@ -28,7 +28,6 @@ class Loop:
     """Runs the body of a pass on every rank with the same number of steps."""
 
     def __init__(self, trainer: Trainer, sampling: Sampling, progress: Callable[..., None]) -> None:
-        """`progress` is suite.worker.outbox.Outbox's."""
         self._trainer, self._sampling, self._progress = trainer, sampling, progress
 
     def run(

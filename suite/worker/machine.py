@@ -13,7 +13,6 @@ GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 
 
 def machine() -> Machine:
-    """Of this host."""
     memory = _field(MEMORY, "MemTotal")
     return Machine(
         cpu=_field(CPUS, "model name") or platform.processor() or None,

@@ -80,7 +80,6 @@ class Meeting:
         return value
 
     def close(self) -> None:
-        """Hang up."""
         for peer in self._peers.values():
             peer.close()
 

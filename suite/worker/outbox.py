@@ -15,7 +15,6 @@ class Outbox:
     PROGRESS_EVERY = 0.25  # seconds
 
     def __init__(self, folder: str, rank: int) -> None:
-        """Open rank-N.jsonl for writing."""
         self._stream = open(os.path.join(folder, "rank-%d.jsonl" % rank), "w")  # noqa: SIM115 - open for the worker's life
         self._next_progress = 0.0
 

@@ -43,7 +43,6 @@ class Counter:
         self._outbox, self._done, self._of = outbox, done, of
 
     def one(self) -> None:
-        """One more."""
         self._done += 1
         self._outbox.progress("pack", "pack", self._done, self._of)
 

@@ -79,7 +79,6 @@ class Encoded(BytesIO):
     """An image file's bytes; Pillow's messages name it, and equal errors have equal messages."""
 
     def __repr__(self) -> str:
-        """No address."""
         return "<its bytes>"
 
 

@@ -66,7 +66,6 @@ class RecordSource(Source):
         return about
 
     def __len__(self) -> int:
-        """Number of samples."""
         return int(self._samples)
 
     def paths(self) -> List[str]:
@@ -76,7 +75,6 @@ class RecordSource(Source):
         return [path for path in found if os.path.basename(path) != PART]
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        """Not one by one."""
         raise ValueError("%s is read in its reader's own order, not sample by sample" % self.name)
 
     def check(self, shape: Tuple[int, ...], classes: int) -> None:

@@ -32,7 +32,6 @@ class Source:
     arrays: Optional[Tuple[np.ndarray, np.ndarray]] = None  # images and labels, where they lie in memory as a net's
 
     def __len__(self) -> int:
-        """Number of samples."""
         raise NotImplementedError
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
@@ -81,7 +80,6 @@ class ArraySource(Source):
         self.name = "%s (%d samples)" % (os.path.basename(path), len(labels))
 
     def __len__(self) -> int:
-        """Number of samples."""
         return len(self._labels)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
@@ -113,7 +111,6 @@ class FolderSource(Source):
         self.name = "%s (%d images, %d classes)" % (os.path.basename(path), len(self._files), self.classes)
 
     def __len__(self) -> int:
-        """Number of images."""
         return len(self._files)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
@@ -127,7 +124,6 @@ class FolderSource(Source):
         return self.photographs.random(path, path, stream), label
 
     def paths(self) -> List[str]:
-        """Every image."""
         return [path for path, _ in self._files]
 
 

@@ -24,19 +24,15 @@ class Subset(Source):
         self.name = "%s, %d samples to %s" % (source.name, len(indices), what)
 
     def __len__(self) -> int:
-        """Number of samples."""
         return len(self._indices)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        """The source's sample."""
         return self._source.sample(self._indices[index])
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
-        """The source's."""
         return self._source.augmented(self._indices[index], stream)
 
     def paths(self) -> List[str]:
-        """All of the source's."""
         return self._source.paths()
 
 

@@ -93,7 +93,6 @@ def check_loss(found: messages.Pass, outbox: Outbox) -> None:
 
 
 def is_finite(loss: float) -> bool:
-    """Neither NaN nor infinite."""
     return loss - loss == 0.0
 
 
@@ -155,7 +154,6 @@ def look(trainer: Trainer, task: job.Look, output: str, outbox: Outbox) -> None:
 
 
 def communicate(communicator: Any, task: job.Communicate, output: str, outbox: Outbox) -> None:
-    """Time exchanges."""
     comm(communicator, task, outbox)
 
 

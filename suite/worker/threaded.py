@@ -53,7 +53,6 @@ class ThreadedReader(Reader):
         return batch
 
     def close(self) -> None:
-        """Stop reading."""
         if self._pool is not None:
             for future in self._ahead:
                 future.cancel()
@@ -73,7 +72,6 @@ class GatheringReader(Reader):
     """Takes whole batches out of arrays in memory, in this thread: handing them over would cost more than that."""
 
     def __init__(self, source: Source, setup: Setup) -> None:
-        """`source.arrays` are there."""
         assert source.arrays is not None
         self.words = "batches taken out of memory"
         self._source, self._indices = source, batches_of_indices(source, setup)

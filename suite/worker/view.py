@@ -27,7 +27,6 @@ class View(Source):
         self.name = source.name + (", %d times" % self._repeat if self._repeat > 1 else "")
 
     def __len__(self) -> int:
-        """Samples of an epoch."""
         return self._repeat * len(self.source)
 
     def order(self, epoch: int, seed: int, rank: int, world: int) -> Iterator[int]:
@@ -93,11 +92,9 @@ class InMemory(Source):
         self.arrays = self._images, self._labels = images, labels
 
     def __len__(self) -> int:
-        """Number of samples."""
         return len(self._labels)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        """The decoded sample."""
         return self._images[index], int(self._labels[index])
 
 

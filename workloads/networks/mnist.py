@@ -10,7 +10,6 @@ from workloads.graph import Graph
 
 
 def mnist_small() -> Graph:
-    """One convolution, 402,442 parameters."""
     b = Builder("mnist_small", (1, 28, 28), 10)
     x = b.max_pool("pool1", b.conv_relu("conv1", "input", 32, 3, pad=1, init=uniform(9)), 2, 2)
     x = b.relu("fc1_relu", b.dense("fc1", b.flatten("flat", x), 64, uniform(32 * 14 * 14)))
@@ -19,7 +18,6 @@ def mnist_small() -> Graph:
 
 
 def mnist_large() -> Graph:
-    """Three convolutions, 4,104,202 parameters."""
     b = Builder("mnist_large", (1, 28, 28), 10)
     x, channels = "input", 1
     for index, width in enumerate((128, 256, 512), start=1):

@@ -31,7 +31,6 @@ class Layer:
         """Take the views of this layer's parameters and gradients, by role; most kinds have none."""
 
     def buffers(self) -> Dict[str, Tensor]:
-        """Running statistics by role."""
         return {}
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:

@@ -37,7 +37,6 @@ class RingCommunicator(Communicator):
         return self._ring.maximum(value)
 
     def close(self) -> None:
-        """Leave together."""
         mx.nd.waitall()
         self._ring.close()
 
@@ -51,11 +50,9 @@ class Collective(ArrayExchange):
         self._call, self._name = call, name
 
     def run(self) -> None:
-        """Call and wait."""
         self.begin().wait()
 
     def begin(self) -> Pending:
-        """MXNet's engine never waits."""
         self._received = self._call(self._given, self._name)
         return Waiting(self._received)
 

@@ -10,6 +10,5 @@ from suite.worker.trainer import Trainer
 
 
 def trainer(setup: Setup) -> Trainer:
-    """The trainer of `setup.strategy`."""
     made: Trainer = importlib.import_module("adapters.horovod.over_pytorch.strategies." + setup.strategy).TRAINER(setup)
     return made

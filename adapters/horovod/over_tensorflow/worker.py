@@ -10,7 +10,6 @@ from suite.worker.trainer import Trainer
 
 
 def trainer(setup: Setup) -> Trainer:
-    """The trainer of `setup.strategy`."""
     module = importlib.import_module("adapters.horovod.over_tensorflow.strategies." + setup.strategy)
     made: Trainer = module.TRAINER(setup)
     return made

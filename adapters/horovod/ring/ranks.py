@@ -63,7 +63,6 @@ class Ring:
         self._meeting.close()
 
     def notes(self) -> Dict[str, Any]:
-        """What was chosen."""
         return {"horovod": dict(self._knobs, controller=self._controller)}
 
     def _start_over_gloo(self, setup: Setup) -> None:
@@ -88,7 +87,6 @@ class Store:
     """Where ranks leave their gloo addresses while they join: Horovod's own, at a free port of one address."""
 
     def __init__(self, host: str) -> None:
-        """Serve until closed."""
         self._server = RendezvousHTTPServer((host, 0), RendezvousHandler, 0)
         self.address: Tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -96,7 +94,6 @@ class Store:
         self._thread.start()
 
     def close(self) -> None:
-        """All have joined."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

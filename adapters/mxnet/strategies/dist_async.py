@@ -106,7 +106,6 @@ class UpdateCount:
         self._pending = True
 
     def notes(self) -> Dict[str, Any]:
-        """The staleness."""
         self._settle()
         return self._staleness.notes()
 

@@ -47,7 +47,6 @@ class Renumbered(mx.kvstore.KVStoreBase):
 
     @property
     def num_workers(self) -> int:
-        """Workers in all."""
         count: int = self._store.num_workers
         return count
 

@@ -48,7 +48,6 @@ class DDPTrainer(ReplicaTrainer):
             self.step(batch)
 
     def notes(self) -> Dict[str, Any]:
-        """With DDP's options."""
         return dict(super().notes(), ddp=self._options, compression=self._compression().words)
 
     def _compression(self) -> Compression:

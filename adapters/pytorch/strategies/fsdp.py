@@ -30,7 +30,6 @@ class FSDPTrainer(ReplicaTrainer):
         raise Unsupported("under 'fsdp' a rank holds a share of the parameters and cannot compute without the others")
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """Gathered from all ranks."""
         return {name: to_numpy(parameter.grad.full_tensor()) for name, parameter in self._net.trainable()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
@@ -38,7 +37,6 @@ class FSDPTrainer(ReplicaTrainer):
         return {name: to_numpy(gathered(tensor)) for name, tensor in self._net.tensors()}
 
     def notes(self) -> Dict[str, Any]:
-        """How many groups travel."""
         return dict(super().notes(), fsdp="fully_shard, %d groups of layers" % self._groups)
 
     def _wrap(self) -> None:

@@ -22,7 +22,6 @@ class LocalSGDTrainer(ReplicaTrainer):
         self._averager: Any = None
 
     def step_alone(self, batch: Any) -> None:
-        """Without the average."""
         averager, self._averager = self._averager, None
         self.step(batch)
         self._averager = averager

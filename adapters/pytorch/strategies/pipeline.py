@@ -67,7 +67,6 @@ class PipelineTrainer(TorchTrainer):
         self._loss = self._staged.loss
 
     def backward(self) -> None:
-        """Every microbatch back."""
         self._staged.backward()
 
     def communicate(self) -> None:
@@ -85,7 +84,6 @@ class PipelineTrainer(TorchTrainer):
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
-        """The schedule's."""
         if self._native is None:
             self._native = self._scheduled(batch)
         losses: List[torch.Tensor] = []
@@ -98,11 +96,9 @@ class PipelineTrainer(TorchTrainer):
     # --- evidence: of the whole network, on every rank --------------------------
 
     def loss(self) -> float:
-        """The last stage's."""
         return float(self._gather.from_last(np.array(float(self._loss) if self._last else 0.0)))
 
     def logits(self) -> np.ndarray:
-        """The last stage's."""
         return self._gather.from_last(to_numpy(self._staged.logits()) if self._last else None)
 
     def predict(self, batch: Any) -> np.ndarray:
@@ -114,11 +110,9 @@ class PipelineTrainer(TorchTrainer):
         return self._gather.from_last(to_numpy(heads[-1]) if self._last else None)
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """Every stage's."""
         return self._gather.tensors({name: tensor.grad for name, tensor in self._stage.net.trainable()})
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Every stage's."""
         return self._gather.tensors(dict(self._stage.net.tensors()))
 
     def parameter_count(self) -> int:

@@ -63,7 +63,6 @@ class Coordinator(TensorFlowTrainer):
         gc.collect()
 
     def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
-        """On the servers."""
         self._scheduled = Scheduled(self, weights, self._distribution, self._servers)
 
     def close(self) -> None:

@@ -46,7 +46,6 @@ class Mirrored(Replicas):
         self._threads = ThreadPoolExecutor(len(self.devices))  # starts a thread when it is first needed
 
     def close(self) -> None:
-        """The threads too."""
         super().close()
         if self._threads is not None:
             self._threads.shutdown()
@@ -68,11 +67,9 @@ class Mirrored(Replicas):
         return list(self._threads.map(body, range(len(self.devices))))
 
     def average(self, gradients: Tensors) -> Tensors:
-        """The strategy's own all-reduce."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
 
     def notes(self) -> Dict[str, Any]:
-        """And what exchanges."""
         return dict(super().notes(), exchange=self.transport)
 
 

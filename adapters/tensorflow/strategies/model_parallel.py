@@ -73,7 +73,6 @@ class ModelParallel(TensorFlowTrainer):
         self._functions = StageFunctions(self._stages, in_use, moments, counts, optimiser, by_xla, kernels)
 
     def close(self) -> None:
-        """End the threads."""
         super().close()
         self._pipeline.close()
 
@@ -194,7 +193,6 @@ class ModelParallel(TensorFlowTrainer):
         return {name: self.layout.canonical(name, each.numpy()) for name, each in zip(names, own)}
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Of all stages."""
         return {name: self.layout.canonical(name, own.numpy()) for name, own in self.variables.items()}
 
     def parameter_count(self) -> int:
@@ -202,7 +200,6 @@ class ModelParallel(TensorFlowTrainer):
         return sum(int(np.prod(each.shape)) for stage in self._stages for each in stage.trainable)
 
     def heads(self, images: Any) -> List[Any]:
-        """Through all stages."""
         values = [images]
         for stage in self._stages:
             values = stage.outputs(values)

@@ -22,7 +22,6 @@ class MultiWorkerMirrored(Mirrored):
         self._group: Optional[WorkerGroup] = None
 
     def join(self) -> None:
-        """TensorFlow's cluster."""
         self._group = group = WorkerGroup(self.setup)
         self.rank, self.world, self.transport, self._options = (
             self.setup.rank,
@@ -33,13 +32,11 @@ class MultiWorkerMirrored(Mirrored):
         self.distribute(group.distribution)
 
     def close(self) -> None:
-        """Leave together."""
         super().close()
         if self._group is not None:
             self._group.close()
 
     def maximum(self, value: float) -> float:
-        """Over the hosts."""
         assert self._group is not None
         return self._group.maximum(value)
 
@@ -51,7 +48,6 @@ class MultiWorkerMirrored(Mirrored):
         return context.all_reduce(tf.distribute.ReduceOp.MEAN, own, self._options)
 
     def notes(self) -> Dict[str, Any]:
-        """And in what packs."""
         return dict(super().notes(), pack_mb=self.setup.knobs.get("pack_mb", "auto"))
 
 

@@ -37,13 +37,11 @@ class ParameterServer(Replicas):
     # --- life ---------------------------------------------------------------
 
     def join(self) -> None:
-        """Meet workers and servers."""
         setup = self.setup
         self._member = Member("worker", setup.rank, (0, setup.world, self._servers), setup.threads)
         self.rank, self.world = setup.rank, len(self._member.spec["worker"])
 
     def release(self) -> None:
-        """The session too."""
         super().release()
         self._gradients = None
         store, self._store = self._store, None
@@ -72,7 +70,6 @@ class ParameterServer(Replicas):
             self._member.ranks.close()
 
     def maximum(self, value: float) -> float:
-        """Over the workers."""
         largest: float = self._member.ranks.maximum(value)
         return largest
 

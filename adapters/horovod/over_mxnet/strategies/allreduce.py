@@ -22,7 +22,6 @@ class AllReduce(MXNetTrainer):
     _ring: Optional[Ring] = None
 
     def start(self) -> Joined:
-        """Device and ring."""
         self._contexts = machine.contexts(self.setup)
         self._ring = Ring(hvd, self.setup)
         return self._ring.joined(machine.versions())

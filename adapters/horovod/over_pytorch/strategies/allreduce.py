@@ -59,7 +59,6 @@ class AllReduceTrainer(ReplicaTrainer):
         super().step(batch)
 
     def notes(self) -> Dict[str, Any]:
-        """With Horovod's settings."""
         return dict(super().notes(), exchange=WORDS, **self._group.notes() if self._group else {})
 
     def _wrap(self) -> None:

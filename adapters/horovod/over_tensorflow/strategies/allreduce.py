@@ -29,12 +29,10 @@ class AllReduce(Replicas):
         return self._ring.joined(joined.versions)
 
     def join(self) -> None:
-        """The ring."""
         self._ring = ring = Ring(hvd, self.setup)
         self.rank, self.world, self.transport = ring.rank, ring.world, ring.transport
 
     def close(self) -> None:
-        """Leave together."""
         super().close()
         if self._ring is not None:
             self._ring.close()
