@@ -35,7 +35,7 @@ class Local(Launcher):
             raise RequestError(problem)
         world, variables = request.placement.ranks, {**request.environ, **rendezvous(LOOPBACK, request.port)}
         ranks = [Process(request.command, {**variables, **numbers(rank, world)}, rank) for rank in range(world)]
-        return [*ranks, *companions(request, variables)]
+        return [*ranks, *sidecars(request, variables)]
 
 
 def numbers(rank: int, world: int, local: int | None = None) -> dict[str, str]:
@@ -56,9 +56,9 @@ def rendezvous(host: str, port: int) -> dict[str, str]:
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)} if port else {}
 
 
-def companions(request: Request, variables: dict[str, str]) -> list[Process]:
+def sidecars(request: Request, variables: dict[str, str]) -> list[Process]:
     """The programs beside the ranks, on this machine."""
-    return [Process(tokens, variables, companion=True) for tokens in request.companions]
+    return [Process(tokens, variables, sidecar=True) for tokens in request.sidecars]
 
 
 @hookimpl

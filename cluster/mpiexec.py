@@ -5,7 +5,7 @@ from pathlib import Path
 from cluster import agent, daemon_login
 from cluster.dialects import Dialect, filled, knobs
 from cluster.engine import find
-from cluster.local import companions, rendezvous
+from cluster.local import rendezvous, sidecars
 from cluster.nodes import meeting_address, unnamed
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
@@ -46,7 +46,7 @@ class Mpiexec(Launcher):
             tokens += filled(engine.dialect.agent, agent=daemon_login.written(request))
         return [
             Process((*tokens, *request.command), {**variables, **engine.dialect.environ}),
-            *companions(request, variables),
+            *sidecars(request, variables),
         ]
 
 

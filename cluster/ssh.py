@@ -43,7 +43,7 @@ class Ssh(Launcher):
 
     name = "ssh"
     title = "logins on other hosts"
-    companions_on_first_host = True
+    sidecars_on_first_host = True
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """A host for every node, a login there, and the interpreter."""
@@ -59,7 +59,7 @@ class Ssh(Launcher):
         return next(filter(None, found), None)
 
     def processes(self, request: Request) -> list[Process]:
-        """One process per rank, node by node, then the companions, on the first host."""
+        """One process per rank, node by node, then the sidecars, on the first host."""
         problem = self.missing(request.placement, request.interpreter)
         if problem is not None:
             raise RequestError(problem)
@@ -73,8 +73,8 @@ class Ssh(Launcher):
             who = {**variables, **numbers(rank, placement.ranks, local)}
             ranks.append(Process(*on(host, request.command, who, request, proof), rank))
         first = next(host for host, _ in places(placement))
-        beside = ((tokens, on(first, tokens, variables, request, proof)) for tokens in request.companions)
-        return [*ranks, *(Process(*there, companion=True, known_by=tokens) for tokens, there in beside)]
+        beside = ((tokens, on(first, tokens, variables, request, proof)) for tokens in request.sidecars)
+        return [*ranks, *(Process(*there, sidecar=True, known_by=tokens) for tokens, there in beside)]
 
 
 def places(placement: Placement) -> Iterator[tuple[str, int]]:

@@ -125,9 +125,9 @@ class MXNet(Adapter):
             formats=FORMATS,
         )
 
-    def exact(self, case: Configuration) -> bool:
+    def synchronous(self, case: Configuration) -> bool:
         """Not where workers do not wait, nor where gradients are compressed."""
-        return super().exact(case) and not compresses(case)
+        return super().synchronous(case) and not compresses(case)
 
     def unsupported(self, case: Configuration) -> str | None:
         """Precisions that MXNet's own LRN and compression do not have; a threshold of no use."""
@@ -160,7 +160,7 @@ class MXNet(Adapter):
                 found.update(ZEROED_MEMORY)
         return found
 
-    def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
+    def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """The scheduler, by which all find each other, and the servers."""
         if case.strategy not in SERVED:
             return ()

@@ -154,11 +154,11 @@ class PyTorch(Adapter):
             knobs=dict(KNOBS),
         )
 
-    def exact(self, case: Configuration) -> bool:
+    def synchronous(self, case: Configuration) -> bool:
         """Not where gradients are rounded on their way, or servers wait for nobody."""
-        return super().exact(case) and _value(case, "compression") == "none" and _value(case, "mode") == "sync"
+        return super().synchronous(case) and _value(case, "compression") == "none" and _value(case, "mode") == "sync"
 
-    def parts(self, case: Configuration) -> int:
+    def model_parallel_size(self, case: Configuration) -> int:
         """All ranks are one pipeline, or several in a row are."""
         if case.strategy == "pipeline":
             return case.placement.device_count
@@ -191,7 +191,7 @@ class PyTorch(Adapter):
         return self._uneven(case)
 
     def _uneven(self, case: Configuration) -> str | None:
-        pieces, stages = self.microbatches(case), self.parts(case)
+        pieces, stages = self.microbatches(case), self.model_parallel_size(case)
         batch = case.batch * stages
         if batch % pieces:
             return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"

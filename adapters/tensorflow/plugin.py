@@ -131,7 +131,7 @@ class TensorFlow(Adapter):
             formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
         )
 
-    def parts(self, case: Configuration) -> int:
+    def model_parallel_size(self, case: Configuration) -> int:
         """All devices of a model_parallel rank."""
         return case.placement.devices if case.strategy == "model_parallel" else 1
 
@@ -193,7 +193,7 @@ class TensorFlow(Adapter):
         # processors: written down, it is the same on all.
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
 
-    def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
+    def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """Parameter servers and a coordinator's workers: which each is, how many there are, and its threads."""
         if case.strategy not in ON_SERVERS:
             return ()

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from cluster.slurm.job import CANCELLING, GOING, LEAVING, QUEUED, SUBMISSION, Facts, Job, Refused, cancel_named, submit
-from cluster.slurm.printed import companion, pass_on, sentence
+from cluster.slurm.printed import pass_on, sentence, sidecar
 from suite.contracts.engine_messages import Begun, EngineFailed, report
 
 ENDING = {signal.SIGTERM, signal.SIGINT}
@@ -115,7 +115,7 @@ def ended(job: Job, known: Facts) -> int:
     """Tell how, unless it went well; an exit code."""
     if known.state == "COMPLETED" or (known.state in LEAVING and known.code == "0:0"):
         return 0
-    beside = companion()
+    beside = sidecar()
     # A job FAILED because a rank did: that says more.
     certain = bool(beside) or known.state not in ("FAILED", "FORGOTTEN")
     message = beside or sentence(job.number, known)

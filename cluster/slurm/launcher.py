@@ -16,14 +16,14 @@ from suite.errors import RequestError, Unavailable
 class Slurm(Launcher):
     """Writes the batch script; the process to start is the one that submits it and follows the job.
 
-    Ranks and companions run in the allocation. The attempt's folder must be on a file system that
+    Ranks and sidecars run in the allocation. The attempt's folder must be on a file system that
     the nodes share: there the ranks write, as under every launcher.
     """
 
     name = "slurm"
     title = "Slurm's sbatch and srun"
     chooses_hosts = True
-    companions_on_first_host = True
+    sidecars_on_first_host = True
     nodes_in_order = False  # Slurm sorts a list of nodes
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:

@@ -5,7 +5,7 @@ import sys
 
 from cluster.slurm.job import Facts
 
-FAILED = "stagebench: "  # begins what the job's script prints of a companion that failed
+FAILED = "stagebench: "  # begins what the job's script prints of a sidecar that failed
 RANK = "srun: error: "  # begins what srun prints of a rank that failed
 LAST = 65536  # bytes of the job's output that are passed on
 
@@ -17,8 +17,8 @@ def sentence(job: str, known: Facts) -> str:
     return f"Slurm job {job}{nodes} ended as {known.state}{limit} (reason {known.reason}, exit code {known.code})"
 
 
-def companion() -> str:
-    """What the script printed of a companion that failed before any rank did; "" when none did."""
+def sidecar() -> str:
+    """What the script printed of a sidecar that failed before any rank did; "" when none did."""
     first = next((line for line in printed().splitlines() if line.startswith((FAILED, RANK))), "")
     return first.removeprefix(FAILED) if first.startswith(FAILED) else ""
 

@@ -125,11 +125,11 @@ def variables(request: Request) -> str:
 
 
 def beside(request: Request) -> str:
-    """The companions, on the first node: one that fails ends the job, and all end with it."""
-    if not request.companions:
+    """The sidecars, on the first node: one that fails ends the job, and all end with it."""
+    if not request.sidecars:
         return ""
     lines = [BESIDE]
-    for number, tokens in enumerate(request.companions, 1):
+    for number, tokens in enumerate(request.sidecars, 1):
         lines.append(f"beside launcher-{number}.log {shlex.join(tokens)} &\n")
     return "".join(lines)
 
@@ -141,5 +141,5 @@ def ranks(request: Request, pmi: str) -> str:
         f'    bash -c "$numbers" rank \\\n'
         f"    {shlex.join(request.command)}"
     )
-    # `wait` is left when a companion's failure signals this shell; for a plain srun bash would wait.
-    return f"{NUMBERS}{line} &\nwait $!\n" if request.companions else f"{NUMBERS}{line}\n"
+    # `wait` is left when a sidecar's failure signals this shell; for a plain srun bash would wait.
+    return f"{NUMBERS}{line} &\nwait $!\n" if request.sidecars else f"{NUMBERS}{line}\n"

@@ -53,7 +53,7 @@ def examination() -> dict[str, Any]:
 
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     """Ready or not, which interpreter, what was tried, the remedy; `gpus` are those of this machine."""
-    from suite.environments.find import Lacking, find, survey
+    from suite.environments.find import MissingRequirement, find, survey
     from suite.launching.trial import look
 
     state: Row = {
@@ -70,7 +70,7 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     }
     try:
         interpreter = find(adapter)
-    except Lacking as error:  # its environment is there: making it again would not help
+    except MissingRequirement as error:  # its environment is there: making it again would not help
         return {**state, "missing": str(error), "remedy": str(error)}
     except Unavailable as error:
         return {**state, "missing": str(error), "remedy": adapter.remedy}

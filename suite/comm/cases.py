@@ -98,7 +98,7 @@ def refusal(case: CommCase, offer: Offer) -> str | None:
 
 
 def configuration(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Configuration:
-    """Of a training whose processes these are: their variables and companions."""
+    """Of a training whose processes these are: their variables and sidecars."""
     able = offer.adapter.capabilities
     return Configuration(
         offer.adapter.name,

@@ -85,12 +85,12 @@ class Adapter(ABC):
     def capabilities(self) -> Capabilities:
         """What it can do, whatever the machine."""
 
-    def exact(self, case: Configuration) -> bool:
+    def synchronous(self, case: Configuration) -> bool:
         """Whether its devices together do what one does with the joined batch; a knob may take it from a strategy."""
         strategy = self.capabilities.strategy(case.strategy)
         return strategy is None or strategy.synchronous
 
-    def parts(self, case: Configuration) -> int:
+    def model_parallel_size(self, case: Configuration) -> int:
         """Devices that hold one network together, each a part of it: 1, or a divisor of all that the case has.
 
         A rank's devices count as one network's when there are parts. `case.batch` is per device all the same:
@@ -128,11 +128,11 @@ class Adapter(ABC):
         all of them, so this is generous, and more so where gradients are quantised. Whoever waits some steps says 0:
         a short pass may end before.
         """
-        if self.parts(case) > 1:
+        if self.model_parallel_size(case) > 1:
             return 0.0
-        return 1 / 64 if self.exact(case) else 1 / 4096
+        return 1 / 64 if self.synchronous(case) else 1 / 4096
 
-    def companions(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
+    def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """Programs that run beside the ranks (parameter servers, schedulers): a file of the bundle, its arguments.
 
         The launcher starts each with the framework's interpreter on the placement's first host,

@@ -12,7 +12,7 @@ class Backend:
     name: str  # "gloo"
     help: str
     communicator: str  # "adapters.pytorch.comm:TorchCommunicator", in the adapter's package
-    strategy: str  # whose variables and companions its processes get
+    strategy: str  # whose variables and sidecars its processes get
     operations: tuple[str, ...] = OPERATIONS
     device: str = "cpu"
     # Instead of the adapter's environment, one of its own, with what that must have and how it is made:

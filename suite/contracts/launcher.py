@@ -15,9 +15,9 @@ class Process:
 
     tokens: tuple[str, ...]
     environ: dict[str, str] = field(default_factory=dict)
-    rank: int | None = None  # None: an engine that starts the ranks, or a companion
-    companion: bool = False  # runs beside the ranks and is ended when they are done
-    known_by: tuple[str, ...] = ()  # tokens to call an engine or companion by, where others start it
+    rank: int | None = None  # None: an engine that starts the ranks, or a sidecar
+    sidecar: bool = False  # runs beside the ranks and is ended when they are done
+    known_by: tuple[str, ...] = ()  # tokens to call an engine or sidecar by, where others start it
     queues: bool = False  # its ranks wait for their turn until it says that they have begun; no limit counts before
     patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
 
@@ -32,7 +32,7 @@ class Request:
     environ: dict[str, str]  # variables that every rank must see
     folder: Path  # the attempt's folder, for hostfiles and batch scripts
     port: int = 0  # a free port on the first host, for rendezvous
-    companions: tuple[tuple[str, ...], ...] = ()  # tokens of programs to start beside the ranks
+    sidecars: tuple[tuple[str, ...], ...] = ()  # tokens of programs to start beside the ranks
     seconds: float = 1800.0  # the case's time limit, for engines that must know one
 
 
@@ -46,7 +46,7 @@ class Launcher(ABC):
     title: str
     several_hosts = True  # False: it starts processes on this machine, and on no other
     chooses_hosts = False  # True: where no host is named it takes some that may be elsewhere
-    companions_on_first_host = False  # True: wherever that is; False: they run on this machine
+    sidecars_on_first_host = False  # True: wherever that is; False: they run on this machine
     nodes_in_order = True  # False: it numbers the nodes as it likes, however the hosts were named
 
     @abstractmethod

@@ -42,7 +42,7 @@ class Needs(Protocol):
         """What else this machine lacks."""
 
 
-class Lacking(Unavailable):
+class MissingRequirement(Unavailable):
     """This machine lacks something that no interpreter brings; the message has the remedy."""
 
 
@@ -69,7 +69,7 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
     """The first candidate that has all the adapter requires.
 
     `settings` maps adapter names to interpreters, as given with `--python`. Raises
-    Unavailable with every place tried, what was wrong there, and the remedy; Lacking when
+    Unavailable with every place tried, what was wrong there, and the remedy; MissingRequirement when
     the interpreter is there and something else is not; RequestError when a place was asked
     for and does not work.
     """
@@ -80,7 +80,7 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
             assert probe is not None
             lacking = adapter.missing(candidate.path)
             if lacking is not None:
-                raise Lacking(f"{adapter.name}: {lacking}")
+                raise MissingRequirement(f"{adapter.name}: {lacking}")
             return Interpreter(candidate.path, candidate.origin, probe.version, probe.packages)
         if candidate.explicit:
             raise RequestError(

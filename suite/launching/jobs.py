@@ -27,7 +27,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         # What lies in memory is not sent to processes: the trainer takes it itself.
         readers=0 if configuration.input.mode == "memory" else configuration.readers,
         prefetch=configuration.input.prefetch,
-        parts=max(1, adapter.parts(configuration) // placement.devices),
+        model_parallel_size=max(1, adapter.model_parallel_size(configuration) // placement.devices),
     )
 
 

@@ -57,7 +57,7 @@ class Launch:
     def _request(self, folder: Path, job: Path) -> Request:
         configuration, placement = self.configuration, self.configuration.placement
         command, environ = bundle.command(self.interpreter.path, self.bundle, job, placement.threads)
-        beside = self.adapter.companions(configuration)
+        beside = self.adapter.sidecars(configuration)
         return Request(
             placement=placement,
             command=command,
@@ -66,7 +66,7 @@ class Launch:
             folder=folder,
             port=free_port(),
             seconds=self.limits.seconds,
-            companions=tuple(bundle.script(self.interpreter.path, self.bundle, tokens) for tokens in beside),
+            sidecars=tuple(bundle.script(self.interpreter.path, self.bundle, tokens) for tokens in beside),
         )
 
     def _placement_problem(self, attempt: Attempt, environ: Mapping[str, str]) -> str | None:
@@ -100,7 +100,7 @@ def launch_of(
     if missing:
         raise Unavailable(missing)
     first = configuration.placement.hosts[0] if configuration.placement.hosts else "localhost"
-    if adapter.companions(configuration) and not (launcher.companions_on_first_host or here(first)):
+    if adapter.sidecars(configuration) and not (launcher.sidecars_on_first_host or here(first)):
         raise Unavailable(
             f"{adapter.name}/{configuration.strategy} meets its servers on the first host, {first}, and they are "
             f"started on this machine, {socket.gethostname()}; name this machine first in `hosts`, or run stagebench "

@@ -163,7 +163,7 @@ def _by_strategy(adapter: Adapter, offered: Capabilities, case: Case) -> str | N
             f"{adapter.name}'s strategy {case.strategy!r} drives one device per rank, "
             f"not {case.placement.devices}{instead}"
         )
-    held, all_devices = adapter.parts(case), case.placement.device_count
+    held, all_devices = adapter.model_parallel_size(case), case.placement.device_count
     if all_devices % held:
         return (
             f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "

@@ -158,7 +158,7 @@ def _remembered(path: Path) -> Proof | None:
 def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> Configuration:
     """What proves a case: the same strategy, a small batch, a learning rate of the proof's own."""
     placement = case.placement
-    if not adapter.exact(case):
+    if not adapter.synchronous(case):
         # What it does between devices is another thing by design; what one of them computes is not.
         placement = replace(placement, nodes=1, ranks_per_node=1, devices=1, hosts=placement.hosts[:1])
     microbatches = adapter.microbatches(case)
@@ -182,14 +182,14 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
 
 def networks(adapter: Adapter, case: Configuration) -> int:
     """How many networks are trained side by side, each with a batch of its own."""
-    held = max(adapter.parts(case), case.placement.devices)
+    held = max(adapter.model_parallel_size(case), case.placement.devices)
     return case.placement.device_count // held
 
 
 def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:
     """The oracle's knobs: batch statistics are every device's own, or every microbatch's of a network in parts."""
     microbatches = adapter.microbatches(case)
-    alone = case.placement.device_count // adapter.parts(case)
+    alone = case.placement.device_count // adapter.model_parallel_size(case)
     return {"shards": alone * microbatches, "observed": microbatches}
 
 
@@ -197,7 +197,7 @@ def _scope(case: Case, adapter: Adapter) -> str:
     """What the proof leaves open."""
     strategy = adapter.capabilities.strategy(case.strategy)
     several = strategy is not None and (strategy.distributed or strategy.several_devices)
-    if adapter.exact(case) or not several:
+    if adapter.synchronous(case) or not several:
         return ""
     open_question = (
         "what its devices exchange (asynchronous, quantised or by blocks) is not the joined batch's by design"

@@ -93,9 +93,9 @@ def declared_of(case: Case, adapter: Adapter) -> Declared:
     strategy = able.strategy(case.strategy)
     return Declared(
         knob_defaults=knobs.values(able.knobs),
-        synchronous=adapter.exact(case),
+        synchronous=adapter.synchronous(case),
         separable=strategy.separable if strategy else (),
-        model_parallel_size=adapter.parts(case),
+        model_parallel_size=adapter.model_parallel_size(case),
         microbatches=adapter.microbatches(case),
     )
 

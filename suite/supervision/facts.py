@@ -44,7 +44,7 @@ class Facts:
     def called(self, death: Death) -> str:
         if death.rank is not None:
             return f"rank {death.rank}"
-        return companion(self.processes[death.index]) if self.processes[death.index].companion else self.engine_name
+        return sidecar(self.processes[death.index]) if self.processes[death.index].sidecar else self.engine_name
 
     def sent(self, rank: int, kind: type) -> bool:
         """Whether a rank sent a message of this type."""
@@ -62,12 +62,12 @@ class Facts:
     @property
     def engine_name(self) -> str:
         """What the engine that starts the ranks is called."""
-        engines = (process for process in self.processes if process.rank is None and not process.companion)
+        engines = (process for process in self.processes if process.rank is None and not process.sidecar)
         return next((Path((process.known_by or process.tokens)[0]).name for process in engines), "engine")
 
 
-def companion(process: Process) -> str:
-    """What a companion is called: its file and arguments, without the interpreter and its switches."""
+def sidecar(process: Process) -> str:
+    """What a sidecar is called: its file and arguments, without the interpreter and its switches."""
     tokens = process.known_by or process.tokens
     begin = next((i for i, token in enumerate(tokens) if token.endswith(".py")), 0)
     return " ".join((Path(tokens[begin]).name, *tokens[begin + 1 :]))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from suite.contracts.engine_messages import EngineFailed
 from suite.supervision.engines import NO_ANSWER, first_death, missed
-from suite.supervision.facts import Facts, companion
+from suite.supervision.facts import Facts, sidecar
 from suite.supervision.processes import Death
 from suite.supervision.wording import doing, ended, full_disk, lines, named, timeout
 from suite.worker.messages import Done, Failed, Hello, of_type
@@ -27,10 +27,10 @@ class Failure:
     """Something that went wrong with one rank or with the engine."""
 
     time: float  # seconds since the epoch
-    rank: int | None  # None: the engine or a companion
+    rank: int | None  # None: the engine or a sidecar
     outcome: str
     what: str
-    companion: int | None = None  # its place among the processes
+    sidecar: int | None = None  # its place among the processes
     host: str | None = None  # that was lost
     sentence: bool = False  # `what` is a whole one of the engine's
     certain: bool = False  # ... and explains what the ranks reported, too
@@ -38,7 +38,7 @@ class Failure:
     @property
     def by_engine(self) -> bool:
         """Whether only the engine reports it, and does not know better than the ranks."""
-        return not self.certain and self.rank is None and self.companion is None and self.host is None
+        return not self.certain and self.rank is None and self.sidecar is None and self.host is None
 
 
 def judge(facts: Facts) -> tuple[str, str]:
@@ -78,7 +78,7 @@ def deaths(facts: Facts) -> Iterator[Failure]:
         if death.code == 0 or death.ours:
             continue
         rank, code, at = death.rank, death.code, death.time
-        beside = death.index if facts.processes[death.index].companion else None
+        beside = death.index if facts.processes[death.index].sidecar else None
         what = ended(code)
         if rank is None and beside is None:
             rank, code, what = found_by_engine(facts, death)
@@ -139,12 +139,12 @@ def sentence(facts: Facts, failure: Failure) -> str:
         late = next((rank for rank in range(facts.ranks) if not facts.sent(rank, Done)), None)
         return failure.what + lines(facts, late)
     who = f"rank {failure.rank}" if failure.rank is not None else facts.engine_name
-    if failure.companion is not None:
-        who = companion(facts.processes[failure.companion])
+    if failure.sidecar is not None:
+        who = sidecar(facts.processes[failure.sidecar])
     if failure.host is not None:
         who = f"the host {failure.host}"
     own = failure.host is None and failure.rank is not None and facts.sent(failure.rank, Failed)
     text = f"{who}: {failure.what}" if own else f"{who} {failure.what}{doing(facts, failure.rank)}"
     if facts.oom_kills > 0:
         text += f" (the kernel ended {facts.oom_kills} process(es) for want of memory meanwhile)"
-    return text + ("" if own else lines(facts, failure.rank, failure.companion)) + full_disk(facts)
+    return text + ("" if own else lines(facts, failure.rank, failure.sidecar)) + full_disk(facts)

@@ -64,9 +64,9 @@ class Group:
             waiter.start()
 
     def alive(self) -> bool:
-        """Whether any of the started processes runs that is not a mere companion."""
+        """Whether any of the started processes runs that is not a mere sidecar."""
         dead = {death.index for death in self._deaths}
-        return any(not process.companion for index, process in enumerate(self._processes) if index not in dead)
+        return any(not process.sidecar for index, process in enumerate(self._processes) if index not in dead)
 
     def deaths(self) -> list[Death]:
         """Those that have ended, in that order."""

@@ -58,10 +58,10 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def lines(facts: Facts, rank: int | None, companion: int | None = None) -> str:
-    """The last lines of a rank's log or, when it has none, of its launcher's; a companion has its own."""
+def lines(facts: Facts, rank: int | None, sidecar: int | None = None) -> str:
+    """The last lines of a rank's log or, when it has none, of its launcher's; a sidecar has its own."""
     starter = next((i for i, process in enumerate(facts.processes) if process.rank in (rank, None)), 0)
-    starter = starter if companion is None else companion
+    starter = starter if sidecar is None else sidecar
     found = [] if rank is None else last_lines(facts.folder / f"rank-{rank}.log", 3)
     # What starts one rank alone may tell what that rank could not: "connection lost".
     if not found or facts.processes[starter].rank is not None:

@@ -58,7 +58,7 @@ class Setup(NamedTuple):
     readers: int  # processes or threads that decode; 0: in the training process
     prefetch: int = 2  # batches read ahead, per reader
     devices: int = 1  # that this rank drives; the batch is split evenly, in the devices' order
-    parts: int = 1  # ranks that hold one network together, ranks in a row; all are given the same batch
+    model_parallel_size: int = 1  # ranks in a row that hold one network together; all are given the same batch
 
     @property
     def tuned(self) -> bool:
@@ -68,12 +68,12 @@ class Setup(NamedTuple):
     @property
     def replica(self) -> int:
         """Which of the networks this rank has a part of."""
-        return self.rank // self.parts
+        return self.rank // self.model_parallel_size
 
     @property
     def replicas(self) -> int:
         """Networks that are trained side by side; each has a batch of its own."""
-        return self.world // self.parts
+        return self.world // self.model_parallel_size
 
 
 class Joined(NamedTuple):

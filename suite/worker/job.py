@@ -40,7 +40,7 @@ class Group(NamedTuple):
     seed: int
     readers: int
     prefetch: int
-    parts: int  # ranks that hold one network together
+    model_parallel_size: int  # ranks that hold one network together
 
 
 # --- parts of tasks ----------------------------------------------------------

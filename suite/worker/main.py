@@ -134,7 +134,7 @@ def setup_of(group: Group, rank: Rank) -> Setup:
         device=group.device,
         devices=group.devices,
         threads=group.threads,
-        batch=group.batch * group.devices * group.parts,
+        batch=group.batch * group.devices * group.model_parallel_size,
         precision=group.precision,
         tuning=group.tuning,
         knobs=group.knobs,
@@ -142,7 +142,7 @@ def setup_of(group: Group, rank: Rank) -> Setup:
         seed=group.seed,
         readers=group.readers,
         prefetch=group.prefetch,
-        parts=group.parts,
+        model_parallel_size=group.model_parallel_size,
     )
 
 

@@ -115,7 +115,7 @@ class Passes:
 
     def _result(self, name: str, timed: Timed) -> Pass:
         setup = self._trainer.setup
-        samples = len(timed.step_s) * setup.batch // setup.parts  # its share of them
+        samples = len(timed.step_s) * setup.batch // setup.model_parallel_size  # its share of them
         return Pass(name, samples, timed.steady, timed.warmup_s, timed.step_s, timed.wall_s)
 
 

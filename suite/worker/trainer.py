@@ -28,7 +28,7 @@ from workloads.graph import Graph
 class Trainer(ABC):
     """Trains one graph in one framework, as one rank of a group.
 
-    Where several ranks hold one network (`setup.parts`), each is called alike and answers for the whole
+    Where several ranks hold one network (`setup.model_parallel_size`), each is called alike and answers for the whole
     network: loss, logits, gradients, parameters and counts are then collective calls.
 
     The optimiser, `setup.optimiser`, is SGD with momentum or Adam, for every parameter alike

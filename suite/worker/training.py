@@ -72,7 +72,7 @@ class Training:
                 messages.Epoch(
                     train_s=seconds,
                     test_s=time.perf_counter() - begin,
-                    samples=(end - done) * setup.batch // setup.parts,
+                    samples=(end - done) * setup.batch // setup.model_parallel_size,
                     steps=end - done,
                     accuracy=accuracy,
                     loss=losses[-1][1],

@@ -28,14 +28,14 @@ SCRIPTS = {
         port=29500,
         seconds=1800.0,
     ),
-    "companions": Request(
+    "sidecars": Request(
         Placement(nodes=2, device="cuda", devices=2, hosts=("a", "b"), launcher="slurm"),
         WORKER,
         PYTHON,
         {"DMLC_NUM_SERVER": "1"},
         FOLDER,
         port=29500,
-        companions=((str(PYTHON), "server.py", "scheduler"), (str(PYTHON), "server.py", "server")),
+        sidecars=((str(PYTHON), "server.py", "scheduler"), (str(PYTHON), "server.py", "server")),
         seconds=60.0,
     ),
 }
@@ -48,7 +48,7 @@ def no_settings(monkeypatch):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_script_is_the_golden_file(name, monkeypatch):
-    if name == "companions":
+    if name == "sidecars":
         monkeypatch.setenv(script.SETTING, "--partition=gpu --comment='two words'")
     assert script.text(SCRIPTS[name], "pmix") == (GOLDEN / f"slurm-{name}.sbatch").read_text()
 

@@ -19,7 +19,7 @@ from suite.errors import RequestError, Unavailable
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import watchdog
-from suite.supervision.facts import companion
+from suite.supervision.facts import sidecar
 from suite.worker.messages import Hello, Joined, of_type
 
 HERE = Path(sys.executable)
@@ -54,8 +54,8 @@ def twin(program):
     return program(TWIN)
 
 
-def request_for(folder, placement=TWO, companions=()):
-    return Request(placement, ("worker", "a b"), HERE, {"A": "x 'y' $z"}, folder, 29500, companions)
+def request_for(folder, placement=TWO, sidecars=()):
+    return Request(placement, ("worker", "a b"), HERE, {"A": "x 'y' $z"}, folder, 29500, sidecars)
 
 
 def test_it_registers_itself():
@@ -109,11 +109,11 @@ def test_companions_stand_on_the_first_host_and_keep_their_name(tmp_path, twin):
     tokens = (str(HERE), "-u", "/bundle/server.py", "scheduler")
     away = Placement(nodes=2, hosts=(OTHER, "localhost"))
     *_, server = Ssh().processes(request_for(tmp_path, away, (tokens,)))
-    assert server.companion
+    assert server.sidecar
     assert server.tokens[-2] == OTHER
     assert shlex.split(server.tokens[-1])[-4:] == list(tokens)
     assert "RANK=0" not in shlex.split(server.tokens[-1])
-    assert companion(server) == "server.py scheduler"
+    assert sidecar(server) == "server.py scheduler"
     *_, server = Ssh().processes(request_for(tmp_path, TWO, (tokens,)))
     assert server.tokens == tokens
 

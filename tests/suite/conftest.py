@@ -42,10 +42,10 @@ class Alpha(Adapter):
             },
         )
 
-    def exact(self, case: Configuration) -> bool:
-        return super().exact(case) and case.knobs.get("bucket") != 1  # one bit
+    def synchronous(self, case: Configuration) -> bool:
+        return super().synchronous(case) and case.knobs.get("bucket") != 1  # one bit
 
-    def parts(self, case: Configuration) -> int:
+    def model_parallel_size(self, case: Configuration) -> int:
         return 2 if case.strategy == "pipe" else 1
 
     def microbatches(self, case: Configuration) -> int:

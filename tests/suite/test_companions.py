@@ -35,7 +35,7 @@ def together(folder: Path, server: str, rank: str) -> Attempt:
     script.write_text(SERVER + server)
     processes = [
         Process((sys.executable, "-c", RANK + rank), {"STAGEBENCH_RANK": "0"}, 0),
-        Process((sys.executable, str(script), "the role"), companion=True),
+        Process((sys.executable, str(script), "the role"), sidecar=True),
     ]
     return run(processes, 1, folder, Limits(20, 20), lambda rank, message: None)
 
@@ -69,15 +69,15 @@ def test_launchers_start_them_after_the_ranks_with_the_ranks_variables(tmp_path:
     assert tokens == (sys.executable, "-B", "-u", str(tmp_path / "adapters/x/server.py"), "scheduler")
     request = Request(Placement(ranks_per_node=2), ("worker",), python, {"A": "1"}, tmp_path, 29500, (tokens,))
     *ranks, server = Local().processes(request)
-    assert [rank.companion for rank in ranks] == [False, False]
-    assert (server.tokens, server.rank, server.companion) == (tokens, None, True)
+    assert [rank.sidecar for rank in ranks] == [False, False]
+    assert (server.tokens, server.rank, server.sidecar) == (tokens, None, True)
     assert server.environ == {"A": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
 class Served(Reference):
     name = "served"
 
-    def companions(self, case: Case) -> tuple[tuple[str, ...], ...]:
+    def sidecars(self, case: Case) -> tuple[tuple[str, ...], ...]:
         return (("adapters/served/server.py",),)
 
 
@@ -91,7 +91,7 @@ def test_servers_that_would_stand_on_the_wrong_host_are_refused(
         launch_of_case(case, {}, tmp_path / "bundle")
     near = case.on(placement=Placement(hosts=(socket.gethostname(), "far-b"), nodes=2))
     assert launch_of_case(near, {}, tmp_path / "bundle").configuration is near
-    monkeypatch.setattr(Anywhere, "companions_on_first_host", True)
+    monkeypatch.setattr(Anywhere, "sidecars_on_first_host", True)
     assert launch_of_case(case, {}, tmp_path / "bundle").configuration is case
 
 

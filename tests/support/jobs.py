@@ -22,7 +22,7 @@ RANK = Group(
     seed=1,
     readers=0,
     prefetch=2,
-    parts=1,
+    model_parallel_size=1,
 )
 
 

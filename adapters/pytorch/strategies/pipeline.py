@@ -37,10 +37,10 @@ class PipelineTrainer(TorchTrainer):
         super().__init__(setup)
         self._count = int(setup.knobs.get("microbatches", 4))
         self._schedule = SCHEDULES[setup.knobs.get("schedule", "gpipe")]
-        self._index = setup.rank % setup.parts
-        self._first, self._last = self._index == 0, self._index == setup.parts - 1
+        self._index = setup.rank % setup.model_parallel_size
+        self._first, self._last = self._index == 0, self._index == setup.model_parallel_size - 1
         self.places_images = self._first
-        self._ranks = list(range(setup.rank - self._index, setup.rank - self._index + setup.parts))
+        self._ranks = list(range(setup.rank - self._index, setup.rank - self._index + setup.model_parallel_size))
 
     # --- life ---------------------------------------------------------------
 
@@ -49,7 +49,7 @@ class PipelineTrainer(TorchTrainer):
         assert self._group is not None
         self._begin_build(graph)
         # A cut where one value crosses: a pooled value rather than what it was pooled from.
-        cut = stages(graph, self.setup.parts, one_value=True)
+        cut = stages(graph, self.setup.model_parallel_size, one_value=True)
         self._borders = [stage.begin for stage in cut]
         self._stage = StageNet(graph, cut[self._index], weights, self.setup.tuned)
         self._stage.place(self._device, self._dtype, self._layout, self.setup.precision)
@@ -57,7 +57,9 @@ class PipelineTrainer(TorchTrainer):
         neighbours = Neighbours(self._stage, self._ranks, self._index, self._device)
         self._staged = StagedSchedule(self._stage, neighbours, self._count, self._loss_of)
         self._optimiser = make_optimiser(list(self._stage.parameters()), self.setup.optimiser, self._fused)
-        self._gather = Gather(graph, cut, self._ranks, self._group.pipeline_on_hosts(self.setup.parts), self._dtype)
+        self._gather = Gather(
+            graph, cut, self._ranks, self._group.pipeline_on_hosts(self.setup.model_parallel_size), self._dtype
+        )
 
     # --- the staged iteration -----------------------------------------------
 
@@ -149,12 +151,12 @@ class PipelineTrainer(TorchTrainer):
         native = PipelineStage(
             self._module(),
             self._index,
-            self.setup.parts,
+            self.setup.model_parallel_size,
             self._device,
             # Given, not tried out: a trial would move the running statistics.
             input_args=tuple(entering),
             output_args=tuple(value.requires_grad_() for value in leaving),
-            group=self._group.pipeline(self.setup.parts),
+            group=self._group.pipeline(self.setup.model_parallel_size),
         )
         return self._schedule(native, self._count, loss_fn=self._loss_of)
 

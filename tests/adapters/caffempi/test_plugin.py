@@ -54,7 +54,7 @@ def test_all_give_way_and_only_tuned_runs_keep_their_memory() -> None:
 
 def test_what_does_not_wait_for_others_is_not_exact_and_has_no_update_of_its_own() -> None:
     adapter = plugin.CaffeMPI()
-    assert [adapter.exact(Case("caffempi", name, "alexnet")) for name in DISTRIBUTED] == [True, True, True, False]
+    assert [adapter.synchronous(Case("caffempi", name, "alexnet")) for name in DISTRIBUTED] == [True, True, True, False]
     strategy = adapter.capabilities.strategy("parameter_server_async")
     assert strategy is not None
     assert "update" not in strategy.separable

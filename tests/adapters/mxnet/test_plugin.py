@@ -16,9 +16,9 @@ DIST = Case("mxnet", "dist_sync", "mnist_small", Placement(nodes=2, ranks_per_no
 
 def test_a_distributed_store_has_a_scheduler_and_a_server_a_node():
     script = "adapters/mxnet/server.py"
-    assert ADAPTER.companions(DIST) == ((script, "scheduler"), (script, "server"), (script, "server"))
-    assert ADAPTER.companions(DIST.on(knobs={"servers": 1})) == ((script, "scheduler"), (script, "server"))
-    assert ADAPTER.companions(DIST.on(strategy="kvstore_local")) == ()
+    assert ADAPTER.sidecars(DIST) == ((script, "scheduler"), (script, "server"), (script, "server"))
+    assert ADAPTER.sidecars(DIST.on(knobs={"servers": 1})) == ((script, "scheduler"), (script, "server"))
+    assert ADAPTER.sidecars(DIST.on(strategy="kvstore_local")) == ()
     assert (Path(plugin.__file__).parents[2] / script).is_file()
 
 
@@ -64,9 +64,9 @@ def test_knobs_that_mean_nothing_are_refused(changes, words):
 
 
 def test_compressed_gradients_are_not_exact():
-    assert ADAPTER.exact(DIST)
-    assert not ADAPTER.exact(DIST.on(knobs={"compression": "2bit"}))
-    assert not ADAPTER.exact(DIST.on(strategy="dist_async"))
+    assert ADAPTER.synchronous(DIST)
+    assert not ADAPTER.synchronous(DIST.on(knobs={"compression": "2bit"}))
+    assert not ADAPTER.synchronous(DIST.on(strategy="dist_async"))
 
 
 def test_only_dist_device_sync_spreads_over_ranks_and_devices():

@@ -36,7 +36,7 @@ def proven(ranks, tmp_path):
     """A function that proves a strategy on real ranks, in float64: batches joined, pieces normalised by themselves."""
 
     def prove(graph, world=2, batch=8, pieces=1, optimiser="sgd", precision="float64", **options):
-        networks = world // options.get("parts", 1)
+        networks = world // options.get("model_parallel_size", 1)
         shards = {"shards": networks * pieces, "observed": pieces}
         proofs.write_oracle(graph, batch * networks, tmp_path / "oracle", RULES[optimiser], **shards)
         found = ranks("prove", graph, world, optimiser, batch=batch, precision=precision, **options)

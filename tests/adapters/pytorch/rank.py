@@ -31,7 +31,7 @@ def train(trainer, graph, folder):
         losses.append(trainer.loss())
     for _ in range(2):
         begin = time.perf_counter()
-        if trainer.setup.rank % trainer.setup.parts:
+        if trainer.setup.rank % trainer.setup.model_parallel_size:
             time.sleep(NAP)
         trainers.staged(trainer, batch)
         seconds.append(time.perf_counter() - begin)

@@ -28,15 +28,24 @@ def network():
 )
 def test_a_pipeline_is_proven(proven, schedule, world, tuning):
     knobs = {"schedule": schedule, "microbatches": 4}
-    proven(network(), world, pieces=4, strategy="pipeline", parts=world, tuning=tuning, **knobs)
+    proven(network(), world, pieces=4, strategy="pipeline", model_parallel_size=world, tuning=tuning, **knobs)
 
 
 def test_pipelines_side_by_side_are_proven(proven):
-    proven(network(), 4, pieces=2, strategy="hybrid", parts=2, microbatches=2, optimiser="adam", schedule="1f1b")
+    proven(
+        network(),
+        4,
+        pieces=2,
+        strategy="hybrid",
+        model_parallel_size=2,
+        microbatches=2,
+        optimiser="adam",
+        schedule="1f1b",
+    )
 
 
 def test_it_tells_what_it_waited(ranks, tmp_path):
-    found = ranks("train", network(), batch=8, strategy="pipeline", parts=2, microbatches=2)
+    found = ranks("train", network(), batch=8, strategy="pipeline", model_parallel_size=2, microbatches=2)
     first, last = found
     assert first["losses"] == last["losses"]
     assert first["losses"][-1] < first["losses"][0]
@@ -62,7 +71,7 @@ def test_a_stage_that_sees_no_images_opens_none(tmp_path):
     asked = {"repeat": 1, "augment": "centre", "on_error": "fail"}
     view = View(source, asked, 1, str(tmp_path / "skipped.txt"))
     for tuning in ("default", "tuned"):
-        setup = trainers.setup(rank=1, world=2, strategy="pipeline", parts=2, batch=8, tuning=tuning)
+        setup = trainers.setup(rank=1, world=2, strategy="pipeline", model_parallel_size=2, batch=8, tuning=tuning)
         batch = reader_of(view, setup, images=False).next_batch()
         assert sorted(batch.labels.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
         with pytest.raises(OSError, match="jpg"):

@@ -76,8 +76,8 @@ def test_every_strategy_has_a_file_of_its_name():
 
 
 def test_rounded_gradients_are_not_exact():
-    assert ADAPTER.exact(DDP)
-    assert not ADAPTER.exact(DDP.on(knobs={"compression": "fp16"}))
+    assert ADAPTER.synchronous(DDP)
+    assert not ADAPTER.synchronous(DDP.on(knobs={"compression": "fp16"}))
     assert "over NCCL alone" in ADAPTER.unsupported(DDP.on(knobs={"compression": "bf16"}))
     layout = DDP.on(knobs={"compression": "powersgd", "memory_format": "channels_last"})
     assert "leave memory_format to auto" in ADAPTER.unsupported(layout)
@@ -94,20 +94,20 @@ def test_a_batch_is_taken_in_equal_pieces():
 def test_a_pipeline_holds_one_network():
     ranks = Placement(ranks_per_node=4)
     pipeline = DDP.on(strategy="pipeline", placement=ranks, batch=4)
-    assert (ADAPTER.parts(pipeline), ADAPTER.microbatches(pipeline)) == (4, 4)
+    assert (ADAPTER.model_parallel_size(pipeline), ADAPTER.microbatches(pipeline)) == (4, 4)
     assert ADAPTER.unsupported(pipeline) is None
     assert "nobody to hand on to" in ADAPTER.unsupported(pipeline.on(placement=Placement()))
     few = pipeline.on(knobs={"schedule": "1f1b", "microbatches": 2})
     assert "1f1b wants as many pieces as there are stages, 4" in ADAPTER.unsupported(few)
-    assert ADAPTER.parts(pipeline.on(strategy="hybrid")) == 2
-    assert ADAPTER.parts(DDP) == 1
+    assert ADAPTER.model_parallel_size(pipeline.on(strategy="hybrid")) == 2
+    assert ADAPTER.model_parallel_size(DDP) == 1
 
 
 def test_asynchronous_servers_are_not_exact():
     served = DDP.on(strategy="parameter_server")
-    assert ADAPTER.exact(served)
-    assert not ADAPTER.exact(served.on(knobs={"mode": "async"}))
-    assert not ADAPTER.exact(DDP.on(strategy="local_sgd"))
+    assert ADAPTER.synchronous(served)
+    assert not ADAPTER.synchronous(served.on(knobs={"mode": "async"}))
+    assert not ADAPTER.synchronous(DDP.on(strategy="local_sgd"))
 
 
 def test_only_tuned_cpu_processes_get_allocator_settings():

@@ -103,24 +103,24 @@ def test_an_exchange_is_refused_where_there_is_none(strategy, asked, devices, de
 
 def test_a_network_in_stages_is_one_on_all_devices():
     case = Case("tensorflow", "model_parallel", "mnist_small", Placement(devices=4), batch=6)
-    assert ADAPTER.parts(case) == 4
-    assert ADAPTER.exact(case)
+    assert ADAPTER.model_parallel_size(case) == 4
+    assert ADAPTER.synchronous(case)
     assert (ADAPTER.microbatches(case), ADAPTER.microbatches(case.on(knobs={"microbatches": 3}))) == (1, 3)
     assert ADAPTER.unsupported(case.on(knobs={"microbatches": 8})) is None
     assert "batch of 24 does not divide into microbatches = 5" in ADAPTER.unsupported(
         case.on(knobs={"microbatches": 5})
     )
     assert "for one device" in ADAPTER.unsupported(case.on(knobs={"xla": "step"}))
-    assert (ADAPTER.parts(RANKS), ADAPTER.parts(case.on(strategy="mirrored"))) == (1, 1)
+    assert (ADAPTER.model_parallel_size(RANKS), ADAPTER.model_parallel_size(case.on(strategy="mirrored"))) == (1, 1)
 
 
 def test_parameter_servers_run_beside_the_workers():
     case = RANKS.on(strategy="parameter_server", knobs={"servers": 2})
     counts = ("0", "2", "2", str(case.placement.threads))
-    assert ADAPTER.companions(case) == tuple((SERVER, "ps", number, *counts) for number in ("0", "1"))
+    assert ADAPTER.sidecars(case) == tuple((SERVER, "ps", number, *counts) for number in ("0", "1"))
     assert (Path(plugin.__file__).parents[2] / SERVER).is_file()
-    assert ADAPTER.companions(RANKS) == ()
-    assert not ADAPTER.exact(case)
+    assert ADAPTER.sidecars(RANKS) == ()
+    assert not ADAPTER.synchronous(case)
     assert ADAPTER.unsupported(case) is None
     assert "leave the knob xla" in ADAPTER.unsupported(case.on(knobs={"xla": "update"}))
 
@@ -129,11 +129,11 @@ def test_workers_and_parameter_servers_run_beside_the_coordinator():
     placement = Placement(devices=3, threads=2)
     case = Case("tensorflow", "coordinator", "mnist_small", placement, knobs={"servers": 2})
     counts = ("1", "3", "2", "2")
-    assert ADAPTER.companions(case) == (
+    assert ADAPTER.sidecars(case) == (
         *((SERVER, "worker", number, *counts) for number in ("0", "1", "2")),
         *((SERVER, "ps", number, *counts) for number in ("0", "1")),
     )
-    assert not ADAPTER.exact(case)
+    assert not ADAPTER.synchronous(case)
     assert ADAPTER.unsupported(case) is None
     assert "under coordinator the servers update" in ADAPTER.unsupported(case.on(knobs={"xla": "step"}))
     assert "on CPUs only" in ADAPTER.unsupported(case.on(placement=Placement(device="cuda")))

@@ -276,7 +276,7 @@ def test_no_sbatch_and_no_controller_are_told(monkeypatch, slurm, tmp_path):
         assert "this is no host of a Slurm cluster; run stagebench on its login node" in Slurm().missing(TWO, HERE)
 
 
-# --- companions --------------------------------------------------------------------------
+# --- sidecars --------------------------------------------------------------------------
 
 SERVER = """
 import os, sys, time
@@ -293,7 +293,7 @@ def accompanied(job, tmp_path):
 
     def make(word, knobs=None):
         request = job(TWO, HERE, strategy="alone", knobs=knobs)
-        return replace(request, companions=((str(HERE), str(tmp_path / "server.py"), word),))
+        return replace(request, sidecars=((str(HERE), str(tmp_path / "server.py"), word),))
 
     return make
 

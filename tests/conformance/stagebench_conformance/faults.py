@@ -61,7 +61,7 @@ class Faults(Conformance):
             pytest.skip(f"{self.adapter} has no strategy of several ranks")
         placement = Placement(ranks_per_node=2, launcher=Lonely.name)
         case = self._case(HEALTHY).on(strategy=strategy.name, placement=placement)
-        meets_servers = bool(self.it().companions(case))
+        meets_servers = bool(self.it().sidecars(case))
         case = case.on(silence_limit=ALONE) if meets_servers else case
         with registered():
             self.launch(case, tmp_path)

@@ -54,7 +54,7 @@ class Servers:
 
     def tokens(self, process: Process) -> tuple[str, ...]:
         """What is to be started for a process: a stand-in for a rank's worker, any other program as it is."""
-        if process.rank is None or process.companion or not is_worker(process.tokens):
+        if process.rank is None or process.sidecar or not is_worker(process.tokens):
             return tuple(process.tokens)
         server = self._server(process)
         stand_in = (sys.executable, "-I", "-S", warm_rank.__file__, str(server.place), str(server.process.pid))
