@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.slurm import follow, run, script
-from cluster.slurm.lacking import check, patience
 from cluster.slurm.pmi import plugin, wire
+from cluster.slurm.requirements import check, patience
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher, Process, Request

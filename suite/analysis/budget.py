@@ -7,7 +7,7 @@ step is that of its slowest rank.
 
     exposed communication = native - compute_only
     hidden communication  = comm_only - exposed communication, of which no more than `hideable` could be
-                            (suite.analysis.hiding, where the adapter times its layers)
+                            (suite.analysis.overlappable, where the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
 io is what the native pass waited for input, the mean over its steps, since prefetching
@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from suite.analysis.hiding import hideable
+from suite.analysis.overlappable import hideable
 from suite.results.records import Rank
 
 COMPUTE = ("h2d", "forward", "backward", "update")

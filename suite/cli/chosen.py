@@ -41,7 +41,7 @@ def full_name(data: str) -> str:
 
 def workload_for(data: str, asked: str | None) -> "Workload":
     """The workload asked for, or the smallest that takes the set; RequestError says why none does."""
-    from suite.data.fits import fit
+    from suite.data.compatibility import fit
     from suite.plugins import workloads
     from suite.suggest import known
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from suite.analysis.links import Link, Point, point
+from suite.cli.formatting import counted, significant
 from suite.cli.tables import show
-from suite.cli.words import counted, significant
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord, ExchangeTimes, SkippedSizes, Times, comm_row
 from suite.comm.sizes import written

@@ -6,7 +6,7 @@ rich is imported inside the functions, as everywhere in the command line (see `s
 import threading
 from typing import TYPE_CHECKING, Any
 
-from suite.cli import words
+from suite.cli import formatting
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.results.proof import Proof
@@ -48,8 +48,8 @@ class LiveDisplay(Observer[Case, Record]):
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """What will not be measured, each reason once for an adapter; then start drawing."""
-        for outcome, whose, reason in words.once_per_adapter(self._refused):
-            symbol, colour = words.mark(outcome)
+        for outcome, whose, reason in formatting.once_per_adapter(self._refused):
+            symbol, colour = formatting.mark(outcome)
             self._print(symbol, colour, whose, (outcome, colour))
             self._print_reason(reason, colour)
         self._estimate.begin(processes, done)
@@ -57,25 +57,25 @@ class LiveDisplay(Observer[Case, Record]):
 
     def proving(self, case: Case) -> None:
         """A proof is the thing that runs now."""
-        self._now(f"proving  {words.label(case, self._console.width - 12)}")
+        self._now(f"proving  {formatting.label(case, self._console.width - 12)}")
 
     def proved(self, case: Case, proof: "Proof") -> None:
         """A proof that failed is printed; one that passed shows in the results."""
         self._proofs[str(proof.key)] = proof
         if not proof.passed:
-            self._print("✗", "red", f"proof of {words.label(case, self._console.width - 12)}")
-            self._print_reason(words.proof_problem(proof), "red")
+            self._print("✗", "red", f"proof of {formatting.label(case, self._console.width - 12)}")
+            self._print_reason(formatting.proof_problem(proof), "red")
 
     def started(self, case: Case, repeat: int) -> None:
         """A case is the thing that runs now."""
         self._estimate.started(case)
         repeats = f"  repeat {repeat + 1}/{case.sampling.processes}"
-        self._now(words.label(case, self._console.width - len(repeats) - 4) + repeats)
+        self._now(formatting.label(case, self._console.width - len(repeats) - 4) + repeats)
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
             self._estimate.message(message)
-        state = words.rank_state(message)
+        state = formatting.rank_state(message)
         if state is not None:
             with self._lock:
                 self._states[rank] = state
@@ -83,17 +83,17 @@ class LiveDisplay(Observer[Case, Record]):
     def finished(self, case: Case, record: "Record") -> None:
         """A result, printed above the live part."""
         self._estimate.finished(case)
-        symbol, colour = words.mark(record.outcome)
-        numbers = words.numbers(record)
+        symbol, colour = formatting.mark(record.outcome)
+        numbers = formatting.numbers(record)
         if self._console.width < NARROW and "split" in numbers:
             numbers.pop("loss", None)
         told = [f"{text:>{COLUMNS[name]}}" for name, text in numbers.items()]
-        proof, proof_colour = words.proof(record, self._proofs)
+        proof, proof_colour = formatting.proof(record, self._proofs)
         outcome = "" if record.outcome == "ok" else f"{record.outcome}  "
         tail = outcome + "".join(told)
         proof = proof.ljust(len("proof FAILED"))
         room = min(self._console.width, WIDEST) - len(tail) - len(proof) - 4
-        self._print(symbol, colour, words.label(case, room).ljust(room), tail, (proof, proof_colour))
+        self._print(symbol, colour, formatting.label(case, room).ljust(room), tail, (proof, proof_colour))
         if outcome:
             self._print_reason(record.reason, colour)
         self._now("choosing what comes next")
@@ -101,7 +101,7 @@ class LiveDisplay(Observer[Case, Record]):
     def end(self) -> None:
         """Stop drawing and say how it ended."""
         self._live.stop()
-        self._console.print(words.measured(self._estimate), highlight=False)
+        self._console.print(formatting.measured(self._estimate), highlight=False)
 
     def view(self) -> "Group":
         """The live part: a rule, what runs now, its ranks, the bar."""
@@ -111,7 +111,7 @@ class LiveDisplay(Observer[Case, Record]):
         from rich.text import Text
 
         with self._lock:
-            doing, ranks = self._doing, words.grouped(self._states)
+            doing, ranks = self._doing, formatting.grouped(self._states)
         more = [f"and {len(ranks) - 3} other states"] if len(ranks) > 3 else []
         lines = [Text(f"   {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in ranks[:3] + more]
         now = Table.grid(padding=(0, 1))
@@ -125,8 +125,8 @@ class LiveDisplay(Observer[Case, Record]):
 
         estimate = self._estimate
         left = estimate.left
-        told = f"{estimate.done}/{estimate.processes} processes  {words.duration(estimate.elapsed)} so far  "
-        told += "working out how long is left" if left is None else f"about {words.duration(left)} left"
+        told = f"{estimate.done}/{estimate.processes} processes  {formatting.duration(estimate.elapsed)} so far  "
+        told += "working out how long is left" if left is None else f"about {formatting.duration(left)} left"
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)

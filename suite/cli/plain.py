@@ -3,7 +3,7 @@
 import sys
 from typing import TextIO
 
-from suite.cli import words
+from suite.cli import formatting
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.results.proof import Proof
@@ -28,17 +28,19 @@ class PlainDisplay(Observer[Case, Record]):
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """What will not be measured, each reason once for an adapter; how much lies ahead."""
-        for outcome, whose, reason in words.once_per_adapter(self._refused):
+        for outcome, whose, reason in formatting.once_per_adapter(self._refused):
             self._say(f"{outcome}: {whose}: {reason}")
         self._estimate.begin(processes, done)
         already = f", {done} of them measured before" if done else ""
-        self._say(f"{words.counted(len(cases), 'case')}, {words.counted(processes, 'process', 'processes')}{already}")
+        self._say(
+            f"{formatting.counted(len(cases), 'case')}, {formatting.counted(processes, 'process', 'processes')}{already}"
+        )
 
     def proved(self, case: Case, proof: "Proof") -> None:
         """A proof that failed is worth a line; one that passed shows in the results."""
         self._proofs[str(proof.key)] = proof
         if not proof.passed:
-            self._say(f"proof FAILED: {case.label}: {words.proof_problem(proof)}")
+            self._say(f"proof FAILED: {case.label}: {formatting.proof_problem(proof)}")
 
     def started(self, case: Case, repeat: int) -> None:
         self._estimate.started(case)
@@ -50,17 +52,17 @@ class PlainDisplay(Observer[Case, Record]):
 
     def finished(self, case: Case, record: "Record") -> None:
         self._estimate.finished(case)
-        told = [*words.numbers(record).values(), words.proof(record, self._proofs)[0]]
+        told = [*formatting.numbers(record).values(), formatting.proof(record, self._proofs)[0]]
         if record.outcome != "ok":
             told.insert(0, record.reason)
         told.append(f"{record.seconds:.0f} s")
         left = self._estimate.left
-        ahead = f"; about {words.duration(left)} left" if left else ""
+        ahead = f"; about {formatting.duration(left)} left" if left else ""
         self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(told)}{ahead}")
 
     def end(self) -> None:
         estimate = self._estimate
-        self._say(f"{words.measured(estimate)}")
+        self._say(f"{formatting.measured(estimate)}")
 
     def _count(self, ahead: int) -> str:
         total = self._estimate.processes

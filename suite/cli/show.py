@@ -35,7 +35,7 @@ def show(
 def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     """The table of what was measured; with `reasons`, below it why other cases were not, once for an adapter."""
     from suite.analysis.summary import left_out, summarise
-    from suite.cli import tables, words
+    from suite.cli import formatting, tables
 
     rows = summarise(folder)
     measured = [row for row in rows if row.processes]
@@ -43,7 +43,7 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
         shown = [column for column in COLUMNS if column != "marks" or any(row.marks for row in measured)]
         tables.show([_cells(row) for row in measured], shown)
     missing = [(row.case, row.outcome, row.reason) for row in rows if row.outcome != "ok"] if reasons else []
-    for outcome, whose, reason in words.once_per_adapter(missing):
+    for outcome, whose, reason in formatting.once_per_adapter(missing):
         typer.echo(f"{outcome}: {whose}{': ' if reason else ''}{reason}")
     note = left_out(folder)
     if note:
@@ -51,7 +51,7 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
 
 
 def _cells(row: "Row") -> dict[str, Any]:
-    from suite.cli.words import significant
+    from suite.cli.formatting import significant
 
     proof = "none" if row.proof is None else "ok" if row.proof.passed else "FAILED"
     cells = {"case": row.case.label, "outcome": row.outcome, "proof": proof, "marks": ", ".join(row.marks)}

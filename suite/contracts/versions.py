@@ -24,8 +24,8 @@ CHANGES = {
         "suite.case, suite.hooks and suite.launcher is in suite.contracts",
         "plugin.py: the methods that took a Case take a Configuration (suite.contracts.case), which has the same "
         "fields but those of measuring; Adam's beta 1 is `beta1`, no longer `momentum`",
-        "plugin.py: `exact` is `synchronous`, `parts` is `model_parallel_size`, `companions` are `sidecars`; `trainer` may "
-        "name a function that returns a strategy's trainer",
+        "plugin.py: `exact` is `synchronous`, `parts` is `model_parallel_size`, `companions` are `sidecars`; `trainer` "
+        "may name a function that returns a strategy's trainer",
         "plugin.py: a knob that belongs to some strategies, or has bounds, says so itself: "
         "Knob(..., strategies=(...), least=..., most=...)",
         "worker.py: import Adam, Batch, Joined, Optimiser, SGD, Setup, Unavailable and Unsupported from "

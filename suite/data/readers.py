@@ -17,8 +17,8 @@ from suite.contracts.adapter import Adapter, Format
 from suite.data.check import header, images
 from suite.data.pack import Packing, pack
 from suite.data.pixels import DECODED, EXACT, SCALED, Bounds, Samples, compare
+from suite.data.sample import some
 from suite.data.sets import kind_of
-from suite.data.some import some
 from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError
 from suite.launching.jobs import reading

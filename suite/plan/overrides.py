@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from suite.data.fits import NAMES
+from suite.data.compatibility import NAMES
 from suite.errors import RequestError
 from suite.plan.model import Block, SamplingBlock, TrainingBlock
 from suite.plan.problems import KeyPath

@@ -9,7 +9,7 @@ from suite.contracts.adapter import Adapter, Strategy
 from suite.contracts.case import PASSES, TRAIN, Case, Input, Placement, Training
 from suite.contracts.launcher import Launcher
 from suite.contracts.optimisers import settings
-from suite.data.fits import Fit, fit
+from suite.data.compatibility import Fit, fit
 from suite.data.records import missing
 from suite.environments.hosts import here
 from suite.errors import RequestError

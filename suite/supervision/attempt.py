@@ -14,7 +14,7 @@ from typing import Any
 from suite.contracts.engine_messages import FILE
 from suite.contracts.launcher import LOGINS, Process
 from suite.errors import StoreError
-from suite.supervision.facts import Facts
+from suite.supervision.evidence import Facts
 from suite.supervision.logins import lost
 from suite.supervision.mailbox import EngineMailbox, Mailbox
 from suite.supervision.oom import oom_kills

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from suite.contracts.engine_messages import CODEC, FILE, EngineMessage
-from suite.supervision.growing import Growing
+from suite.supervision.line_reader import Growing
 from suite.worker.messages import Message, Progress, decode
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suite.contracts.engine_messages import EngineFailed
-from suite.supervision.engines import NO_ANSWER, first_death, missed
-from suite.supervision.facts import Facts, sidecar
+from suite.supervision.engine_logs import NO_ANSWER, first_death, missed
+from suite.supervision.evidence import Facts, sidecar
 from suite.supervision.processes import Death
-from suite.supervision.wording import doing, ended, full_disk, lines, named, timeout
+from suite.supervision.sentences import doing, ended, full_disk, lines, named, timeout
 from suite.worker.messages import Done, Failed, Hello, of_type
 
 # What a rank reports of another one's end, by whatever library it met it; else it reports of itself.

@@ -11,7 +11,7 @@ without any exchange, its exchange alone, its stages, and DDP's iteration, with 
 exchange. Prints medians over the rounds, and
 
     hidden   = exchange alone - (iteration - iteration without exchange)
-    hideable = what a link that never rests could hide (suite/analysis/hiding.py)
+    hideable = what a link that never rests could hide (suite/analysis/overlappable.py)
 
 Exit code 1, and a FAIL, unless hidden is at least 85 % of hideable, and DDP's iteration
 takes at least as long as ours, for every network.
@@ -139,7 +139,7 @@ def verdict(
     network: str, seconds: dict[str, list[float]], layers: list[dict[str, Any]], notes: dict[str, Any]
 ) -> list[str]:
     """Print the figures; what is not as it must be."""
-    from suite.analysis.hiding import hideable
+    from suite.analysis.overlappable import hideable
 
     middle = {name: statistics.median(found) for name, found in seconds.items()}
     hidden = middle["exchange alone"] - (middle["iteration"] - middle["without exchange"])

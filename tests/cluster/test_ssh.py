@@ -19,7 +19,7 @@ from suite.errors import RequestError, Unavailable
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import watchdog
-from suite.supervision.facts import sidecar
+from suite.supervision.evidence import sidecar
 from suite.worker.messages import Hello, Joined, of_type
 
 HERE = Path(sys.executable)

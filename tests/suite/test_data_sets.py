@@ -10,7 +10,7 @@ from PIL import Image
 
 from suite.data import home, locate, made
 from suite.data.check import header, images, problems
-from suite.data.fits import Fit, fit
+from suite.data.compatibility import Fit, fit
 from suite.data.make import Photographs, digits, photographs
 from suite.errors import RequestError, Unavailable
 from suite.worker import idx

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from suite.analysis.measured import rate
-from suite.cli import words
+from suite.cli import formatting
 from suite.cli.display import LiveDisplay, PlainDisplay, for_terminal
 from suite.cli.estimate import Estimate, passes_run
 from suite.contracts.case import Case, Placement, Sampling
@@ -159,7 +159,7 @@ def test_a_refused_case_is_told_before_anything_starts(make: Callable[[io.String
 
 
 def test_one_is_not_many() -> None:
-    assert (words.counted(1, "case"), words.counted(2, "case")) == ("1 case", "2 cases")
+    assert (formatting.counted(1, "case"), formatting.counted(2, "case")) == ("1 case", "2 cases")
     stream = io.StringIO()
     PlainDisplay(stream).begin([ONE], 1, 0)
     assert stream.getvalue() == "1 case, 1 process\n"
@@ -170,17 +170,17 @@ def test_a_pipe_gets_plain_lines() -> None:
 
 
 def test_ranks_in_the_same_state_are_told_together() -> None:
-    assert words.grouped(dict.fromkeys(range(4), "native")) == ["ranks 0-3  native"]
-    assert words.grouped({0: "a", 1: "b", 2: "a"}) == ["2 ranks  a", "rank 1  b"]
+    assert formatting.grouped(dict.fromkeys(range(4), "native")) == ["ranks 0-3  native"]
+    assert formatting.grouped({0: "a", 1: "b", 2: "a"}) == ["2 ranks  a", "rank 1  b"]
 
 
 def test_the_rate_is_global_and_needs_every_rank() -> None:
     whole = record(TWO)
     assert rate(whole) == pytest.approx(80 / 3.0)
-    assert set(words.numbers(whole)) == {"speed", "loss", "split"}
+    assert set(formatting.numbers(whole)) == {"speed", "loss", "split"}
     half = whole.but(ranks=[whole.ranks[0], Rank(rank=1)])
     assert rate(half) is None
-    assert words.numbers(half) == {}
+    assert formatting.numbers(half) == {}
     assert rate(whole.but(ranks=[])) is None
 
 
@@ -197,12 +197,12 @@ def test_the_rate_is_global_and_needs_every_rank() -> None:
     ],
 )
 def test_three_digits_that_matter(value: float, told: str) -> None:
-    assert words.significant(value) == told
+    assert formatting.significant(value) == told
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.4, "0:00"), (65, "1:05"), (7384, "2:03:04")])
 def test_durations(seconds: float, told: str) -> None:
-    assert words.duration(seconds) == told
+    assert formatting.duration(seconds) == told
 
 
 def test_passes_that_have_nothing_to_measure_do_not_count() -> None:

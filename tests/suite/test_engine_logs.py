@@ -7,7 +7,7 @@ import pytest
 
 from suite.contracts.launcher import Process
 from suite.supervision import Limits, run
-from suite.supervision.engines import first_death, missed
+from suite.supervision.engine_logs import first_death, missed
 from suite.worker.messages import encode
 from tests.support.sent import failed, hello
 

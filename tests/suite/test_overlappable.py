@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.analysis.hiding import hideable
+from suite.analysis.overlappable import hideable
 from suite.results.records import Layer
 
 

@@ -3,7 +3,7 @@
 import shutil
 import signal
 
-from suite.supervision.facts import Facts
+from suite.supervision.evidence import Facts
 from suite.supervision.logs import last_lines
 from suite.supervision.watchdog import Stopped
 from suite.worker.messages import Done, Phase, Progress, name_of
