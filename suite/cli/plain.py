@@ -32,9 +32,8 @@ class PlainDisplay(Observer[Case, Record]):
             self._say(f"{outcome}: {whose}: {reason}")
         self._estimate.begin(processes, done)
         already = f", {done} of them measured before" if done else ""
-        self._say(
-            f"{formatting.counted(len(cases), 'case')}, {formatting.counted(processes, 'process', 'processes')}{already}"
-        )
+        counts = (formatting.counted(len(cases), "case"), formatting.counted(processes, "process", "processes"))
+        self._say(", ".join(counts) + already)
 
     def proved(self, case: Case, proof: "Proof") -> None:
         """A proof that failed is worth a line; one that passed shows in the results."""
