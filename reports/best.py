@@ -7,7 +7,7 @@ from reports.figure import Figure, colour
 from reports.panels import Panel
 from reports.text import number, told
 from suite.analysis.best import Best, Contest, Defaults, contests, settings, usual_of
-from suite.analysis.measured import DISQUALIFYING
+from suite.analysis.comparison import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text

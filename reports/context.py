@@ -16,7 +16,7 @@ from reports.panels import Panel, by_network, for_charts
 from reports.scaling import scaling
 from suite import __version__
 from suite.analysis.best import USUAL
-from suite.analysis.measured import DISQUALIFYING, NOTED
+from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import left_out

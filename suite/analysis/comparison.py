@@ -1,4 +1,4 @@
-"""Like beside like: every comparable row against the fastest of its group, with a verdict."""
+"""Like beside like: which rows may be compared, and each of them against the fastest of its group, with a verdict."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -7,8 +7,32 @@ from dataclasses import asdict, dataclass
 from suite.analysis.stats import Estimate, Interval, ratio
 from suite.contracts.case import Case
 
+# Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
+DISQUALIFYING = {
+    "no proof": "nothing shows that it trains the same network",
+    "proof failed": "it does not train the same network",
+    "non-finite loss": "it did not learn",
+    "unsteady": "the native pass's warm-up never settled",
+    "other method": "its figures were defined in another way, by another version of stagebench",
+    "missing rank": "not all ranks reported, or the engine connected another number",
+}
+# Marks that a reader should know, without more.
+NOTED = {
+    "quick": "shorter sampling than the full measurement",
+    "incomplete": "not every process was measured",
+    "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
+    "one process": "the interval knows the noise of steps only",
+    "unsteady breakdown": "the warm-up of another pass than native never settled",
+    "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",
+}
+
 Entry = tuple[str, Case, Estimate | None]
 Key = tuple[str | int, ...]
+
+
+def comparable(marks: Iterable[str]) -> bool:
+    """Whether none of a row's marks speaks against comparing it with other frameworks' rows."""
+    return not any(mark in DISQUALIFYING for mark in marks)
 
 
 @dataclass(frozen=True)

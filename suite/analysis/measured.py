@@ -17,24 +17,6 @@ from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
 from suite.results.records import LOSSES, METHOD, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
 
-# Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
-DISQUALIFYING = {
-    "no proof": "nothing shows that it trains the same network",
-    "proof failed": "it does not train the same network",
-    "non-finite loss": "it did not learn",
-    "unsteady": "the native pass's warm-up never settled",
-    "other method": "its figures were defined in another way, by another version of stagebench",
-    "missing rank": "not all ranks reported, or the engine connected another number",
-}
-# Marks that a reader should know, without more.
-NOTED = {
-    "quick": "shorter sampling than the full measurement",
-    "incomplete": "not every process was measured",
-    "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
-    "one process": "the interval knows the noise of steps only",
-    "unsteady breakdown": "the warm-up of another pass than native never settled",
-    "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",
-}
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
 
 

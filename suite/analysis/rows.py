@@ -6,9 +6,9 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.budget import Budget, over_processes
-from suite.analysis.comparison import Against
+from suite.analysis.comparison import Against, comparable
 from suite.analysis.learning import Learnt
-from suite.analysis.measured import DISQUALIFYING, Process, merge_layers
+from suite.analysis.measured import Process, merge_layers
 from suite.analysis.scaling import Scaling
 from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Estimate, Interval, rate
@@ -47,7 +47,7 @@ class Row:
     @property
     def sound(self) -> bool:
         """Whether nothing speaks against it: it may stand beside other frameworks' rows."""
-        return not any(mark in DISQUALIFYING for mark in self.marks)
+        return comparable(self.marks)
 
     @property
     def comparable(self) -> bool:

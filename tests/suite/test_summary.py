@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from suite.analysis.measured import DISQUALIFYING, NOTED
+from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.summary import left_out, summarise
 from suite.contracts.case import Sampling
 from suite.errors import StoreError

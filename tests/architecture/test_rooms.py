@@ -1,0 +1,89 @@
+"""The rooms of the house: no circle of files or folders, no plugin named by the core, no two files that look alike."""
+
+import ast
+from collections import Counter, defaultdict
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from suite.plugins import adapters, launchers
+
+# `comm` is a command's name, and so its file's in every room.
+ALIKE = {("comm", "command"), ("comm", "communicator")}
+# Likewise; and records are what a run, a page of communication and a packed set each hold.
+OFTEN = {"comm", "records"}
+
+
+@pytest.fixture(scope="module")
+def arrows(sources, imports_of) -> dict[str, set[str]]:
+    """By module: the modules of ours that it imports, wherever in the file."""
+    modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): text for path, text in sources.items()}
+    return {
+        module: {name if name in modules else name.rpartition(".")[0] for name in imports_of(text)} & set(modules)
+        for module, text in modules.items()
+    }
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """A circle of the graph, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_files_import_each_other_in_no_circle(arrows):
+    assert not circle({module: found - {module} for module, found in arrows.items()})
+
+
+def folder(module: str) -> str:
+    """`suite.plan` of suite.plan.read; what lies loose in `suite` is a room of its own."""
+    return ".".join(module.split(".")[:2])
+
+
+def test_folders_depend_on_each_other_in_no_circle(arrows):
+    graph = defaultdict(set)
+    for module, found in arrows.items():
+        # The package itself (its version) is everybody's.
+        graph[folder(module)] |= {folder(each) for each in found} - {folder(module), "suite"}
+    assert not circle(graph)
+
+
+def test_a_circle_would_be_seen():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+
+
+def test_the_core_names_no_plugin(sources):
+    names = {*adapters(), *launchers()}
+    said = [
+        f"{path}: {node.value!r}"
+        for path, text in sources.items()
+        if path.parts[0] == "suite"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and node.value in names
+    ]
+    assert not said
+
+
+def test_no_two_files_of_a_folder_have_one_stem(sources):
+    """As launch and launcher, or read and reading: who looks for one opens the other."""
+    by_folder: dict[Path, set[str]] = defaultdict(set)
+    for path in sources:
+        by_folder[path.parent].add(path.stem)
+    alike = {
+        (a, b)
+        for stems in by_folder.values()
+        for a in stems
+        for b in stems
+        if b != a and b.startswith(a) and b[len(a)] != "_"
+    }
+    assert alike <= ALIKE
+
+
+def test_a_name_is_not_worn_out(sources):
+    """`worker.py` and the like name a role that every adapter has; other names say what is inside."""
+    stems = Counter(path.stem for path in sources if path.parts[0] in ("suite", "cluster", "reports"))
+    worn = {stem for stem, count in stems.items() if count > 3 and stem != "__init__"}
+    assert worn <= OFTEN
