@@ -169,12 +169,12 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
-        wire=_wire(ranks),
+        wire=carriers(ranks),
         notes=notes,
     )
 
 
-def _wire(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:
+def carriers(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:
     """By host its busiest interface; None on one host, or where nobody could tell."""
     told = [
         RankReport(rank.rank, rank.hello.host, {name: each.sent_bytes for name, each in rank.wire.items()}, 0)

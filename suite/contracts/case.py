@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 PASSES = ("native", "staged", "compute_only", "comm_only", "io_only")
+AUTO = "auto"  # for a launcher: the first of the strategy's
 TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 
 
@@ -18,7 +19,7 @@ class Placement:
     device: str = "cpu"  # "cpu" or "cuda"
     devices: int = 1  # per rank: one process drives them all
     threads: int = 1  # per device
-    launcher: str = "local"
+    launcher: str = AUTO  # a launcher's name, or the first of the strategy's
     binding: str = "none"  # "none" or "cores": rank r gets cores of its own, `threads` for each of its devices
     hosts: tuple[str, ...] = ()
 

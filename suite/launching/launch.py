@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Configuration
+from suite.contracts.case import AUTO, Configuration
 from suite.contracts.launcher import Launcher, Request
 from suite.environments.find import Interpreter, find
 from suite.environments.hosts import here
@@ -83,6 +83,13 @@ class Launch:
         )
 
 
+def started_by(adapter: Adapter, configuration: Configuration) -> str:
+    """The launcher's name: the configuration's, or the first of its strategy's."""
+    strategy = adapter.capabilities.strategy(configuration.strategy)
+    named = configuration.placement.launcher
+    return strategy.launchers[0] if named == AUTO and strategy else named
+
+
 def launch_of(
     configuration: Configuration,
     limits: Limits,
@@ -94,7 +101,8 @@ def launch_of(
 
     `interpreters` are the explicit settings (adapter: path). Unavailable says what this machine lacks.
     """
-    adapter, launcher = adapters()[configuration.adapter], launchers()[configuration.placement.launcher]
+    adapter = adapters()[configuration.adapter]
+    launcher = launchers()[started_by(adapter, configuration)]
     interpreter = interpreter or find(adapter, interpreters)
     missing = launcher.missing(configuration.placement, interpreter.path)
     if missing:

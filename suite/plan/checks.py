@@ -11,7 +11,7 @@ from pathlib import Path
 
 from suite.contracts import knobs
 from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format
-from suite.contracts.case import TRAIN, Case
+from suite.contracts.case import AUTO, TRAIN, Case
 from suite.contracts.launcher import Launcher
 from suite.data.sets import kind_of
 from suite.environments.hosts import here
@@ -21,7 +21,6 @@ from suite.suggest import known
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
-AUTO = "auto"  # no launcher's name: the strategy's own choice
 FILES, BEST = "files", "best"  # formats that are no adapter's own
 Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.records.missing, or what remembers it
 
@@ -169,7 +168,7 @@ def _by_strategy(adapter: Adapter, offered: Capabilities, case: Case) -> str | N
             f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "
             f"by that; ask for {held} or {2 * held} of them"
         )
-    if case.placement.launcher not in strategy.launchers:
+    if case.placement.launcher not in (AUTO, *strategy.launchers):
         starts = ", ".join(strategy.launchers)
         return f"{adapter.name}/{case.strategy} is started by {starts}, not by {case.placement.launcher}"
     return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import PASSES, TRAIN, Case, Input, Placement, Training
+from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Training
 from suite.contracts.launcher import Launcher
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
@@ -14,7 +14,6 @@ from suite.data.records import missing
 from suite.environments.hosts import here
 from suite.errors import RequestError
 from suite.plan.checks import (
-    AUTO,
     Names,
     check_placement,
     format_of,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-TOP_LEVEL = {"adapters", "cluster", "reports", "suite", "tests", "workloads"}
+TOP_LEVEL = {"adapters", "cluster", "docs", "reports", "suite", "tests", "workloads"}
 
 MODULES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn"}  # distributions whose module has another name
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suite.analysis.measured import wire
+from suite.analysis.measured import Carrier, carriers
 from suite.contracts.case import Placement
 from suite.launching.placement_check import (
     RankReport,
@@ -16,6 +16,7 @@ from suite.launching.placement_check import (
     threads_problem,
     transport_problem,
 )
+from suite.results.records import Hello, Rank, Traffic
 from suite.worker import messages
 from suite.worker.wire import boot
 from tests.support.sent import hello
@@ -199,8 +200,8 @@ def test_a_rank_that_saw_other_numbers_of_threads_is_named_with_the_remedy() -> 
 
 def test_a_record_tells_which_interface_carried_how_much() -> None:
     ranks = [
-        {"rank": rank, "hello": {"host": host}, "wire": {"eth0": {"received": 1, "sent": sent}}}
+        Rank(rank=rank, hello=Hello(host=host), wire={"eth0": Traffic(received_bytes=1, sent_bytes=sent)})
         for rank, (host, sent) in enumerate([("a", 5), ("a", 6), ("b", 7)])
     ]
-    assert wire(ranks) == {"a": {"interface": "eth0", "sent": 6}, "b": {"interface": "eth0", "sent": 7}}
-    assert wire(ranks[:2]) is None
+    assert carriers(ranks) == {"a": Carrier("eth0", 6), "b": Carrier("eth0", 7)}
+    assert carriers(ranks[:2]) is None

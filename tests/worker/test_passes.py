@@ -142,7 +142,7 @@ class PartToy(toy.ToyTrainer):
 
 def test_waiting_for_other_parts_is_a_stage_of_its_own(sampling):
     sleeping = {"sleep": {"forward": 0.004, "backward": 0.004}}
-    trainer = PartToy(trainers.setup(world=4, parts=2, batch=8, knobs=sleeping))
+    trainer = PartToy(trainers.setup(world=4, model_parallel_size=2, batch=8, knobs=sleeping))
     made = Passes(trainer, streamed(trainer), Loop(trainer, sampling._replace(steady=1e9), lambda **_: None))
     record = made.run("staged")
     stages = record.stage_s
@@ -159,7 +159,7 @@ def test_without_parts_there_is_no_such_stage(sampling):
 
 @pytest.mark.parametrize(("rank", "replica"), [(0, 0), (1, 0), (2, 1), (3, 1)])
 def test_ranks_in_a_row_hold_one_network(rank, replica):
-    setup = trainers.setup(rank=rank, world=4, parts=2)
+    setup = trainers.setup(rank=rank, world=4, model_parallel_size=2)
     assert (setup.replica, setup.replicas) == (replica, 2)
     alone = trainers.setup(rank=rank, world=4)
     assert (alone.replica, alone.replicas) == (rank, 4)
