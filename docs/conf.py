@@ -8,4 +8,5 @@ html_theme = "furo"
 html_title = "stagebench"
 html_copy_source = False
 html_show_sourcelink = False
+html_show_copyright = False
 exclude_patterns = ["_build"]
