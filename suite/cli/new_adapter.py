@@ -12,7 +12,7 @@ NEXT = """{folder} is an installable package of stubs, each of which says what t
   tox run -e {name}                 # the framework's own environment: name its packages in tox.ini first
   pytest                            # the conformance suite: green means that it is an adapter
 
-README.md there names the order in which to write; CONTRIBUTING.md of stagebench has the page behind it."""
+README.md there names the order in which to write; docs/adapters.md of stagebench explains each step."""
 
 
 def register(app: typer.Typer) -> None:
