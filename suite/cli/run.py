@@ -52,14 +52,18 @@ def run(
     data: Annotated[
         str | None, typer.Option(help="synthetic, real, a set's name or a path.", rich_help_panel=DESCRIBE)
     ] = None,
-    readers: Annotated[str | None, typer.Option(help="That decode, per rank.", rich_help_panel=DESCRIBE)] = None,
+    readers: Annotated[
+        str | None, typer.Option(help="Processes or threads that decode, per rank.", rich_help_panel=DESCRIBE)
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16, ...", rich_help_panel=DESCRIBE)] = None,
     tuning: Annotated[str | None, typer.Option(help="default or tuned.", rich_help_panel=DESCRIBE)] = None,
     optimiser: Annotated[str | None, typer.Option(help="sgd or adam.", rich_help_panel=DESCRIBE)] = None,
     passes: Annotated[str | None, typer.Option(help="native,staged,...", rich_help_panel=DESCRIBE)] = None,
-    processes: Annotated[str | None, typer.Option(help="Of every case.", rich_help_panel=DESCRIBE)] = None,
-    steps: Annotated[str | None, typer.Option(help="Of a pass, at least.", rich_help_panel=DESCRIBE)] = None,
-    seconds: Annotated[str | None, typer.Option(help="Likewise.", rich_help_panel=DESCRIBE)] = None,
+    processes: Annotated[
+        str | None, typer.Option(help="Processes that measure each case.", rich_help_panel=DESCRIBE)
+    ] = None,
+    steps: Annotated[str | None, typer.Option(help="Steps of a pass, at least.", rich_help_panel=DESCRIBE)] = None,
+    seconds: Annotated[str | None, typer.Option(help="Seconds of a pass, at least.", rich_help_panel=DESCRIBE)] = None,
     knob: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.", rich_help_panel=DESCRIBE)
     ] = None,
@@ -80,7 +84,7 @@ def run(
 ) -> None:
     """Measure every case of a plan, or of what options describe: proofs first, then interleaved rounds of processes.
 
-    Stop it at any time: the same command goes on where it stopped.
+    Stop it at any time: the same command resumes it.
     """
     import json as encoder
     import sys
