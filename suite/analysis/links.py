@@ -10,6 +10,7 @@ from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
+from suite.results.records import METHOD
 from suite.worker import messages
 
 Row = dict[str, Any]
@@ -119,6 +120,9 @@ class Link:
         return {**asdict(self.fit), **more}
 
 
+OTHER_METHOD = "its figures were defined in another way, by another version of stagebench"
+
+
 def links(folder: CommFolder) -> Iterator[Link]:
     """Every case of the run in the order asked for; those that could not run have their reason and nothing else."""
     for entry in folder.cases:
@@ -126,6 +130,8 @@ def links(folder: CommFolder) -> Iterator[Link]:
         if record is None:
             outcome, reason = entry.outcome or "missing", entry.reason or "not measured yet"
             yield Link(entry.case, outcome, reason, "", {}, (), (), (), None)
+        elif record.method != METHOD:
+            yield Link(entry.case, "other method", OTHER_METHOD, "", {}, (), (), (), None)
         else:
             yield link(record)
 

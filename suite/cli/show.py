@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from suite.analysis.rows import Row
+    from suite.comm.records import CommFolder
     from suite.results.run_folder import RunFolder
 
 COLUMNS = ("case", "outcome", "samples/s", "95 % interval", "per device", "ms/step", "proof", "marks")
@@ -23,13 +24,29 @@ def show(
     """Print the results of a run again, as at its end; a run that goes on shows what there is."""
     from suite.analysis.summary import summarise
     from suite.cli.tables import show_json
-    from suite.results.run_folder import RunFolder
+    from suite.comm.records import KIND, CommFolder
+    from suite.results.run_folder import RunFolder, about_of
 
+    if about_of(run).kind == KIND:
+        _communication(CommFolder.open(run), json)
+        return
     folder = RunFolder.open(run)
     if json:
         show_json([row.to_dict() for row in summarise(folder)])
     else:
         print_results(folder)
+
+
+def _communication(folder: "CommFolder", json: bool) -> None:
+    from suite.analysis.links import links
+    from suite.cli.comm_display import summary
+    from suite.cli.tables import show_json
+
+    found = list(links(folder))
+    if json:
+        show_json([each.to_dict() for each in found])
+    else:
+        summary(found)
 
 
 def print_results(folder: "RunFolder", reasons: bool = True) -> None:

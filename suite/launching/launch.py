@@ -102,7 +102,10 @@ def launch_of(
     `interpreters` are the explicit settings (adapter: path). Unavailable says what this machine lacks.
     """
     adapter = adapters()[configuration.adapter]
-    launcher = launchers()[started_by(adapter, configuration)]
+    name = started_by(adapter, configuration)
+    if name != configuration.placement.launcher:
+        configuration = configuration.on(placement=replace(configuration.placement, launcher=name))
+    launcher = launchers()[name]
     interpreter = interpreter or find(adapter, interpreters)
     missing = launcher.missing(configuration.placement, interpreter.path)
     if missing:

@@ -18,22 +18,27 @@ from suite.supervision import Limits
 from workloads.catalogue import Workload
 
 
-def single(
-    adapter: Adapter, workload: Workload, interpreter: Interpreter, folder: Path, limits: Limits, **values: Any
-) -> Launch:
-    """Its launch, with the bundle in `folder`; `values` change the configuration. A strategy of one rank goes first."""
+def plain(adapter: Adapter, workload: Workload, **values: Any) -> Configuration:
+    """The first of everything that an adapter declares, on one rank; `values` change it."""
     able = adapter.capabilities
     strategy = next((each for each in able.strategies if not each.distributed), able.strategies[0])
-    launcher = strategy.launchers[0]
-    configuration = Configuration(
+    found = Configuration(
         adapter.name,
         strategy.name,
         workload.name,
-        Placement(device=able.devices[0], launcher=launcher),
+        Placement(device=able.devices[0], launcher=strategy.launchers[0]),
         precision=able.precisions[0],
         tuning=able.tunings[0],
         knobs=knobs.values(able.knobs),
         **settings(able.optimisers[0], workload, 1),
     )
-    written = bundle.write(adapter, folder / "bundle")
-    return Launch(configuration.on(**values), adapter, workload, launchers()[launcher], interpreter, written, limits)
+    return found.on(**values)
+
+
+def single(
+    adapter: Adapter, workload: Workload, interpreter: Interpreter, folder: Path, limits: Limits, **values: Any
+) -> Launch:
+    """The launch of a plain configuration, changed by `values`; its bundle goes to `folder`."""
+    configuration = plain(adapter, workload, **values)
+    launcher, written = launchers()[configuration.placement.launcher], bundle.write(adapter, folder / "bundle")
+    return Launch(configuration, adapter, workload, launcher, interpreter, written, limits)

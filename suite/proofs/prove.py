@@ -27,7 +27,7 @@ from suite.errors import StagebenchError
 from suite.files import write_whole
 from suite.launching import bundle
 from suite.launching.launch import Launch
-from suite.launching.single import single
+from suite.launching.single import plain, single
 from suite.plugins import oracle
 from suite.proofs.judgement import joined, judge
 from suite.proofs.tolerances import tolerance
@@ -106,24 +106,23 @@ class Proofs:
         adapter, workload, case = oracle(), proven.workload, proven.configuration
         graph, samples = workload.graph().without_dropout(), case.global_batch
         normalises = any(layer.kind == "batch_norm" for layer in graph.layers)
-        with tempfile.TemporaryDirectory(dir=cache_folder("oracles")) as scratch:
-            values = {name: getattr(case, name) for name in UPDATE}
-            launch = single(
-                adapter,
-                workload,
-                find(adapter, self._interpreters),
-                Path(scratch),
-                Limits(PATIENCE, PATIENCE),
-                batch=samples,
-                knobs=pieces(proven.adapter, case) if normalises else {},
-                **values,
-            )
-            placement = replace(launch.configuration.placement, threads=len(os.sched_getaffinity(0)))
-            launch = replace(launch, configuration=launch.configuration.on(placement=placement))
-            parts = {"graph": graph.digest, "configuration": launch.configuration.to_dict()}
-            folder = Path(scratch).parent / _digest({"bundle": bundle.digest(adapter), **parts})
-            if (folder / "meta.json").exists():
-                return folder
+        configuration = plain(
+            adapter,
+            workload,
+            batch=samples,
+            knobs=pieces(proven.adapter, case) if normalises else {},
+            **{name: getattr(case, name) for name in UPDATE},
+        )
+        threads = len(os.sched_getaffinity(0))
+        configuration = configuration.on(placement=replace(configuration.placement, threads=threads))
+        parts = {"graph": graph.digest, "configuration": configuration.to_dict()}
+        folder = cache_folder("oracles") / _digest({"bundle": bundle.digest(adapter), **parts})
+        if (folder / "meta.json").exists():
+            return folder
+        interpreter, limits = find(adapter, self._interpreters), Limits(PATIENCE, PATIENCE)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            launch = single(adapter, workload, interpreter, Path(scratch), limits)
+            launch = replace(launch, configuration=configuration)
             results = Path(scratch) / "results"
             results.mkdir()
             attempt = launch.run(Path(scratch), MakeOracle(workload.graph(), str(results), samples))

@@ -13,6 +13,7 @@ from suite.errors import StoreError
 Json = dict[str, Any]
 Upgrade = Callable[[Json], Json]
 
+METHOD = 1  # of all records of this format, whatever is measured today
 SAME = ("case_id", "repeat", "outcome", "reason", "started", "seconds", "bundle", "load")
 HELLO = ("host", "world", "pid", "python", "numpy", "cores", "host_cores", "boot", "threads", "settings")
 JOINED = ("rank", "world", "devices", "transport", "versions", "settings")
@@ -32,7 +33,7 @@ def upgraded(upgrade: Upgrade, content: Json, path: Path, remedy: str) -> Json:
 
 
 def about(old: Json) -> Json:
-    return _kept(old, ("kind", "stagebench", "created", "command", "plan", "collected"))
+    return {**_kept(old, ("kind", "stagebench", "created", "command", "plan", "collected")), "method": METHOD}
 
 
 def cases(old: Json) -> Json:
@@ -84,6 +85,7 @@ def _measured(old: Json) -> Json:
     python = old["interpreter"]
     return {
         **_kept(old, SAME),
+        "method": METHOD,
         "case": case(old["case"]),
         "interpreter": _kept(python, ("path", "origin", "version", "packages")),
         "evidence": old.get("evidence") or None,

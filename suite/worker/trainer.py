@@ -16,7 +16,7 @@ Oldest Python: 3.6.
 
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 
@@ -228,6 +228,3 @@ class Trainer(ABC):
         (`suite.worker.staleness`). The default names the reader.
         """
         return {} if self._reader is None else {"reader": self._reader.words}
-
-
-TrainerFactory = Callable[[Setup], Trainer]

@@ -9,8 +9,6 @@ import os
 from typing import Dict, Tuple
 
 from suite.worker.messages import Traffic
-from suite.worker.rendezvous import address_towards as address_towards  # for adapters not yet moved there
-from suite.worker.rendezvous import interface_of as interface_of
 
 NETWORK = "/proc/net/dev"  # of this process's own network namespace
 INFINIBAND = "/sys/class/infiniband/*/ports/*/counters"  # what goes past the system's own network
