@@ -155,7 +155,7 @@ def test_who_has_no_mpi_is_started_without_slurm_s_and_knows_his_number(job, sub
     request = job(Placement(nodes=2, ranks_per_node=2, launcher="slurm"), HERE, strategy="alone")
     result = submitted(request)
     assert (result.outcome, result.reason) == ("ok", "")
-    assert [result.messages[rank][0]["rank"] for rank in range(4)] == [0, 1, 2, 3]
+    assert [result.messages[rank][0].rank for rank in range(4)] == [0, 1, 2, 3]
     assert "srun --mpi=none " in (request.folder / "job.sbatch").read_text()
 
 

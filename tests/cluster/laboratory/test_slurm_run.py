@@ -12,6 +12,7 @@ from cluster.lab.agent import entering
 from cluster.lab.people import processes
 from cluster.slurm.private import Node, missing
 from suite.results.run_folder import RunFolder
+from suite.worker.job import decode
 
 PLAN = """
 name = "jobs"
@@ -71,7 +72,7 @@ def cancel_the_case_of_batch_3(login_node, attempts):
     while time.monotonic() < deadline:
         for job in attempts.glob("*/job.json"):
             begun = job.with_name("rank-1.jsonl")
-            if json.loads(job.read_text())["case"]["batch"] == 3 and begun.exists() and "native" in begun.read_text():
+            if decode(job.read_text(), str(job)).group.batch == 3 and begun.exists() and "native" in begun.read_text():
                 told(login_node, "scancel", "--me")
                 return
         time.sleep(0.2)
