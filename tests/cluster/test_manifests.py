@@ -29,7 +29,7 @@ LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035
 
 
 def case(adapter, strategy, **place):
-    placement = Placement(**place)
+    placement = Placement(**{"launcher": "local", **place})
     return Case(adapter, strategy, "resnet50", placement, batch=32, sampling=QUICK, passes=("native",))
 
 

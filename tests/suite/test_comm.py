@@ -277,7 +277,10 @@ def test_list_backends(stagebench: Run, wired: object) -> None:
 
 def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=110)
-    shown, case = LiveTables(screen), CommCase("wire", "broadcast", Placement(ranks_per_node=2), 0.0, (1,))
+    shown, case = (
+        LiveTables(screen),
+        CommCase("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1,)),
+    )
     shown.refused(case, "unavailable", "there is no [wire]")
     shown.begin([case], 1, 0)
     shown.started(case, 0)
