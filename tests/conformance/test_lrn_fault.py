@@ -17,7 +17,7 @@ def test_the_gate_refuses_the_native_one_for_its_gradient(lrn, tmp_path):
     mxnet = OverMXNet()
     plain = mxnet.plain()
     case = plain.on(workload="probe", knobs={**plain.knobs, "lrn": lrn})
-    proof = Proofs({}).prove(mxnet.readied(case, tmp_path), tmp_path)
+    proof = Proofs({}).prove(case, mxnet.launch(case, tmp_path), tmp_path)
     assert proof.passed == (lrn == "composed"), proof.reason
     worst = max(proof.errors["gradient"].values())
     assert worst < 1e-5 if lrn == "composed" else worst > 0.1
