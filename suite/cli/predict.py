@@ -12,9 +12,10 @@ import typer
 from suite.errors import RequestError
 
 if TYPE_CHECKING:
-    from suite.predict.answer import Answer, Asked
+    from suite.predict.answer import Answer
     from suite.predict.collectives import Link, Network
     from suite.predict.from_numbers import Numbers
+    from suite.predict.known_link import KnownLink
     from suite.predict.prediction import Prediction
 
 COLUMNS = ("ranks", "schedule", "samples/s", "95 % interval", "ms/step", "efficiency", "exposed ms")
@@ -69,18 +70,20 @@ def predict(
     from suite.predict import from_numbers
     from suite.predict.answer import answer
     from suite.predict.collectives import Link, Network
+    from suite.predict.from_run import fit, series_of
+    from suite.results.run_folder import RunFolder
 
     sizes = ranks_from(ranks)
-    link, within = _link(alpha, beta, gamma, "--"), _link(node_alpha, node_beta, gamma, "--node-")
-    network = Network(link or Link(0.0, 0.0), within, ranks_per_node, algorithm, servers)
+    within = _link(node_alpha, node_beta, gamma, "--node-")
+    network = Network(Link(0.0, 0.0), within, ranks_per_node, algorithm, servers)
+    link = _known_link(_link(alpha, beta, gamma, "--"), comm, backend, network)
     numbers = from_numbers.Numbers(batch, rate, workload, layers, read_rate, readers, jitter, spread)
-    if run is not None:
-        _only_of_a_run(run, numbers)
-        asked = _of_run(run, workload, network, link, comm, backend, schedule is None)
-    elif link is None or comm:
-        raise RequestError("--alpha and --beta say what the link is without a run folder; give both")
+    if run is None:
+        asked = [from_numbers.asked(numbers, network, link)]
     else:
-        asked = [from_numbers.asked(numbers, network)]
+        _only_without_a_run(run, numbers)
+        folder = RunFolder.open(run)
+        asked = [fit(folder, series, network, link, schedule is None) for series in series_of(folder, workload)]
     answers = []
     for one in asked:
         one = replace(one, scenario=one.scenario.but(compression=compression))
@@ -113,30 +116,21 @@ def _link(alpha: float | None, beta: float | None, gamma: float, prefix: str) ->
     return Link(alpha, beta, gamma)
 
 
-def _only_of_a_run(run: Path, numbers: "Numbers") -> None:
+def _known_link(given: "Link | None", comm: Path | None, backend: str | None, network: "Network") -> "KnownLink | None":
+    from suite.comm.records import CommFolder
+    from suite.predict.known_link import KnownLink, of_comm
+
+    if comm is None:
+        return KnownLink(given, 0.0, "link: as given") if given else None
+    if given:
+        raise RequestError("--comm and --alpha both say what the link is; leave one of them out")
+    return of_comm(CommFolder.open(comm), backend, network)
+
+
+def _only_without_a_run(run: Path, numbers: "Numbers") -> None:
     for name, value in vars(numbers).items():
         if name != "workload" and value is not None:
             raise RequestError(f"--{name.replace('_', '-')} says what {run} has measured; leave one of them out")
-
-
-def _of_run(
-    run: Path,
-    workload: str | None,
-    network: "Network",
-    link: "Link | None",
-    comm: Path | None,
-    backend: str | None,
-    choose: bool,
-) -> "list[Asked]":
-    from suite.comm.records import CommFolder
-    from suite.predict.from_run import KnownLink, fit, of_comm, series_of
-    from suite.results.run_folder import RunFolder
-
-    known = KnownLink(link, 0.0, "link: as given") if link else None
-    if comm:
-        known = of_comm(CommFolder.open(comm), backend, network)
-    folder = RunFolder.open(run)
-    return [fit(folder, series, network, known, choose) for series in series_of(folder, workload)]
 
 
 def _schedules(option: str | None, default: str) -> list[str]:

@@ -1,7 +1,7 @@
 """A scenario from numbers alone: of a training that nobody measured here, of machines that one only read about."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -12,6 +12,7 @@ from suite.plan.overrides import is_path
 from suite.plugins import workloads
 from suite.predict.answer import Asked
 from suite.predict.collectives import Network, positive
+from suite.predict.known_link import KnownLink
 from suite.predict.scenario import LayerCost, Scenario, joined
 from suite.predict.stragglers import EVEN, Jitter
 from suite.suggest import known
@@ -35,8 +36,10 @@ class Numbers:
     spread: float | None = None  # relative half width of the rate's interval
 
 
-def asked(numbers: Numbers, network: Network) -> Asked:
-    """RequestError says which number is missing, or cannot be."""
+def asked(numbers: Numbers, network: Network, link: KnownLink | None) -> Asked:
+    """RequestError says which number is missing, or cannot be. `network` without the link between ranks."""
+    if link is None:
+        raise RequestError("nothing says how fast the link is; give --alpha and --beta, or --comm with a measured one")
     if numbers.batch is None:
         raise RequestError("--batch is missing: the samples of an iteration on one device")
     positive("batch", numbers.batch)
@@ -50,13 +53,14 @@ def asked(numbers: Numbers, network: Network) -> Asked:
     scenario = Scenario(
         batch=numbers.batch,
         layers=layers,
-        network=network,
+        network=replace(network, between=link.link),
         read=numbers.batch / numbers.read_rate if numbers.read_rate else 0.0,
         readers=1 if numbers.readers is None else numbers.readers,
         jitter=EVEN if numbers.jitter is None else Jitter.normal(numbers.jitter),
         compute_error=numbers.spread or 0.0,
+        link_error=link.error,
     )
-    return Asked(f"{label} batch {numbers.batch}", scenario, (source, "link: as given"), {})
+    return Asked(f"{label} batch {numbers.batch}", scenario, (source, link.source), {})
 
 
 def _of_workload(name: str | None, batch: int, rate: float | None) -> tuple[str, tuple[LayerCost, ...]]:

@@ -10,38 +10,27 @@ from functools import cached_property
 
 import numpy as np
 
-from suite.analysis.alpha_beta import Fit, fitted
+from suite.analysis.alpha_beta import fitted
 from suite.analysis.budget import Budget
-from suite.analysis.links import links
 from suite.analysis.rows import Row
 from suite.analysis.scaling import shared
 from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
-from suite.comm.cases import GRADIENTS
-from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.plan.networks import read as read_network
 from suite.plugins import workloads
 from suite.predict.answer import Asked
-from suite.predict.collectives import Cost, Link, Network
+from suite.predict.collectives import Cost, Network
 from suite.predict.from_numbers import by_arithmetic
+from suite.predict.known_link import KnownLink, of_fit
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
 from suite.predict.stragglers import EVEN, Jitter
 from suite.results.run_folder import RunFolder
 from workloads.graph import Graph
 
-CERTAIN = 2.0  # standard errors
+SAME = 1e-3  # of an iteration: nearer than that, schedules cannot be told apart
 MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
-
-
-@dataclass(frozen=True)
-class KnownLink:
-    """A link, the relative half width of its 95 % interval, and in words where it comes from."""
-
-    link: Link
-    error: float
-    source: str
 
 
 @dataclass(frozen=True)
@@ -146,9 +135,10 @@ def fit(folder: RunFolder, series: Series, network: Network, link: KnownLink | N
         link_error=min(MOST_ERROR, link.error),
     )
     if schedule and series.devices > 1:
-        nearest = min(SCHEDULES, key=lambda name: _distance(scenario.but(schedule=name), series))
-        scenario = scenario.but(schedule=nearest)
-        sources.append(f"schedule: {nearest} comes nearest to what {series.devices} devices did")
+        off = {name: _distance(scenario.but(schedule=name), series) for name in SCHEDULES}
+        nearest = [name for name in SCHEDULES if off[name] <= min(off.values()) + SAME * series.budget.native]
+        scenario = scenario.but(schedule=nearest[0])
+        sources.append(f"schedule: {' or '.join(nearest)}, nearest to what {series.devices} devices did")
     return Asked(series.label, scenario, tuple(sources), series.measured, series.devices)
 
 
@@ -200,18 +190,12 @@ def _measured_link(series: Series, layers: Sequence[LayerCost], network: Network
     sent = [layer for layer in series.base.layers or () if layer.bytes and layer.communication_s > 0]
     found = fitted([layer.bytes for layer in sent], [layer.communication_s for layer in sent])
     if found and found.beta:
-        link = network.link_of(devices, Cost(found.alpha, found.beta))
-        return KnownLink(link, _error(found), f"link: each layer's exchange on {devices} devices")
+        return of_fit(found, devices, network, f"link: each layer's exchange on {devices} devices")
     size = sum(layer.bytes for layer in layers)
     if not series.budget.comm_only or not size:
         return None
     link = network.link_of(devices, Cost(0.0, series.budget.comm_only / size))
     return KnownLink(link, 0.0, f"link: comm_only on {devices} devices, as if it had no latency")
-
-
-def _error(fit: Fit) -> float:
-    """The relative half width of the 95 % interval of a large message."""
-    return CERTAIN * fit.beta_error / fit.beta
 
 
 def _jitter(folder: RunFolder, base: Row) -> Jitter:
@@ -224,25 +208,3 @@ def _jitter(folder: RunFolder, base: Row) -> Jitter:
         if one and record.outcome == "ok" and sum(one.step_s) > 0
     ]
     return Jitter.measured(np.concatenate(found)) if found else EVEN
-
-
-def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownLink:
-    """The fit of a run of `stagebench comm`; RequestError where there is none, or several to choose from."""
-    found = [
-        (link.case.backend, link)
-        for link in links(folder)
-        if link.fit and link.fit.beta and link.case.operation == GRADIENTS and link.outcome == "ok"
-    ]
-    chosen = [link for name, link in found if backend in (None, name)]
-    names = ", ".join(dict.fromkeys(name for name, _ in found))
-    if not chosen:
-        raise RequestError(
-            f"{folder.path} has no fit of {GRADIENTS}"
-            + (f" by {backend}; it has those of {names}" if names else ": measure it over three sizes or more")
-        )
-    if len({link.case.backend for link in chosen}) > 1:
-        raise RequestError(f"{folder.path} has the links of {names}; choose one with --backend")
-    link = max(chosen, key=lambda each: len(each.points))
-    assert link.fit
-    found_link = network.link_of(link.case.placement.ranks, Cost(link.fit.alpha, link.fit.beta))
-    return KnownLink(found_link, _error(link.fit), f"link: {link.case.label} in {folder.path}")
