@@ -64,6 +64,8 @@ class Loop:
         """
         warmup, steady = self._warm_up(name, other.body)
         steps, pairs = self._agreed_blocks(warmup)
+        for _ in range(BLOCK_STEPS):
+            native.body()
         total, found = Timed(warmup, steady, [], 0.0, []), []  # type: Timed, List[List[float]]
         for number in range(pairs):
             pair = [0.0, 0.0]

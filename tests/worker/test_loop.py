@@ -169,7 +169,7 @@ class TestInTurns:
 
     def test_blocks_alternate_and_both_sides_are_kept(self, turns):
         (timed, pairs), called = turns()
-        assert called == "o" * 6 + "dnnnoo" + "oodnnn" + "dnnnoo" + "oodnnn"
+        assert called == "o" * 6 + "nn" + "dnnnoo" + "oodnnn" + "dnnnoo" + "oodnnn"
         assert pairs == [[pytest.approx(0.5), pytest.approx(0.3)]] * 4
         assert timed.step_s == pytest.approx([0.3] * 8)
         assert timed.wall_s == pytest.approx(8 * 0.3)
