@@ -62,8 +62,8 @@ class Series:
     @property
     def compute(self) -> float:
         """Seconds of an iteration without exchange and without waiting for input."""
-        alone = self.budget.compute_only if self.devices > 1 else self.budget.native
-        return max((alone or self.budget.native) - self.budget.io, 0.0)
+        budget = self.budget
+        return max(budget.native - (budget.communication or 0.0) - (budget.io or 0.0), 0.0)
 
 
 def series_of(folder: RunFolder, workload: str | None = None) -> list[Series]:
@@ -101,7 +101,7 @@ def _refusal(row: Row) -> str | None:
         return "its devices hold one network together"
     if not row.budget:
         return "it lacks the pass `staged`; measure it with passes native, staged, compute_only and comm_only"
-    if row.several_devices and row.budget.compute_only is None:
+    if row.budget.communication is None:
         return "it lacks the pass `compute_only`"
     return None
 

@@ -37,6 +37,8 @@ def follow_the_model(run, schedule, ranks, timed=True):
             for name, one in rank["passes"].items():
                 count = len(one["step_s"])
                 one |= {"step_s": [whole[name]] * count, "wall_s": whole[name] * count}
+                if name == "compute_only":
+                    one["pairs_s"] = [[whole["native"], whole[name]]] * 4
                 one["io_s"] = one.get("io_s") and [0.0] * count
             rank["passes"]["staged"]["stage_s"] = {name: [seconds] * 4 for name, seconds in stages.items()}
             rank["layers"] = [
