@@ -13,9 +13,10 @@ from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
+from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
-from suite.results.records import LOSSES, METHOD, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
+from suite.results.records import LOSSES, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
 
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
 
@@ -51,6 +52,7 @@ class Process:
     """What one record of outcome `ok`, or what is left of another, says."""
 
     repeat: int
+    method: int  # what its figures mean
     outcome: str
     reason: str
     step_seconds: Values  # native pass, slowest rank, scaled so that they sum to its wall time
@@ -63,6 +65,7 @@ class Process:
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
     staleness: Staleness | None  # of asynchronous workers
+    trend: Trend | None  # of the native pass's steps
     about: Provenance
 
     @property
@@ -89,6 +92,7 @@ def process_of(record: Record) -> Process:
     wall = slowest.wall_s if slowest else 0.0
     return Process(
         repeat=record.repeat,
+        method=record.method,
         outcome=record.outcome,
         reason=record.reason,
         step_seconds=steps * (wall / steps.sum()) if steps.size else steps,
@@ -100,6 +104,7 @@ def process_of(record: Record) -> Process:
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks) if record.outcome == "ok" and whole else None,
         staleness=staleness.of_process(ranks),
+        trend=trend(steps),
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
         about=_about(record),
     )
@@ -109,8 +114,6 @@ def _marks(record: Record, whole: bool) -> Iterable[str]:
     if record.outcome not in ("ok", "diverged"):
         return
     ranks, asked = record.ranks, record.case.placement.ranks
-    if record.method != METHOD:
-        yield "other method"
     if not whole or any(rank.joined is None or rank.joined.world != asked for rank in ranks):
         yield "missing rank"
     # compute_only's ranks train without each other: its loss is not the case's.
@@ -122,7 +125,7 @@ def _marks(record: Record, whole: bool) -> Iterable[str]:
     if any("skipped" in rank.notes for rank in ranks):
         yield "samples skipped"
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
-    if "native" in unsteady:
+    if "native" in unsteady and record.method == 1:  # later ones look for a trend instead: suite.analysis.trend
         yield "unsteady"
     if unsteady - {"native"}:
         yield "unsteady breakdown"

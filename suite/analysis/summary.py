@@ -5,17 +5,29 @@ little memory. A row has the speed of the processes that were measured well; a r
 incomplete, and its rows say so.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 
-from suite.analysis.comparison import against_fastest
+from suite.analysis.comparison import Key
+from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.rows import Row
-from suite.analysis.scaling import over_nodes, scaling_of
-from suite.analysis.stats import rate
+from suite.analysis.scaling import over_devices, over_nodes
+from suite.analysis.stats import Rates
+from suite.analysis.trend import drifts
 from suite.results.proof import Proof
-from suite.results.records import CANCELLED, CaseEntry
+from suite.results.records import CANCELLED, METHOD, CaseEntry
 from suite.results.run_folder import RunFolder
 
+ORDER = (
+    "other method",
+    "missing rank",
+    "non-finite loss",
+    "trend",
+    "unsteady",
+    "unsteady breakdown",
+    "samples skipped",
+)
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 
 
@@ -28,15 +40,22 @@ def summarise(folder: RunFolder) -> list[Row]:
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for record in folder.records(processes):
         processes[record.case_id].append(process_of(record))
-    rows = [_row(entry, processes[entry.id], proofs) for entry in cases]
-    entries = [(one.id, one.case, one.estimate) for one in rows]
+    method = max((one.method for several in processes.values() for one in several), default=METHOD)
+    rows = [_row(entry, processes[entry.id], proofs, method) for entry in cases]
+    entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
+    devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
     for row in rows:
-        row.scaling = scaling_of(row.case, row.estimate, entries)
-        row.over_nodes = over_nodes(row.case, row.estimate, entries)
-    verdicts = against_fastest([(row.id, row.case, row.estimate) for row in rows if row.comparable])
-    for row in rows:
-        row.against = verdicts.get(row.id)
+        row.scaling, row.over_nodes, row.against = devices.get(row.id), nodes.get(row.id), verdicts.get(row.id)
     return rows
+
+
+def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
+    """By row id; a row alone in its group is compared with nothing and left out."""
+    groups: dict[Key, dict[str, Rates]] = defaultdict(dict)
+    for row in rows:
+        if row.rates and row.comparable:
+            groups[row.group][row.id] = row.rates
+    return {id_: one for group in groups.values() if len(group) > 1 for id_, one in against_fastest(group).items()}
 
 
 def left_out(folder: RunFolder) -> str | None:
@@ -49,7 +68,7 @@ def left_out(folder: RunFolder) -> str | None:
     return f"{count} to no case of this plan; left out: {shown}"
 
 
-def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof]) -> Row:
+def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], method: int) -> Row:
     processes.sort(key=lambda process: process.repeat)
     outcome, reason = _outcome(entry, processes)
     row = Row(entry.id, entry.case, outcome, reason, processes)
@@ -57,11 +76,10 @@ def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof]) -
     if len(keys) == 1:
         row.proof = proofs.get(keys.copy().pop())
     row.proof_reason = _proof_reason(row, keys)
-    row.marks = list(_marks(row))
-    if row.measured:
-        first = row.measured[0]
-        samples_per_step = first.samples / first.step_seconds.size
-        row.estimate = rate([process.step_seconds for process in row.measured], samples_per_step)
+    row.marks = list(_marks(row, method))
+    by_round = {process.repeat: process.rate for process in row.measured if process.rate}
+    if by_round:
+        row.rates = Rates(by_round, row.measured[0].step_seconds if len(by_round) == 1 else None)
     return row
 
 
@@ -85,22 +103,23 @@ def _proof_reason(row: Row, keys: set[str]) -> str:
     return said[0] if said else "no proof was made"
 
 
-def _marks(row: Row) -> Iterable[str]:
-    if not row.processes:
-        return
-    found: set[str] = set().union(*(process.marks for process in row.processes))
-    yield from (
-        mark
-        for mark in (
-            "other method",
-            "missing rank",
-            "non-finite loss",
-            "unsteady",
-            "unsteady breakdown",
-            "samples skipped",
-        )
-        if mark in found
-    )
+def _marks(row: Row, method: int) -> Iterable[str]:
+    """What a reader should know of a row, in a run whose newest figures are of that method."""
+    if row.processes:
+        found = set(_of_processes(row.processes, method)).union(*(process.marks for process in row.processes))
+        yield from (mark for mark in ORDER if mark in found)
+        yield from _of_the_row(row)
+
+
+def _of_processes(processes: list[Process], method: int) -> Iterable[str]:
+    if any(process.method != method for process in processes):
+        yield "other method"
+    measured = [process for process in processes if process.rate]
+    if measured and all(process.method > 1 for process in measured) and drifts([one.trend for one in measured]):
+        yield "trend"
+
+
+def _of_the_row(row: Row) -> Iterable[str]:
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
         yield "large residual"
     if row.proof is None:
