@@ -97,7 +97,7 @@ def _fed(row: Row, first: Row, reference: Rates | None) -> Fed:
 def unhindered(row: Row) -> Rates:
     """Samples/s with the waiting taken out of every step: what the network takes, as far as the case itself tells."""
     steps = {
-        one.repeat: one.step_seconds * (1.0 - min(one.input_wait.share if one.input_wait else 0.0, 0.99))
+        one.repeat: one.step_seconds * (1.0 - min((one.input_wait and one.input_wait.share) or 0.0, 0.99))
         for one in row.measured
     }
     found = rates_of(steps, row.case.global_batch)

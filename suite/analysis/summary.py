@@ -16,7 +16,7 @@ from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates
 from suite.analysis.trend import drifts
 from suite.results.proof import Proof
-from suite.results.records import CANCELLED, METHOD, CaseEntry
+from suite.results.records import CANCELLED, CaseEntry
 from suite.results.run_folder import RunFolder
 
 ORDER = (
@@ -36,12 +36,11 @@ def summarise(folder: RunFolder) -> list[Row]:
 
     Records of other cases are left out: `RunFolder.strays` names them, `left_out` says so.
     """
-    cases, proofs = folder.cases, folder.proofs()
+    cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for record in folder.records(processes):
-        processes[record.case_id].append(process_of(record))
-    method = max((one.method for several in processes.values() for one in several), default=METHOD)
-    rows = [_row(entry, processes[entry.id], proofs, method) for entry in cases]
+        processes[record.case_id].append(process_of(record, method))
+    rows = [_row(entry, processes[entry.id], proofs) for entry in cases]
     entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
     devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
     for row in rows:
@@ -68,7 +67,7 @@ def left_out(folder: RunFolder) -> str | None:
     return f"{count} to no case of this plan; left out: {shown}"
 
 
-def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], method: int) -> Row:
+def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof]) -> Row:
     processes.sort(key=lambda process: process.repeat)
     outcome, reason = _outcome(entry, processes)
     row = Row(entry.id, entry.case, outcome, reason, processes)
@@ -76,7 +75,7 @@ def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], m
     if len(keys) == 1:
         row.proof = proofs.get(keys.copy().pop())
     row.proof_reason = _proof_reason(row, keys)
-    row.marks = list(_marks(row, method))
+    row.marks = list(_marks(row))
     by_round = {process.repeat: process.rate for process in row.measured if process.rate}
     if by_round:
         row.rates = Rates(by_round, row.measured[0].step_seconds if len(by_round) == 1 else None)
@@ -103,20 +102,13 @@ def _proof_reason(row: Row, keys: set[str]) -> str:
     return said[0] if said else "no proof was made"
 
 
-def _marks(row: Row, method: int) -> Iterable[str]:
-    """What a reader should know of a row, in a run whose newest figures are of that method."""
+def _marks(row: Row) -> Iterable[str]:
     if row.processes:
-        found = set(_of_processes(row.processes, method)).union(*(process.marks for process in row.processes))
+        found: set[str] = set().union(*(process.marks for process in row.processes))
+        if row.measured and drifts([process.trend for process in row.measured]):
+            found.add("trend")
         yield from (mark for mark in ORDER if mark in found)
         yield from _of_the_row(row)
-
-
-def _of_processes(processes: list[Process], method: int) -> Iterable[str]:
-    if any(process.method != method for process in processes):
-        yield "other method"
-    measured = [process for process in processes if process.rate]
-    if measured and all(process.method > 1 for process in measured) and drifts([one.trend for one in measured]):
-        yield "trend"
 
 
 def _of_the_row(row: Row) -> Iterable[str]:

@@ -117,6 +117,13 @@ def test_marks(run, change, sampling, repeats, marks):
     assert set(marks) <= {*DISQUALIFYING, *NOTED}
 
 
+def of_method(run, method, *cases):
+    """Let a run be measured by another method."""
+    run.folder.write_about(run.folder.about.but(method=method))
+    for case in cases:
+        run.changed(case, lambda record: record.update(method=method))
+
+
 def drifting(record):
     """Every step is measured later than the one before, and is 0.4 % quicker."""
     native = record["ranks"][0]["passes"]["native"]
@@ -129,7 +136,7 @@ def drifting(record):
 )
 def test_a_row_whose_processes_all_drift_is_marked(run, method, repeats, marks):
     case = run.proven(case_of(sampling=FULL))
-    run.changed(case, lambda record: record.update(method=method))
+    of_method(run, method, case)
     run.changed(case, drifting, repeats)
     assert only(run).marks == marks
 
@@ -137,14 +144,13 @@ def test_a_row_whose_processes_all_drift_is_marked(run, method, repeats, marks):
 @pytest.mark.parametrize(("method", "marks"), [(1, ["unsteady"]), (2, [])])
 def test_unsteady_is_what_method_1_called_noise(run, method, marks):
     case = run.proven(case_of(sampling=FULL))
-    run.changed(case, lambda record: record.update(method=method))
+    of_method(run, method, case)
     changed(run, case, unsteady)
     assert only(run).marks == marks
 
 
 def test_a_run_of_an_older_method_is_compared_within_itself(run):
-    for case in (run.proven(case_of()), run.proven(case_of("caffempi"), slower=2.0)):
-        run.changed(case, lambda record: record.update(method=1))
+    of_method(run, 1, run.proven(case_of()), run.proven(case_of("caffempi"), slower=2.0))
     assert [row.against.verdict for row in summarise(run.folder)] == ["leads", "slower"]
 
 
