@@ -63,6 +63,7 @@ class Process:
     layers: list[Layer] | None
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
+    gradient_bytes: int | None  # that each device contributes to one exchange
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     about: Provenance
@@ -104,6 +105,7 @@ def process_of(record: Record, method: int) -> Process:
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks, record.method) if record.outcome == "ok" and whole else None,
+        gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),

@@ -29,11 +29,16 @@ class DDPTrainer(ReplicaTrainer):
             "forward_sync_buffers": chosen(setup, "forward_sync_buffers", default=True, tuned=False),
         }
         self._exchange: Optional[Exchange] = None
-        self._no_sync: Any = None
+        self._ddp: Any = None
 
     def communicate(self) -> None:
-        """All-reduce of flat buckets; the forward was not DDP's own, so its hooks kept silent in the backward."""
+        """What DDP sends in a step: the first rank's buffers, where it keeps them alike, then flat buckets.
+
+        The forward was not DDP's own, so its hooks kept silent in the backward.
+        """
         if self._exchange is not None:
+            if self._options["forward_sync_buffers"] and self._ddp.modules_buffers:
+                self._ddp._sync_buffers()
             self._exchange.average()
 
     def update(self) -> None:
@@ -44,11 +49,16 @@ class DDPTrainer(ReplicaTrainer):
 
     def step_alone(self, batch: Any) -> None:
         """The step under DDP's no_sync."""
-        with self._no_sync():
+        with self._ddp.no_sync():
             self.step(batch)
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), ddp=self._options, compression=self._compression().words)
+
+    def gradient_bytes(self) -> Optional[int]:
+        """Compressed; None where a matrix's rank decides."""
+        whole, words = super().gradient_bytes(), {"none": 4, "fp16": 2, "bf16": 2}
+        return None if whole is None or self._compressed not in words else whole * words[self._compressed] // 4
 
     def _compression(self) -> Compression:
         # On one rank nothing is sent, so there is nothing to compress.
@@ -63,7 +73,7 @@ class DDPTrainer(ReplicaTrainer):
     def _wrap(self) -> None:
         wrapped, compression = wrap(self._net, self._device, self._options), self._compression()
         compression.register(wrapped)
-        self._no_sync = wrapped.no_sync
+        self._ddp = wrapped
         # Compiled around DDP, not inside it: the compiler then splits the graph at the buckets.
         self._native_net = torch.compile(wrapped) if self._compiled else wrapped
         parameters, limits = list(self._net.parameters()), limits_of(wrapped)
@@ -73,7 +83,7 @@ class DDPTrainer(ReplicaTrainer):
             self._exchange = Exchange(parameters, limits)
 
     def _release(self) -> None:
-        self._no_sync = self._exchange = None
+        self._ddp = self._exchange = None
         super()._release()
 
 
