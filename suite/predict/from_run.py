@@ -21,7 +21,7 @@ from suite.plan.networks import read as read_network
 from suite.plugins import workloads
 from suite.predict.answer import Asked
 from suite.predict.collectives import Cost, Network
-from suite.predict.from_numbers import BACKWARD, by_arithmetic
+from suite.predict.from_numbers import BACKWARD, activations, by_arithmetic
 from suite.predict.known_link import KnownLink, of_fit
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
@@ -178,38 +178,38 @@ def _stage_seconds(series: Series) -> dict[str, float]:
 
 def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], str]:
     """Each layer's share of forward and backward: as it was timed, else as its multiply-accumulates are."""
-    whole, table = _stage_seconds(series), series.base.layers
+    whole, table, case = _stage_seconds(series), series.base.layers, series.base.case
+    graph = _graph(folder, series.base)
     if not table:
-        graph = _graph(folder, series.base)
-        seconds = whole["forward"] + whole["backward"]
-        return by_arithmetic(graph, seconds), "layers: no times; divided by multiply-accumulates"
+        if graph is None:
+            raise RequestError(
+                f"{folder.path} has no times of layers, and its network {case.workload!r} is not what is installed "
+                "here by that name; predict with the version that measured it (run.json names it)"
+            )
+        costs = by_arithmetic(graph, whole["forward"] + whole["backward"], case.batch)
+        return costs, "layers: no times; divided by multiply-accumulates"
     forward, backward = (sum(getattr(row, name) for row in table) or 1.0 for name in ("forward_s", "backward_s"))
+    crossing_bytes = activations(graph, case.batch) if graph else {}
     costs = tuple(
         LayerCost(
             row.layer,
             row.forward_s * whole["forward"] / forward,
             row.backward_s * whole["backward"] / backward,
             row.bytes,
+            crossing_bytes.get(row.layer, 0.0),
         )
         for row in table
     )
     return joined(costs), "layers: timed in the staged pass"
 
 
-def _graph(folder: RunFolder, row: Row) -> Graph:
-    """The case's network; RequestError when it is not the one that was measured."""
+def _graph(folder: RunFolder, row: Row) -> Graph | None:
+    """The case's network; None when it is not here, or is not the one that was measured."""
     name = row.case.workload
     file = folder.path / "networks" / f"{name}.json"
     workload = read_network(file) if file.exists() else workloads().get(name)
-    if workload is None:
-        raise RequestError(f"{folder.path} measured the workload {name!r}, which is not installed here")
-    graph = workload.graph()
-    if graph.digest != row.case.graph_digest:
-        raise RequestError(
-            f"{folder.path} measured another network than the {name!r} that is installed here; "
-            "predict with the version that measured it (run.json names it)"
-        )
-    return graph
+    graph = workload.graph() if workload else None
+    return graph if graph and graph.digest == row.case.graph_digest else None
 
 
 def _measured_link(series: Series, layers: Sequence[LayerCost], network: Network) -> KnownLink | None:

@@ -76,7 +76,7 @@ def test_measured_layers_stand_in_for_a_workload(stagebench: Run, tmp_path: Path
 def test_a_trace_has_the_timeline_for_perfetto(stagebench: Run, tmp_path: Path) -> None:
     stagebench(*NUMBERS, "--ranks", "2,8", "--trace", str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert {event["args"]["name"] for event in events if event["ph"] == "M"} == {"input", "device", "link"}
+    assert {event["args"]["name"] for event in events if event["ph"] == "M"} == {"device", "link"}
     messages = [event for event in events if event.get("cat") == "message"]
     assert len(messages) == 3 * 107
     assert messages[-1]["name"] == "message conv1"

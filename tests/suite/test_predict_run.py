@@ -111,7 +111,7 @@ def test_layers_without_times_are_divided_by_arithmetic(run):
 def test_another_network_of_the_same_name_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
     (series,) = series_of(run.folder)
-    with pytest.raises(RequestError, match="measured another network than the 'resnet50'"):
+    with pytest.raises(RequestError, match="its network 'resnet50' is not what is installed"):
         fit(run.folder, series, UNKNOWN, None, True)
 
 
