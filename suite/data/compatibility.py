@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from suite.data.sets import SETS, home, kind_of, made, real
-from suite.suggest import known
+from suite.files import stands
+from suite.suggest import known, shown
 from suite.worker import idx
 from workloads.graph import Graph
 
@@ -41,9 +42,9 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
     else:
         found = (base / Path(name).expanduser()).absolute()
         value = str(found)
-        if not found.exists():
+        if not stands(found):
             return Fit(
-                data, "wrong", f"data = {data!r}: there is no such file or folder ({found}); {known(data, NAMES)}"
+                data, "wrong", f"data = {shown(data)}: there is no such file or folder ({found}); {known(data, NAMES)}"
             )
     misfit = _arrays if kind_of(found) == "arrays" else _folder
     try:
