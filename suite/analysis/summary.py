@@ -6,6 +6,7 @@ incomplete, and its rows say so.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from suite.analysis.comparison import against_fastest
 from suite.analysis.measured import RESIDUAL, Process, process_of
@@ -14,21 +15,23 @@ from suite.analysis.scaling import over_nodes, scaling_of
 from suite.analysis.stats import rate
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
-from suite.results.run_folder import RunFolder
+from suite.results.run_folder import ResultFolder, RunFolder, case_of
 
+INVALID = "invalid"  # what stands in a record's place is not that record
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 
 
 def summarise(folder: RunFolder) -> list[Row]:
-    """Every case's row, in the plan's order; StoreError for a record that cannot be read or is not what its file says.
+    """Every case's row, in the plan's order.
 
-    Records of other cases are left out: `RunFolder.strays` names them, `left_out` says so.
+    Invalid records and those of other cases are left out: `left_out` says so afterwards.
     """
     cases, proofs = folder.cases, folder.proofs()
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for record in folder.records(processes):
         processes[record.case_id].append(process_of(record))
-    rows = [_row(entry, processes[entry.id], proofs) for entry in cases]
+    invalid = {case_of(name): why for name, why in folder.invalid.items()}
+    rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id)) for entry in cases]
     entries = [(one.id, one.case, one.estimate) for one in rows]
     for row in rows:
         row.scaling = scaling_of(row.case, row.estimate, entries)
@@ -39,19 +42,28 @@ def summarise(folder: RunFolder) -> list[Row]:
     return rows
 
 
-def left_out(folder: RunFolder) -> str | None:
-    """The note about records that no row holds; None when every record has its row."""
-    strays = folder.strays()
-    if not strays:
-        return None
-    shown = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
-    count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
-    return f"{count} to no case of this plan; left out: {shown}"
+def left_out(folder: ResultFolder[Any, Any]) -> str | None:
+    """The note about records that no row holds, once they were read; None when every record has its row."""
+    strays, told = folder.strays(), []
+    if folder.invalid:
+        count = "1 record is" if len(folder.invalid) == 1 else f"{len(folder.invalid)} records are"
+        told += [f"{count} invalid; left out: {_few(list(folder.invalid.values()), '; ')}"]
+    if strays:
+        count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
+        told += [f"{count} to no case of this plan; left out: {_few(strays, ', ')}"]
+    return ". ".join(told) or None
 
 
-def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof]) -> Row:
+def _few(names: list[str], between: str) -> str:
+    return between.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], invalid: str | None) -> Row:
+    """`invalid`: why a record of the case is not used."""
     processes.sort(key=lambda process: process.repeat)
     outcome, reason = _outcome(entry, processes)
+    if invalid and outcome in ("ok", MISSING):
+        outcome, reason = INVALID, invalid
     row = Row(entry.id, entry.case, outcome, reason, processes)
     keys = {process.about.proof for process in processes if process.about.proof}
     if len(keys) == 1:
