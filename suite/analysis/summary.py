@@ -26,10 +26,10 @@ def summarise(folder: RunFolder) -> list[Row]:
 
     Invalid records and those of other cases are left out: `left_out` says so afterwards.
     """
-    cases, proofs = folder.cases, folder.proofs()
+    cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for record in folder.records(processes):
-        processes[record.case_id].append(process_of(record))
+        processes[record.case_id].append(process_of(record, method))
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id)) for entry in cases]
     entries = [(one.id, one.case, one.estimate) for one in rows]

@@ -22,6 +22,7 @@ from suite.suggest import known, shown
 
 DEEPEST = 16  # levels of a plan's tables and lists; a plan needs 6
 TOO_DEEP = "its lists or tables are nested too deeply; write a plan's values as lists of words and numbers"
+REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
 TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
 
 
@@ -290,6 +291,8 @@ class _Reader:
 def _in_words(problem: Any, model: type[BaseModel]) -> str:
     key, value, message = str(problem["loc"][0]), problem["input"], str(problem["msg"])
     if problem["type"] == "extra_forbidden":
+        if key in REMOVED:
+            return REMOVED[key]
         return f"unknown key {shown(key)}; {known(key, model.model_fields)}"
     if problem["type"] == "missing":
         return f"the key {key!r} is missing"
