@@ -29,7 +29,7 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
-from suite.files import write_whole
+from suite.files import stands, write_whole
 from suite.plan.read import differences
 from suite.results import older
 from suite.results.invariants import broken
@@ -182,12 +182,18 @@ class ResultFolder(Generic[Entry, Measured]):
         return self._valid(path) if os.path.lexists(path) else None
 
     def records(self, of: Collection[str] | None = None) -> Iterator[Measured]:
-        """Every record (of these case ids, when given), in file name order, one at a time; `invalid` names the others."""
+        """Every record (of these case ids, when given) by file name, one at a time; `invalid` names the others."""
         for path in self._record_files():
             if of is None or case_of(path.name) in of:
                 record = self._valid(path)
                 if record is not None:
                     yield record
+
+    def unusable(self) -> list[str]:
+        """Why each of the invalid records is none; reads all."""
+        for _ in self.records():
+            pass
+        return list(self.invalid.values())
 
     def strays(self) -> list[str]:
         """Names of the record files that belong to no case of cases.json, such as those of an older resolution."""
@@ -219,6 +225,10 @@ class ResultFolder(Generic[Entry, Measured]):
         What stands in its place and is invalid is kept in `invalid/`.
         """
         path = self._place(record.case_id, record.repeat)
+        if not stands(path.parent):
+            raise StoreError(
+                f"{path.parent} is gone, and {path.name} cannot be written; put the run folder back to go on"
+            )
         if os.path.lexists(path) and self._valid(path) is None:
             self._keep_aside(path)
         named = record.but(digest="", run=self._identity.run, plan=self._identity.plan or "")
@@ -247,11 +257,11 @@ class ResultFolder(Generic[Entry, Measured]):
         try:
             found: Measured = _read(path, self.record_type, upgraded, OF_A_RECORD)
         except StoreError as error:
-            self.invalid[path.name] = str(error)
+            self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
         misfit = self._misfit(found, path) or broken(found)
         if misfit:
-            self.invalid[path.name] = f"{path}: {misfit}; {OF_A_RECORD}"
+            self.invalid[path.name] = f"records/{path.name}: {misfit}; {OF_A_RECORD}"
             return None
         return found
 
