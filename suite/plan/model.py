@@ -10,7 +10,6 @@ from math import prod
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
 
 from suite.contracts.case import Input, Sampling, Training
 from suite.environments.hosts import refused
@@ -39,7 +38,7 @@ Word = Annotated[str, Field(min_length=1)]
 def _host(name: str) -> str:
     problem = refused(name)
     if problem:
-        raise PydanticCustomError("host", "{problem}", {"problem": problem})
+        raise ValueError(problem)
     return name
 
 

@@ -303,8 +303,8 @@ def _in_words(problem: Any, model: type[BaseModel]) -> str:
         return (
             f"{key} = {shown(value)}: should be letters, digits, '.', '_' and '-', and begin with a letter or a digit"
         )
-    if problem["type"] == "host":
-        return f"hosts: {message}"
+    if problem["type"] == "value_error":
+        return f"{key}: {problem['ctx']['error']}"
     if key == "ranks" and problem["type"] == "less_than_equal":
         most = problem["ctx"]["le"]
         return f"ranks = {value!r}: more than {most} ranks on a node is a slip; ranks are counted per node, see nodes"

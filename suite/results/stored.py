@@ -1,12 +1,12 @@
 """What is read from a run folder is validated once, here; what does not fit is one sentence with its remedy."""
 
 import hashlib
+import json
 import math
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
-from pydantic_core import from_json
 
 from suite.errors import StoreError
 from suite.suggest import shown
@@ -42,14 +42,18 @@ def content_of(path: Path, remedy: str) -> tuple[bytes, dict[str, Any]]:
         if not path.is_file():  # reading from a pipe would never end
             raise StoreError(f"{path} is no file; {remedy}")
         text = path.read_bytes()
-        found = from_json(text, allow_inf_nan=False)
+        found = json.loads(text, parse_constant=_refused)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not readable JSON ({error}); {remedy}") from error
     if not isinstance(found, dict):
         raise StoreError(f"{path} holds no JSON object; {remedy}")
     return text, found
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON's")
 
 
 def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part:
