@@ -5,63 +5,92 @@ little memory. A row has the speed of the processes that were measured well; a r
 incomplete, and its rows say so.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
-from suite.analysis.comparison import against_fastest
+from suite.analysis.comparison import Key
+from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.rows import Row
-from suite.analysis.scaling import over_nodes, scaling_of
-from suite.analysis.stats import rate
+from suite.analysis.scaling import over_devices, over_nodes
+from suite.analysis.stats import Rates
+from suite.analysis.trend import drifts
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
-from suite.results.run_folder import RunFolder
+from suite.results.run_folder import ResultFolder, RunFolder, case_of
 
+INVALID = "invalid"  # what stands in a record's place is not that record
+ORDER = (
+    "other method",
+    "missing rank",
+    "non-finite loss",
+    "trend",
+    "unsteady",
+    "unsteady breakdown",
+    "samples skipped",
+)
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 
 
 def summarise(folder: RunFolder) -> list[Row]:
-    """Every case's row, in the plan's order; StoreError for a record that cannot be read or is not what its file says.
+    """Every case's row, in the plan's order.
 
-    Records of other cases are left out: `RunFolder.strays` names them, `left_out` says so.
+    Invalid records and those of other cases are left out: `left_out` says so afterwards.
     """
     cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for record in folder.records(processes):
         processes[record.case_id].append(process_of(record, method))
-    rows = [_row(entry, processes[entry.id], proofs) for entry in cases]
-    entries = [(one.id, one.case, one.estimate) for one in rows]
+    invalid = {case_of(name): why for name, why in folder.invalid.items()}
+    rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id)) for entry in cases]
+    entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
+    devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
     for row in rows:
-        row.scaling = scaling_of(row.case, row.estimate, entries)
-        row.over_nodes = over_nodes(row.case, row.estimate, entries)
-    verdicts = against_fastest([(row.id, row.case, row.estimate) for row in rows if row.comparable])
-    for row in rows:
-        row.against = verdicts.get(row.id)
+        row.scaling, row.over_nodes, row.against = devices.get(row.id), nodes.get(row.id), verdicts.get(row.id)
     return rows
 
 
-def left_out(folder: RunFolder) -> str | None:
-    """The note about records that no row holds; None when every record has its row."""
-    strays = folder.strays()
-    if not strays:
-        return None
-    shown = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
-    count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
-    return f"{count} to no case of this plan; left out: {shown}"
+def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
+    """By row id; a row alone in its group is compared with nothing and left out."""
+    groups: dict[Key, dict[str, Rates]] = defaultdict(dict)
+    for row in rows:
+        if row.rates and row.comparable:
+            groups[row.group][row.id] = row.rates
+    return {id_: one for group in groups.values() if len(group) > 1 for id_, one in against_fastest(group).items()}
 
 
-def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof]) -> Row:
+def left_out(folder: ResultFolder[Any, Any]) -> str | None:
+    """The note about records that no row holds, once they were read; None when every record has its row."""
+    strays, told = folder.strays(), []
+    if folder.invalid:
+        count = "1 record is" if len(folder.invalid) == 1 else f"{len(folder.invalid)} records are"
+        told += [f"{count} invalid; left out: {_few(list(folder.invalid.values()), '; ')}"]
+    if strays:
+        count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
+        told += [f"{count} to no case of this plan; left out: {_few(strays, ', ')}"]
+    return ". ".join(told) or None
+
+
+def _few(names: list[str], between: str) -> str:
+    return between.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], invalid: str | None) -> Row:
+    """`invalid`: why a record of the case is not used."""
     processes.sort(key=lambda process: process.repeat)
     outcome, reason = _outcome(entry, processes)
+    if invalid and outcome in ("ok", MISSING):
+        outcome, reason = INVALID, invalid
     row = Row(entry.id, entry.case, outcome, reason, processes)
     keys = {process.about.proof for process in processes if process.about.proof}
     if len(keys) == 1:
         row.proof = proofs.get(keys.copy().pop())
     row.proof_reason = _proof_reason(row, keys)
     row.marks = list(_marks(row))
-    if row.measured:
-        first = row.measured[0]
-        samples_per_step = first.samples / first.step_seconds.size
-        row.estimate = rate([process.step_seconds for process in row.measured], samples_per_step)
+    by_round = {process.repeat: process.rate for process in row.measured if process.rate}
+    if by_round:
+        row.rates = Rates(by_round, row.measured[0].step_seconds if len(by_round) == 1 else None)
     return row
 
 
@@ -86,21 +115,15 @@ def _proof_reason(row: Row, keys: set[str]) -> str:
 
 
 def _marks(row: Row) -> Iterable[str]:
-    if not row.processes:
-        return
-    found: set[str] = set().union(*(process.marks for process in row.processes))
-    yield from (
-        mark
-        for mark in (
-            "other method",
-            "missing rank",
-            "non-finite loss",
-            "unsteady",
-            "unsteady breakdown",
-            "samples skipped",
-        )
-        if mark in found
-    )
+    if row.processes:
+        found: set[str] = set().union(*(process.marks for process in row.processes))
+        if row.measured and drifts([process.trend for process in row.measured]):
+            found.add("trend")
+        yield from (mark for mark in ORDER if mark in found)
+        yield from _of_the_row(row)
+
+
+def _of_the_row(row: Row) -> Iterable[str]:
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
         yield "large residual"
     if row.proof is None:
