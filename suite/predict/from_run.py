@@ -106,7 +106,7 @@ def _unlike(row: Row) -> str | None:
     """Why a model of synchronous SGD has nothing to do with a row; None when it has."""
     if not row.rate:
         return "it was not measured" + (f" ({row.reason})" if row.reason else "")
-    if row.declared and not row.declared.synchronous:
+    if not row.synchronous:
         return "its strategy is asynchronous"
     if row.declared and row.declared.model_parallel_size > 1:
         return "its devices hold one network together"

@@ -42,7 +42,7 @@ def follow_the_model(run, schedule, ranks, timed=True):
                 if name == "compute_only":
                     one["pairs_s"] = [[whole["native"], whole[name]]] * 4
                 one["io_s"] = one.get("io_s") and [0.0] * count
-            rank["passes"]["staged"]["stage_s"] = {name: [seconds] * 4 for name, seconds in stages.items()}
+            rank["passes"]["staged"]["stage_s"] = {name: [seconds] * count for name, seconds in stages.items()}
             rank["layers"] = [
                 {
                     "layer": layer.name,
