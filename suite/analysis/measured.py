@@ -129,6 +129,8 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
         yield "non-finite loss"
     if any("skipped" in rank.notes for rank in ranks):
         yield "samples skipped"
+    if any("subnormal" in rank.notes for rank in ranks):
+        yield "subnormal"
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
     if "native" in unsteady and record.method == 1:
         yield "unsteady"
