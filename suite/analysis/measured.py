@@ -18,6 +18,7 @@ from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
 from suite.results.records import LOSSES, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
 
+NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
 
 
@@ -127,10 +128,8 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     ]
     if record.outcome == "diverged" or any(one.loss is None for one in trained):
         yield "non-finite loss"
-    if any("skipped" in rank.notes for rank in ranks):
-        yield "samples skipped"
-    if any("subnormal" in rank.notes for rank in ranks):
-        yield "subnormal"
+    noted = {name for rank in ranks for name in rank.notes}
+    yield from (mark for name, mark in NOTES.items() if name in noted)
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
     if "native" in unsteady and record.method == 1:
         yield "unsteady"
