@@ -47,7 +47,7 @@ class MXNetTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._choices = Choices(setup.knobs.get("lrn", "composed"), setup.tuned, setup.precision)
+        self._choices = Choices(setup.knobs["lrn"], setup.tuned, setup.precision)
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world

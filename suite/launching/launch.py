@@ -65,6 +65,7 @@ class Launch:
             environ={**environ, **self.adapter.environ(configuration, self.interpreter.path)},
             folder=folder,
             port=free_port(),
+            mpi=self.adapter.mpi(configuration),
             seconds=self.limits.seconds,
             sidecars=tuple(bundle.script(self.interpreter.path, self.bundle, tokens) for tokens in beside),
         )

@@ -91,7 +91,7 @@ class _Maker:
             block = self.plan.scale.scaled(written.block) if self.plan.scale else written.block
             for choice in choices(written, block) if block else ():
                 launcher = self.launcher(choice)
-                check_placement(choice, self.launchers.get(launcher), hosts_of(choice, self.hosts), self.problems)
+                check_placement(choice, launcher, self.launchers, hosts_of(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_input(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
@@ -144,7 +144,7 @@ class _Maker:
         case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=asked)
         case = case.on(input=_input(choice, format_of(choice, adapter, capabilities, found.path)))
         kept = measurable(capabilities.strategy(case.strategy), case.passes)
-        refused = refusal(adapter, capabilities, case, graph) or idle(case, kept)
+        refused = refusal(adapter, capabilities, case, graph, self.launchers) or idle(case, kept)
         case = case.on(passes=kept or case.passes)
         if refused:
             return Resolved(case, "unsupported", refused)

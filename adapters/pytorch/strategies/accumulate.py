@@ -18,7 +18,7 @@ class AccumulatingTrainer(DDPTrainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.grouped = setup.world > 1
-        self._count = int(setup.knobs.get("microbatches", 4))
+        self._count = int(setup.knobs["microbatches"])
         self._losses: List[torch.Tensor] = []
 
     def forward(self, batch: Any) -> None:

@@ -18,7 +18,7 @@ class LocalSGDTrainer(ReplicaTrainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.grouped = setup.world > 1
-        self._period = int(setup.knobs.get("period", 8))
+        self._period = int(setup.knobs["period"])
         self._averager: Any = None
 
     def step_alone(self, batch: Any) -> None:

@@ -23,7 +23,7 @@ class ParameterServerTrainer(ReplicaTrainer):
     def __init__(self, setup: Setup) -> None:
         """Synchronous servers wait for all ranks' gradients, asynchronous ones take them as they come."""
         super().__init__(setup)
-        self._synchronous = setup.knobs.get("mode", "sync") == "sync"
+        self._synchronous = setup.knobs["mode"] == "sync"
         self._own: Any = None
 
     def start(self) -> Joined:

@@ -31,7 +31,7 @@ class Coordinator(TensorFlowTrainer):
     def __init__(self, setup: Setup) -> None:
         """Workers and servers are met in `join`."""
         super().__init__(setup)
-        self._servers = int(setup.knobs.get("servers", 1))
+        self._servers = int(setup.knobs["servers"])
         self._distribution: Any = None  # of tf.distribute
         self._coordinator: Any = None
 

@@ -26,7 +26,7 @@ class ModelParallel(TensorFlowTrainer):
     def __init__(self, setup: Setup) -> None:
         """The threads of the staged iteration start with its first."""
         super().__init__(setup)
-        self._microbatches = int(setup.knobs.get("microbatches", 1))
+        self._microbatches = int(setup.knobs["microbatches"])
         self._pipeline = Pipeline(setup.devices)
 
     # --- life ---------------------------------------------------------------

@@ -23,12 +23,8 @@ class MultiWorkerMirrored(Mirrored):
 
     def join(self) -> None:
         self._group = group = WorkerGroup(self.setup)
-        self.rank, self.world, self.transport, self._options = (
-            self.setup.rank,
-            group.world,
-            group.transport,
-            group.options,
-        )
+        self.rank, self.world, self.transport = self.setup.rank, group.world, group.transport
+        self._options = group.options
         self.distribute(group.distribution)
 
     def close(self) -> None:
@@ -48,7 +44,7 @@ class MultiWorkerMirrored(Mirrored):
         return context.all_reduce(tf.distribute.ReduceOp.MEAN, own, self._options)
 
     def notes(self) -> Dict[str, Any]:
-        return dict(super().notes(), pack_mb=self.setup.knobs.get("pack_mb", "auto"))
+        return dict(super().notes(), pack_mb=self.setup.knobs["pack_mb"])
 
 
 TRAINER = MultiWorkerMirrored

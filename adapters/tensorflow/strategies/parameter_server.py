@@ -30,7 +30,7 @@ class ParameterServer(Replicas):
     def __init__(self, setup: Setup) -> None:
         """Workers and servers are met in `join`."""
         super().__init__(setup)
-        self._servers = int(setup.knobs.get("servers", 1))
+        self._servers = int(setup.knobs["servers"])
         self._member: Any = None
         self._staleness = Staleness()
 
