@@ -24,8 +24,8 @@ class Reading:
         if os.path.exists(log):
             os.remove(log)  # an earlier attempt's
         if input.mode == "memory":
-            source = InMemory(View(source, input._replace(repeat=1)._asdict(), seed, log))
-        self.view = View(source, input._asdict(), seed, log)
+            source = InMemory(View(source, input._replace(repeat=1), seed, log))
+        self.view = View(source, input, seed, log)
 
     def prepare(self) -> None:
         """Bring the page cache into the state that the case asks for; before every pass."""

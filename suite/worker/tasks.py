@@ -10,7 +10,7 @@ import numpy as np
 
 from suite.worker import evidence, job, messages, packing
 from suite.worker.comm import comm
-from suite.worker.contract import LayerTimes, Unsupported
+from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
 from suite.worker.loop import Loop
 from suite.worker.outbox import Outbox
@@ -49,7 +49,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         if name == "staged":  # now: the passes to come exchange too, in another way
             layers = trainer.layer_times()
             if layers is not None:
-                outbox.send(messages.Layers([LayerTimes(**row) for row in layers]))
+                outbox.send(messages.Layers(layers))
         check_loss(found, outbox)
     outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes())))
 

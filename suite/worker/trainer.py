@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 
-from suite.worker.contract import Batch, Joined, Setup, Unsupported
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from workloads.graph import Graph
 
@@ -206,11 +206,10 @@ class Trainer(ABC):
         """Seconds between two marks; called only after `synchronize`."""
         return end - begin
 
-    def layer_times(self) -> Optional[List[Dict[str, Any]]]:
+    def layer_times(self) -> Optional[List[LayerTimes]]:
         """Medians over the iterations since `forget_layer_times`, a row a layer, where the adapter can tell.
 
-        Asked directly after the staged pass. Rows: {"layer", "kind", "forward_s",
-        "backward_s", "communication_s", "bytes"}.
+        Asked directly after the staged pass.
         """
         return None
 

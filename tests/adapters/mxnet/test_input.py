@@ -58,7 +58,7 @@ def records(folder, tmp_path_factory):
 
 
 def view(source, **changes):
-    return View(source, dict(jobs.READ_ONCE._asdict(), **changes), 1, os.devnull)
+    return View(source, jobs.READ_ONCE._replace(**changes), 1, os.devnull)
 
 
 def delivered(trainer, batches):
