@@ -1,7 +1,4 @@
-"""What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one.
-
-Oldest Python: 3.6.
-"""
+"""What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one."""
 
 import platform
 from typing import Any, Dict, Iterator, List

@@ -1,7 +1,4 @@
-"""Seconds of every layer, as `caffe time` tells them.
-
-Oldest Python: 3.6.
-"""
+"""Seconds of every layer, as `caffe time` tells them."""
 
 import time
 from typing import Dict, List

@@ -6,8 +6,6 @@ sides, of an even one not; the running variance is the unbiased one, and its mom
 told as a time constant in samples; the first batch would replace the running statistics,
 were no batch counted before. A dense layer's weight is kept as (in, out): CNTK's backward
 through a transposition takes twenty times as long.
-
-Oldest Python: 3.6.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""A network's tensors: CNTK's own, known by canonical name and layout.
-
-Oldest Python: 3.6.
-"""
+"""A network's tensors: CNTK's own, known by canonical name and layout."""
 
 from typing import Any, Dict, NamedTuple, Tuple
 

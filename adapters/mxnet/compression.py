@@ -3,8 +3,6 @@
 A device's gradients are sums over its samples; these, not their means, are compared with
 the threshold. Who compresses keeps a residual of its own: a worker of a distributed store
 (what the servers send back is whole), every device of a "device" store.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, Optional

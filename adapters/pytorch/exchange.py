@@ -1,7 +1,4 @@
-"""The exchange of gradients: how the staged pass does what DDP does, and what makes gradients smaller in both.
-
-Oldest Python: 3.6.
-"""
+"""The exchange of gradients: how the staged pass does what DDP does, and what makes gradients smaller in both."""
 
 from typing import Any, List, Sequence, Tuple
 

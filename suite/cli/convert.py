@@ -37,7 +37,7 @@ def convert(
     """
     from suite.cli.options import interpreters_from
     from suite.data.pack import Packing, pack
-    from suite.data.records import count
+    from suite.data.record_sets import count
 
     settings, source = interpreters_from(python or []), source_of(data)
     if on_error not in ("fail", "skip"):

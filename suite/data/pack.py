@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Format
-from suite.data.records import count, listing
+from suite.data.record_sets import count, listing
 from suite.data.sets import kind_of, locate, records_place
 from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError, StoreError

@@ -22,7 +22,7 @@ from workloads.catalogue import Workload
 from workloads.graph import Graph
 
 FILES, BEST = "files", "best"  # formats that are no adapter's own
-Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.records.missing, or what remembers it
+Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.record_sets.missing, or what remembers it
 
 
 class Names:

@@ -10,7 +10,7 @@ from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Tr
 from suite.contracts.launcher import Launcher
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
-from suite.data.records import missing
+from suite.data.record_sets import missing
 from suite.environments.hosts import here
 from suite.errors import RequestError
 from suite.plan.checks import (

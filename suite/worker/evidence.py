@@ -5,8 +5,6 @@ float32 (rounding 3e-8, far below every tolerance): `gradient.<name>` after the 
 exchange, `movement.<name>` what UPDATES updates added to a parameter, `running.<name>`
 a running statistic. Movements, not parameters, because a parameter's own rounding would
 drown what a small learning rate does to it.
-
-Oldest Python: 3.6.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""What an iteration eats: one batch that stays on the device, or a stream that is read.
-
-Oldest Python: 3.6.
-"""
+"""What an iteration eats: one batch that stays on the device, or a stream that is read."""
 
 from typing import Any, Dict
 

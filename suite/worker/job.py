@@ -5,8 +5,6 @@ job.json holds `format`, `output`, `group`, and the task under its name, with wh
     {"format": 2, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too).
-
-Oldest Python: 3.6.
 """
 
 import json

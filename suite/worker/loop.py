@@ -1,7 +1,4 @@
-"""The measuring loop: warm up until steady, then run an agreed number of steps.
-
-Oldest Python: 3.6.
-"""
+"""The measuring loop: warm up until steady, then run an agreed number of steps."""
 
 import math
 import time

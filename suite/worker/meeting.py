@@ -3,8 +3,6 @@
 For what an engine cannot do itself: tell everybody's address before any of them starts, or
 give the largest of several numbers. Plain TCP between the hosts; standard library only.
 Every wait has its limit.
-
-Oldest Python: 3.6.
 """
 
 import socket

@@ -1,8 +1,6 @@
 """Packing a data set into records, part by part; it goes on where it was interrupted.
 
 A part is written under another name and renamed when it is whole; the marker comes last.
-
-Oldest Python: 3.6.
 """
 
 import os

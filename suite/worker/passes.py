@@ -9,8 +9,6 @@
 | io_only | the input alone | how fast data can come |
 
 The stages of the staged pass add up to its wall time.
-
-Oldest Python: 3.6.
 """
 
 import time

@@ -1,7 +1,4 @@
-"""How one rank's case reads its data set: the view, the state of the page cache, what was skipped.
-
-Oldest Python: 3.6.
-"""
+"""How one rank's case reads its data set: the view, the state of the page cache, what was skipped."""
 
 import os
 from typing import Any, Dict

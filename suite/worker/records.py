@@ -1,11 +1,9 @@
 """Records: a data set packed for a framework's own reader, once, before anything is measured.
 
-    SET/
-      records.json     what is packed here, written last: without it the set is not complete
-      part-00000/      files of the format, written by the adapter's trainer; and part.json
-      joined/          where a reader takes one file: the parts made one
-
-Oldest Python: 3.6.
+SET/
+records.json     what is packed here, written last: without it the set is not complete
+part-00000/      files of the format, written by the adapter's trainer; and part.json
+joined/          where a reader takes one file: the parts made one
 """
 
 import os

@@ -1,7 +1,4 @@
-"""What a worker can be asked to do with its trainer; `suite.worker.job` defines the tasks.
-
-Oldest Python: 3.6.
-"""
+"""What a worker can be asked to do with its trainer; `suite.worker.job` defines the tasks."""
 
 import os
 from typing import Any, Callable, Dict

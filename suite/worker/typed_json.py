@@ -2,8 +2,6 @@
 
 A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
 numbers are Python's own: NumPy's are refused. What does not fit raises a ValueError that names the field.
-
-Oldest Python: 3.6.
 """
 
 import functools

@@ -2,8 +2,6 @@
 
 Readers carry positions, plain integers that hold epoch and sample, so that every framework's
 own reader draws the same crops for the same sample of the same epoch.
-
-Oldest Python: 3.6.
 """
 
 import os

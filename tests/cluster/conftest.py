@@ -19,7 +19,7 @@ from suite.launching.jobs import group, measuring
 from suite.launching.ports import free_port
 from suite.supervision import Limits, run
 from suite.worker.job import Job, encode
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}
 QUICK = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)

@@ -10,7 +10,7 @@ from suite.contracts.case import Case, Placement
 from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher, Process, Request
 from suite.plan.checks import refusal
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 START = ("alone", "together")
 KNOBS = {

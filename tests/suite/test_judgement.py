@@ -9,7 +9,7 @@ from suite.supervision import Attempt
 from suite.supervision.logins import Login, lost
 from suite.worker.messages import Proof, ProofLosses, decode, encode
 from suite.worker.typed_json import from_json, to_json
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 WORKLOAD = by_name()["mnist_small"]
 GOOD = Proof(

@@ -6,14 +6,14 @@ from suite.worker.contract import SGD
 from suite.worker.job import DataSet, Group, Input, Measure, Pack, Recipe, Sampling
 from suite.worker.records import FORMAT, MARKER, Marker, Skipped
 from suite.worker.typed_json import store
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 READ_ONCE = Input(mode="disk", page_cache="as is", repeat=1, augment="centre", on_error="fail")
 SHORT = Sampling(warmup_steps=5, warmup_limit_s=0.0, steady=0.05, steps=3, seconds=0.0)  # as the loop allows
 RANK = Group(
     ranks=1,
     binding="none",
-    trainer="adapters.reference.worker:ReferenceTrainer",
+    trainer="adapters.reference.worker:trainer",
     strategy="single",
     device="cpu",
     devices=1,

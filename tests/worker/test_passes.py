@@ -8,7 +8,7 @@ from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
 from suite.worker.loop import Loop
 from suite.worker.passes import READ_AHEAD, Passes
 from tests.support import trainers
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 STEPS = 5 + 3  # of the warm-up and of the measurement
 

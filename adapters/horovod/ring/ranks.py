@@ -3,8 +3,6 @@
 Horovod reads its settings from the environment when it starts, and so they are written there.
 Over MPI the ranks know each other already; over gloo rank 0 keeps a store in which everybody
 leaves an address (what horovodrun does from outside).
-
-Oldest Python: 3.6.
 """
 
 import ctypes

@@ -1,7 +1,4 @@
-"""`accumulate`: the batch in pieces, their gradients summed up before they are exchanged.
-
-Oldest Python: 3.6.
-"""
+"""`accumulate`: the batch in pieces, their gradients summed up before they are exchanged."""
 
 from typing import Any, Dict, List
 

@@ -1,7 +1,4 @@
-"""`ddp`: DistributedDataParallel.
-
-Oldest Python: 3.6.
-"""
+"""`ddp`: DistributedDataParallel."""
 
 import inspect
 from typing import Any, Dict, Optional

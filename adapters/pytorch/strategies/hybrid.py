@@ -1,7 +1,4 @@
-"""`hybrid`: pipelines side by side, each with a batch of its own; every stage is data parallel.
-
-Oldest Python: 3.6.
-"""
+"""`hybrid`: pipelines side by side, each with a batch of its own; every stage is data parallel."""
 
 from typing import Any, Dict, Optional
 

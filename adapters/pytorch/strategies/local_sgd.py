@@ -1,7 +1,4 @@
-"""`local_sgd`: every rank trains alone and the models are averaged now and then (Stich 2018).
-
-Oldest Python: 3.6.
-"""
+"""`local_sgd`: every rank trains alone and the models are averaged now and then (Stich 2018)."""
 
 from typing import Any, Dict
 

@@ -1,7 +1,4 @@
-"""`parameter_server`: every rank serves a share of the parameters; gradients go there, weights come back.
-
-Oldest Python: 3.6.
-"""
+"""`parameter_server`: every rank serves a share of the parameters; gradients go there, weights come back."""
 
 from typing import Any, Dict, List
 

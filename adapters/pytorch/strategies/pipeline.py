@@ -1,7 +1,4 @@
-"""`pipeline`: the ranks hold the network together, each the layers of a stage.
-
-Oldest Python: 3.6.
-"""
+"""`pipeline`: the ranks hold the network together, each the layers of a stage."""
 
 import functools
 from typing import Any, Dict, List, Optional

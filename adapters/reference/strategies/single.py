@@ -1,6 +1,6 @@
 """One process: the whole contract in NumPy float64.
 
-Oldest Python: 3.6; NumPy 1.19 or newer. BLAS takes its thread count from the
+NumPy 1.19 or newer. BLAS takes its thread count from the
 environment, which must be set before NumPy is loaded; the controller does.
 """
 

@@ -3,8 +3,6 @@
 This process alone has a program: it reads and cuts the batches and schedules functions, which
 workers without a program of their own run, each when it is free. The weights lie on parameter
 servers. Workers and servers run beside this rank (`server`); TensorFlow calls it the chief.
-
-Oldest Python: 3.6.
 """
 
 import gc

@@ -1,7 +1,4 @@
-"""One network whose layers lie on several devices of this process: the strategy `model_parallel`.
-
-Oldest Python: 3.6.
-"""
+"""One network whose layers lie on several devices of this process: the strategy `model_parallel`."""
 
 import gc
 from typing import Any, Dict, List, Optional, Tuple

@@ -1,7 +1,4 @@
-"""tf.distribute.MultiWorkerMirroredStrategy, one device a rank: the strategy `multiworker_mirrored`.
-
-Oldest Python: 3.6.
-"""
+"""tf.distribute.MultiWorkerMirroredStrategy, one device a rank: the strategy `multiworker_mirrored`."""
 
 from typing import Any, Dict, Optional
 

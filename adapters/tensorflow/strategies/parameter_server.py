@@ -3,8 +3,6 @@
 Every rank is a worker with a program of its own, as in between-graph replication: it reads,
 places and times its own batches, and waits for nobody. In TensorFlow's younger strategy one
 process has a program, and schedules it on the workers: `coordinator`.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, List, Optional

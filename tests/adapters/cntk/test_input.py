@@ -19,7 +19,7 @@ from tests.support import jobs
 from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 FORMS = ["cbf", "ctf"]
 ASKED = READ_ONCE  # what a view wants to know of a case's input

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from adapters.tensorflow import pixels, records
+from adapters.tensorflow import pixels, tfrecord
 from suite.worker import packing
 from suite.worker.photographs import random_box
 from suite.worker.records import RecordSource
@@ -334,7 +334,7 @@ def test_random_crops_of_records_change(opened, packed):
 
 @pytest.mark.parametrize(("damage", "readers"), [("cut off", 0), ("a wrong byte", 2)])
 def test_a_broken_record_file_is_named(opened, packed, readers, damage):
-    path = Path(packed.parts[1]) / records.FILE
+    path = Path(packed.parts[1]) / tfrecord.FILE
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content[: len(content) // 2] if damage == "cut off" else content)
@@ -344,8 +344,8 @@ def test_a_broken_record_file_is_named(opened, packed, readers, damage):
 
 
 def test_an_image_that_tensorflow_cannot_read_is_named_in_its_record_file(opened, packed):
-    path = os.path.join(packed.parts[1], records.FILE)
-    parsed = [tf.train.Example.FromString(record.numpy()) for record in records.opened(path)]
+    path = os.path.join(packed.parts[1], tfrecord.FILE)
+    parsed = [tf.train.Example.FromString(record.numpy()) for record in tfrecord.opened(path)]
     parsed[2].features.feature["image/encoded"].bytes_list.value[0] = b"not a picture"
     name = parsed[2].features.feature["image/filename"].bytes_list.value[0].decode()
     with tf.io.TFRecordWriter(path) as writer:
@@ -359,7 +359,7 @@ def test_an_image_that_tensorflow_cannot_read_is_named_in_its_record_file(opened
 def test_records_hold_the_files_byte_for_byte(packed, photographs):
     found = {}
     for part in packed.parts:
-        for record in records.opened(os.path.join(part, records.FILE)):
+        for record in tfrecord.opened(os.path.join(part, tfrecord.FILE)):
             features = tf.train.Example.FromString(record.numpy()).features.feature
             name = features["image/filename"].bytes_list.value[0].decode()
             found[name] = features["image/encoded"].bytes_list.value[0]

@@ -2,8 +2,6 @@
 
 Every rank reads its share of each part, chosen so that shares differ by one sample at most; the
 order is the parts' mixed order, mixed again by a buffer. An epoch ends before the next begins.
-
-Oldest Python: 3.6.
 """
 
 import os
