@@ -38,7 +38,7 @@ def manager() -> pluggy.PluginManager:
 
 @contextmanager
 def _blamed(whose: str) -> Iterator[None]:
-    """A plugin's own mistake is told as such, with its place: every command needs all plugins."""
+    """Report a plugin's own mistake as such, with its place: every command needs all plugins."""
     try:
         yield
     except StagebenchError:

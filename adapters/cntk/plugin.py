@@ -200,7 +200,7 @@ def package(interpreter: Path) -> str:
 
 @cache
 def amd_with_avx2() -> bool:
-    """Is this an AMD processor that can do what MKL is told it can?"""
+    """Is this an AMD processor that can do what that setting tells MKL?"""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

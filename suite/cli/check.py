@@ -88,8 +88,8 @@ def _arrays(path: Path) -> tuple[int, int, list[str]]:
         raise RequestError(f"{path} is not an array file: {error}") from error
     if len(images) == len(labels):
         return len(labels), len(labels), []
-    told = f"{path} holds {len(images):,} images and {len(labels):,} labels; they do not match"
-    return len(images), 0, [told]
+    problem = f"{path} holds {len(images):,} images and {len(labels):,} labels; they do not match"
+    return len(images), 0, [problem]
 
 
 def _compared(

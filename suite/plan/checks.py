@@ -52,7 +52,10 @@ class Names:
 
     def check(self, written: Written) -> bool:
         """Add this block's problems; True when its choices can be looked at one by one."""
-        earlier, self.problems.found = self.problems.found, set()  # one in [defaults] is told again by each block
+        earlier, self.problems.found = (
+            self.problems.found,
+            set(),
+        )  # one in [defaults] would be reported by each block again
         for key, names in self.registered.items():
             self._each(written, key, names)
         used = [name for name in written.block.adapter if name in self.adapters]
@@ -70,8 +73,8 @@ class Names:
             self.problems.add(written.head, f"this block names no {key}; known: {', '.join(names)}")
         for index, value in enumerate(values):
             if value not in names:
-                told = self._elsewhere(value, names) if key == "strategy" else known(value, names)
-                self.problems.add(written.path(key, index), f"unknown {key} {value!r}; {told}")
+                hint = self._elsewhere(value, names) if key == "strategy" else known(value, names)
+                self.problems.add(written.path(key, index), f"unknown {key} {value!r}; {hint}")
 
     def _elsewhere(self, strategy: str, names: list[str]) -> str:
         """A strategy of other adapters is no misspelling: say whose it is."""

@@ -125,9 +125,9 @@ def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def _title(values: Mapping[str, list[Any]]) -> str:
-    told = [", ".join(map(str, values.get("adapter", []))), ", ".join(map(str, values.get("workload", [])))]
-    told += [f"{key} {', '.join(map(str, values[key]))}" for key in ("batch", *PLACED) if key in values]
-    return "; ".join(filter(None, told))
+    parts = [", ".join(map(str, values.get("adapter", []))), ", ".join(map(str, values.get("workload", [])))]
+    parts += [f"{key} {', '.join(map(str, values[key]))}" for key in ("batch", *PLACED) if key in values]
+    return "; ".join(filter(None, parts))
 
 
 def _rows(values: Mapping[str, list[Any]]) -> list[str]:

@@ -35,9 +35,9 @@ class Problems:
         """RequestError that lists all problems in the plan's order, if there are any."""
         if not self.found:
             return
-        told = [f"{place}: {message}" for _, place, message in sorted(self.found)]
-        count = "one problem" if len(told) == 1 else f"{len(told)} problems"
-        raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(told))
+        listed = [f"{place}: {message}" for _, place, message in sorted(self.found)]
+        count = "one problem" if len(listed) == 1 else f"{len(listed)} problems"
+        raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(listed))
 
 
 _TOKEN = re.compile(

@@ -102,11 +102,13 @@ class _Maker:
         if TRAIN not in passes:
             return
         if len(passes) > 1:
-            told = "the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own"
-            self.problems.add(choice.written.path("passes"), told)
+            problem = (
+                "the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own"
+            )
+            self.problems.add(choice.written.path("passes"), problem)
         if choice["data"] == "synthetic":
-            told = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
-            self.problems.add(choice.written.path("passes"), told)
+            problem = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
+            self.problems.add(choice.written.path("passes"), problem)
 
     def check_input(self, choice: Choice) -> None:
         """Add a random crop of what is no photograph, or of what has been cut already."""
@@ -115,13 +117,13 @@ class _Maker:
                 len(self.graph(choice["workload"]).input_shape) != 3
                 or self.graph(choice["workload"]).input_shape[0] != 3
             ):
-                told = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
-                self.problems.add(choice.written.path("augment"), told)
+                problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
+                self.problems.add(choice.written.path("augment"), problem)
             elif choice["data_mode"] == "memory":
-                told = (
+                problem = (
                     "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as it was cut; choose one"
                 )
-                self.problems.add(choice.written.path("augment"), told)
+                self.problems.add(choice.written.path("augment"), problem)
 
     def launcher(self, choice: Choice) -> str:
         """The name asked for; "auto" is the strategy's first that is installed and reaches the nodes."""
@@ -228,8 +230,8 @@ def idle(case: Case, passes: tuple[str, ...]) -> str | None:
     reasons = {empty.get(name) for name in passes} or {f"{case.adapter}/{case.strategy} cannot tell its exchange apart"}
     if None in reasons:
         return None
-    told = "; ".join(sorted(str(reason) for reason in reasons))
-    return f"passes = {', '.join(case.passes)} measure nothing here: {told}; add 'native' to them"
+    why = "; ".join(sorted(str(reason) for reason in reasons))
+    return f"passes = {', '.join(case.passes)} measure nothing here: {why}; add 'native' to them"
 
 
 def _merged(found: list[tuple[Resolved, str]]) -> list[Resolved]:

@@ -15,7 +15,7 @@ from suite.worker.typed_json import to_json
 
 
 @dataclass(frozen=True)
-class Facts:
+class Evidence:
     """All that is known when an attempt is over."""
 
     ranks: int
@@ -29,7 +29,7 @@ class Facts:
     oom_kills: int  # of the kernel, meanwhile
     folder: Path
 
-    def evidence(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What a record keeps, ready for JSON."""
         logs = sorted((*self.folder.glob("rank-*.log"), *self.folder.glob("launcher-*.log")))
         return {

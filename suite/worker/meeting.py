@@ -17,7 +17,7 @@ LIMIT = 1800.0  # seconds of silence from a rank that has come, as torch.distrib
 RETRY = 0.05
 NUMBER = struct.Struct("!d")
 LENGTH = struct.Struct("!I")
-CHECK = "check that every rank runs (its log), was told this address, and that no firewall closes it"
+CHECK = "check that every rank runs (its log), was given this address, and that no firewall closes it"
 
 
 class Meeting:
