@@ -37,7 +37,7 @@ def label(case: Case, width: int) -> str:
 
 
 def numbers(record: Record) -> dict[str, str]:
-    """What was measured, as short words: speed, loss, price of the split; without what was not."""
+    """What was measured, as short words: speed, loss, instrumentation overhead; without what was not."""
     speed, loss, split = rate(record), mean_loss(record.ranks, "native"), split_price(record.ranks)
     shown = {"speed": (speed, "{} samples/s"), "loss": (loss, "loss {}"), "split": (split, "split {}x")}
     return {name: text.format(significant(value)) for name, (value, text) in shown.items() if value is not None}

@@ -34,9 +34,7 @@ def warnings(found: dict[str, Any]) -> list[str]:
     """What would disturb a measurement now, each with what to do."""
     problems = []
     if found["load"][0] > 0.3 * found["cores"]:
-        problems.append(
-            f"the load is {found['load'][0]} on {found['cores']} cores: other work disturbs the numbers; wait"
-        )
+        problems.append(f"the load is {found['load'][0]} on {found['cores']} cores: wait until it is idle")
     if found["clock_governor"] not in (None, "performance"):
         problems.append(f"the clock governor is {found['clock_governor']!r}: `cpupower frequency-set -g performance`")
     if found["disk_free_bytes"] < 2e9:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WIDEST = 130  # columns of a result line: beyond that the eye loses the row
 COLUMNS = {"speed": 16, "loss": 14, "split": 13}
-NARROW = 100  # columns of a terminal that has no room for the loss beside the price of the split
+NARROW = 100  # columns of a terminal that has no room for the loss beside the instrumentation overhead
 
 
 class LiveDisplay(Observer[Case, Record]):

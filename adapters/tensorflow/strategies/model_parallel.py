@@ -209,7 +209,7 @@ class ModelParallel(TensorFlowTrainer):
             layers = self.graph.layers[place.begin : place.end]
             share = 100.0 * sum(layer.macs for layer in layers) / max(1, self.graph.macs)
             rows.append("%s: %s to %s (%.0f %%)" % (device, layers[0].name, layers[-1].name, share))
-        found = dict(super().notes(), parts="; ".join(rows), microbatches=self._microbatches)
+        found = dict(super().notes(), stages="; ".join(rows), microbatches=self._microbatches)
         return dict(found, bubble=BUBBLE, split=SPLIT)
 
 
