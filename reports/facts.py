@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from reports.names import differences, names
 from reports.text import number
-from suite.analysis.comparison import Against, group
+from suite.analysis.comparison import Key
+from suite.analysis.leaders import Against
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
 from suite.errors import StoreError
@@ -81,10 +82,10 @@ def software_of(rows: list[Row]) -> list[Software]:
 
 def findings(rows: list[Row]) -> list[str]:
     """A sentence for every group of comparable rows: who is fastest, and by how much, if it can be told."""
-    groups: dict[tuple[str | int, ...], list[Row]] = {}
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
         if row.against:
-            groups.setdefault(group(row.case), []).append(row)
+            groups.setdefault(row.group, []).append(row)
     firsts = [members[0].case for members in groups.values()]
     titles = [
         " · ".join(dict.fromkeys([case.workload, *differing]))
@@ -94,21 +95,18 @@ def findings(rows: list[Row]) -> list[str]:
 
 
 def _finding(title: str, members: list[Row]) -> str:
-    called = dict(zip([row.id for row in members], names([row.case for row in members]), strict=True))
-    best = next(row for row in members if row.against and row.against.verdict == "leads")
-    others = sorted(
-        (row for row in members if row is not best), key=lambda row: -row.estimate.value if row.estimate else 0.0
-    )
-    speed = number(best.rate.value if best.rate else None)
-    compared = "; ".join(_compared(called[row.id], row.against) for row in others)
-    return f"{title}: {called[best.id]} leads with {speed} samples/s; {compared}."
+    ordered = sorted(members, key=lambda row: -row.rates.value if row.rates else 0.0)
+    called = dict(zip([row.id for row in ordered], names([row.case for row in ordered]), strict=True))
+    told = [f"{called[row.id]} {_compared(row.against)}" for row in ordered if row.against]
+    speed = number(ordered[0].rate.value if ordered[0].rate else None)
+    return f"{title}: {told[0]} with {speed} samples/s; {'; '.join(told[1:])}."
 
 
-def _compared(name: str, against: Against | None) -> str:
-    assert against
+def _compared(against: Against) -> str:
     ratio = against.ratio
-    ends = f"{ratio.low * 100:.0f} … {ratio.high * 100:.0f} %"
-    return f"{name} reaches {ratio.value * 100:.0f} % of it ({ends}): {against.verdict}"
+    if ratio.low == ratio.high:
+        return against.verdict
+    return f"{against.verdict}: {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
 
 
 def _software(adapter: str, abouts: list[Provenance]) -> Software:

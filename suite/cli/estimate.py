@@ -84,5 +84,5 @@ def passes_run(case: Case) -> list[str]:
     """The passes that have something to measure; as suite.worker.passes skips them."""
     skipped = {"compute_only", "comm_only"} if case.placement.device_count == 1 else set()
     if case.data == "synthetic":
-        skipped.add("io_only")
+        skipped |= {"resident", "io_only"}
     return [name for name in case.passes if name not in skipped]

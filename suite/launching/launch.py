@@ -66,7 +66,7 @@ class Launch:
             folder=folder,
             port=free_port(),
             mpi=self.adapter.mpi(configuration),
-            seconds=self.limits.seconds,
+            seconds=self.limits.total_s,
             sidecars=tuple(bundle.script(self.interpreter.path, self.bundle, tokens) for tokens in beside),
         )
 

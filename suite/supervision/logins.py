@@ -14,7 +14,7 @@ class Login(NamedTuple):
 
     host: str
     code: int  # as the program's that logged in; -N for signal N
-    time: float  # seconds since the epoch
+    time_s: float  # seconds since the epoch
 
 
 def lost(folder: Path) -> list[Login]:

@@ -26,7 +26,7 @@ AHEAD = 1.0  # seconds by which the others may report a closed connection before
 class Failure:
     """Something that went wrong with one rank or with the engine."""
 
-    time: float  # seconds since the epoch
+    time_s: float  # seconds since the epoch
     rank: int | None  # None: the engine or a sidecar
     outcome: str
     what: str
@@ -48,7 +48,7 @@ def judge(evidence: Evidence) -> tuple[str, str]:
     if failures:
         proven = [failure for failure in failures if failure.outcome == "oom"]
         # Another host's clock may differ from ours: a rank's own report goes before what became of the engine.
-        first = min(proven or failures, key=lambda failure: (failure.by_engine, failure.time))
+        first = min(proven or failures, key=lambda failure: (failure.by_engine, failure.time_s))
         return first.outcome, sentence(evidence, first)
     for sign, meaning in ((Hello, "never said that it started"), (Done, "ended without being done")):
         silent = [rank for rank in range(evidence.ranks) if not evidence.sent(rank, sign)]
@@ -77,7 +77,7 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
     for death in evidence.deaths:
         if death.code == 0 or death.ours:
             continue
-        rank, code, at = death.rank, death.code, death.time
+        rank, code, at = death.rank, death.code, death.time_s
         beside = death.index if evidence.processes[death.index].sidecar else None
         what = ended(code)
         if rank is None and beside is None:
@@ -105,7 +105,7 @@ def losses(evidence: Evidence) -> Iterator[Failure]:
     for login in evidence.lost:
         there = next((rank for rank in range(evidence.ranks) if evidence.host(rank) == login.host), None)
         how = "was lost" if all(evidence.sent(rank, Hello) for rank in range(evidence.ranks)) else "was not reached"
-        yield Failure(login.time, there, "crash", f"{how}: its login {ended(login.code)}", host=login.host)
+        yield Failure(login.time_s, there, "crash", f"{how}: its login {ended(login.code)}", host=login.host)
 
 
 def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, str]:

@@ -14,7 +14,7 @@ NAMED = 4  # ranks that a sentence names
 
 def timeout(evidence: Evidence, stopped: Stopped) -> str:
     """Which limit was passed, by whom, doing what."""
-    limit = f"{stopped.seconds:g} s"
+    limit = f"{stopped.limit_s:g} s"
     if stopped.why == "silence":
         if stopped.rank is None:
             return f"all ranks were done, yet did not end within the silence limit of {limit}"

@@ -85,7 +85,7 @@ def launched():
     """Starts a request with a launcher, to its end; silence counts when its ranks have joined."""
 
     def go(launcher, request, processes=None, silence=15, on_message=lambda rank, message: None, seconds=120):
-        limits = Limits(seconds=seconds, silence=silence, joining=seconds)
+        limits = Limits(total_s=seconds, silence_s=silence, joining_s=seconds)
         processes = launcher.processes(request) if processes is None else processes
         return run(processes, request.placement.ranks, request.folder, limits, on_message)
 

@@ -111,6 +111,6 @@ def test_counts_are_every_rank_s():
 
 
 def test_a_line_that_is_no_login_is_passed_over(tmp_path):
-    lines = ['{"host": "far", "code": 255, "time": 1.5}', '{"host": "near", "code": "255", "time": 2.0}', "{", ""]
+    lines = ['{"host": "far", "code": 255, "time_s": 1.5}', '{"host": "near", "code": "255", "time_s": 2.0}', "{", ""]
     (tmp_path / LOGINS).write_text("\n".join(lines))
     assert lost(tmp_path) == [Login("far", 255, 1.5)]
