@@ -11,6 +11,7 @@ from pathlib import Path
 
 from suite.errors import RequestError
 
+MOST_LISTED = 50  # problems that a message lists
 KeyPath = tuple[str | int, ...]  # ("cases", 0, "ranks", 1)
 
 
@@ -36,7 +37,8 @@ class Problems:
         if not self.found:
             return
         listed = [f"{place}: {message}" for _, place, message in sorted(self.found)]
-        count = "one problem" if len(listed) == 1 else f"{len(listed)} problems"
+        count = "one problem" if len(listed) == 1 else f"{len(listed):,} problems"
+        listed[MOST_LISTED:] = [f"and {len(listed) - MOST_LISTED:,} more"] if len(listed) > MOST_LISTED else []
         raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(listed))
 
 

@@ -17,9 +17,7 @@ class Limits:
 
     total_s: float  # for the whole group
     silence_s: float  # without any message from a rank that is not done
-    joining_s: float | None = (
-        None  # the same until it has joined; None: `silence_s`
-    )
+    joining_s: float | None = None  # the same until it has joined; None: `silence_s`
 
 
 @dataclass(frozen=True)
