@@ -37,10 +37,10 @@ def label(case: Case, width: int) -> str:
 
 
 def numbers(record: Record) -> dict[str, str]:
-    """What was measured, as short words: speed, loss, price of the split; without what was not."""
+    """What was measured, as short words: speed, loss, instrumentation overhead; without what was not."""
     speed, loss, split = rate(record), mean_loss(record.ranks, "native"), split_price(record.ranks)
-    told = {"speed": (speed, "{} samples/s"), "loss": (loss, "loss {}"), "split": (split, "split {}x")}
-    return {name: text.format(significant(value)) for name, (value, text) in told.items() if value is not None}
+    shown = {"speed": (speed, "{} samples/s"), "loss": (loss, "loss {}"), "split": (split, "split {}x")}
+    return {name: text.format(significant(value)) for name, (value, text) in shown.items() if value is not None}
 
 
 def split_price(ranks: Sequence[Rank]) -> float | None:
@@ -58,7 +58,7 @@ def significant(value: float) -> str:
 
 
 def proof(record: Record, proofs: Mapping[str, Proof]) -> tuple[str, str]:
-    """(words, colour) of the proof that a record names; `proofs` by key, as the session told them."""
+    """(words, colour) of the proof that a record names; `proofs` by key, as the session reported them."""
     key = record.proof
     if key is None:
         return "no proof", "yellow"
@@ -108,7 +108,7 @@ def rank_state(message: Message) -> str | None:
 
 
 def grouped(states: dict[int, str]) -> list[str]:
-    """Ranks in the same state told together: `ranks 0-3  native: step 3/5`."""
+    """Ranks in the same state, together: `ranks 0-3  native: step 3/5`."""
     by_state: dict[str, list[int]] = {}
     for rank, state in sorted(states.items()):
         by_state.setdefault(state, []).append(rank)

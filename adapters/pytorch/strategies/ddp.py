@@ -1,7 +1,4 @@
-"""`ddp`: DistributedDataParallel.
-
-Oldest Python: 3.6.
-"""
+"""`ddp`: DistributedDataParallel."""
 
 import inspect
 from typing import Any, Dict, Optional
@@ -9,15 +6,18 @@ from typing import Any, Dict, Optional
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from adapters.pytorch.exchange import CompressedExchange, Compression, Exchange, limits_of
+from adapters.pytorch.exchange import Averaging, CompressedExchange, Compression, Exchange, limits_of
 from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Setup
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
-class DDPTrainer(ReplicaTrainer):
-    """A replica on every rank; buckets of gradients are averaged while the backward goes on."""
+class DDPTrainer(Averaging, ReplicaTrainer):
+    """A replica on every rank; buckets of gradients are averaged while the backward goes on.
+
+    A staged forward is not DDP's own, so that its hooks keep silent in the backward.
+    """
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -28,24 +28,13 @@ class DDPTrainer(ReplicaTrainer):
             "gradient_as_bucket_view": chosen(setup, "gradient_as_bucket_view", default=False, tuned=True),
             "forward_sync_buffers": chosen(setup, "forward_sync_buffers", default=True, tuned=False),
         }
-        self._exchange: Optional[Exchange] = None
         self._ddp: Any = None
 
     def communicate(self) -> None:
-        """What DDP sends in a step: the first rank's buffers, where it keeps them alike, then flat buckets.
-
-        The forward was not DDP's own, so its hooks kept silent in the backward.
-        """
-        if self._exchange is not None:
-            if self._options["forward_sync_buffers"] and self._ddp.modules_buffers:
-                self._ddp._sync_buffers()
-            self._exchange.average()
-
-    def update(self) -> None:
-        """Besides, the next exchange takes new gradients."""
-        super().update()
-        if self._exchange is not None:
-            self._exchange.forget()
+        """Besides, first, the first rank's buffers, where DDP keeps them alike: it sends them in each step."""
+        if self._exchange is not None and self._options["forward_sync_buffers"] and self._ddp.modules_buffers:
+            self._ddp._sync_buffers()
+        super().communicate()
 
     def step_alone(self, batch: Any) -> None:
         """The step under DDP's no_sync."""
@@ -56,9 +45,11 @@ class DDPTrainer(ReplicaTrainer):
         return dict(super().notes(), ddp=self._options, compression=self._compression().words)
 
     def gradient_bytes(self) -> Optional[int]:
-        """Compressed; None where a matrix's rank decides."""
-        whole, words = super().gradient_bytes(), {"none": 4, "fp16": 2, "bf16": 2}
-        return None if whole is None or self._compressed not in words else whole * words[self._compressed] // 4
+        """Compressed to half the bits of a float32; None of PowerSGD, whose matrices' shapes decide."""
+        whole = super().gradient_bytes()
+        if whole is None or self._compressed == "none":
+            return whole
+        return None if self._compressed == "powersgd" else 2 * self.parameter_count()
 
     def _compression(self) -> Compression:
         # On one rank nothing is sent, so there is nothing to compress.
