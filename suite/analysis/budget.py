@@ -22,10 +22,10 @@ after the other, both of them reading; stages are medians over steps, and a row'
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, median, variance
+from statistics import fmean, median
 from typing import Any
 
-from suite.analysis.differences import Difference, difference, mean, pairs
+from suite.analysis.differences import Difference, difference, mean, pairs, variance
 from suite.analysis.overlappable import hideable
 from suite.results.records import METHOD, Rank
 
