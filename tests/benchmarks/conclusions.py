@@ -6,8 +6,8 @@ The machines: one whose processes scatter by 2 %; one where rows differ threefol
 that comes and goes; and one whose processes deviate from their row's median as those of the fixture runs do, tiny
 measurements on a busy machine. Printed of each number of rows and rounds: groups in which equal rows were called
 different (5 % at most); how often a row that is 10 % faster is found to lead alone, and to be faster than another one
-(half-width: of the median pair's interval, all pairs together). At the end the same for a measurement that goes on until
-its questions are answered.
+(half-width: of the median pair's interval, all pairs together). At the end the same for a measurement that goes on
+until its questions are answered.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def leaders(rates: Rounds) -> set[str]:
 
 
 def fixed(machine: Machine, rows: int, rounds: int, groups: int) -> tuple[float, float, float, float]:
-    """(groups with a false verdict, planted rows that lead alone, planted pairs found, half-width of the median pair)."""
+    """(groups with a false verdict, planted rows leading alone, planted pairs found, the median pair's half-width)."""
     random = np.random.default_rng([rows, rounds])
     false, alone, found, widths = 0, 0, 0, []
     for _ in range(groups):
