@@ -50,7 +50,7 @@ def significant(value: float) -> str:
 
 
 def proof(record: Record, proofs: Mapping[str, Proof]) -> tuple[str, str]:
-    """(words, colour) of the proof that a record names; `proofs` by key, as the session told them."""
+    """(words, colour) of the proof that a record names; `proofs` by key, as the session reported them."""
     key = record.proof
     if key is None:
         return "no proof", "yellow"
@@ -100,7 +100,7 @@ def rank_state(message: Message) -> str | None:
 
 
 def grouped(states: dict[int, str]) -> list[str]:
-    """Ranks in the same state told together: `ranks 0-3  native: step 3/5`."""
+    """Ranks in the same state, together: `ranks 0-3  native: step 3/5`."""
     by_state: dict[str, list[int]] = {}
     for rank, state in sorted(states.items()):
         by_state.setdefault(state, []).append(rank)
