@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDEST = 130  # columns of a result line: beyond that the eye loses the row
-COLUMNS = {"speed": 16, "loss": 14, "split": 13}
-NARROW = 100  # columns of a terminal that has no room for the loss beside the instrumentation overhead
+COLUMNS = {"speed": 16, "loss": 14}
 
 
 class LiveDisplay(Observer[Case, Record]):
@@ -84,10 +83,7 @@ class LiveDisplay(Observer[Case, Record]):
         """A result, printed above the live part."""
         self._estimate.finished(case)
         symbol, colour = formatting.mark(record.outcome)
-        numbers = formatting.numbers(record)
-        if self._console.width < NARROW and "split" in numbers:
-            numbers.pop("loss", None)
-        line = [f"{text:>{COLUMNS[name]}}" for name, text in numbers.items()]
+        line = [f"{text:>{COLUMNS[name]}}" for name, text in formatting.numbers(record).items()]
         proof, proof_colour = formatting.proof(record, self._proofs)
         outcome = "" if record.outcome == "ok" else f"{record.outcome}  "
         tail = outcome + "".join(line)
