@@ -17,8 +17,6 @@ SCHEDULES = {
     "merged": "during backward, neighbours merged so that the last one ends earliest (MG-WFBP's aim, met exactly)",
     "priority": "during backward and the next forward, what forward needs first goes first (P3, ByteScheduler)",
 }
-
-
 _UNITS = (("forward", "seconds"), ("backward", "seconds"), ("bytes", "bytes"), ("activations", "bytes"))
 
 
