@@ -17,6 +17,7 @@ from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
 from suite.results.records import CaseEntry, Declared, Rank, Record
 from suite.results.run_folder import RunFolder
+from suite.session.end_rule import PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt, Limits
@@ -29,6 +30,7 @@ class Settings:
     proofs: bool = True
     retry: bool = False  # measure again what failed or lacked something before
     scale: str | None = None  # the plan's, for the record
+    end: EndRule = PLANNED
 
 
 class TrainingSession(Session[Case, CaseEntry, Record]):
@@ -43,7 +45,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         settings: Settings,
     ) -> None:
         """`interpreters` are the explicit settings (adapter: path)."""
-        super().__init__(folder, resolved, observer, settings.retry)
+        super().__init__(folder, resolved, observer, settings.retry, settings.end)
         self.scale, self._interpreters = settings.scale, interpreters
         self._proofs = Proofs(interpreters) if settings.proofs else None
         self._proof_of: dict[str, Proof] = {}
@@ -64,11 +66,11 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         proof = self._prove(item, self._proofs)
         return {"declared": declared, "proof": proof.key, "proof_reason": proof.reason}
 
-    def attempt(self, item: Runnable[Case], folder: Path, on_message: OnMessage) -> Attempt:
-        """Every pass of the case."""
+    def attempt(self, item: Runnable[Case], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
+        """The passes of one process."""
         case, launch = item.case, item.launch
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
-        return launch.run(folder, measuring(case, launch.workload, data), on_message)
+        return launch.run(folder, measuring(case, repeat, launch.workload, data), on_message)
 
     def ranks(self, attempt: Attempt) -> list[Rank]:
         """The last message of each kind, the passes by name, the notes joined."""
