@@ -1,10 +1,14 @@
 """A session that measures training: each case proven before its first process, then measured in rounds."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from suite.analysis.comparison import Key, group
+from suite.analysis.leaders import open_questions
+from suite.analysis.measured import rate
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case
@@ -15,9 +19,9 @@ from suite.plan import Resolved
 from suite.proofs.prove import Proofs
 from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
-from suite.results.records import CaseEntry, Declared, Rank, Record
+from suite.results.records import CANCELLED, CaseEntry, Declared, Rank, Record
 from suite.results.run_folder import RunFolder
-from suite.session.end_rule import PLANNED, EndRule
+from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt, Limits
@@ -57,6 +61,33 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
     def processes(self, case: Case) -> int:
         """As the plan's sampling says."""
         return case.sampling.processes
+
+    def wanting(self, items: list[Runnable[Case]]) -> list[Runnable[Case]]:
+        """The cases that cannot be told from another of their group yet, nor be called equal at the precision asked for."""
+        groups: dict[Key, dict[str, dict[int, float]]] = defaultdict(dict)
+        for item in items:
+            rates = self._rates(item.case)
+            if rates is not None:
+                synchronous = item.launch.adapter.synchronous(item.case)
+                groups[group(item.case, synchronous)][item.case.id] = rates
+        found = set().union(*(open_questions(rates, self._end.clear) for rates in groups.values()))
+        return [item for item in items if item.case.id in found]
+
+    def _rates(self, case: Case) -> dict[int, float] | None:
+        """Samples/s by process so far; None of what failed: it is measured no more."""
+        proof = self._proof_of.get(case.id)
+        if "native" not in case.passes or (proof and proof.key and not proof.passed):
+            return None
+        rates = {}
+        for repeat in range(MOST_PROCESSES):
+            record = self._folder.record(case.id, repeat)
+            if record is None or record.outcome == CANCELLED:
+                continue
+            found = rate(record)
+            if record.outcome != "ok" or found is None:
+                return None
+            rates[repeat] = found
+        return rates
 
     def before(self, item: Runnable[Case]) -> dict[str, Any]:
         """The proof that the record names, and what the adapter declares of the case."""
