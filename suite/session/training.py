@@ -63,7 +63,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return case.sampling.processes
 
     def wanting(self, items: list[Runnable[Case]]) -> list[Runnable[Case]]:
-        """The cases that cannot be told from another of their group yet, nor be called equal at the precision asked for."""
+        """The cases that cannot be told from another of their group, nor be called equal to it, yet."""
         groups: dict[Key, dict[str, dict[int, float]]] = defaultdict(dict)
         for item in items:
             rates = self._rates(item.case)
