@@ -4,13 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from suite.analysis.leaders import Against
+
 from reports.figure import Figure, axis, colour, layout, whiskers
 from reports.names import differences, names
 from reports.text import interval, milliseconds, number
-from suite.analysis.budget import STAGES, Budget
-from suite.analysis.comparison import Against
+from suite.analysis.budget import STAGES
 from suite.analysis.rows import Row
 
+LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
 
 
@@ -51,34 +53,36 @@ def speed(row: Row) -> float:
 
 
 def sentence(group: Group) -> str:
-    """Who leads, how far the next is behind, and in which stage it loses most."""
-    leaders = [index for index, each in enumerate(group.against) if each.leads]
-    called = [group.names[index] for index in leaders]
-    rates = " and ".join(number(speed(group.rows[index])) for index in leaders)
-    others = [index for index in range(len(group.rows)) if index not in leaders]
-    first = f"{called[0]} leads with {rates} samples/s"
-    if len(leaders) > 1:
-        first = f"{', '.join(called[:-1])} and {called[-1]} lead, no difference between them ({rates} samples/s)"
-    behind = [_behind(group, index, leaders[0], following=number_ > 0) for number_, index in enumerate(others)]
-    return f"{first}; {'; '.join(behind)}." if behind else f"{first}."
+    """Who leads, how far the others are behind, and in which stage the next one loses most."""
+    led = [index for index, each in enumerate(group.against) if each.leads]
+    first, *rest = led or [0]
+    rates = " and ".join(number(speed(group.rows[index])) for index in (first, *rest))
+    called = " and ".join(group.names[index] for index in (first, *rest))
+    if not led:
+        words = f"{called} was the fastest with {rates} samples/s, but two rounds at least tell one row from another"
+    elif rest:
+        words = f"{called} lead, no difference between them ({rates} samples/s)"
+    else:
+        words = f"{called} leads with {rates} samples/s"
+    others = [index for index in range(len(group.rows)) if index not in (first, *rest)]
+    told = [_behind(group, index) + (_why(group, index) if index == others[0] else "") for index in others]
+    return "; ".join([words, *told]) + "."
 
 
-def _behind(group: Group, index: int, leader: int, following: bool) -> str:
+def _behind(group: Group, index: int) -> str:
     ratio = group.against[index].ratio
-    words = f"{group.names[index]} reaches {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
-    return words if following else words + _why(group.rows[index].budget, group.rows[leader].budget)
+    return f"{group.names[index]} reaches {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
 
 
-def _why(slower: Budget | None, faster: Budget | None) -> str:
-    """The stage in which the slower one loses most, per iteration; nothing where no budget can tell."""
-    if slower is None or faster is None:
+def _why(group: Group, index: int) -> str:
+    """The stage in which a row loses most against the one it is compared with; nothing where no budget can tell."""
+    fastest = next((row for row in group.rows if row.id == group.against[index].fastest), group.rows[index])
+    slower, faster = group.rows[index].budget, fastest.budget
+    if slower is None or faster is None or not group.against[index].verdict == "slower":
         return ""
     lost = {name: (getattr(slower, name) or 0.0) - (getattr(faster, name) or 0.0) for name in STAGES}
     stage = max(lost, key=lambda name: lost[name])
-    if lost[stage] <= 0:
-        return ""
-    words = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
-    return f", mostly by {words.get(stage, stage)}: {milliseconds(lost[stage])} ms more an iteration"
+    return f", mostly by {LOST.get(stage, stage)}: {milliseconds(lost[stage])} ms more an iteration"
 
 
 def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
