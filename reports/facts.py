@@ -4,9 +4,6 @@ import tomllib
 from collections import Counter
 from dataclasses import dataclass
 
-from reports.names import differences, names
-from reports.text import number
-from suite.analysis.comparison import Against, group
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
 from suite.errors import StoreError
@@ -77,38 +74,6 @@ def software_of(rows: list[Row]) -> list[Software]:
     for row in rows:
         found.setdefault(row.case.adapter, []).extend(process.about for process in row.processes)
     return [_software(adapter, abouts) for adapter, abouts in found.items() if abouts]
-
-
-def findings(rows: list[Row]) -> list[str]:
-    """A sentence for every group of comparable rows: who is fastest, and by how much, if it can be told."""
-    groups: dict[tuple[str | int, ...], list[Row]] = {}
-    for row in rows:
-        if row.against:
-            groups.setdefault(group(row.case), []).append(row)
-    firsts = [members[0].case for members in groups.values()]
-    titles = [
-        " · ".join(dict.fromkeys([case.workload, *differing]))
-        for case, differing in zip(firsts, differences(firsts), strict=True)
-    ]
-    return [_finding(title, members) for title, members in zip(titles, groups.values(), strict=True)]
-
-
-def _finding(title: str, members: list[Row]) -> str:
-    called = dict(zip([row.id for row in members], names([row.case for row in members]), strict=True))
-    best = next(row for row in members if row.against and row.against.verdict == "leads")
-    others = sorted(
-        (row for row in members if row is not best), key=lambda row: -row.estimate.value if row.estimate else 0.0
-    )
-    speed = number(best.rate.value if best.rate else None)
-    compared = "; ".join(_compared(called[row.id], row.against) for row in others)
-    return f"{title}: {called[best.id]} leads with {speed} samples/s; {compared}."
-
-
-def _compared(name: str, against: Against | None) -> str:
-    assert against
-    ratio = against.ratio
-    ends = f"{ratio.low * 100:.0f} … {ratio.high * 100:.0f} %"
-    return f"{name} reaches {ratio.value * 100:.0f} % of it ({ends}): {against.verdict}"
 
 
 def _software(adapter: str, abouts: list[Provenance]) -> Software:

@@ -78,7 +78,7 @@ def _why(group: Group, index: int) -> str:
     """The stage in which a row loses most against the one it is compared with; nothing where no budget can tell."""
     fastest = next((row for row in group.rows if row.id == group.against[index].fastest), group.rows[index])
     slower, faster = group.rows[index].budget, fastest.budget
-    if slower is None or faster is None or not group.against[index].verdict == "slower":
+    if slower is None or faster is None or group.against[index].verdict != "slower":
         return ""
     lost = {name: (getattr(slower, name) or 0.0) - (getattr(faster, name) or 0.0) for name in STAGES}
     stage = max(lost, key=lambda name: lost[name])
