@@ -1,29 +1,33 @@
 """The closed budget: where one iteration's wall time goes, from separate passes, residual shown.
 
 All stage seconds of a process are those of one rank, the *critical* one, whose own work
-(waiting for input, h2d, forward, backward, update) is the longest: it is the rank the others
+(h2d, forward, backward, update) is the longest: it is the rank the others
 wait for, so its stages and the group's wall time belong together. A pass's wall time per
 step is that of its slowest rank.
 
-    exposed communication = native - compute_only
+    exposed input         = native - resident, in turns: h2d as far as the staged pass explains it, the rest io
+    exposed communication = native - compute_only, in turns, both on resident batches
     hidden communication  = comm_only - exposed communication, of which no more than `hideable` could be
                             (suite.analysis.overlappable, where the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
-io is what the native pass waited for input, the mean over its steps, since prefetching
-makes single waits uneven; h2d, forward, backward and update are medians over the staged
-pass's steps. `other` is signed and never spread: it is negative where the fused native step
-is quicker than its stages one by one. Exposed or hidden communication may be negative too,
-by noise or because exchanging disturbs computing; they stay as they are.
+So a step that reads is explained from the inside out: computing, then what exchanging adds to it, then what reading
+adds to both. All are means, over steps and over processes, since only means add up. `other` is signed and never spread:
+it is negative where the fused native step is quicker than its stages one by one. Differences may be negative too, by
+noise or because exchanging disturbs computing; they stay as they are.
+
+Records of method 1 keep theirs: io is the host's wait for input, exposed communication the difference of two passes one
+after the other, both of them reading; stages are medians over steps, and a row's values medians over processes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, median
+from statistics import fmean, median, variance
 from typing import Any
 
+from suite.analysis.differences import Difference, difference, mean, pairs
 from suite.analysis.overlappable import hideable
-from suite.results.records import Rank
+from suite.results.records import METHOD, Rank
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.
@@ -34,15 +38,16 @@ STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update
 class Budget:
     """Seconds per iteration; None where no pass can tell."""
 
+    method: int
     native: float
-    io: float
+    io: float | None  # exposed; None when the pass `resident` was not run on data that are read
     h2d: float
     forward: float
     backward: float
     update: float
     bubble: float  # waiting for other parts of the same network; 0.0 where it is not held in parts
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
-    other: float  # native less the rest; holds the exposed communication where that is None
+    other: float  # native less the rest; holds what is None of the above
     hidden: float | None  # part of comm_only that computing hides
     hideable: float | None  # part of comm_only that computing could hide at most; None without layers' times
     comm_only: float | None
@@ -52,6 +57,10 @@ class Budget:
     staged_communication: float  # transfer alone, behind a barrier
     skew: float  # the longest median wait at that barrier, over ranks: not counted as communication
     critical_rank: int | None  # None: not the same one in every process
+    # Intervals, where blocks in turns gave them: of exposed input (io + h2d), exposed and hidden communication.
+    exposed_input: Difference | None = None
+    exposed_communication: Difference | None = None
+    hidden_communication: Difference | None = None
 
     @property
     def observer_effect(self) -> float:
@@ -68,52 +77,77 @@ class Budget:
         return {**asdict(self), "observer_effect": self.observer_effect, "hidden_share": self.hidden_share}
 
 
-def of_process(ranks: Sequence[Rank], devices: int | None = None) -> Budget | None:
+def of_process(
+    ranks: Sequence[Rank], devices: int | None = None, reads: bool = False, method: int = METHOD
+) -> Budget | None:
     """One process group's budget, or None when its native or staged pass is missing on a rank.
 
-    `devices` are all of the case's; a rank has one unless told otherwise.
+    `devices` are all of the case's; a rank has one unless told otherwise. `reads`: its data are not synthetic.
     """
     if not ranks or any(not {"native", "staged"} <= set(rank.passes) for rank in ranks):
         return None
-    critical = max(ranks, key=_own_work)
-    stages = {name: _stage(critical, name) for name in (*COMPUTE, "bubble")}
+    old = method == 1
+    critical = max(ranks, key=lambda rank: _own_work(rank, old))
+    stages = {name: _stage(critical, name, old) for name in (*COMPUTE, "bubble")}
     native = wall_per_step(ranks, "native")
     assert native is not None
     compute_only, comm_only = wall_per_step(ranks, "compute_only"), wall_per_step(ranks, "comm_only")
-    exposed = 0.0 if (devices or len(ranks)) == 1 else None if compute_only is None else native - compute_only
-    io = _waited(critical)
+    several = (devices or len(ranks)) > 1
+    exchange, reading = (pairs(ranks, "compute_only") if several else None), pairs(ranks, "resident")
+    exposed = difference(exchange) if exchange else None
+    added = difference(reading) if reading else None
+    communication = exposed.value if exposed else None
+    if old and compute_only is not None:
+        communication = native - compute_only
+    if not several:
+        communication = 0.0
+    io: float | None = None if reads else 0.0
+    if old:
+        io = waited(critical)
+    elif added:
+        stages["h2d"] = min(stages["h2d"], max(added.value, 0.0))
+        io = added.value - stages["h2d"]
     return Budget(
+        method=method,
         native=native,
         io=io,
         **stages,
-        communication=exposed,
-        other=native - (io + sum(stages.values()) + (exposed or 0.0)),
-        hidden=None if exposed is None or comm_only is None else comm_only - exposed,
+        communication=communication,
+        other=native - ((io or 0.0) + sum(stages.values()) + (communication or 0.0)),
+        hidden=None if communication is None or comm_only is None else comm_only - communication,
         hideable=None if comm_only is None else hideable(critical.layers or (), comm_only, stages["update"]),
         comm_only=comm_only,
         compute_only=compute_only,
         io_only=wall_per_step(ranks, "io_only"),
         staged=wall_per_step(ranks, "staged") or 0.0,
-        staged_communication=_stage(critical, "communication"),
-        skew=max(_stage(rank, "skew") for rank in ranks),
+        staged_communication=_stage(critical, "communication", old),
+        skew=max(_stage(rank, "skew", old) for rank in ranks),
         critical_rank=critical.rank,
+        exposed_input=added,
+        exposed_communication=exposed,
+        hidden_communication=_hidden(ranks, exchange, comm_only) if exchange and comm_only is not None else None,
     )
 
 
 def over_processes(budgets: Sequence[Budget]) -> Budget | None:
-    """Medians over processes; `other` and `hidden` are then taken anew, so that the sums close again."""
+    """Means over processes (of method 1 medians); `other` and `hidden` are then taken anew, so that the sums close."""
     if not budgets:
         return None
+    center = median if budgets[0].method == 1 else fmean
     columns: dict[str, Any] = {
-        name: _median([getattr(budget, name) for budget in budgets])
-        for name in Budget.__dataclass_fields__
-        if name not in ("other", "hidden", "critical_rank")
+        name: _center([getattr(budget, name) for budget in budgets], center)
+        for name, field in Budget.__dataclass_fields__.items()
+        if "float" in str(field.type) and name not in ("other", "hidden")
     }
     rest = [columns[name] for name in ("io", *COMPUTE, "bubble", "communication") if columns[name] is not None]
     exposed, alone = columns["communication"], columns["comm_only"]
     critical = {budget.critical_rank for budget in budgets}
     return Budget(
+        method=budgets[0].method,
         **columns,
+        exposed_input=_joined([budget.exposed_input for budget in budgets]),
+        exposed_communication=_joined([budget.exposed_communication for budget in budgets]),
+        hidden_communication=_joined([budget.hidden_communication for budget in budgets]),
         other=columns["native"] - sum(rest),
         hidden=None if exposed is None or alone is None else alone - exposed,
         critical_rank=critical.pop() if len(critical) == 1 else None,
@@ -127,20 +161,36 @@ def wall_per_step(ranks: Sequence[Rank], name: str) -> float | None:
     return max(found) if found and len(found) == len(passes) else None
 
 
-def _own_work(rank: Rank) -> float:
-    return _waited(rank) + sum(_stage(rank, name) for name in COMPUTE)
-
-
-def _stage(rank: Rank, name: str) -> float:
-    """Median over steps; 0.0 for a stage that the adapter does not tell apart."""
-    stages = rank.passes["staged"].stage_s or {}
-    return median(stages.get(name) or [0.0])
-
-
-def _waited(rank: Rank) -> float:
+def waited(rank: Rank) -> float:
+    """How long the host waited for the batch of a native step, the mean: prefetching makes single waits uneven."""
     return fmean(rank.passes["native"].io_s or [0.0])
 
 
-def _median(values: list[float | None]) -> float | None:
+def _own_work(rank: Rank, old: bool) -> float:
+    return waited(rank) * old + sum(_stage(rank, name, old) for name in COMPUTE)
+
+
+def _stage(rank: Rank, name: str, old: bool) -> float:
+    """Over steps; 0.0 for a stage that the adapter does not tell apart."""
+    seconds = (rank.passes["staged"].stage_s or {}).get(name) or [0.0]
+    return median(seconds) if old else fmean(seconds)
+
+
+def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm_only: float) -> Difference:
+    """The exchange alone less its exposed part; both have their noise."""
+    steps = max((rank.passes["comm_only"].step_s for rank in ranks), key=sum)
+    noise = variance(steps) / len(steps) if len(steps) > 1 else 0.0
+    return mean([comm_only - (native - other) for native, other in exchange], noise)
+
+
+def _joined(found: Sequence[Difference | None]) -> Difference | None:
+    """Over processes, a value each; of one process its own."""
+    known = [one for one in found if one]
+    if len(known) > 1:
+        return mean([one.value for one in known])
+    return known[0] if known else None
+
+
+def _center(values: list[float | None], center: Callable[[list[float]], float]) -> float | None:
     known = [value for value in values if value is not None]
-    return median(known) if known else None
+    return center(known) if known else None

@@ -1,4 +1,4 @@
-"""How long one process group's native pass waited for input, and how fast input comes when nothing else runs."""
+"""What input adds to a native step, and how fast input comes when nothing else runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,33 +6,51 @@ from statistics import fmean
 
 import numpy as np
 
+from suite.analysis.budget import waited
+from suite.analysis.differences import difference, pairs
 from suite.analysis.stats import Values
-from suite.results.records import Rank
+from suite.results.records import METHOD, Rank
 
 
 @dataclass(frozen=True)
 class InputWait:
     """Seconds of one process group."""
 
-    # Per native step, on the rank that waits longest: the mean, since reading ahead makes single waits uneven.
-    waited: float
-    share: float  # of that rank's native wall time
+    # Native less native on resident batches; None without that pass. Of method 1: the wait for the host's batch on the
+    # rank that waits longest.
+    waited: float | None
+    share: float | None  # of the native step
     alone: Values  # of every io_only step, on the slowest rank; empty when the pass was not run
 
 
-def of_process(ranks: Sequence[Rank]) -> InputWait | None:
-    """None when a rank lacks its native pass, or did not clock its waiting."""
+def of_process(ranks: Sequence[Rank], method: int = METHOD) -> InputWait | None:
+    """None when no pass can tell, or a rank lacks it."""
+    alone = _alone(ranks)
+    seconds, share = (_waited_on_host(ranks) if method == 1 else _exposed(ranks)) or (None, None)
+    told = seconds is not None or (alone.size and method > 1)
+    return InputWait(seconds, share, alone) if told else None
+
+
+def _exposed(ranks: Sequence[Rank]) -> tuple[float, float] | None:
+    turns = pairs(ranks, "resident")
+    if turns is None:
+        return None
+    added = difference(turns).value
+    return added, added / fmean(native for native, _ in turns)
+
+
+def _waited_on_host(ranks: Sequence[Rank]) -> tuple[float, float] | None:
     native = [rank.passes.get("native") for rank in ranks]
-    clocked = [(fmean(one.io_s), one) for one in native if one and one.io_s and one.wall_s]
+    clocked = [(waited(rank), one) for rank, one in zip(ranks, native, strict=True) if one and one.io_s and one.wall_s]
     if not clocked or len(clocked) < len(native):
         return None
-    waited, longest = max(clocked, key=lambda pair: pair[0])
-    return InputWait(waited, waited * len(longest.step_s) / longest.wall_s, _alone(ranks))
+    longest, one = max(clocked, key=lambda pair: pair[0])
+    return longest, longest * len(one.step_s) / one.wall_s
 
 
 def _alone(ranks: Sequence[Rank]) -> Values:
     found = [one for one in (rank.passes.get("io_only") for rank in ranks) if one and one.step_s]
-    if len(found) < len(ranks):
+    if not found or len(found) < len(ranks):
         return np.array([], dtype=np.float64)
     slowest = max(found, key=lambda one: one.wall_s / len(one.step_s))
     steps = np.array(slowest.step_s, dtype=np.float64)

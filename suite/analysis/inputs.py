@@ -97,7 +97,7 @@ def _fed(row: Row, first: Row, reference: Estimate | None) -> Fed:
 def unhindered(row: Row) -> Estimate:
     """Samples/s with the waiting taken out of every step: what the network takes, as far as the case itself tells."""
     steps = [
-        process.step_seconds * (1.0 - min(process.input_wait.share if process.input_wait else 0.0, 0.99))
+        process.step_seconds * (1.0 - min((process.input_wait and process.input_wait.share) or 0.0, 0.99))
         for process in row.measured
     ]
     return rate(steps, row.case.global_batch)

@@ -10,7 +10,6 @@ from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
-from suite.results.records import METHOD
 from suite.worker import messages
 
 Row = dict[str, Any]
@@ -125,12 +124,13 @@ OTHER_METHOD = "its figures were defined in another way, by another version of s
 
 def links(folder: CommFolder) -> Iterator[Link]:
     """Every case of the run in the order asked for; those that could not run have their reason and nothing else."""
+    method = folder.about.method
     for entry in folder.cases:
         record = None if entry.outcome else folder.record(entry.id, 0)
         if record is None:
             outcome, reason = entry.outcome or "missing", entry.reason or "not measured yet"
             yield Link(entry.case, outcome, reason, "", {}, (), (), (), None)
-        elif record.method != METHOD:
+        elif record.method != method:
             yield Link(entry.case, "other method", OTHER_METHOD, "", {}, (), (), (), None)
         else:
             yield link(record)

@@ -15,7 +15,7 @@ from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
-from suite.results.records import LOSSES, METHOD, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
+from suite.results.records import LOSSES, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
 
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
 
@@ -78,7 +78,8 @@ def rate(record: Record) -> float | None:
     return sum(one.samples for one in native) / wall if len(native) == len(record.ranks) and wall > 0 else None
 
 
-def process_of(record: Record) -> Process:
+def process_of(record: Record, method: int) -> Process:
+    """`method` is the run's: another one's figures mean something else."""
     case, ranks = record.case, record.ranks
     native = [rank.passes["native"] for rank in ranks if "native" in rank.passes]
     lessons = [rank.training for rank in ranks if rank.training]
@@ -94,22 +95,24 @@ def process_of(record: Record) -> Process:
         step_seconds=steps * (wall / steps.sum()) if steps.size else steps,
         samples=sum(one.samples for one in native),
         wall=wall,
-        budget=of_process(ranks, case.placement.device_count) if record.outcome == "ok" and whole else None,
-        marks=frozenset(_marks(record, whole)),
+        budget=of_process(ranks, case.placement.device_count, case.data != "synthetic", record.method)
+        if record.outcome == "ok" and whole
+        else None,
+        marks=frozenset(_marks(record, whole, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
-        input_wait=input_wait.of_process(ranks) if record.outcome == "ok" and whole else None,
+        input_wait=input_wait.of_process(ranks, record.method) if record.outcome == "ok" and whole else None,
         staleness=staleness.of_process(ranks),
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
         about=_about(record),
     )
 
 
-def _marks(record: Record, whole: bool) -> Iterable[str]:
+def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     if record.outcome not in ("ok", "diverged"):
         return
     ranks, asked = record.ranks, record.case.placement.ranks
-    if record.method != METHOD:
+    if record.method != method:
         yield "other method"
     if not whole or any(rank.joined is None or rank.joined.world != asked for rank in ranks):
         yield "missing rank"

@@ -56,7 +56,7 @@ class Row:
 
     @property
     def waited(self) -> float | None:
-        """Seconds per native step that the rank which waits longest waits for input; median over processes."""
+        """Seconds that input adds to a native step; median over processes."""
         return _median([process.input_wait.waited for process in self.measured if process.input_wait])
 
     @property
@@ -147,8 +147,9 @@ class Row:
         }
 
 
-def _median(values: list[float]) -> float | None:
-    return median(values) if values else None
+def _median(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _process(process: Process) -> dict[str, Any]:

@@ -24,10 +24,10 @@ def summarise(folder: RunFolder) -> list[Row]:
 
     Records of other cases are left out: `RunFolder.strays` names them, `left_out` says so.
     """
-    cases, proofs = folder.cases, folder.proofs()
+    cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for record in folder.records(processes):
-        processes[record.case_id].append(process_of(record))
+        processes[record.case_id].append(process_of(record, method))
     rows = [_row(entry, processes[entry.id], proofs) for entry in cases]
     entries = [(one.id, one.case, one.estimate) for one in rows]
     for row in rows:

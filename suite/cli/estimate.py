@@ -89,5 +89,5 @@ def passes_run(case: Case, repeat: int) -> list[str]:
     """The passes of a process that have something to measure; as suite.worker.passes skips them."""
     skipped = {"compute_only", "comm_only"} if case.placement.device_count == 1 else set()
     if case.data == "synthetic":
-        skipped.add("io_only")
+        skipped |= {"resident", "io_only"}
     return [name for name in case.passes_of(repeat) if name not in skipped]

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from suite.environments.fingerprint import gpus, load
+from suite.environments.fingerprint import load
 from suite.worker.machine import machine
 
 
@@ -14,7 +14,7 @@ def facts(folder: Path) -> dict[str, Any]:
     """Cores, memory, load, clock governor, free space in `folder`, GPUs; None where it cannot be read."""
     import psutil
 
-    memory = psutil.virtual_memory()
+    memory, here = psutil.virtual_memory(), machine()
     return {
         "host": platform.node(),
         "system": platform.platform(),
@@ -24,9 +24,9 @@ def facts(folder: Path) -> dict[str, Any]:
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
         "load": load(),
-        "clock_governor": machine().governor,
+        "clock_governor": here.governor,
         "disk_free_bytes": shutil.disk_usage(folder).free,
-        "gpus": gpus(),
+        "gpus": here.gpus,
     }
 
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-PASSES = ("native", "staged", "compute_only", "comm_only", "io_only")
+PASSES = ("native", "staged", "compute_only", "comm_only", "resident", "io_only")
 AUTO = "auto"  # for a launcher: the first of the strategy's
 TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 
@@ -46,9 +46,8 @@ class Placement:
 class Sampling:
     """How long to measure, and how much of it before a number counts."""
 
-    warmup_steps: int = 10  # at least; then until the last 5 agree within `steady`
-    warmup_limit: float = 30.0  # seconds at most; beyond it the row is marked unsteady
-    steady: float = 0.05  # (max - min) / min of the last 5 steps
+    warmup_steps: int = 10  # at least; then until the steps no longer get quicker
+    warmup_limit: float = 30.0  # seconds, after which a warm-up that still gets quicker ends and its row is marked
     steps: int = 50  # at least
     seconds: float = 10.0  # at least, per pass and process
     processes: int = 5  # that measure the speed; `breakdowns` of them run the other passes, too

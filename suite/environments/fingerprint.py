@@ -3,7 +3,6 @@
 import os
 import platform
 import socket
-import subprocess
 from dataclasses import dataclass
 
 from suite.worker.machine import machine
@@ -21,7 +20,8 @@ class Fingerprint:
     memory_bytes: int | None
     kernel: str | None
     os: str | None
-    gpus: tuple[str, ...]
+    gpus: tuple[str, ...]  # with their UUIDs
+    gpu_driver: str | None
     python: str
 
 
@@ -35,28 +35,13 @@ def fingerprint() -> Fingerprint:
         governor=here.governor,
         memory_bytes=here.memory_bytes,
         kernel=here.kernel,
-        os=_os_name(),
-        gpus=tuple(gpus()),
+        os=here.os,
+        gpus=tuple(here.gpus),
+        gpu_driver=here.gpu_driver,
         python=platform.python_version(),
     )
-
-
-def gpus() -> list[str]:
-    """Names of the NVIDIA devices that nvidia-smi lists; empty where it is missing or silent."""
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.split(" (UUID")[0] for line in listed.stdout.splitlines() if line.startswith("GPU")]
 
 
 def load() -> list[float]:
     """Load averages over 1, 5 and 15 minutes."""
     return [round(value, 2) for value in os.getloadavg()]
-
-
-def _os_name() -> str | None:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME")
-    except OSError:
-        return None

@@ -49,5 +49,5 @@ def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None)
     if case.passes == (TRAIN,):
         return Train(graph, case.training.epochs, case.training.held_out, how, data)
     rule = case.sampling
-    sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steady, rule.steps, rule.seconds)
+    sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steps, rule.seconds)
     return Measure(graph, list(case.passes_of(repeat)), sampling, how, data)

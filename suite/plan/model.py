@@ -27,7 +27,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Readers = Annotated[int, Field(ge=0, le=MOST_READERS)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Pass = Literal["native", "staged", "compute_only", "comm_only", "io_only"]
+Pass = Literal["native", "staged", "compute_only", "comm_only", "resident", "io_only"]
 AnyPass = Literal[Pass, "train"]
 Word = Annotated[str, Field(min_length=1)]
 
@@ -78,7 +78,6 @@ class SamplingBlock(Strict):
 
     warmup_steps: Count = Sampling.warmup_steps
     warmup_limit: Positive = Sampling.warmup_limit
-    steady: Positive = Sampling.steady
     steps: Count = Sampling.steps
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Sampling.seconds
     processes: Count = Sampling.processes

@@ -19,6 +19,7 @@ from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text
 from suite.suggest import known
 
+REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
 TOP_KEYS = ("name", "title", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
 
 
@@ -272,6 +273,8 @@ class _Reader:
 def _in_words(problem: Any, model: type[BaseModel]) -> str:
     key, value, message = str(problem["loc"][0]), problem["input"], str(problem["msg"])
     if problem["type"] == "extra_forbidden":
+        if key in REMOVED:
+            return REMOVED[key]
         return f"unknown key {key!r}; {known(key, model.model_fields)}"
     if problem["type"] == "missing":
         return f"the key {key!r} is missing"

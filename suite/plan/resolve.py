@@ -222,7 +222,7 @@ def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str,
 
 def idle(case: Case, passes: tuple[str, ...]) -> str | None:
     """Why none of the passes would measure anything; None when one does."""
-    empty = {"io_only": "synthetic data are not read"} if case.data == "synthetic" else {}
+    empty = dict.fromkeys(("resident", "io_only"), "synthetic data are not read") if case.data == "synthetic" else {}
     if case.placement.device_count == 1:
         empty.update(dict.fromkeys(("compute_only", "comm_only"), "one device exchanges nothing"))
     reasons = {empty.get(name) for name in passes} or {f"{case.adapter}/{case.strategy} cannot tell its exchange apart"}

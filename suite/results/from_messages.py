@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from suite.results.records import Failed, Hello, Joined, Layer, Pass, Rank, Traffic, Training
+from suite.results.records import Failed, Hello, Joined, Layer, Memory, Noise, Pass, Rank, Traffic, Training
 from suite.results.stored import Stored
 from suite.worker import messages
 from suite.worker.messages import Message, of_type
@@ -20,6 +20,8 @@ def training_rank(rank: int, sent: Sequence[Message]) -> Rank:
         rank=rank,
         **life(sent),
         passes={each.name: Pass.model_validate(each) for each in of_type(messages.Pass, sent)},
+        noise=_as(Noise, last(messages.Noise, sent)),
+        memory=_as(Memory, last(messages.Memory, sent)),
         layers=tuple(Layer.model_validate(each) for each in layers.layers) if layers else None,
         training=_as(Training, last(messages.Training, sent)),
         notes={name: to_json(note) for each in notes for name, note in each.notes.items()},

@@ -1,4 +1,4 @@
-"""What a run folder holds, one definition each, with units in the names: format 2, docs/record-format.md.
+"""What a run folder holds, one definition each, with units in the names: format 3, docs/record-format.md.
 
 A type's fields are the file's: `suite.results.run_folder` reads and writes them, and nothing else does. Times are
 seconds. Lists of a rank hold an item a step, in order. null is what was not measured, not reported, or no number.
@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 from suite.contracts.case import Case
 from suite.results.stored import Finite, Stored
 
-FORMAT: Literal[2] = 2  # of every file below; 1 is read by suite.results.format1
-METHOD = 1  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
+FORMAT: Literal[3] = 3  # of every file below; suite.results.older reads 1 and 2
+METHOD = 2  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
 
 TRAINING = "training"
 CANCELLED = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
@@ -19,7 +19,7 @@ CANCELLED = "cancelled"  # the outcome of what a person stopped: measured when t
 class About(Stored):
     """run.json: which run this is."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     method: int = METHOD
     kind: str = TRAINING  # or "comm", see suite.comm.records
     stagebench: str = ""  # the version that began it; "" and the like: format 1 did not say
@@ -49,7 +49,7 @@ class CaseEntry(AnyEntry):
 class Cases(Stored, Generic[Entry]):
     """cases.json: the plan as resolved."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     scale: str | None = None  # of the plan; None: the plan itself
     cases: tuple[Entry, ...]
 
@@ -61,17 +61,18 @@ class Machine(Stored):
     memory_bytes: int | None = None
     kernel: str | None = None
     governor: str | None = None  # of the first core's clock
+    os: str | None = None
+    gpus: tuple[str, ...] = ()
+    gpu_driver: str | None = None
 
 
 class Host(Machine):
     """hosts/NAME.json: a host of the run; of one where only ranks ran, what they reported of it."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     host: str  # its name
     cores: int | None = None  # that a process may use
     cores_installed: int | None = None
-    os: str | None = None
-    gpus: tuple[str, ...] = ()
     python: str | None = None  # the controller's
 
 
@@ -141,16 +142,45 @@ class Pass(Stored):
 
     name: str
     samples: int  # that this rank consumed in all measured steps
-    steady: bool  # whether the warm-up ended without a trend
+    steady: bool  # whether no trend was left in the warm-up when measuring began
     warmup_s: tuple[float, ...]
     step_s: tuple[float, ...]
     wall_s: float  # from the common barrier until this rank's last step is done
     io_s: tuple[float, ...] | None = None  # the wait for each batch
     stage_s: dict[str, tuple[float, ...]] | None = None  # by stage; "staged" only
     loss: Finite = None  # the last step's; None: not a finite number, or a pass that has none (LOSSES)
+    # Of a pass that takes turns with native steps, (native, its own) seconds per step of every pair of blocks.
+    pairs_s: tuple[tuple[float, float], ...] | None = None
 
 
 LOSSES = ("native", "staged", "compute_only")  # the passes that have one
+
+
+class HostUse(Stored):
+    """What the system counted on a rank's host during the measured steps of the native pass."""
+
+    seconds: float
+    involuntary_switches: int  # of the rank's process, by the kernel
+    busy_cpu_s: float  # of everybody, on all cores
+    steal_cpu_s: float  # that a hypervisor gave to other guests
+    cores: int  # of the host
+    own_cpu_s: float | None = None  # of this measurement's ranks, readers, servers; None: nothing tells them apart
+    clock_hz: float | None = None  # of the rank's cores, the mean right after the last step
+
+
+class Noise(Stored):
+    """How quiet the machine was: a fixed computation, the same everywhere, before the first pass and after the last."""
+
+    reference_before_s: tuple[float, ...]
+    reference_after_s: tuple[float, ...]
+    native: HostUse | None = None  # None: no native pass, or a system that does not count
+
+
+class Memory(Stored):
+    """The most that a rank held at a time, from its start to the end of its passes."""
+
+    host_bytes: int  # resident, of the process itself
+    device_bytes: int | None = None  # that the framework allocated on its devices; None: it does not say
 
 
 class Layer(Stored):
@@ -205,6 +235,8 @@ class Rank(AnyRank):
     """What a rank of a training reports."""
 
     passes: dict[str, Pass] = {}
+    noise: Noise | None = None  # None: format 2 and before; so is the next one
+    memory: Memory | None = None
     layers: tuple[Layer, ...] | None = None
     training: Training | None = None
     notes: dict[str, Any] = {}  # the trainer's own words
@@ -250,7 +282,7 @@ class Evidence(Stored):
 class AnyRecord(Stored):
     """What a record of a training and one of communication have in common."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     method: int = METHOD
     stagebench: str = ""  # the version that wrote it
     case_id: str

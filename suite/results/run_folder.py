@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from suite.errors import RequestError, StoreError
 from suite.files import write_whole
 from suite.plan.read import differences
-from suite.results import format1
+from suite.results import older
 from suite.results.proof import Proof
 from suite.results.records import (
     FORMAT,
@@ -178,15 +178,14 @@ class ResultFolder(Generic[Entry, Measured]):
     def proofs(self) -> dict[str, Proof]:
         """Every proof by its key."""
         return {
-            path.stem: _read(path, Proof, format1.proof, OF_A_PROOF)
+            path.stem: _read(path, Proof, older.proof, OF_A_PROOF)
             for path in sorted((self.path / "proofs").glob("*.json"))
         }
 
     def hosts(self) -> dict[str, Host]:
         """Every host by its name."""
         return {
-            path.stem: _read(path, Host, format1.host, OF_A_HOST)
-            for path in sorted((self.path / "hosts").glob("*.json"))
+            path.stem: _read(path, Host, older.host, OF_A_HOST) for path in sorted((self.path / "hosts").glob("*.json"))
         }
 
     def write_about(self, about: About) -> None:
@@ -210,10 +209,10 @@ class ResultFolder(Generic[Entry, Measured]):
         self._write(f"hosts/{host.host}.json", host)
 
     def _cases(self) -> Cases[Entry]:
-        return _read(self.path / "cases.json", self.cases_type, format1.cases, OF_CASES)
+        return _read(self.path / "cases.json", self.cases_type, older.cases, OF_CASES)
 
     def _record(self, path: Path) -> Measured:
-        upgraded = format1.record if self.kind == TRAINING else format1.comm_record
+        upgraded = older.record if self.kind == TRAINING else older.comm_record
         found: Measured = _read(path, self.record_type, upgraded, OF_A_RECORD)
         if path.stem != f"{found.case_id}-r{found.repeat}":
             raise StoreError(
@@ -243,7 +242,7 @@ def about_of(path: Path) -> About:
     """run.json of a folder; RequestError when there is none, or of a format that is not known here."""
     if not (path / "run.json").is_file():
         raise RequestError(f"{path} is not a run folder (no run.json); name a folder written by `stagebench run`")
-    return _read(path / "run.json", About, format1.about, OF_THE_RUN)
+    return _read(path / "run.json", About, older.about, OF_THE_RUN)
 
 
 @contextmanager
@@ -262,15 +261,15 @@ def _case_id(record: Path) -> str:
     return record.stem.rpartition("-r")[0]
 
 
-def _read(path: Path, kind: type[Part], upgrade: format1.Upgrade, remedy: str) -> Part:
+def _read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
     text, content = content_of(path, remedy)
     written = content.get("format", 1)  # of format 1, only run.json and the records say so
-    if written == 1:
-        return parsed(kind, json.dumps(format1.upgraded(upgrade, content, path, remedy)), path, remedy)
+    if written in (1, 2):
+        return parsed(kind, json.dumps(older.upgraded(written, upgrade, content, path, remedy)), path, remedy)
     if written != FORMAT:
         error = RequestError if path.name == "run.json" else StoreError
         raise error(
-            f"{path} has format {written!r}, this stagebench reads {FORMAT} and 1; "
+            f"{path} has format {written!r}, this stagebench reads {FORMAT}, 2 and 1; "
             "read it with the version that wrote it (run.json says which)"
         )
     return parsed(kind, text, path, remedy)

@@ -1,9 +1,11 @@
-"""What an iteration eats: one batch that stays on the device, or a stream that is read.
+"""What an iteration eats: batches that stay on the device, or a stream that is read.
 
 Oldest Python: 3.6.
 """
 
-from typing import Any, Dict
+import itertools
+import time
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 
@@ -12,24 +14,33 @@ from suite.worker.reading import Reading
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
+RESIDENT = 4  # batches in turn: a single one is learnt by heart, and its gradients sink into subnormal numbers
+READ_AHEAD = 17  # batches that may lie ready at any setting: MXNet's queue has 16
+
 
 class ResidentFeed:
-    """Synthetic data: generated once, put on the device once."""
+    """Batches that are put on the device once and taken in turn."""
 
     reads = False
 
-    def __init__(self, trainer: Trainer, batch: Batch) -> None:
-        """Send the batch to the device."""
-        self._batch = trainer.to_device(batch)
+    def __init__(self, trainer: Trainer, batches: Sequence[Batch]) -> None:
+        """Send the batches to the device."""
+        self._batches = itertools.cycle([trainer.to_device(batch) for batch in batches])
 
     def read(self) -> Any:
         return None
 
     def place(self, batch: Any) -> Any:
-        return self._batch
+        return next(self._batches)
+
+    def drain(self) -> None:
+        """Nothing is read ahead."""
 
     def prepare(self) -> None:
         """Nothing is read."""
+
+    def resident(self) -> "ResidentFeed":
+        return self
 
     def notes(self) -> Dict[str, Any]:
         return {}
@@ -44,13 +55,49 @@ class StreamFeed:
         """The trainer's input must be open."""
         self.read, self.place = trainer.next_batch, trainer.to_device
         self.prepare, self.notes = reading.prepare, reading.notes
+        self._trainer = trainer
+        self._resident: Optional[ResidentFeed] = None
+        self._batch_s: Optional[float] = None  # how long a batch takes when none lies ready
+
+    def resident(self) -> ResidentFeed:
+        """Some of the stream's batches, copied: a reader may fill the same memory again."""
+        if self._resident is None:
+            batches = [self._trainer.as_numpy(self.read()) for _ in range(RESIDENT)]
+            self._resident = ResidentFeed(self._trainer, [Batch(*(np.array(part) for part in one)) for one in batches])
+        return self._resident
+
+    def drain(self) -> None:
+        """Read away what was read ahead, which would flatter the next steps.
+
+        As many batches as may lie ready at most; once their pace is known, no further than the second one that
+        had to be waited for.
+        """
+        taken: List[float] = []
+        for _ in range(self._ahead()):
+            begin = time.perf_counter()
+            self.read()
+            taken.append(time.perf_counter() - begin)
+            if self._batch_s is not None and sum(one > self._batch_s / 2.0 for one in taken) == 2:
+                return
+        last = taken[len(taken) // 2 :]
+        self._batch_s = sum(last) / len(last)
+
+    def _ahead(self) -> int:
+        """Batches that may lie ready."""
+        setup = self._trainer.setup
+        return max(READ_AHEAD, setup.readers * (setup.prefetch + 1))
 
 
-def synthetic(graph: Graph, samples: int, seed: int) -> Batch:
+def synthetic(graph: Graph, samples: int, seed: Union[int, Sequence[int]]) -> Batch:
     """Normal images and uniform labels, the same for the same seed."""
     stream = np.random.RandomState(seed)
     images = stream.standard_normal((samples,) + tuple(graph.input_shape)).astype(np.float32)
     return Batch(images, stream.randint(0, graph.classes, samples).astype(np.int64))
+
+
+def own_synthetic(graph: Graph, samples: int, seed: int, replica: int) -> List[Batch]:
+    """One network's batches, like no other network's: the same for the same seed and network."""
+    return [synthetic(graph, samples, (seed, replica, number)) for number in range(RESIDENT)]
 
 
 def share(batch: Batch, replica: int, samples: int) -> Batch:

@@ -2,9 +2,10 @@
 
 job.json holds `format`, `output`, `group`, and the task under its name, with what that task takes:
 
-    {"format": 2, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
+    {"format": 3, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
-History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too).
+History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
+warm-up's last steps).
 
 Oldest Python: 3.6.
 """
@@ -17,7 +18,7 @@ from suite.worker.typed_json import from_json, to_json
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
-FORMAT = 2
+FORMAT = 3
 # What tells the libraries of computation how many threads to run; every rank must see them.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -69,7 +70,6 @@ class Sampling(NamedTuple):
 
     warmup_steps: int
     warmup_limit_s: float
-    steady: float
     steps: int
     seconds: float
 

@@ -1,4 +1,4 @@
-"""The measuring loop: warm up until steady, then run an agreed number of steps.
+"""The measuring loop: warm up until no trend is left, then time an agreed number of steps, in one go or in blocks.
 
 Oldest Python: 3.6.
 """
@@ -10,7 +10,12 @@ from typing import Any, Callable, List, NamedTuple, Tuple
 from suite.worker.job import Sampling
 from suite.worker.trainer import Trainer
 
-AGREEING = 5  # steps that must agree before the measurement begins; a quick profile may ask for fewer
+WINDOW, QUICK_WINDOW = 8, 6  # last steps that are looked at for a trend; the shorter where fewer are asked for
+LEAST_FALL = 0.03  # a trend is at least this: the later half's median below the earlier half's
+PATIENCE, LIMIT = 3, 30  # times `warmup_steps`: no giving up before, no going on after
+PAIRS = 4  # at least, and always an even number: the first and the last block are of the same kind
+BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in steps
+RESUMED = 2  # untimed steps at the begin of a block that reads
 
 Timed = NamedTuple(
     "Timed",
@@ -22,6 +27,14 @@ Timed = NamedTuple(
         ("returned", List[Any]),  # what the body returned, a step each
     ],
 )
+
+
+class Side(NamedTuple):
+    """One of two bodies that are measured in turns."""
+
+    body: Callable[[], Any]
+    reads: Callable[[], None] = lambda: None  # drains what was read ahead; only of a body that reads
+    untimed: int = 0  # steps at the begin of each block
 
 
 class Loop:
@@ -38,29 +51,66 @@ class Loop:
         `alone`: the body exchanges nothing and its pace is not known beforehand (a reader
         first hands out what it had read ahead), so every rank goes by its own clock.
         """
-        trainer = self._trainer
         warmup, steady = self._warm_up(name, body)
         steps = self._sampling.steps if alone else self._agreed_steps(warmup)
         measured()
+        seconds, wall, returned = self._timed(name, body, steps, steps, self._sampling.seconds if alone else 0.0)
+        return Timed(warmup, steady, seconds, wall, returned)
+
+    def in_turns(self, name: str, native: Side, other: Side) -> Tuple[Timed, List[List[float]]]:
+        """(all blocks of `other` as one, [native, other] seconds per step of every pair of blocks).
+
+        Blocks follow each other as native, other, other, native, and so on: what drifts hits both sides alike.
+        """
+        warmup, steady = self._warm_up(name, other.body)
+        steps, pairs = self._agreed_blocks(warmup)
+        for _ in range(BLOCK_STEPS):
+            native.body()
+        total, found = Timed(warmup, steady, [], 0.0, []), []  # type: Timed, List[List[float]]
+        for number in range(pairs):
+            pair = [0.0, 0.0]
+            for place in (0, 1) if number % 2 == 0 else (1, 0):
+                side = (native, other)[place]
+                side.reads()
+                for _ in range(side.untimed):
+                    side.body()
+                seconds, wall, returned = self._timed(name, side.body, steps, 2 * pairs * steps)
+                pair[place] = wall / steps
+                if side is other:
+                    total = total._replace(wall_s=total.wall_s + wall)
+                    total.step_s.extend(seconds)
+                    total.returned.extend(returned)
+            found.append(pair)
+        return total, found
+
+    def _timed(
+        self, name: str, body: Callable[[], Any], steps: int, of: int, least_s: float = 0.0
+    ) -> Tuple[List[float], float, List[Any]]:
+        """(seconds of each step, wall seconds from a common barrier until all is done, what the body returned)."""
+        trainer = self._trainer
         marks: List[Any] = []
         returned: List[Any] = []
         trainer.synchronize()
         trainer.maximum(0.0)
         begin = time.perf_counter()
         marks.append(trainer.mark())
-        until = begin + self._sampling.seconds if alone else begin
-        while len(returned) < steps or time.perf_counter() < until:
+        while len(returned) < steps or time.perf_counter() < begin + least_s:
             returned.append(body())
             marks.append(trainer.mark())
-            self._progress(name=name, phase="measure", step=len(returned), of=max(steps, len(returned)))
+            self._progress(name=name, phase="measure", step=len(returned), of=max(of, len(returned)))
         trainer.synchronize()
         wall = time.perf_counter() - begin
-        seconds = [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])]
-        return Timed(warmup, steady, seconds, wall, returned)
+        return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], wall, returned
 
     def _warm_up(self, name: str, body: Callable[[], Any]) -> Tuple[List[float], bool]:
-        """(seconds of each step, whether the last ones agree), the same decision on every rank."""
+        """(seconds of each step, whether no trend was left), the same decision on every rank.
+
+        It ends when the last steps show no trend on any rank. A trend that stays ends it, too: after
+        `warmup_limit_s`, but not before PATIENCE x `warmup_steps` steps, or after LIMIT x `warmup_steps` steps.
+        """
         sampling = self._sampling
+        window = WINDOW if sampling.warmup_steps >= WINDOW else QUICK_WINDOW
+        least = max(sampling.warmup_steps, window)
         seconds: List[float] = []
         began = time.perf_counter()
         while True:
@@ -68,19 +118,44 @@ class Loop:
             body()
             self._trainer.synchronize()
             seconds.append(time.perf_counter() - start)
-            self._progress(name=name, phase="warmup", step=len(seconds), of=sampling.warmup_steps)
-            if len(seconds) < sampling.warmup_steps:
+            self._progress(name=name, phase="warmup", step=len(seconds), of=least)
+            if len(seconds) < least:
                 continue
-            last = seconds[-min(AGREEING, sampling.warmup_steps) :]
-            spread = max(last) / min(last) - 1.0
             # Two collective questions, so that all ranks leave the loop together.
-            if self._trainer.maximum(spread) <= sampling.steady:
+            if not self._trainer.maximum(float(falling(seconds[-window:]))):
                 return seconds, True
-            if self._trainer.maximum(time.perf_counter() - began) > sampling.warmup_limit_s:
+            late = len(seconds) >= PATIENCE * least and time.perf_counter() - began > sampling.warmup_limit_s
+            if self._trainer.maximum(float(late)) or len(seconds) >= LIMIT * least:
                 return seconds, False
 
     def _agreed_steps(self, warmup: List[float]) -> int:
-        last = sorted(warmup[-AGREEING:])
-        usual = last[len(last) // 2]
-        wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual)))
+        wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual(warmup))))
         return int(self._trainer.maximum(float(wanted)))
+
+    def _agreed_blocks(self, warmup: List[float]) -> Tuple[int, int]:
+        """(steps of a block, pairs of blocks): both sides together are as many steps as a pass by itself."""
+        block = max(BLOCK_STEPS, int(math.ceil(BLOCK_S / usual(warmup))))
+        block = int(self._trainer.maximum(float(block)))
+        pairs = max(PAIRS, int(math.ceil(self._agreed_steps(warmup) / (2.0 * block))))
+        return block, pairs + pairs % 2
+
+
+def falling(seconds: List[float]) -> bool:
+    """Whether steps still get quicker: the later half of them against the earlier one, each without its slowest step.
+
+    All of the later ones must be below all of the earlier ones, which noise does 7 times in 100 with halves of four
+    (20 with three), and their medians LEAST_FALL apart. A spike is left out, so it neither ends nor prolongs a warm-up.
+    """
+    half = len(seconds) // 2
+    earlier, later = sorted(seconds[:half])[:-1], sorted(seconds[-half:])[:-1]
+    return later[-1] < earlier[0] and median(later) < (1.0 - LEAST_FALL) * median(earlier)
+
+
+def usual(seconds: List[float]) -> float:
+    """The median of the last steps."""
+    return median(seconds[-QUICK_WINDOW:])
+
+
+def median(values: List[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0

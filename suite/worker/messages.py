@@ -26,6 +26,9 @@ class Machine(NamedTuple):
     memory_bytes: Optional[int] = None
     kernel: Optional[str] = None
     governor: Optional[str] = None  # of the first core's clock
+    os: Optional[str] = None
+    gpus: List[str] = []  # as nvidia-smi lists them: number, model, UUID
+    gpu_driver: Optional[str] = None
 
 
 class Hello(NamedTuple):
@@ -93,13 +96,42 @@ class Pass(NamedTuple):
 
     name: str
     samples: int  # that this rank consumed in all measured steps; of a network held by several ranks, its share
-    steady: bool  # whether the warm-up ended without a trend
+    steady: bool  # whether no trend was left in the warm-up when measuring began
     warmup_s: List[float]
     step_s: List[float]  # on the trainer's time line, mark to mark
     wall_s: float  # from the common barrier until this rank's last step is done
     io_s: Optional[List[float]] = None  # of each step, the wait for its batch
     stage_s: Optional[Dict[str, List[float]]] = None  # of each step, by stage; "staged" only
     loss: Optional[float] = None  # the last step's, where the pass trains
+    # Of a pass that takes turns with native steps, [native, its own] seconds per step of every pair of blocks.
+    pairs_s: Optional[List[List[float]]] = None
+
+
+class HostUse(NamedTuple):
+    """What the system counted on this rank's host during the measured steps of the native pass."""
+
+    seconds: float
+    involuntary_switches: int  # of this process, by the kernel
+    busy_cpu_s: float  # of everybody, on all cores
+    steal_cpu_s: float  # that a hypervisor gave to other guests
+    cores: int  # of the host
+    own_cpu_s: Optional[float] = None  # of all processes of this measurement here; None: nothing tells them apart
+    clock_hz: Optional[float] = None  # of the rank's cores, the mean right after the last step
+
+
+class Noise(NamedTuple):
+    """How quiet the machine was: a fixed computation, the same everywhere, before the first pass and after the last."""
+
+    reference_before_s: List[float]
+    reference_after_s: List[float]
+    native: Optional[HostUse] = None  # None: no native pass, or a system that does not count
+
+
+class Memory(NamedTuple):
+    """The most that this rank held at a time, from its start to the end of its passes."""
+
+    host_bytes: int  # resident, of the process itself
+    device_bytes: Optional[int] = None  # that the framework allocated on its devices; None: it does not say
 
 
 class Layers(NamedTuple):
@@ -203,6 +235,8 @@ Message = Union[
     Failed,
     Done,
     Pass,
+    Noise,
+    Memory,
     Layers,
     Training,
     Proof,
@@ -221,6 +255,8 @@ CODEC = LineCodec(
         "failed": Failed,
         "done": Done,
         "pass": Pass,
+        "noise": Noise,
+        "memory": Memory,
         "layers": Layers,
         "training": Training,
         "proof": Proof,

@@ -1,14 +1,16 @@
-"""The five passes: separate ways of running the same training, so that no number disturbs another.
+"""The passes: separate ways of running the same training, so that no number disturbs another.
 
 | pass | what runs | what it gives |
 |---|---|---|
 | native | `step`, nothing inside | the speed |
 | staged | the stage methods, synchronised at every border, a barrier before communication | each stage by itself |
-| compute_only | `step_alone` on all ranks at once | what communication adds |
+| compute_only | `step_alone` of all ranks, in turns with `step`, both on resident batches | what communication adds |
 | comm_only | `communicate` on the model's own gradients | what communication costs alone |
+| resident | `step` on resident batches, in turns with native steps | what reading and copying add |
 | io_only | the input alone | how fast data can come |
 
-The stages of the staged pass add up to its wall time.
+The stages of the staged pass add up to its wall time. Differences come from blocks in turns: a machine's drift is
+larger than most of them.
 
 Oldest Python: 3.6.
 """
@@ -17,11 +19,10 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from suite.worker.clock import StageClock
-from suite.worker.loop import Loop, Timed
-from suite.worker.messages import Pass
+from suite.worker.loop import RESUMED, Loop, Side, Timed
+from suite.worker.messages import HostUse, Pass
+from suite.worker.noise import Meter
 from suite.worker.trainer import Trainer
-
-READ_AHEAD = 17  # batches that may lie ready at any setting: MXNet's queue has 16
 
 
 class Passes:
@@ -30,12 +31,13 @@ class Passes:
     def __init__(self, trainer: Trainer, feed: Any, loop: Loop) -> None:
         """`feed` is a ResidentFeed or a StreamFeed."""
         self._trainer, self._feed, self._loop = trainer, feed, loop
+        self.host_use: Optional[HostUse] = None  # during the native pass, once that was run
 
     def skipped(self, name: str) -> Optional[str]:
         """Why a pass has nothing to measure here, or None."""
         if name in ("compute_only", "comm_only") and self._trainer.setup.world * self._trainer.setup.devices == 1:
             return "one device exchanges nothing"
-        if name == "io_only" and not self._feed.reads:
+        if name in ("resident", "io_only") and not self._feed.reads:
             return "synthetic data are not read"
         return None
 
@@ -45,23 +47,36 @@ class Passes:
         return method()
 
     def _native(self) -> Pass:
-        return self._whole_steps("native", self._trainer.step)
+        self._feed.drain()
+        meter = Meter()
+        timed = self._loop.run("native", self._reading, meter.begin)
+        self.host_use = meter.end()
+        return self._result("native", timed)._replace(io_s=timed.returned, loss=self._trainer.loss())
+
+    def _reading(self) -> float:
+        """A native step; returns how long the host waited for its batch."""
+        begin = time.perf_counter()
+        batch = self._feed.read()
+        waited = time.perf_counter() - begin
+        self._trainer.step(self._feed.place(batch))
+        return waited
+
+    def _resident(self) -> Pass:
+        native = Side(self._reading, self._feed.drain, RESUMED)
+        return self._difference("resident", native, Side(self._on(self._trainer.step)))
 
     def _compute_only(self) -> Pass:
-        return self._whole_steps("compute_only", self._trainer.step_alone)
+        native = Side(self._on(self._trainer.step))
+        return self._difference("compute_only", native, Side(self._on(self._trainer.step_alone)))
 
-    def _whole_steps(self, name: str, step: Callable[[Any], None]) -> Pass:
-        read, place, clock = self._feed.read, self._feed.place, time.perf_counter
+    def _difference(self, name: str, native: Side, other: Side) -> Pass:
+        timed, pairs = self._loop.in_turns(name, native, other)
+        return self._result(name, timed)._replace(pairs_s=pairs, loss=self._trainer.loss())
 
-        def body() -> float:
-            begin = clock()
-            batch = read()
-            waited = clock() - begin
-            step(place(batch))
-            return waited
-
-        timed = self._loop.run(name, body)
-        return self._result(name, timed)._replace(io_s=timed.returned, loss=self._trainer.loss())
+    def _on(self, step: Callable[[Any], None]) -> Callable[[], None]:
+        """That step on batches that lie on the device."""
+        place = self._feed.resident().place
+        return lambda: step(place(None))
 
     def _staged(self) -> Pass:
         trainer, feed, clock = self._trainer, self._feed, StageClock(self._trainer)
@@ -92,26 +107,21 @@ class Passes:
             bubbles.clear()
             trainer.forget_layer_times()
 
+        feed.drain()
         timed = self._loop.run("staged", body, measured)
         stages = without_bubbles(clock.seconds(), bubbles)
         return self._result("staged", timed)._replace(stage_s=stages, loss=trainer.loss())
 
     def _comm_only(self) -> Pass:
-        self._trainer.forward(self._feed.place(self._feed.read()))
+        self._trainer.forward(self._feed.resident().place(None))
         self._trainer.backward()
         timed = self._loop.run("comm_only", self._trainer.communicate)
         self._trainer.update()
         return self._result("comm_only", timed)
 
     def _io_only(self) -> Pass:
-        for _ in range(self._ahead()):
-            self._feed.read()
+        self._feed.drain()
         return self._result("io_only", self._loop.run("io_only", self._feed.read, alone=True))
-
-    def _ahead(self) -> int:
-        """Batches that may lie ready when the pass begins, and would flatter the reader."""
-        setup = self._trainer.setup
-        return max(READ_AHEAD, setup.readers * (setup.prefetch + 1))
 
     def _result(self, name: str, timed: Timed) -> Pass:
         setup = self._trainer.setup

@@ -4,14 +4,15 @@ Oldest Python: 3.6.
 """
 
 import os
-from typing import Any, Callable, Dict
+import resource
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from suite.worker import evidence, job, messages, packing
+from suite.worker import evidence, job, messages, noise, packing
 from suite.worker.comm import comm
 from suite.worker.contract import LayerTimes, Unsupported
-from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
+from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
 from suite.worker.outbox import Outbox
 from suite.worker.passes import Passes
@@ -24,6 +25,8 @@ from suite.worker.training import Training
 from workloads import weights
 from workloads.graph import Graph
 
+SUBNORMAL = 1e-3  # a share of all parameters
+
 
 class Diverged(Exception):
     """The loss is not a finite number."""
@@ -35,6 +38,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
     feed = feed_of(trainer, task, output)
     outbox.send(messages.Notes(feed.notes()))
     passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress))
+    before = reference(trainer)
     for name in task.passes:
         if passes.skipped(name):
             continue
@@ -51,7 +55,32 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
             if layers is not None:
                 outbox.send(messages.Layers([LayerTimes(**row) for row in layers]))
         check_loss(found, outbox)
-    outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes())))
+    outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
+    outbox.send(peak_memory(trainer))
+    outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer))))
+
+
+def reference(trainer: Trainer) -> List[float]:
+    """How fast this host is when no rank has anything else to do."""
+    trainer.synchronize()
+    trainer.maximum(0.0)
+    return noise.reference()
+
+
+def peak_memory(trainer: Trainer) -> messages.Memory:
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts it in KiB
+    return messages.Memory(resident, trainer.peak_device_bytes())
+
+
+def subnormal_note(trainer: Trainer) -> Dict[str, Any]:
+    """A note where more parameters than SUBNORMAL are too small for normal numbers: processors compute slowly then."""
+    small = total = 0
+    for tensor in trainer.parameters().values():
+        size = np.abs(tensor)
+        small += int(np.count_nonzero((size > 0) & (size < np.finfo(size.dtype).tiny)))
+        total += size.size
+    found = small / float(max(total, 1))
+    return {"subnormal": "%.2g %% of the parameters" % (100.0 * found)} if found > SUBNORMAL else {}
 
 
 def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
@@ -64,8 +93,7 @@ def feed_of(trainer: Trainer, task: job.Measure, output: str) -> Any:
     """A ResidentFeed of synthetic data, or a StreamFeed of real ones."""
     setup = trainer.setup
     if task.data is None:
-        whole = synthetic(task.graph, setup.batch * setup.replicas, setup.seed)
-        return ResidentFeed(trainer, share(whole, setup.replica, setup.batch))
+        return ResidentFeed(trainer, own_synthetic(task.graph, setup.batch, setup.seed, setup.replica))
     source = opened(trainer, task.graph, task.data)
     reading = Reading(source, task.input, setup.seed, output, setup.rank)
     trainer.open_input(reading.view)

@@ -217,6 +217,10 @@ class Trainer(ABC):
     def forget_layer_times(self) -> None:  # noqa: B027 - most time no layers
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
+    def peak_device_bytes(self) -> Optional[int]:
+        """The most that the framework has held on this rank's devices at a time; None where it does not say."""
+        return None
+
     def begin_training(self) -> None:  # noqa: B027 - most count nothing
         """The pass `train` begins: what would disturb a speed may be counted from now on, for `notes`."""
 

@@ -73,11 +73,19 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
         "staged": whole(compute + communication, stage_s=stage_s, loss=2.1),
         "io_only": whole(io * 0.8),
     }
+    native, resident = compute * 0.97 + communication * 0.45, (compute - io - h2d) * 0.97 + communication * 0.45
+
+    def turns(one: float, other: float) -> list[tuple[float, float]]:
+        return list(zip(noisy(one)[:8].tolist(), noisy(other)[:8].tolist(), strict=True))
+
     if ranks > 1:
-        found["compute_only"] = whole(compute * 0.97, io_s=noisy(io).tolist(), loss=2.2)
+        alone = (compute - io - h2d) * 0.97
+        found["compute_only"] = whole(alone, loss=2.2, pairs_s=turns(resident, alone))
         found["comm_only"] = whole(communication * 0.95)
     if case.data == "synthetic":
         del found["io_only"]
+    else:
+        found["resident"] = whole(resident, loss=2.0, pairs_s=turns(native, resident))
     return {name: {**one, "name": name} for name, one in found.items() if name in case.passes}
 
 

@@ -19,6 +19,11 @@ def rank(number, forward=0.3, native=4.0, bubble=None, **passes):
     return Rank(rank=number, passes={name: {"name": name, **one} for name, one in found.items()})
 
 
+def turns(*pairs):
+    """A pass in turns with native steps; its own steps do not matter."""
+    return steps(4.0, pairs_s=list(pairs))
+
+
 def closed_sum(budget):
     return sum(getattr(budget, stage) or 0.0 for stage in STAGES)
 
@@ -26,20 +31,56 @@ def closed_sum(budget):
 def test_one_rank_has_no_communication_and_other_closes_the_sum():
     budget = of_process([rank(0)])
     assert budget.native == pytest.approx(1.0)
-    assert budget.io == pytest.approx(0.1)  # the mean: medians would hide every second wait
-    assert (budget.forward, budget.backward, budget.update, budget.h2d) == (0.3, 0.4, 0.05, 0.01)
+    assert budget.io == 0.0
+    assert budget.forward == pytest.approx(0.3 * 11 / 3)  # the mean, as of everything: only means add up
     assert budget.communication == 0.0
     assert budget.hidden is None
-    assert budget.other == pytest.approx(1.0 - 0.1 - 0.3 - 0.4 - 0.05 - 0.01)
+    assert budget.other == pytest.approx(1.0 - (0.3 + 0.4 + 0.05 + 0.01) * 11 / 3)
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
     assert budget.observer_effect == pytest.approx(1.25)
 
 
-def test_two_ranks_take_the_critical_one_and_split_communication():
+def test_differences_are_means_of_pairs_with_intervals():
+    exchange = turns((0.9, 0.7), (1.1, 0.8), (0.9, 0.7), (1.1, 0.8))
+    budget = of_process(
+        [rank(0, compute_only=exchange, comm_only=steps(1.2)), rank(1, compute_only=exchange, comm_only=steps(1.2))]
+    )
+    assert budget.communication == pytest.approx(0.25)
+    found = budget.exposed_communication
+    reach = 3.182 * (4 * 0.05**2 / 3 / 4) ** 0.5  # Student's t of three degrees, by hand
+    assert (found.value, found.low, found.of) == (pytest.approx(0.25), pytest.approx(0.25 - reach, rel=1e-3), 4)
+    assert budget.hidden == pytest.approx(0.3 - 0.25)
+    assert budget.hidden_communication.value == pytest.approx(0.05)
+    assert budget.hidden_communication.high == pytest.approx(0.05 + reach, rel=1e-3)
+    assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+
+
+def test_each_side_of_a_pair_is_the_slowest_rank_s():
+    ranks = [rank(0, compute_only=turns((1.0, 0.7), (1.0, 0.7))), rank(1, compute_only=turns((0.9, 0.8), (1.2, 0.6)))]
+    assert of_process(ranks).communication == pytest.approx(((1.0 - 0.8) + (1.2 - 0.7)) / 2)
+
+
+@pytest.mark.parametrize(("native", "io", "h2d"), [(0.95, 0.45, 0.01 * 11 / 3), (0.52, 0.02 - 0.01 * 11 / 3, 0.0)])
+def test_exposed_input_is_native_less_resident_the_copy_first(native, io, h2d):
+    budget = of_process([rank(0, resident=turns((native, 0.5), (native, 0.5)))], reads=True)
+    added = native - 0.5
+    assert budget.exposed_input.value == pytest.approx(added)
+    assert budget.h2d == pytest.approx(min(0.01 * 11 / 3, added))
+    assert budget.io + budget.h2d == pytest.approx(added)
+    assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+
+
+def test_what_was_not_measured_stays_in_other():
+    budget = of_process([rank(0)], reads=True)
+    assert budget.io is None
+    assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+
+
+def test_method_1_keeps_its_definitions():
     more = {"compute_only": steps(3.2), "comm_only": steps(1.2), "io_only": steps(0.4)}
-    budget = of_process([rank(0, **more), rank(1, forward=0.5, native=4.4, **more)])
+    budget = of_process([rank(0, **more), rank(1, forward=0.5, native=4.4, **more)], reads=True, method=1)
     assert budget.critical_rank == 1
-    assert budget.forward == 0.5
+    assert (budget.forward, budget.io) == (0.5, pytest.approx(0.1))
     assert budget.native == pytest.approx(1.1)  # the slowest rank's wall
     assert budget.communication == pytest.approx(1.1 - 0.8)
     assert budget.hidden == pytest.approx(0.3 - 0.3)
@@ -51,7 +92,7 @@ def test_two_ranks_take_the_critical_one_and_split_communication():
 
 def test_negative_residuals_stay_negative():
     budget = of_process([rank(0, native=2.4)])
-    assert budget.other == pytest.approx(0.6 - 0.86)
+    assert budget.other == pytest.approx(0.6 - 0.76 * 11 / 3)
 
 
 def test_without_compute_only_communication_is_unknown_and_stays_in_other():
@@ -69,22 +110,26 @@ def test_no_budget_without_its_passes(lost):
     assert of_process([]) is None
 
 
-def test_medians_over_processes_close_again():
+def test_means_over_processes_close_again():
     case = case_of(ranks=2)
     budgets = [
-        of_process([Rank(rank=rank, passes=passes_of(case, repeat, rank)) for rank in range(2)]) for repeat in range(3)
+        of_process([Rank(rank=rank, passes=passes_of(case, repeat, rank)) for rank in range(2)], reads=True)
+        for repeat in range(3)
     ]
     whole = over_processes(budgets)
-    assert whole.native == sorted(budget.native for budget in budgets)[1]
-    assert whole.backward == sorted(budget.backward for budget in budgets)[1]
+    assert whole.native == pytest.approx(sum(budget.native for budget in budgets) / 3)
+    assert whole.exposed_communication.of == 3  # processes, no longer pairs
+    assert whole.exposed_communication.value == pytest.approx(whole.communication)
+    assert whole.exposed_input.value == pytest.approx(whole.io + whole.h2d)
     assert closed_sum(whole) == pytest.approx(whole.native, rel=1e-12)
     assert whole.hidden == pytest.approx(whole.comm_only - whole.communication)
     assert whole.to_dict()["observer_effect"] == whole.staged / whole.native
+    assert over_processes(budgets[:1]).exposed_communication == budgets[0].exposed_communication
     assert over_processes([]) is None
 
 
 def test_several_devices_of_one_rank_do_exchange():
-    exchanging = of_process([rank(0, compute_only=steps(3.0), comm_only=steps(2.0))], devices=2)
+    exchanging = of_process([rank(0, compute_only=turns((1.0, 0.75), (1.0, 0.75)), comm_only=steps(2.0))], devices=2)
     assert exchanging.communication == pytest.approx(0.25)
     assert exchanging.hidden == pytest.approx(0.25)
     assert of_process([rank(0)], devices=2).communication is None
@@ -93,7 +138,7 @@ def test_several_devices_of_one_rank_do_exchange():
 def test_waiting_for_other_parts_of_the_network_is_in_the_closed_sum():
     waiting, busy = rank(0, bubble=0.25), rank(1, forward=0.5, bubble=0.1)
     budget = of_process([waiting, busy])
-    assert (budget.critical_rank, budget.bubble) == (1, 0.1)
+    assert (budget.critical_rank, budget.bubble) == (1, pytest.approx(0.1 * 11 / 3))
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
     assert closed_sum(over_processes([budget, budget])) == pytest.approx(budget.native, rel=1e-12)
     assert of_process([rank(0)]).bubble == 0.0

@@ -206,7 +206,7 @@ def test_durations(seconds: float, told: str) -> None:
 
 
 def test_passes_that_have_nothing_to_measure_do_not_count() -> None:
-    assert passes_run(ONE, 0) == ["native", "staged", "io_only"]
+    assert passes_run(ONE, 0) == ["native", "staged", "resident", "io_only"]
     assert passes_run(TWO.on(data="synthetic"), 0) == ["native", "staged", "compute_only", "comm_only"]
 
 
@@ -226,7 +226,7 @@ def test_the_first_estimate_comes_from_how_far_the_first_process_is() -> None:
     estimate.started(ONE, 0)
     clock.now = 10.0
     estimate.message(messages.Progress("staged", "measure", 5, 5))
-    assert estimate.left == pytest.approx(5.0 + 3 * 15.0)  # two of three passes in 10 s
+    assert estimate.left == pytest.approx(10.0 + 3 * 20.0)  # two of four passes in 10 s
 
 
 def test_later_estimates_come_from_finished_processes() -> None:

@@ -24,6 +24,9 @@ def test_a_training_s_rank() -> None:
             messages.Notes({"reader": "one", "staged": "not measured"}),
             messages.Pass("native", io_s=[0.1], loss=math.nan, **TIMED),
             messages.Pass("comm_only", **TIMED),
+            messages.Pass("resident", pairs_s=[[0.5, 0.25]], **TIMED),
+            messages.Noise([0.1], [0.2], messages.HostUse(1.0, 3, 2.0, 0.25, 2, own_cpu_s=1.5)),
+            messages.Memory(4096, 1024),
             messages.Layers([LayerTimes("conv1", "conv", 0.1, 0.2, 0.0, 8)]),
             messages.Training([messages.Epoch(1.0, 0.1, 8, 2, 0.5, 2.0)], [0, 1], [2.5, math.nan], [0.5, 1.0]),
             messages.Notes({"reader": "two"}),
@@ -34,6 +37,9 @@ def test_a_training_s_rank() -> None:
     assert found.joined.settings == {"GLOO_X": "y"}
     assert found.passes["native"].loss is None
     assert (found.passes["native"].io_s, found.passes["comm_only"].io_s) == ((0.1,), None)
+    assert found.passes["resident"].pairs_s == ((0.5, 0.25),)
+    assert (found.noise.native.own_cpu_s, found.noise.reference_after_s) == (1.5, (0.2,))
+    assert (found.memory.host_bytes, found.memory.device_bytes) == (4096, 1024)
     assert found.layers[0].backward_s == 0.2
     assert found.training.losses == (2.5, None)
     assert found.notes == {"reader": "two", "staged": "not measured"}

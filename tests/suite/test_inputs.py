@@ -13,7 +13,9 @@ from tests.reports.made_run import MadeRun, case_of
 
 
 def rank(steps, waits, alone=None):
-    passes = {"native": {**timed("native", steps), "io_s": waits}}
+    """A rank whose native steps take that much longer than resident ones, block by block."""
+    turns = [(step, step - wait) for step, wait in zip(steps, waits, strict=False)]
+    passes = {"native": timed("native", steps), "resident": {**timed("resident", steps), "pairs_s": turns}}
     if alone:
         passes["io_only"] = timed("io_only", alone)
     return Rank(rank=0, passes=passes)
@@ -23,22 +25,35 @@ def timed(name, steps):
     return {"name": name, "samples": 8, "steady": True, "warmup_s": steps, "step_s": steps, "wall_s": sum(steps)}
 
 
-def test_the_rank_that_waits_longest_tells_and_the_slowest_reader_alone():
+def test_native_less_resident_tells_the_wait_and_the_slowest_reader_what_it_gives_alone():
     found = input_wait.of_process(
-        [rank([1.0] * 4, [0.1] * 4, [0.2] * 3), rank([1.0] * 4, [0.0, 0.8, 0.0, 0.8], [0.5] * 3)]
+        [rank([1.0] * 4, [0.1] * 4, [0.2] * 3), rank([1.5] * 4, [0.6, 1.0, 0.6, 1.0], [0.5] * 3)]
     )
-    assert found.waited == pytest.approx(0.4)  # the mean: a median would say 0.0 or 0.8
+    assert found.waited == pytest.approx(0.6)  # of each pair the slowest rank: 1.5 less 0.9, which is rank 0's
     assert found.share == pytest.approx(0.4)
     assert found.alone == pytest.approx([0.5] * 3)
 
 
+def test_of_method_1_the_host_s_wait_on_the_rank_that_waits_longest_counts():
+    def waiting(waits):
+        return Rank(rank=0, passes={"native": {**timed("native", [1.0] * 4), "io_s": waits}})
+
+    found = input_wait.of_process([waiting([0.1] * 4), waiting([0.0, 0.8, 0.0, 0.8])], method=1)
+    assert (found.waited, found.share) == (pytest.approx(0.4), pytest.approx(0.4))
+
+
+def test_without_resident_steps_only_the_reader_is_known():
+    found = input_wait.of_process([rank([1.0] * 4, [], [0.2] * 3)])
+    assert (found.waited, found.share, len(found.alone)) == (None, None, 3)
+
+
 def test_a_reader_that_has_a_batch_ready_takes_no_time_that_a_clock_sees():
-    found = input_wait.of_process([rank([1.0], [0.0], [0.0, 0.0, 0.3])])
+    found = input_wait.of_process([rank([1.0] * 2, [0.0] * 2, [0.0, 0.0, 0.3])])
     assert np.all(found.alone > 0)
     assert found.alone.sum() == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("ranks", [[], [Rank(rank=0)], [rank([1.0], [])], [rank([1.0], [0.1]), Rank(rank=0)]])
+@pytest.mark.parametrize("ranks", [[], [Rank(rank=0)], [rank([1.0], [])], [rank([1.0] * 2, [0.1] * 2), Rank(rank=0)]])
 def test_without_every_ranks_waiting_nothing_is_told(ranks):
     assert input_wait.of_process(ranks) is None
 
@@ -59,7 +74,8 @@ def slowed(run, case, waits, alone):
     def slower(record):
         passes = record["ranks"][0]["passes"]
         step = passes["native"]["wall_s"] / len(passes["native"]["step_s"])
-        passes["native"]["io_s"] = [step * waits] * len(passes["native"]["step_s"])
+        if "resident" in passes:
+            passes["resident"]["pairs_s"] = [(step, step * (1.0 - waits))] * 4
         if alone:
             count = len(passes["io_only"]["step_s"])
             passes["io_only"] |= {"step_s": [step * alone] * count, "wall_s": step * alone * count}
@@ -89,7 +105,7 @@ def test_what_holds_a_case_up(run, waits, alone, bottleneck):
 
 @pytest.mark.parametrize(("waits", "bottleneck"), [(0.01, "network"), (0.3, "reader")])
 def test_without_io_only_waiting_alone_tells(run, waits, bottleneck):
-    case = run.proven(case_of(passes=("native",), input=Input(mode="memory")))
+    case = run.proven(case_of(passes=("native", "resident"), input=Input(mode="memory")))
     run.proven(case_of())
     slowed(run, case, waits, None)
     memory, disk = only(run).cases

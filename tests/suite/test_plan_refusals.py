@@ -100,6 +100,7 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ("threads = 1", "threads = 0", 3, "threads = 0", "greater than or equal to 1"),
         ("threads = 1", 'knobs.formt = "auto"', 3, "unknown knob 'formt'", "did you mean 'format'?"),
         ("steps = 50", "stepz = 50", 5, "unknown key 'stepz'", "did you mean 'steps'?"),
+        ("steps = 50", "steady = 0.1", 5, "`steady` is no key any more", "remove the line"),
         ("steps = 50", "steps = 5", 4, "steps = 5 (full: 50)", "add quick = true"),
         ('name = "x"', 'nmae = "x"', 1, "unknown key 'nmae'", "did you mean 'name'?"),
         ('name = "x"', 'title = "x"', 1, "'name' is missing", ""),

@@ -9,7 +9,7 @@ import pytest
 from suite.comm.records import CommFolder
 from suite.comm.schema import schema
 from suite.errors import RequestError, StoreError
-from suite.results import format1
+from suite.results import older
 from suite.results.records import About, Host, Machine
 from suite.results.run_folder import RunFolder
 
@@ -74,8 +74,8 @@ def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
 
 def test_a_later_format_is_refused(run: Path) -> None:
     about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**about, "format": 3}))
-    with pytest.raises(RequestError, match="has format 3, this stagebench reads 2 and 1; read it with the version"):
+    (run / "run.json").write_text(json.dumps({**about, "format": 4}))
+    with pytest.raises(RequestError, match="has format 4, this stagebench reads 3, 2 and 1; read it with the version"):
         RunFolder.open(run)
 
 
@@ -98,15 +98,23 @@ def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:
 
 def test_a_run_of_another_format_or_method_is_not_continued(run: Path) -> None:
     about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**about, "format": 2, "method": 2}))
-    with pytest.raises(RequestError, match=r"begun by another version of stagebench \(format 2, method 2; this one"):
+    (run / "run.json").write_text(json.dumps({**about, "format": 2, "method": 1}))
+    with pytest.raises(RequestError, match=r"begun by another version of stagebench \(format 2, method 1; this one"):
         RunFolder(run).create(About())
+
+
+def test_what_older_formats_say_of_steadiness_is_left_out() -> None:
+    old = {"format": 2, "case": {"batch": 8, "sampling": {"steps": 5, "steady": 0.05}}}
+    kept = {"case": {"batch": 8, "sampling": {"steps": 5}}}
+    assert older.upgraded(2, older.record, old, Path("x"), "") == kept
+    entries = {"format": 2, "scale": None, "cases": [{"id": "a", **old}]}
+    assert older.upgraded(2, older.cases, entries, Path("x"), "")["cases"][0]["case"] == kept["case"]
 
 
 def test_adam_s_beta1_had_another_name_in_format_1() -> None:
     old = {"optimiser": "adam", "momentum": 0.9, "beta2": 0.999}
-    assert format1.case(old) == {"optimiser": "adam", "momentum": 0.0, "beta1": 0.9, "beta2": 0.999}
-    assert format1.case({"optimiser": "sgd", "momentum": 0.9}) == {"optimiser": "sgd", "momentum": 0.9}
+    assert older.case(old) == {"optimiser": "adam", "momentum": 0.0, "beta1": 0.9, "beta2": 0.999}
+    assert older.case({"optimiser": "sgd", "momentum": 0.9}) == {"optimiser": "sgd", "momentum": 0.9}
 
 
 def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
@@ -126,5 +134,5 @@ def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
 
 
 def test_the_published_schema_is_that_of_the_types() -> None:
-    published = CHECKOUT / "docs" / "format-2.schema.json"
-    assert published.read_text() == schema(), "python -m suite.comm.schema > docs/format-2.schema.json"
+    published = CHECKOUT / "docs" / "format-3.schema.json"
+    assert published.read_text() == schema(), "python -m suite.comm.schema > docs/format-3.schema.json"

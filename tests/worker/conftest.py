@@ -23,6 +23,12 @@ def sampling():
 
 
 @pytest.fixture
+def settled(monkeypatch):
+    """Warm-ups of as few steps as can be: bodies that do nothing take times that may well fall."""
+    monkeypatch.setattr("suite.worker.loop.falling", lambda seconds: False)
+
+
+@pytest.fixture
 def make_job(tmp_path):
     """A job as the controller writes it (of `jobs.measure()`, if no task is given); returns its path."""
 

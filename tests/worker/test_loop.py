@@ -3,9 +3,11 @@
 import math
 import time
 
+import numpy as np
+import pytest
 import toy
 
-from suite.worker.loop import AGREEING, Loop
+from suite.worker.loop import QUICK_WINDOW, Loop, Side, falling, usual
 from tests.support import trainers
 
 
@@ -13,46 +15,79 @@ def silent(**_):
     pass
 
 
-def spread(seconds):
-    last = seconds[-AGREEING:]
-    return max(last) / min(last) - 1.0
+class Scripted:
+    """Counts seconds by itself: each step takes what its script says, then its usual time."""
+
+    def __init__(self, usual=0.01, *script):
+        self.now, self.steps = 0.0, 0
+        self._usual, self._script = usual, list(script)
+
+    def perf_counter(self):
+        return self.now
+
+    def __call__(self):
+        self.steps += 1
+        self.now += self._script.pop(0) if self._script else self._usual
 
 
-def test_it_warms_up_until_the_last_steps_agree(sampling):
-    sleeps = [0.08, 0.04, 0.08, 0.04]
+@pytest.fixture
+def warm_up(monkeypatch, sampling):
+    """The warm-up of a scripted body: the result of the loop."""
 
-    def body():
-        time.sleep(sleeps.pop(0) if sleeps else 0.01)
+    def run(body, **rule):
+        monkeypatch.setattr("suite.worker.loop.time", body)
+        return Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(**rule), silent).run("native", body)
 
-    rule = sampling._replace(warmup_steps=5, steady=0.5, warmup_limit_s=20.0)
-    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", body)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("asked", "script", "steps"),
+    [
+        (3, [], 6),  # as few as tell a trend
+        (12, [], 12),  # as many as asked for
+        (3, [4.0], 6),  # the first step compiles: no trend
+        (8, [0.08, 0.07, 0.06, 0.05, 0.04, 0.03, 0.02], 12),  # ... until the halves are alike
+        (3, [0.01, 0.02, 0.01, 0.02, 0.01, 0.02], 6),  # restless, and no trend
+        (3, [0.01] * 5 + [4.0], 6),  # one spike prolongs nothing
+        (8, [0.08] * 4 + [0.04] * 3 + [4.0], 9),  # ... and hides no trend
+    ],
+)
+def test_a_warm_up_ends_when_steps_no_longer_get_quicker(warm_up, asked, script, steps):
+    timed = warm_up(Scripted(0.01, *script), warmup_steps=asked, warmup_limit_s=60.0)
     assert timed.steady
-    assert len(timed.warmup_s) >= 4 + AGREEING
-    assert spread(timed.warmup_s) <= 0.5
-    # ... and stopped at the first chance it had
-    assert all(spread(timed.warmup_s[:n]) > 0.5 for n in range(AGREEING, len(timed.warmup_s)))
+    assert len(timed.warmup_s) == steps
 
 
-def test_it_warms_up_for_as_many_steps_as_asked(sampling):
-    rule = sampling._replace(warmup_steps=12, steady=1e9)
-    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.001))
-    assert (len(timed.warmup_s), timed.steady) == (12, True)
+def test_noise_is_no_trend():
+    stream = np.random.RandomState(1)
+    found = [falling(list(0.1 * np.exp(stream.normal(0.0, 0.2, 8)))) for _ in range(4000)]
+    assert np.mean(found) < 0.08
 
 
-def test_a_restless_case_is_measured_and_marked(sampling):
-    sleeps = [0.002, 0.01] * 1000
-    rule = sampling._replace(warmup_limit_s=0.1, steady=0.2)
-    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(sleeps.pop()))
+@pytest.mark.parametrize("step", [0.9, 0.97])
+def test_a_slow_trend_is_seen(step):
+    assert falling([0.1 * step**n for n in range(8)])
+
+
+@pytest.mark.parametrize(
+    ("limit", "steps"),
+    [
+        (0.0, 18),  # three times what is needed at least, however slow they are
+        (1e9, 180),  # thirty times at most, however quick
+    ],
+)
+def test_a_trend_that_stays_is_measured_and_marked(warm_up, limit, steps):
+    timed = warm_up(Scripted(0.01, *[0.95**n for n in range(1000)]), warmup_steps=3, warmup_limit_s=limit)
     assert not timed.steady
-    assert 0.09 < sum(timed.warmup_s) < 5.0
+    assert len(timed.warmup_s) == steps
     assert len(timed.step_s) == 3
 
 
 def test_it_measures_long_enough(sampling):
-    rule = sampling._replace(steady=1e9, steps=4, seconds=0.1)
+    rule = sampling._replace(steps=4, seconds=0.1)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.005))
-    usual = sorted(timed.warmup_s[-AGREEING:])[AGREEING // 2]
-    assert len(timed.step_s) == max(4, math.ceil(0.1 / usual)) > 4
+    assert len(timed.step_s) == max(4, math.ceil(0.1 / usual(timed.warmup_s))) > 4
 
 
 def test_steps_add_up_to_the_wall_time_and_carry_what_the_body_returned(sampling):
@@ -67,22 +102,20 @@ def test_steps_add_up_to_the_wall_time_and_carry_what_the_body_returned(sampling
     assert 0.99 * timed.wall_s < sum(timed.step_s) <= timed.wall_s
 
 
-def test_measured_is_called_once_between_warm_up_and_steps(sampling):
+def test_measured_is_called_once_between_warm_up_and_steps(sampling, settled):
     events = []
-    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(steady=1e9), silent)
+    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, silent)
     loop.run("staged", lambda: events.append("step"), measured=lambda: events.append("measured"))
-    assert events == ["step"] * 5 + ["measured"] + ["step"] * 3
+    assert events == ["step"] * 6 + ["measured"] + ["step"] * 3
 
 
-def test_progress_reports_pass_phase_and_step(sampling):
+def test_progress_reports_pass_phase_and_step(sampling, settled):
     reported = []
-    loop = Loop(
-        toy.ToyTrainer(trainers.setup()), sampling._replace(steady=1e9), lambda **progress: reported.append(progress)
-    )
+    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, lambda **progress: reported.append(progress))
     loop.run("native", lambda: time.sleep(0.001))
-    assert reported[0] == {"name": "native", "phase": "warmup", "step": 1, "of": 5}
+    assert reported[0] == {"name": "native", "phase": "warmup", "step": 1, "of": 6}
     assert reported[-1] == {"name": "native", "phase": "measure", "step": 3, "of": 3}
-    assert len(reported) == 8
+    assert len(reported) == 9
 
 
 def test_ranks_of_different_speed_agree_on_every_count(sampling):
@@ -93,26 +126,65 @@ def test_ranks_of_different_speed_agree_on_every_count(sampling):
             return group.maximum(self.setup.rank, value)
 
     def work(rank):
-        # Rank 1 is faster, and restless for a while: both must wait for it to settle.
-        sleeps = [0.001, 0.01] * 3 if rank else []
+        # Rank 1 is faster, and gets quicker for a while: both must wait for it to settle.
+        sleeps = [0.005 * 0.9**n for n in range(12)] if rank else []
         trainer = Ranked(trainers.setup(rank=rank, world=2))
-        usual = 0.005 if rank else 0.01
-        rule = sampling._replace(steady=0.8, warmup_limit_s=20.0, seconds=0.1)
-        return Loop(trainer, rule, silent).run("native", lambda: time.sleep(sleeps.pop() if sleeps else usual))
+        pace = 0.0012 if rank else 0.01
+        rule = sampling._replace(warmup_limit_s=20.0, seconds=0.1)
+        return Loop(trainer, rule, silent).run("native", lambda: time.sleep(sleeps.pop(0) if sleeps else pace))
 
     slow, fast = group.run(work)
-    assert len(slow.warmup_s) == len(fast.warmup_s) > AGREEING
+    assert len(slow.warmup_s) == len(fast.warmup_s) > QUICK_WINDOW
     assert len(slow.step_s) == len(fast.step_s)
     assert slow.steady
     assert fast.steady
-    usual = sorted(fast.warmup_s[-AGREEING:])[AGREEING // 2]
-    assert len(slow.step_s) == math.ceil(0.1 / usual)  # the rank that needs more steps decides
+    assert len(slow.step_s) == math.ceil(0.1 / usual(fast.warmup_s))  # the rank that needs more steps decides
 
 
-def test_a_quick_profile_lets_fewer_steps_agree(sampling):
-    rule = sampling._replace(warmup_steps=3, steady=1e9)
-    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.001))
-    assert (len(timed.warmup_s), timed.steady) == (3, True)
+class TestInTurns:
+    """Two bodies in blocks that alternate."""
+
+    @pytest.fixture
+    def turns(self, monkeypatch, sampling):
+        """(result, "n" and "o" for every step and "d" for every drain, in order)."""
+
+        def run(native_s=0.5, other_s=0.3, drift=1.0, **rule):
+            clock, called = Scripted(), []
+
+            def stepping(name, seconds):
+                def body():
+                    called.append(name)
+                    clock.now += seconds * drift ** len(called)
+
+                return body
+
+            monkeypatch.setattr("suite.worker.loop.time", clock)
+            trainer = toy.ToyTrainer(trainers.setup())
+            trainer.mark = clock.perf_counter
+            loop = Loop(trainer, sampling._replace(**rule), silent)
+            native = Side(stepping("n", native_s), lambda: called.append("d"), 1)
+            return loop.in_turns("resident", native, Side(stepping("o", other_s))), "".join(called)
+
+        return run
+
+    def test_blocks_alternate_and_both_sides_are_kept(self, turns):
+        (timed, pairs), called = turns()
+        assert called == "o" * 6 + "nn" + "dnnnoo" + "oodnnn" + "dnnnoo" + "oodnnn"
+        assert pairs == [[pytest.approx(0.5), pytest.approx(0.3)]] * 4
+        assert timed.step_s == pytest.approx([0.3] * 8)
+        assert timed.wall_s == pytest.approx(8 * 0.3)
+        assert timed.warmup_s == pytest.approx([0.3] * 6)
+
+    def test_quick_steps_make_longer_blocks(self, turns):
+        (timed, pairs), _ = turns(0.002, 0.001, seconds=1.0)
+        assert len(timed.step_s) / len(pairs) == 100  # 0.1 s of them
+        assert len(pairs) == 6  # 600 + 600 steps: no fewer than the pass by itself would have had, and an even number
+
+    def test_a_drift_cancels(self, turns):
+        (_, pairs), _ = turns(0.5, 0.5, drift=1.001)
+        ratios = [native / other for native, other in pairs]
+        assert max(ratios) > 1.002
+        assert math.exp(sum(map(math.log, ratios)) / len(ratios)) == pytest.approx(1.0, abs=1e-3)
 
 
 def test_a_body_that_slows_down_ends_by_the_clock_when_it_runs_alone(sampling):
@@ -121,7 +193,7 @@ def test_a_body_that_slows_down_ends_by_the_clock_when_it_runs_alone(sampling):
     def body():
         time.sleep(ready.pop() if ready else 0.02)
 
-    rule = sampling._replace(warmup_steps=5, steady=1e9, steps=3, seconds=0.1)
+    rule = sampling._replace(warmup_steps=5, steps=3, seconds=0.1)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("io_only", body, alone=True)
     assert 3 <= len(timed.step_s) <= 12
     assert timed.wall_s >= 0.1

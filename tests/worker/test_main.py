@@ -155,8 +155,8 @@ def test_only_a_pass_that_exchanges_can_diverge(make_job, work, method):
         return
     assert (code, found[-1], measured) == (0, messages.Done(), EVERY)
     notes = {name: note for each in of_type(messages.Notes, found) for name, note in each.notes.items()}
-    words = "the loss is nan after 3 steps of the compute_only pass, which trains without the exchange"
-    assert notes == {"compute_only": words}
+    assert list(notes) == ["compute_only"]
+    assert notes["compute_only"].endswith(" steps of the compute_only pass, which trains without the exchange")
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,24 @@
-"""The five passes: what each calls, in which order, and what its record holds."""
+"""The passes: what each calls, in which order, and what its record holds."""
 
+import numpy as np
 import pytest
 import toy
 
 from suite.worker.contract import Unsupported
-from suite.worker.feed import ResidentFeed, StreamFeed, share, synthetic
+from suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, StreamFeed, own_synthetic, share, synthetic
 from suite.worker.loop import Loop
-from suite.worker.passes import READ_AHEAD, Passes
+from suite.worker.passes import Passes
 from tests.support import trainers
+from tests.support.behind import BehindTrainer, Clock
 from workloads.catalogue import by_name
 
-STEPS = 5 + 3  # of the warm-up and of the measurement
+pytestmark = pytest.mark.usefixtures("settled")
+WARMUP = 6
+STEPS = WARMUP + 3  # and of the measurement
+READS = ("native", "staged", "io_only")
 
 ITERATIONS = {
     "native": ["next_batch", "to_device", "step"],
-    "compute_only": ["next_batch", "to_device", "step_alone"],
     "staged": ["next_batch", "to_device", "forward", "backward", "maximum", "communicate", "update"],
     "io_only": ["next_batch"],
 }
@@ -26,45 +30,46 @@ def streamed(trainer):
 
 def passes(sampling, feed=streamed, **changes):
     trainer = toy.ToyTrainer(trainers.setup(**changes))
-    made = Passes(trainer, feed(trainer), Loop(trainer, sampling._replace(steady=1e9), lambda **_: None))
+    made = Passes(trainer, feed(trainer), Loop(trainer, sampling, lambda **_: None))
     del trainer.calls[:]
     return trainer, made
 
 
 def resident(trainer):
-    return ResidentFeed(trainer, synthetic(by_name()["mnist_small"].graph(), 4, 1))
+    return ResidentFeed(trainer, own_synthetic(by_name()["mnist_small"].graph(), 4, 1, 0))
 
 
 @pytest.mark.parametrize("name", sorted(ITERATIONS))
 def test_what_is_called(sampling, name):
     trainer, made = passes(sampling, world=2)
     record = made.run(name)
-    if name == "io_only":  # what had been read ahead is read away first
-        assert trainer.calls[:READ_AHEAD] == ["next_batch"] * READ_AHEAD
-        del trainer.calls[:READ_AHEAD]
+    assert trainer.calls[:READ_AHEAD] == ["next_batch"] * READ_AHEAD  # what had been read ahead is read away first
+    del trainer.calls[:READ_AHEAD]
     # The loop's own collective calls stand between warm-up and measurement.
     once = ITERATIONS[name]
     length = len(once)
-    assert trainer.calls[: 5 * length] == once * 5
+    assert trainer.calls[: WARMUP * length] == once * WARMUP
     assert trainer.calls[-3 * length :] == once * 3
-    assert set(trainer.calls[5 * length : -3 * length]) == {"maximum"}
+    assert set(trainer.calls[WARMUP * length : -3 * length]) == {"maximum"}
     assert record.name == name
     assert record.samples == 3 * 4
-    assert (len(record.warmup_s), len(record.step_s)) == (5, 3)
+    assert (len(record.warmup_s), len(record.step_s)) == (WARMUP, 3)
     assert record.steady is True
 
 
 @pytest.mark.parametrize(("readers", "prefetch", "ahead"), [(0, 2, READ_AHEAD), (2, 2, READ_AHEAD), (8, 4, 40)])
 def test_what_readers_have_ahead_is_read_away_before_they_are_timed(sampling, readers, prefetch, ahead):
-    trainer, made = passes(sampling, readers=readers, prefetch=prefetch)
-    made.run("io_only")
-    assert trainer.calls.count("next_batch") == ahead + STEPS
+    for name in READS:
+        trainer, made = passes(sampling, readers=readers, prefetch=prefetch)
+        made.run(name)
+        assert trainer.calls.count("next_batch") == ahead + STEPS
 
 
 def test_communication_alone_uses_real_gradients_and_leaves_none(sampling):
     trainer, made = passes(sampling, world=2)
     record = made.run("comm_only")
-    assert trainer.calls[:4] == ["next_batch", "to_device", "forward", "backward"]
+    begin = ["next_batch"] * RESIDENT + ["to_device"] * RESIDENT
+    assert trainer.calls[: 2 * RESIDENT + 2] == [*begin, "forward", "backward"]
     assert trainer.calls[-1] == "update"
     assert trainer.calls.count("communicate") == STEPS
     assert trainer.calls.count("forward") == 1
@@ -96,6 +101,8 @@ def test_resident_data_go_to_the_device_once(sampling):
         ("comm_only", resident, 2, None),
         ("io_only", resident, 2, "synthetic data are not read"),
         ("io_only", streamed, 1, None),
+        ("resident", resident, 1, "synthetic data are not read"),
+        ("resident", streamed, 1, None),
     ],
 )
 def test_what_has_nothing_to_measure_is_skipped(sampling, name, feed, world, reason):
@@ -107,7 +114,7 @@ def test_one_rank_needs_no_barrier_before_communication(sampling):
     made.run("staged")
     stages = [call for call in trainer.calls if call != "maximum"]
     assert stages == ["forward", "backward", "communicate", "update"] * STEPS
-    assert trainer.calls[: 5 * 4] == stages[: 5 * 4]  # no "maximum" among them
+    assert trainer.calls[: WARMUP * 4] == stages[: WARMUP * 4]  # no "maximum" among them
 
 
 def test_a_trainer_that_cannot_leave_its_exchange_out_says_so():
@@ -119,18 +126,86 @@ def test_a_trainer_that_cannot_leave_its_exchange_out_says_so():
         Plain(trainers.setup(world=2)).step_alone(None)
 
 
-def test_ranks_share_one_synthetic_batch():
+def test_every_replica_makes_its_own_synthetic_batches_again_and_again_the_same():
+    graph = by_name()["mnist_small"].graph()
+    first, second, again = (own_synthetic(graph, 4, 5, replica) for replica in (0, 1, 0))
+    assert len(first) == RESIDENT
+    assert all(batch.images.shape == (4, 1, 28, 28) and batch.images.dtype == "float32" for batch in first)
+    assert all((one.images == other.images).all() for one, other in zip(first, again))
+    everything = np.stack([batch.images for batch in first + second]).reshape(2 * RESIDENT, -1)
+    assert len(np.unique(everything[:, 0])) == 2 * RESIDENT
+
+
+def test_resident_batches_take_turns(sampling):
+    trainer = toy.ToyTrainer(trainers.setup())
+    feed = resident(trainer)
+    seen = [feed.place(feed.read()).images[0, 0, 0, 0] for _ in range(2 * RESIDENT)]
+    assert len(set(seen)) == RESIDENT
+    assert seen[:RESIDENT] == seen[RESIDENT:]
+
+
+def test_parts_of_a_proof_s_batch():
     whole = synthetic(by_name()["mnist_small"].graph(), 8, 5)
-    assert whole.images.shape == (8, 1, 28, 28)
-    assert whole.images.dtype == "float32"
     assert whole.labels.dtype == "int64"
     assert set(whole.labels) <= set(range(10))
     parts = [share(whole, rank, 4) for rank in range(2)]
     assert (parts[1].images == whole.images[4:]).all()
     assert [len(part.labels) for part in parts] == [4, 4]
-    again = synthetic(by_name()["mnist_small"].graph(), 8, 5)
-    assert (again.images == whole.images).all()
-    assert (synthetic(by_name()["mnist_small"].graph(), 8, 6).images != whole.images).any()
+
+
+@pytest.fixture
+def behind(monkeypatch, sampling):
+    """A pass of a trainer whose device runs behind its host; (the pass, the trainer)."""
+
+    def run(name, **how):
+        clock = Clock()
+        monkeypatch.setattr("suite.worker.loop.time", clock)
+        monkeypatch.setattr("suite.worker.feed.time", clock)
+        monkeypatch.setattr("suite.worker.passes.time", clock)
+        trainer = BehindTrainer(clock, **how)
+        made = Passes(trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling, lambda **_: None))
+        return made.run(name), trainer
+
+    return run
+
+
+def differences(found):
+    return [native - other for native, other in found.pairs_s]
+
+
+@pytest.mark.parametrize(
+    ("read_s", "copy_s", "added"),
+    [
+        (0.5, 0.0, 0.0),  # a quick reader: hidden altogether, though its first batches have to be waited for
+        (0.5, 0.25, 0.25),  # ... but for the copy
+        (3.0, 0.0, 2.0),  # a slow one: what it takes longer than a step
+        (3.0, 0.25, 2.0),  # ... in which the copy is hidden
+    ],
+)
+def test_exposed_input_is_what_reading_adds_whatever_the_host_waits(behind, read_s, copy_s, added):
+    found, _ = behind("resident", step_s=1.0, read_s=read_s, copy_s=copy_s)
+    assert found.pairs_s[0][1] == pytest.approx(1.0)
+    assert differences(found) == pytest.approx([added] * 4, abs=0.26)  # a batch's place in a block of two steps
+    assert found.loss == 0.5
+
+
+def test_exposed_communication_is_not_hidden_by_a_slow_reader(behind):
+    found, trainer = behind("compute_only", world=2, step_s=1.0, exchange_s=0.3, read_s=9.0)
+    assert differences(found) == pytest.approx([0.3] * 4)
+    assert trainer.calls.count("next_batch") == RESIDENT
+
+
+@pytest.mark.parametrize("name", ["native", "io_only"])
+def test_nothing_is_prepaid(behind, name):
+    found, _ = behind(name, step_s=0.01, read_s=1.0, ahead=16)
+    assert found.warmup_s == pytest.approx([1.0] * WARMUP, rel=0.02)
+    assert found.step_s == pytest.approx([1.0] * 3, rel=0.02)
+
+
+def test_draining_stops_where_batches_must_be_waited_for(behind):
+    _, trainer = behind("resident", step_s=1.0, read_s=3.0, readers=8, prefetch=5, ahead=40)
+    drains = 4
+    assert trainer.calls.count("next_batch") < 48 + RESIDENT + drains * (READ_AHEAD + 4)
 
 
 class PartToy(toy.ToyTrainer):
@@ -143,7 +218,7 @@ class PartToy(toy.ToyTrainer):
 def test_waiting_for_other_parts_is_a_stage_of_its_own(sampling):
     sleeping = {"sleep": {"forward": 0.004, "backward": 0.004}}
     trainer = PartToy(trainers.setup(world=4, model_parallel_size=2, batch=8, knobs=sleeping))
-    made = Passes(trainer, streamed(trainer), Loop(trainer, sampling._replace(steady=1e9), lambda **_: None))
+    made = Passes(trainer, streamed(trainer), Loop(trainer, sampling, lambda **_: None))
     record = made.run("staged")
     stages = record.stage_s
     assert stages["bubble"] == pytest.approx([0.003] * 3)

@@ -1,7 +1,7 @@
-"""Format 1 read as format 2: each file's JSON with today's names, checked afterwards like any other.
+"""Formats 1 and 2 read as format 3: each file's JSON with today's names, checked afterwards like any other.
 
-What format 1 did not keep is left out: the adapter's declarations, every rank's machine, a network's tensor names.
-Its figures are those of method 1.
+What they did not keep is left out; of format 1, that is the adapter's declarations, every rank's machine and a
+network's tensor names. Their figures are those of method 1.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from suite.errors import StoreError
 Json = dict[str, Any]
 Upgrade = Callable[[Json], Json]
 
-METHOD = 1  # of all records of this format, whatever is measured today
+METHOD = 1  # of all records of format 1, whatever is measured today
 SAME = ("case_id", "repeat", "outcome", "reason", "started", "seconds", "bundle", "load")
 HELLO = ("host", "world", "pid", "python", "numpy", "cores", "host_cores", "boot", "threads", "settings")
 JOINED = ("rank", "world", "devices", "transport", "versions", "settings")
@@ -22,14 +22,34 @@ EPOCH = ("samples", "steps", "accuracy", "loss")
 HOST = ("host", "cpu", "cores", "cores_installed", "governor", "memory_bytes", "kernel", "os", "gpus", "python")
 
 
-def upgraded(upgrade: Upgrade, content: Json, path: Path, remedy: str) -> Json:
-    """One of the functions below on a file's content; StoreError when that has not the shape of format 1."""
+def upgraded(written: int, upgrade: Upgrade, content: Json, path: Path, remedy: str) -> Json:
+    """A file's content of the format `written`; StoreError when it has not that shape.
+
+    `upgrade` is one of the functions below, what becomes of format 1.
+    """
     try:
-        return upgrade(content)
+        return _of_format_2(upgrade(content) if written == 1 else content)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise StoreError(
-            f"{path} is not a whole file of format 1 ({type(error).__name__}: {error}); {remedy}"
+            f"{path} is not a whole file of format {written} ({type(error).__name__}: {error}); {remedy}"
         ) from error
+
+
+def _of_format_2(old: Json) -> Json:
+    """Any file: a case's sampling had a bound on how far the last steps of a warm-up may differ."""
+    new = {name: value for name, value in old.items() if name != "format"}
+    if "case" in old:
+        new["case"] = _without_steady(old["case"])
+    if "cases" in old:
+        new["cases"] = [{**entry, "case": _without_steady(entry["case"])} for entry in old["cases"]]
+    return new
+
+
+def _without_steady(case: Json) -> Json:
+    sampling = case.get("sampling")
+    if sampling is None:  # of communication
+        return case
+    return {**case, "sampling": {name: value for name, value in sampling.items() if name != "steady"}}
 
 
 def about(old: Json) -> Json:

@@ -1,0 +1,44 @@
+"""What one thing adds to a step, from blocks of steps with and without it in turns: a mean of paired differences.
+
+Means, not medians: an iteration's wall time is the sum of what its steps took, and only means add up.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, variance
+
+from suite.analysis.stats import student_t
+from suite.results.records import Rank
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Seconds per step, and the ends of their 95 % interval (Student's t); below zero by noise, or where it helps."""
+
+    value: float
+    low: float
+    high: float
+    of: int  # values that the interval is from: pairs of blocks, or processes
+
+
+def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]] | None:
+    """(native, other) seconds per step of every pair of blocks, each block's the slowest rank's; None without them."""
+    found = [one.pairs_s for one in (rank.passes.get(name) for rank in ranks) if one and one.pairs_s]
+    if not found or len(found) < len(ranks):
+        return None
+    return [
+        (max(native for native, _ in blocks), max(other for _, other in blocks)) for blocks in zip(*found, strict=False)
+    ]
+
+
+def difference(of: Sequence[tuple[float, float]]) -> Difference:
+    """Native less the other one, from the pairs of one process."""
+    return mean([native - other for native, other in of])
+
+
+def mean(values: Sequence[float], more: float = 0.0) -> Difference:
+    """Of two values or more; `more` is a variance that something else adds to that of their mean."""
+    middle, count = fmean(values), len(values)
+    reach = student_t(0.975, count - 1) * math.sqrt(variance(values) / count + more)
+    return Difference(middle, middle - reach, middle + reach, count)

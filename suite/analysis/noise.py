@@ -1,0 +1,41 @@
+"""How noisy the machine was while a record was measured."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from suite.results.records import HostUse, Record
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of the host or the rank that had most of it; None where nobody could tell."""
+
+    busy_share: float | None  # of all cores' time, spent by processes that are no part of the measurement
+    steal_share: float | None  # of all cores' time, given to other guests by a hypervisor
+    reference_slowdown: float | None  # the fixed computation's median over its best time; 1.0: always as fast
+    switches_per_s: float | None  # times that the kernel took a core away from a rank
+
+
+def noise_of(record: Record) -> Noise:
+    """Shares and switches are of the native pass."""
+    slow: list[float] = []
+    for rank in record.ranks:
+        if rank.noise is None:
+            continue
+        seconds = [*rank.noise.reference_before_s, *rank.noise.reference_after_s]
+        slow.append(median(seconds) / min(seconds))
+    uses = [rank.noise.native for rank in record.ranks if rank.noise and rank.noise.native]
+    return Noise(
+        busy_share=_most([max(use.busy_cpu_s - use.own_cpu_s, 0.0) / _cores_s(use) for use in uses if use.own_cpu_s]),
+        steal_share=_most([use.steal_cpu_s / _cores_s(use) for use in uses]),
+        reference_slowdown=_most(slow),
+        switches_per_s=_most([use.involuntary_switches / use.seconds for use in uses]),
+    )
+
+
+def _cores_s(use: HostUse) -> float:
+    return use.seconds * use.cores
+
+
+def _most(values: list[float]) -> float | None:
+    return max(values) if values else None

@@ -1,0 +1,130 @@
+"""How quiet this host is: a computation that always takes the same work, and what the system counts meanwhile.
+
+Oldest Python: 3.6.
+"""
+
+import hashlib
+import os
+import resource
+import time
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from suite.worker.messages import HostUse
+
+REFERENCE = bytes(4 << 20)
+TIMES = 5
+STAT, CPUS = "/proc/stat", "/proc/cpuinfo"
+CLOCK = "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq"  # kHz
+MARKER = b"STAGEBENCH_ATTEMPT"  # in the environment of all processes of a measurement on this host
+TICK = os.sysconf("SC_CLK_TCK")
+USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state
+
+
+class Counts(NamedTuple):
+    """What the system has counted so far, in seconds of CPU."""
+
+    time: float
+    switches: int
+    own: Optional[Dict[int, float]]  # by process
+    busy: float
+    steal: float
+
+
+def reference() -> List[float]:
+    """Seconds of hashing the same 4 MiB on one core, several times; some 15 ms in all, without any framework."""
+    found = []
+    for _ in range(TIMES):
+        begin = time.perf_counter()
+        hashlib.sha256(REFERENCE).digest()
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+class Meter:
+    """What the system counts between `begin` and `end`."""
+
+    def begin(self) -> None:
+        self._before = _counts()
+
+    def end(self) -> Optional[HostUse]:
+        """None where the system does not count."""
+        clock, after, before = clock_hz(sorted(os.sched_getaffinity(0))), _counts(), self._before
+        if before is None or after is None:
+            return None
+        return HostUse(
+            seconds=after.time - before.time,
+            involuntary_switches=after.switches - before.switches,
+            own_cpu_s=_growth(before.own, after.own),
+            busy_cpu_s=after.busy - before.busy,
+            steal_cpu_s=after.steal - before.steal,
+            cores=os.cpu_count() or 1,
+            clock_hz=clock,
+        )
+
+
+def clock_hz(cores: List[int], pattern: str = CLOCK, table: str = CPUS) -> Optional[float]:
+    """The mean clock of these cores now; None where the system hides it."""
+    found = [float(text) * 1e3 for text in (_text(pattern % core) for core in cores) if text]
+    if not found:
+        blocks = [block for block in _text(table).split("\n\n") if block.strip()]
+        tables = [dict(_pair(line) for line in block.splitlines()) for block in blocks]
+        found = [float(one["cpu MHz"]) * 1e6 for one in tables if "cpu MHz" in one and int(one["processor"]) in cores]
+    return sum(found) / len(found) if found else None
+
+
+def _counts() -> Optional[Counts]:
+    machine = host_cpu(_text(STAT))
+    if machine is None:
+        return None
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    return Counts(time.perf_counter(), switches, own_cpu(), *machine)
+
+
+def host_cpu(text: str) -> Optional[Tuple[float, float]]:
+    """(busy, stolen) CPU seconds of a host since it started, from /proc/stat; None when it is another text."""
+    first = text.partition("\n")[0].split()
+    if len(first) < 9 or first[0] != "cpu":
+        return None
+    user, nice, system, _idle, _waiting, irq, softirq, steal = (int(one) for one in first[1:9])
+    return (user + nice + system + irq + softirq) / float(TICK), steal / float(TICK)
+
+
+def own_cpu() -> Optional[Dict[int, float]]:
+    """CPU seconds so far, by process, of this measurement on this host: its ranks, readers and servers.
+
+    None where nothing marks them, as on hosts that an engine reached by itself.
+    """
+    value = os.environb.get(MARKER)
+    if value is None:
+        return None
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and MARKER + b"=" + value in _bytes("/proc/%s/environ" % name).split(b"\0"):
+            fields = _text("/proc/%s/stat" % name).rpartition(")")[2].split()
+            if fields:
+                found[int(name)] = (int(fields[USER]) + int(fields[SYSTEM])) / float(TICK)
+    return found
+
+
+def _growth(before: Optional[Dict[int, float]], after: Optional[Dict[int, float]]) -> Optional[float]:
+    if before is None or after is None:
+        return None
+    return sum(spent - before.get(pid, 0.0) for pid, spent in after.items())
+
+
+def _pair(line: str) -> Tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.strip(), value.strip()
+
+
+def _text(path: str) -> str:
+    return _bytes(path).decode("utf-8", "replace")
+
+
+def _bytes(path: str) -> bytes:
+    """Nothing where it cannot be read: a process may have ended, or be another person's."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""

@@ -1,0 +1,72 @@
+"""A device that runs behind its host, on a clock of its own: what is asked of it returns at once.
+
+Oldest Python: 3.6.
+"""
+
+from suite.worker.contract import Batch
+from tests.support import trainers
+
+
+class Clock:
+    """Stands for the module `time` in what is measured; nothing sleeps."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+class BehindTrainer:
+    """Steps take device seconds, batches reader seconds, and the host waits for either only where it must.
+
+    `step_s`, `exchange_s` (what is left of the exchange beside computing), `copy_s` of each batch, `read_s` of a reader
+    that keeps up to `ahead` batches ready. `calls` has every call's name.
+    """
+
+    def __init__(self, clock, step_s=1.0, exchange_s=0.0, copy_s=0.0, read_s=0.0, ahead=4, **setup):
+        self.setup = trainers.setup(**setup)
+        self._clock, self._device_free, self.calls = clock, 0.0, []
+        self._step_s, self._exchange_s, self._copy_s = step_s, exchange_s, copy_s
+        self._read_s, self._ready = read_s, [0.0] * ahead  # when each batch that is read ahead will be there
+
+    def _device(self, seconds):
+        self._device_free = max(self._device_free, self._clock.now) + seconds
+
+    def next_batch(self):
+        self.calls.append("next_batch")
+        # The reader begins a batch when it has delivered the one before, and a place for it is free.
+        self._ready.append(max(self._ready[-1], self._clock.now) + self._read_s)
+        self._clock.now = max(self._clock.now, self._ready.pop(0))
+        return Batch([[0.0]] * self.setup.batch, [0] * self.setup.batch)
+
+    def as_numpy(self, batch):
+        return batch
+
+    def to_device(self, batch):
+        self.calls.append("to_device")
+        self._device(self._copy_s)
+        return batch
+
+    def step(self, batch):
+        self.calls.append("step")
+        self._device(self._step_s + self._exchange_s)
+
+    def step_alone(self, batch):
+        self.calls.append("step_alone")
+        self._device(self._step_s)
+
+    def synchronize(self):
+        self._clock.now = max(self._clock.now, self._device_free)
+
+    def mark(self):
+        return self._clock.now
+
+    def elapsed(self, begin, end):
+        return end - begin
+
+    def maximum(self, value):
+        return value
+
+    def loss(self):
+        return 0.5
