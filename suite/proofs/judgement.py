@@ -41,7 +41,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
         graph=graph.digest,
         weights=proofs[0].weights_digest,
         versions=joined[0].versions if joined else {},
-        processors=sorted({hello.machine.cpu or "unknown" for hello in hellos if hello.machine}),
+        processors=tuple(sorted({hello.machine.cpu or "unknown" for hello in hellos if hello.machine})),
         tolerance={key: value for key, value in asdict(bounds).items() if key != "reason"},
         looser_because=bounds.reason,
     )
