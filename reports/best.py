@@ -110,7 +110,7 @@ def _chart(title: str, contest: Contest, adapters: list[str]) -> Chart:
     panel = Panel(title, [best.row for best in winners], called, "bar: the fastest configuration; diamond: the default")
     rates = [best.row.rate for best in winners if best.row.rate]
     shades = [colour(adapters.index(best.row.case.adapter)) for best in winners]
-    beside = [best.default.estimate.value if best.default.estimate else None for best in winners]
+    beside = [best.default.rates.value if best.default.rates else None for best in winners]
     return panel, bars(panel, rates, shades, "samples/s, all devices together", beside, "default configuration")
 
 

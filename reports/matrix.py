@@ -74,4 +74,4 @@ def _anywhere(case: Case) -> Case:
 
 
 def _speed(row: Row) -> float:
-    return row.estimate.value if row.estimate else 0.0
+    return row.rates.value if row.rates else 0.0

@@ -23,7 +23,7 @@ def by_network(rows: Iterable[Row]) -> list[Panel]:
     """Every row with a speed, a panel a network and input: for tables, which show the marks."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row.estimate is not None:
+        if row.rates is not None:
             groups.setdefault(f"{row.case.workload} on {row.case.data_name}", []).append(row)
     return [_panel(title, group) for title, group in groups.items()]
 
@@ -82,5 +82,5 @@ def _order(row: Row) -> tuple[int, int, str, float]:
         row.case.placement.device_count,
         row.case.batch,
         row.case.tuning,
-        -(row.estimate.value if row.estimate else 0.0),
+        -(row.rates.value if row.rates else 0.0),
     )

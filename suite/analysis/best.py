@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from suite.analysis.rows import Row
-from suite.analysis.stats import Interval, ratio
+from suite.analysis.stats import LEVEL, Interval, ratio
 from suite.contracts.case import Case, Input
 from suite.plan.model import Block
 
@@ -63,10 +63,10 @@ class Contest:
 
 def contests(rows: Iterable[Row], defaults: Defaults) -> list[Contest]:
     """Every network and set of devices, with the strategies that were measured in more than one configuration."""
-    found: dict[tuple[object, ...], dict[tuple[str, str], list[Row]]] = {}
+    found: dict[tuple[object, ...], dict[tuple[str, str, bool], list[Row]]] = {}
     for row in rows:
-        if row.estimate is not None:
-            by = (row.case.adapter, row.case.strategy)
+        if row.rates is not None:
+            by = (row.case.adapter, row.case.strategy, row.synchronous)
             found.setdefault(question(row.case), {}).setdefault(by, []).append(row)
     contests = []
     for members in found.values():
@@ -115,12 +115,14 @@ def _best(rows: list[Row], defaults: Defaults) -> Best | None:
     usual = usual_of(sound, defaults)
     winner = max(sound, key=_speed)
     default = min(sound, key=lambda row: _distance(row.case, usual))
-    assert winner.estimate
-    assert default.estimate
+    assert winner.rates
+    assert default.rates
+    # The fastest of many is also the luckiest: the interval holds for every one that might have won.
+    level = 1 - (1 - LEVEL) / max(1, len(sound) - 1)
     return Best(
         row=winner,
         default=default,
-        margin=None if winner is default else ratio(winner.estimate, default.estimate),
+        margin=None if winner is default else ratio(winner.rates, default.rates, level),
         tried=len(sound),
         left_out=tuple(row for row in rows if not row.comparable),
         astray=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
@@ -139,4 +141,4 @@ def _distance(case: Case, usual: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _speed(row: Row) -> float:
-    return row.estimate.value if row.estimate else 0.0
+    return row.rates.value if row.rates else 0.0

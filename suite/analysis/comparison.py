@@ -1,10 +1,8 @@
-"""Like beside like: which rows may be compared, and each of them against the fastest of its group, with a verdict."""
+"""Like beside like: which rows may be compared, and which marks speak against it."""
 
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from suite.analysis.stats import Estimate, Interval, ratio
 from suite.contracts.case import Case
 
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
@@ -12,8 +10,9 @@ DISQUALIFYING = {
     "no proof": "nothing shows that it trains the same network",
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
-    "unsteady": "the native pass's warm-up never settled",
-    "other method": "its figures were defined in another way, by another version of stagebench",
+    "trend": "every process was still getting faster, or slower, while it was measured",
+    "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
+    "other method": "its figures are defined in another way than the rest of the run's",
     "missing rank": "not all ranks reported, or the engine connected another number",
 }
 # Marks that a reader should know, without more.
@@ -22,11 +21,10 @@ NOTED = {
     "incomplete": "not every process was measured",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "one process": "the interval knows the noise of steps only",
-    "unsteady breakdown": "the warm-up of another pass than native never settled",
+    "unsteady breakdown": "the warm-up of another pass than native never settled; the speed is not concerned",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",
 }
 
-Entry = tuple[str, Case, Estimate | None]
 Key = tuple[str | int, ...]
 
 
@@ -35,19 +33,11 @@ def comparable(marks: Iterable[str]) -> bool:
     return not any(mark in DISQUALIFYING for mark in marks)
 
 
-@dataclass(frozen=True)
-class Against:
-    """A row's speed over that of the fastest row of its group."""
+def group(case: Case, synchronous: bool = True) -> Key:
+    """Rows are compared when these are equal: the same network, input, arithmetic, algorithm, devices and care.
 
-    fastest: str  # id of the row compared with; the row's own when it is the fastest
-    ratio: Interval
-    verdict: str  # "leads", "slower", "no detectable difference"
-
-
-def group(case: Case) -> Key:
-    """Rows are compared when these are equal: the same network, input, arithmetic, devices and care.
-
-    Not the format of the records: each framework has its own.
+    Not the format of the records: each framework has its own. Training that is not equivalent to one device with the
+    joined batch (asynchronous, local, quantised) is compared with its own strategy and knobs only.
     """
     place = case.placement
     return (
@@ -60,22 +50,10 @@ def group(case: Case) -> Key:
         place.nodes,
         place.ranks_per_node * place.devices,
         place.threads,
+        place.binding,
+        case.readers,
         case.batch,
         case.tuning,
         *(str(value) for key, value in asdict(case.input).items() if key != "format"),
+        *(() if synchronous else (case.strategy, str(sorted(case.knobs.items())))),
     )
-
-
-def against_fastest(entries: Iterable[Entry]) -> dict[str, Against]:
-    """By row id; a row alone in its group is compared with nothing and left out."""
-    groups: dict[Key, list[tuple[str, Estimate]]] = defaultdict(list)
-    for id_, case, estimate in entries:
-        if estimate is not None:
-            groups[group(case)].append((id_, estimate))
-    found: dict[str, Against] = {}
-    for members in (members for members in groups.values() if len(members) > 1):
-        best_id, best = max(members, key=lambda member: member[1].value)
-        for id_, estimate in members:
-            interval = ratio(estimate, best)
-            found[id_] = Against(best_id, interval, "leads" if id_ == best_id else interval.verdict)
-    return found

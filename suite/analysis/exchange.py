@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from suite.analysis.curves import WINDOW, Curve, curve, reached
+from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
 from suite.analysis.staleness import Staleness, joined
-from suite.analysis.stats import Interval, ratio
 from suite.contracts.case import Case, Input, Sampling, Training
 
 
@@ -18,10 +18,7 @@ class Way:
     rows: tuple[Row, ...]
     curves: tuple[Curve, ...]
     speed: Row | None  # the same case's native pass, where the run has it
-    leads: bool  # it is the fastest
-    against: (
-        Interval | None
-    )  # its speed over that of the fastest; None for that one, and where nothing is to be compared
+    against: Against | None  # among the synchronous ones whose speeds may be compared; None where there are no two
     after_samples: Spread | None  # the loss after the group's common samples
     after_seconds: Spread | None  # the loss after its common time
     seen: Spread | None  # samples by then
@@ -82,8 +79,10 @@ def _exchange(group: list[Row], every: list[Row]) -> Exchange:
     samples = min(one.samples[-1] for one in of_all)
     seconds = min(one.seconds[-1] for one in of_all) if all(one.seconds for one in of_all) else None
     speeds = {id_: _speed(rows[0].case, every) for id_, rows in members.items()}
-    fastest = max((row for row in speeds.values() if row and row.comparable), key=_value, default=None)
-    ways = [_way(rows, curves[id_], speeds[id_], fastest, samples, seconds) for id_, rows in members.items()]
+    compared = {id_: row.rates for id_, row in speeds.items() if row and row.rates and row.comparable}
+    synchronous = {id_: rates for id_, rates in compared.items() if all(row.synchronous for row in members[id_])}
+    verdicts = against_fastest(synchronous) if len(synchronous) > 1 else {}
+    ways = [_way(rows, curves[id_], speeds[id_], verdicts.get(id_), samples, seconds) for id_, rows in members.items()]
     return Exchange(tuple(ways), samples, seconds)
 
 
@@ -91,19 +90,16 @@ def _way(
     rows: list[Row],
     curves: list[Curve],
     speed: Row | None,
-    fastest: Row | None,
+    against: Against | None,
     samples: float,
     seconds: float | None,
 ) -> Way:
     lessons = [lesson for row in rows for lesson in row.lessons]
-    compared = speed is not None and fastest is not None and speed is not fastest and speed.comparable
-    assert speed is None or speed.estimate
     return Way(
         rows=tuple(rows),
         curves=tuple(curves),
         speed=speed,
-        leads=speed is not None and speed is fastest,
-        against=ratio(speed.estimate, fastest.estimate) if compared else None,  # type: ignore[union-attr,arg-type]
+        against=against,
         after_samples=spread([reached(one.samples, one.losses, samples, WINDOW * samples) for one in curves]),
         after_seconds=spread(
             [reached(one.seconds, one.losses, seconds, WINDOW * seconds) for one in curves] if seconds else []
@@ -127,14 +123,10 @@ def _seen(one: Curve, seconds: float) -> float:
 
 def _speed(case: Case, rows: Iterable[Row]) -> Row | None:
     """The row that measured the speed of this very training, if there is one; from disk rather than synthetic data."""
-    there = [row for row in rows if row.estimate and _unhurried(row.case) == _unhurried(case)]
+    there = [row for row in rows if row.rates and _unhurried(row.case) == _unhurried(case)]
     return max(there, key=lambda row: (row.case.data == case.data, row.case.input == case.input), default=None)
 
 
 def _unhurried(case: Case) -> Case:
     """The case less what tells a training from a measurement of its speed."""
     return replace(case, data="", input=Input(), readers=0, seed=0, passes=(), sampling=Sampling(), training=Training())
-
-
-def _value(row: Row) -> float:
-    return row.estimate.value if row.estimate else 0.0

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from suite.analysis.rows import Row
-from suite.analysis.stats import Estimate, Interval, rate, ratio
+from suite.analysis.stats import Interval, Rates, rates_of, ratio
 from suite.contracts.case import Case, Input
 
 MODES = ("synthetic", "memory", "disk")
@@ -64,7 +64,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     """Every two or more cases with a speed that differ in nothing but how they are fed, and by which passes."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        if row.estimate is not None:
+        if row.rates is not None:
             found.setdefault(fed_alike(row.case).id, []).append(row)
     return [_group(members) for members in found.values() if len(members) > 1]
 
@@ -77,27 +77,29 @@ def fed_alike(case: Case) -> Case:
 def _group(members: list[Row]) -> Group:
     ordered = sorted(members, key=lambda row: MODES.index(mode_of(row.case)))
     first = ordered[0]
-    reference = first.estimate if mode_of(first.case) == "synthetic" else None
+    reference = first.rates if mode_of(first.case) == "synthetic" else None
     return Group(tuple(_fed(row, first, reference) for row in ordered))
 
 
-def _fed(row: Row, first: Row, reference: Estimate | None) -> Fed:
-    assert row.estimate
-    assert first.estimate
+def _fed(row: Row, first: Row, reference: Rates | None) -> Fed:
+    assert row.rates
+    assert first.rates
     takes = reference or unhindered(row)
     return Fed(
         row=row,
         mode=mode_of(row.case),
-        gap=None if row is first else ratio(row.estimate, first.estimate),
+        gap=None if row is first else ratio(row.rates, first.rates),
         takes=takes.value,
         ahead=ratio(row.reader, takes) if row.reader else None,
     )
 
 
-def unhindered(row: Row) -> Estimate:
+def unhindered(row: Row) -> Rates:
     """Samples/s with the waiting taken out of every step: what the network takes, as far as the case itself tells."""
-    steps = [
-        process.step_seconds * (1.0 - min((process.input_wait and process.input_wait.share) or 0.0, 0.99))
-        for process in row.measured
-    ]
-    return rate(steps, row.case.global_batch)
+    steps = {
+        one.repeat: one.step_seconds * (1.0 - min((one.input_wait and one.input_wait.share) or 0.0, 0.99))
+        for one in row.measured
+    }
+    found = rates_of(steps, row.case.global_batch)
+    assert found is not None
+    return found

@@ -13,6 +13,7 @@ from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
+from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
 from suite.results.records import LOSSES, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
@@ -63,6 +64,7 @@ class Process:
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
     staleness: Staleness | None  # of asynchronous workers
+    trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     about: Provenance
 
     @property
@@ -103,6 +105,7 @@ def process_of(record: Record, method: int) -> Process:
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks, record.method) if record.outcome == "ok" and whole else None,
         staleness=staleness.of_process(ranks),
+        trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
         about=_about(record),
     )
@@ -125,7 +128,7 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     if any("skipped" in rank.notes for rank in ranks):
         yield "samples skipped"
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
-    if "native" in unsteady:
+    if "native" in unsteady and record.method == 1:
         yield "unsteady"
     if unsteady - {"native"}:
         yield "unsteady breakdown"

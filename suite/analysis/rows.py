@@ -6,12 +6,13 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.budget import Budget, over_processes
-from suite.analysis.comparison import Against, comparable
+from suite.analysis.comparison import Key, comparable, group
+from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
 from suite.analysis.measured import Process, merge_layers
 from suite.analysis.scaling import Scaling
 from suite.analysis.staleness import Staleness, joined
-from suite.analysis.stats import Estimate, Interval, rate
+from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
 from suite.results.proof import Proof
 from suite.results.records import Declared, Layer
@@ -29,15 +30,15 @@ class Row:
     marks: list[str] = field(default_factory=list)
     proof: Proof | None = None
     proof_reason: str = ""  # why there is none
-    estimate: Estimate | None = None  # global samples/s
+    rates: Rates | None = None  # global samples/s: all ranks' samples / the slowest rank's wall time
     scaling: Scaling | None = None  # from one device
     over_nodes: Scaling | None = None  # from one node
-    against: Against | None = None
+    against: Against | None = None  # where its group has others
 
     @property
     def rate(self) -> Interval | None:
-        """Global samples/s: all ranks' samples / the slowest rank's wall time; median over processes."""
-        return self.estimate.interval if self.estimate else None
+        """Global samples/s; the median over processes."""
+        return self.rates.interval if self.rates else None
 
     @property
     def rate_per_device(self) -> Interval | None:
@@ -52,7 +53,7 @@ class Row:
     @property
     def comparable(self) -> bool:
         """Whether its speed may stand beside other frameworks' in a chart or a comparison."""
-        return self.estimate is not None and self.sound
+        return self.rates is not None and self.sound
 
     @property
     def waited(self) -> float | None:
@@ -65,11 +66,10 @@ class Row:
         return _median([process.input_wait.share for process in self.measured if process.input_wait])
 
     @cached_property
-    def reader(self) -> Estimate | None:
+    def reader(self) -> Rates | None:
         """Samples/s of all ranks' readers together when nothing else runs (io_only); None without that pass."""
-        waits = [process.input_wait for process in self.measured if process.input_wait]
-        steps = [wait.alone for wait in waits if wait.alone.size]
-        return rate(steps, self.case.global_batch) if steps else None
+        alone = {one.repeat: one.input_wait.alone for one in self.measured if one.input_wait}
+        return rates_of({repeat: steps for repeat, steps in alone.items() if steps.size}, self.case.global_batch)
 
     @property
     def staleness(self) -> Staleness | None:
@@ -80,6 +80,16 @@ class Row:
     def declared(self) -> Declared | None:
         """What its adapter declared when it was measured; None without a record, and of format 1."""
         return next((process.about.declared for process in self.processes if process.about.declared), None)
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether its devices together do what one does with the joined batch; format 1 has stale weights to show."""
+        return self.declared.synchronous if self.declared else self.staleness is None
+
+    @property
+    def group(self) -> Key:
+        """Rows of the same group may be compared."""
+        return group(self.case, self.synchronous)
 
     @property
     def several_devices(self) -> bool:

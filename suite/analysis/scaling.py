@@ -1,13 +1,13 @@
 """Weak scaling: how much of N times one device's speed N devices reach, with the same batch per device."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from suite.analysis.stats import Estimate, Interval, ratio
-from suite.contracts.case import Case
+from suite.analysis.stats import Interval, Rates, ratio
+from suite.contracts.case import Case, Placement
 
-Entry = tuple[str, Case, Estimate | None]
+Entry = tuple[str, Case, Rates]  # a row's id, its case, its speed
+Key = tuple[str, ...]
 
 # What the case and its one-device baseline must share. Left out: ranks, devices, strategy, launcher and
 # binding, which are the question; the learning rate, which follows the global batch; and
@@ -46,44 +46,43 @@ class Scaling:
         return self.efficiency.processes > 1 and self.efficiency.low > 1.0
 
 
-def scaling_of(case: Case, estimate: Estimate | None, entries: Iterable[Entry]) -> Scaling | None:
-    """The efficiency of a case on several devices; None on one, without a speed, or without a baseline.
+def over_devices(entries: Sequence[Entry]) -> dict[str, Scaling]:
+    """The efficiency of every case on several devices that has a one-device baseline, by row id.
 
     Of several baselines the fastest is taken: the gain over the best that one device can do.
     """
-    if estimate is None or case.placement.device_count == 1:
-        return None
-    candidates = [
-        (found, id_, other)
-        for id_, other, found in entries
-        if found is not None and other.placement.device_count == 1 and shared(other) == shared(case)
-    ]
-    if not candidates:
-        return None
-    base, id_, other = max(candidates, key=lambda candidate: candidate[0].value)
-    efficiency = ratio(estimate, base).scaled(1 / case.placement.device_count)
-    return Scaling(efficiency, id_, other.label, base.value)
+    return _scaled(entries, shared, lambda place: place.device_count)
 
 
-def over_nodes(case: Case, estimate: Estimate | None, entries: Iterable[Entry]) -> Scaling | None:
-    """Speed on N nodes / (N x speed on one with as many devices, by the same strategy); None without such a row."""
-    if estimate is None or case.placement.nodes == 1:
-        return None
-    wanted = _of_a_node(case)
-    found = [entry for entry in entries if entry[1].placement.nodes == 1 and _of_a_node(entry[1]) == wanted]
-    there = [(other, id_, one) for id_, one, other in found if other is not None]
-    if not there:
-        return None
-    base, id_, other = max(there, key=lambda candidate: candidate[0].value)
-    return Scaling(ratio(estimate, base).scaled(1 / case.placement.nodes), id_, other.label, base.value)
+def over_nodes(entries: Sequence[Entry]) -> dict[str, Scaling]:
+    """Speed on N nodes / (N x speed on one with as many devices, by the same strategy), by row id."""
+    return _scaled(entries, _of_a_node, lambda place: place.nodes)
 
 
-def _of_a_node(case: Case) -> dict[str, Any]:
-    place = case.placement
-    return {**shared(case), "strategy": case.strategy, "place": (place.ranks_per_node, place.devices)}
+def _scaled(
+    entries: Sequence[Entry], alike: Callable[[Case], Key], count: Callable[[Placement], int]
+) -> dict[str, Scaling]:
+    bases: dict[Key, tuple[str, Case, Rates]] = {}
+    for id_, case, rates in entries:
+        if count(case.placement) == 1:
+            _, _, best = bases.get(alike(case), (id_, case, rates))
+            if rates.value >= best.value:
+                bases[alike(case)] = (id_, case, rates)
+    found = {}
+    for id_, case, rates in entries:
+        several = count(case.placement)
+        base = bases.get(alike(case)) if several > 1 else None
+        if base:
+            efficiency = ratio(rates, base[2]).scaled(1 / several)
+            found[id_] = Scaling(efficiency, base[0], base[1].label, base[2].value)
+    return found
 
 
-def shared(case: Case) -> dict[str, Any]:
+def _of_a_node(case: Case) -> Key:
+    return (*shared(case), case.strategy, str(case.placement.ranks_per_node), str(case.placement.devices))
+
+
+def shared(case: Case) -> Key:
     """What decides which one-device case is a baseline."""
-    values = {name: getattr(case, name) for name in SHARED}
-    return {**values, "device": case.placement.device, "threads": case.placement.threads}
+    values = [str(getattr(case, name)) for name in SHARED]
+    return (*values, case.placement.device, str(case.placement.threads))

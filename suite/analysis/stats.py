@@ -1,29 +1,29 @@
-"""What repeated measurements say of a speed: a median, an interval, a ratio, a verdict.
+"""What repeated measurements say of a speed: a median, an interval, a ratio.
 
-Steps within a process resemble each other more than steps of different processes (memory
-layout, core placement, clocks), so a process is the unit: its value is its own mean, the
-headline is the median over processes, and the bootstrap draws processes first, then steps
-within them (Davison & Hinkley 1997, section 3.8; Kalibera & Jones 2013).
+Steps within a process resemble each other more than steps of different processes (memory layout, core placement,
+clocks), so a process is the unit, on logarithms, since speeds are positive. A ratio comes from the rounds that both
+sides were measured in: drift that lasts longer than a round cancels.
 
-A plain percentile bootstrap of few processes is too narrow (Hesterberg 2015, section 3): of
-two it covers the truth 73 times in 100, of three 88. The processes' values are therefore
-first spread about their median by t(n - 1) / z, which tends to 1 as n grows; on
-logarithms, since speeds are positive. Simulated with that, 2 to 15 processes cover it
-about 95 times in 100, and more often where the steps are far noisier than the processes.
+A load that comes and goes hits single processes. Their scatter is therefore Winsorised: from five values on, the
+fifth at each end is drawn in to its neighbour. Student's t then has the degrees of freedom of the values in between,
+its error stretched by (n - 1) / (h - 1) (W. J. Dixon, J. W. Tukey, "Approximate behavior of the distribution of
+Winsorized t", 1968). tests/benchmarks/conclusions.py shows by simulation what the intervals cover.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95
-DRAWS = 2000
-CHUNK = 1_000_000  # numbers drawn at once: memory stays small however many steps there are
-SEED = 20190611  # fixed: the same run gives the same page
+DRAWN_IN = 5  # one of so many values, at each end
+WIDEST = 100.0  # of a logarithm's half-width: what two processes that have nothing in common would overflow
+BATCHES = 10  # of a lone process's steps: neighbours resemble each other, means of many hardly do
+
+NO_VERDICT = "no verdict: fewer than two rounds in common"
 
 Values = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Interval:
     value: float
     low: float
     high: float
-    processes: int
+    processes: int  # of a ratio: rounds that both sides were measured in
 
     def scaled(self, factor: float) -> "Interval":
         """The interval of `factor` times the quantity; the factor is positive."""
@@ -43,57 +43,108 @@ class Interval:
 
     @property
     def verdict(self) -> str:
-        """Of a ratio of speeds: "faster", "slower" or "no detectable difference".
-
-        One process cannot tell a difference from its own luck, whatever its steps say.
-        """
+        """Of a ratio of speeds: "faster", "slower" or "no detectable difference"; none of fewer than two rounds."""
         if self.processes < 2:
-            return "no verdict from one process"
+            return NO_VERDICT
         if self.low > 1.0:
             return "faster"
-        if self.high < 1.0:
-            return "slower"
-        return "no detectable difference"
+        return "slower" if self.high < 1.0 else "no detectable difference"
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A median over processes and the bootstrap's draws of it."""
+class Centre:
+    """Where several values lie: their Winsorised mean and its standard error."""
 
     value: float
-    draws: Values
-    processes: int
+    error: float
+    count: int
 
     @property
+    def degrees(self) -> int:
+        return self.count - 2 * (self.count // DRAWN_IN) - 1
+
+    def half_width(self, level: float = LEVEL) -> float:
+        """Of the confidence interval."""
+        return student_t(0.5 + level / 2, self.degrees) * self.error
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Samples/s of a row's processes, by the round that each ran in; at least one."""
+
+    by_round: Mapping[int, float]
+    steps: Values | None = None  # seconds of every step of the only process, for want of others
+
+    @property
+    def value(self) -> float:
+        """The median over processes."""
+        return float(np.median(list(self.by_round.values())))
+
+    @cached_property
     def interval(self) -> Interval:
-        """The 95 % percentile interval."""
-        return _interval(self.value, self.draws, self.processes)
+        """The median and its 95 % interval."""
+        return around(self.value, self._half_width(), len(self.by_round))
+
+    def _half_width(self) -> float:
+        """On logarithms."""
+        count = len(self.by_round)
+        if count > 1:
+            found = centre(np.log(list(self.by_round.values())))
+            # A median of few normal values scatters that much more than their mean.
+            return math.sqrt(math.pi * count / (2 * count + math.pi - 2)) * found.half_width()
+        if self.steps is None or self.steps.size < 2:
+            return 0.0
+        size = -(-self.steps.size // BATCHES)
+        batches = self.steps[self.steps.size % size :].reshape(-1, size).mean(axis=1)
+        return centre(np.log(batches)).half_width()
 
 
-def rate(processes: Sequence[Sequence[float] | Values], samples_per_step: float) -> Estimate:
-    """Samples per second from the seconds of every step, a sequence a process.
+def rates_of(steps: Mapping[int, Values], samples_per_step: float) -> Rates | None:
+    """From the seconds of every step, by round; None without any."""
+    by_round = {one: samples_per_step / float(seconds.mean()) for one, seconds in steps.items()}
+    return Rates(by_round, *(steps.values() if len(steps) == 1 else ())) if steps else None
 
-    ValueError when there is no process, or one without steps or with a time that is not
-    positive and finite.
+
+def ratio(ours: Rates, theirs: Rates, level: float = LEVEL) -> Interval:
+    """How many times faster `ours` is than `theirs`, from the rounds that both have.
+
+    Of fewer than two it is the quotient of the medians; its interval then takes the two for independent.
     """
-    seconds = [_checked(index, steps) for index, steps in enumerate(processes)]
-    if not seconds:
-        raise ValueError("a speed wants at least one measured process; there is none")
-    random = np.random.default_rng(SEED)
-    speeds = np.array([samples_per_step / steps.mean() for steps in seconds])
-    value = float(np.median(speeds))
-    noise = np.array([steps.mean() / _resampled_means(steps, random) for steps in seconds])
-    pools = (value * (speeds / value) ** _spread(len(speeds)))[:, np.newaxis] * noise
-    chosen = random.integers(0, len(pools), (DRAWS, len(pools)))
-    drawn = pools[chosen, random.integers(0, DRAWS, chosen.shape)]
-    return Estimate(value, np.median(drawn, axis=1), len(pools))
+    found = paired(ours.by_round, theirs.by_round)
+    if found is not None:
+        return around(math.exp(found.value), found.half_width(level), found.count)
+    half = math.hypot(*(math.log(one.interval.high / one.value) for one in (ours, theirs)))
+    return around(ours.value / theirs.value, half, len(ours.by_round.keys() & theirs.by_round.keys()))
 
 
-def ratio(ours: Estimate, theirs: Estimate) -> Interval:
-    """How many times faster `ours` is than `theirs`: the quotient of medians, its interval from independent draws."""
-    shuffled = np.random.default_rng(SEED + 1).permutation(theirs.draws)
-    processes = min(ours.processes, theirs.processes)
-    return _interval(ours.value / theirs.value, ours.draws / shuffled, processes)
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Centre | None:
+    """The logarithm of the ratio, over the rounds that both have; None of fewer than two."""
+    rounds = sorted(ours.keys() & theirs.keys())
+    return centre(np.log([ours[one] / theirs[one] for one in rounds])) if len(rounds) > 1 else None
+
+
+def around(value: float, half: float, processes: int) -> Interval:
+    """The interval whose logarithm reaches `half` to each side."""
+    factor = math.exp(min(half, WIDEST))
+    return Interval(value, value / factor, value * factor, processes)
+
+
+def centre(values: Sequence[float] | Values) -> Centre:
+    """Of two values or more."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    count = ordered.size
+    drawn = count // DRAWN_IN
+    near = ordered.clip(ordered[drawn], ordered[count - drawn - 1])
+    stretch = (count - 1) / (count - 2 * drawn - 1)
+    return Centre(float(near.mean()), float(near.std(ddof=1)) / math.sqrt(count) * stretch, count)
+
+
+@lru_cache(maxsize=4096)
+def student_t(probability: float, degrees: float) -> float:
+    """Quantile of Student's t."""
+    from scipy.special import stdtrit  # takes half a second, which commands that print no interval need not wait
+
+    return float(stdtrit(degrees, probability))
 
 
 def outliers(values: Sequence[float] | Values) -> NDArray[np.bool_]:
@@ -106,51 +157,3 @@ def outliers(values: Sequence[float] | Values) -> NDArray[np.bool_]:
     reach = 3.0 * (third - first)
     found: NDArray[np.bool_] = (array < first - reach) | (array > third + reach)
     return found
-
-
-def student_t(probability: float, degrees: int) -> float:
-    """Quantile of Student's t: exact for 1 and 2 degrees, then Abramowitz & Stegun 26.7.5 (within 0.3 % at 0.975)."""
-    if degrees == 1:
-        return math.tan(math.pi * (probability - 0.5))
-    if degrees == 2:
-        return (2 * probability - 1) / math.sqrt(2 * probability * (1 - probability))
-    x = NormalDist().inv_cdf(probability)
-    terms = (
-        (x**3 + x) / 4,
-        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
-        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
-        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
-    )
-    return x + sum(term / float(degrees) ** (power + 1) for power, term in enumerate(terms))
-
-
-def _checked(index: int, steps: Sequence[float] | Values) -> Values:
-    array = np.asarray(steps, dtype=np.float64)
-    if not array.size or not np.all(np.isfinite(array)) or array.min() <= 0:
-        raise ValueError(
-            f"process {index} has {array.size} step times, which must be positive, finite and at least one"
-        )
-    return array
-
-
-def _resampled_means(steps: Values, random: np.random.Generator) -> Values:
-    """DRAWS means of as many steps drawn with replacement."""
-    rows = max(1, CHUNK // steps.size)
-    parts = []
-    for begin in range(0, DRAWS, rows):
-        count = min(rows, DRAWS - begin)
-        parts.append(steps[random.integers(0, steps.size, (count, steps.size), dtype=np.int32)].mean(axis=1))
-    return np.concatenate(parts)
-
-
-def _spread(processes: int) -> float:
-    if processes == 1:
-        return 1.0
-    upper = 0.5 + LEVEL / 2
-    return student_t(upper, processes - 1) / NormalDist().inv_cdf(upper)
-
-
-def _interval(value: float, draws: Values, processes: int) -> Interval:
-    low, high = np.quantile(draws, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-    # With few processes the estimate itself can be the draws' end; an interval always holds it.
-    return Interval(value, min(float(low), value), max(float(high), value), processes)

@@ -5,17 +5,29 @@ little memory. A row has the speed of the processes that were measured well; a r
 incomplete, and its rows say so.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 
-from suite.analysis.comparison import against_fastest
+from suite.analysis.comparison import Key
+from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.rows import Row
-from suite.analysis.scaling import over_nodes, scaling_of
-from suite.analysis.stats import rate
+from suite.analysis.scaling import over_devices, over_nodes
+from suite.analysis.stats import Rates
+from suite.analysis.trend import drifts
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
 from suite.results.run_folder import RunFolder
 
+ORDER = (
+    "other method",
+    "missing rank",
+    "non-finite loss",
+    "trend",
+    "unsteady",
+    "unsteady breakdown",
+    "samples skipped",
+)
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 
 
@@ -29,14 +41,20 @@ def summarise(folder: RunFolder) -> list[Row]:
     for record in folder.records(processes):
         processes[record.case_id].append(process_of(record, method))
     rows = [_row(entry, processes[entry.id], proofs) for entry in cases]
-    entries = [(one.id, one.case, one.estimate) for one in rows]
+    entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
+    devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
     for row in rows:
-        row.scaling = scaling_of(row.case, row.estimate, entries)
-        row.over_nodes = over_nodes(row.case, row.estimate, entries)
-    verdicts = against_fastest([(row.id, row.case, row.estimate) for row in rows if row.comparable])
-    for row in rows:
-        row.against = verdicts.get(row.id)
+        row.scaling, row.over_nodes, row.against = devices.get(row.id), nodes.get(row.id), verdicts.get(row.id)
     return rows
+
+
+def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
+    """By row id; a row alone in its group is compared with nothing and left out."""
+    groups: dict[Key, dict[str, Rates]] = defaultdict(dict)
+    for row in rows:
+        if row.rates and row.comparable:
+            groups[row.group][row.id] = row.rates
+    return {id_: one for group in groups.values() if len(group) > 1 for id_, one in against_fastest(group).items()}
 
 
 def left_out(folder: RunFolder) -> str | None:
@@ -58,10 +76,9 @@ def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof]) -
         row.proof = proofs.get(keys.copy().pop())
     row.proof_reason = _proof_reason(row, keys)
     row.marks = list(_marks(row))
-    if row.measured:
-        first = row.measured[0]
-        samples_per_step = first.samples / first.step_seconds.size
-        row.estimate = rate([process.step_seconds for process in row.measured], samples_per_step)
+    by_round = {process.repeat: process.rate for process in row.measured if process.rate}
+    if by_round:
+        row.rates = Rates(by_round, row.measured[0].step_seconds if len(by_round) == 1 else None)
     return row
 
 
@@ -86,21 +103,15 @@ def _proof_reason(row: Row, keys: set[str]) -> str:
 
 
 def _marks(row: Row) -> Iterable[str]:
-    if not row.processes:
-        return
-    found: set[str] = set().union(*(process.marks for process in row.processes))
-    yield from (
-        mark
-        for mark in (
-            "other method",
-            "missing rank",
-            "non-finite loss",
-            "unsteady",
-            "unsteady breakdown",
-            "samples skipped",
-        )
-        if mark in found
-    )
+    if row.processes:
+        found: set[str] = set().union(*(process.marks for process in row.processes))
+        if row.measured and drifts([process.trend for process in row.measured]):
+            found.add("trend")
+        yield from (mark for mark in ORDER if mark in found)
+        yield from _of_the_row(row)
+
+
+def _of_the_row(row: Row) -> Iterable[str]:
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
         yield "large residual"
     if row.proof is None:

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from suite import __version__
-from suite.cli import collect, comm, data, doctor, listing, new_adapter, run, show, verify
+from suite.cli import collect, comm, data, doctor, listing, new_adapter, predict, run, show, verify
 from suite.plugins import manager
 
-COMMANDS = (doctor, listing, data, verify, run, show, collect, comm, new_adapter)
+COMMANDS = (doctor, listing, data, verify, run, show, collect, comm, predict, new_adapter)
 
 
 def build() -> typer.Typer:

@@ -19,7 +19,8 @@ EACH = [
     if re.match(r" {4,}(stagebench|(pipx run )?tox run)\b", line)
 ]
 SHOWN = list(dict.fromkeys(EACH))
-QUICK = [line for line in SHOWN if line.startswith(("stagebench doctor", "stagebench list")) or "--print-plan" in line]
+RUN = ("stagebench doctor", "stagebench list", "stagebench predict --workload")
+QUICK = [line for line in SHOWN if line.startswith(RUN) or "--print-plan" in line]
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 
 

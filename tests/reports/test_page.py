@@ -60,7 +60,7 @@ def test_nothing_is_fetched(page, source):
         "stagebench run plan.toml -o again",
         'title = "Two trainers, real images"',
         "b" * 64,
-        "no detectable difference",
+        "shares the lead",
         "60 965 224",
         "static_graph no",
         "alexnet on photographs: accuracy by seconds of training",

@@ -3,6 +3,7 @@
 import pytest
 
 from suite.analysis.best import USUAL, contests, question, settings
+from suite.analysis.stats import ratio
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Input, Placement
 from tests.reports.made_experiments import autotune
@@ -44,8 +45,35 @@ def test_the_fastest_of_a_sweep_and_its_margin(tmp_path):
 
 def test_no_detectable_difference_is_a_verdict(run):
     run.proven(case_of(**PLAIN))
-    run.proven(case_of(**{**PLAIN, "knobs": {"memory_format": "channels_last"}}), slower=0.9995)
+    other = run.proven(case_of(**{**PLAIN, "knobs": {"memory_format": "channels_last"}}), slower=0.9995)
+
+    def uneven(record):
+        native = record["ranks"][0]["passes"]["native"]
+        native["wall_s"] *= (0.99, 1.0, 1.005)[record["repeat"]]
+
+    run.changed(other, uneven)
     assert only(run).verdict == "no detectable difference"
+
+
+def test_a_margin_holds_for_every_configuration_that_might_have_won(run):
+    for format_ in ("contiguous", "channels_last", "a", "b", "c", "d"):
+        run.proven(
+            case_of(**{**PLAIN, "knobs": {"memory_format": format_}}), slower=0.9 + 0.1 * (format_ == "contiguous")
+        )
+    best = only(run)
+    alone = ratio(best.row.rates, best.default.rates)
+    assert best.margin.low <= alone.low < alone.high <= best.margin.high
+
+
+def test_what_is_no_synchronous_training_is_searched_by_itself(run):
+    for knobs, synchronous in (({}, True), ({"compression": "powersgd"}, False)):
+        declared = {"synchronous": synchronous, "separable": [], "model_parallel_size": 1, "microbatches": 1}
+        declared["knob_defaults"] = {"compression": "none"}
+        for batch in (8, 16):
+            values = {**PLAIN, "batch": batch, "knobs": knobs}
+            run.proven(case_of(**values), slower=1.0 if synchronous else 0.5, declared=declared)
+    (contest,) = contests(summarise(run.folder), DEFAULTS)
+    assert [(best.row.synchronous, best.tried) for best in contest.winners] == [(False, 2), (True, 2)]
 
 
 def test_a_default_that_wins_has_no_margin(run):

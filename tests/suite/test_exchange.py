@@ -78,10 +78,10 @@ def test_the_smoothed_loss_is_nearer_the_truth_than_a_batchs(found):
 
 def test_speeds_are_those_of_the_native_pass(found):
     ways, _ = found
-    assert [name for name, way in ways.items() if way.leads] == ["dist_async"]
-    assert ways["dist_sync"].against.value == pytest.approx(0.8 / 1.3, rel=0.1)
+    assert [name for name, way in ways.items() if way.against and way.against.leads] == ["ddp"]
+    assert ways["dist_sync"].against.ratio.value == pytest.approx(0.8, rel=0.1)
     assert ways["dist_sync"].against.verdict == "slower"
-    assert ways["dist_async"].against is None
+    assert ways["dist_async"].against is None, "it is another algorithm"
     assert (ways["dist_async"].staleness.mean, ways["ddp"].staleness) == (pytest.approx(1.4), None)
 
 

@@ -77,8 +77,8 @@ def slowed(run, case, waits, alone):
         if "resident" in passes:
             passes["resident"]["pairs_s"] = [(step, step * (1.0 - waits))] * 4
         if alone:
-            count = len(passes["io_only"]["step_s"])
-            passes["io_only"] |= {"step_s": [step * alone] * count, "wall_s": step * alone * count}
+            count, seconds = len(passes["io_only"]["step_s"]), step * alone * (1.01, 1.0, 0.99)[record["repeat"]]
+            passes["io_only"] |= {"step_s": [seconds] * count, "wall_s": seconds * count}
 
     run.changed(case, slower)
 
@@ -99,7 +99,7 @@ def test_what_holds_a_case_up(run, waits, alone, bottleneck):
     synthetic, disk = only(run).cases
     assert (synthetic.mode, synthetic.bottleneck, synthetic.gap) == ("synthetic", None, None)
     assert (disk.mode, disk.bottleneck) == ("disk", bottleneck)
-    assert disk.takes == pytest.approx(synthetic.row.estimate.value)
+    assert disk.takes == pytest.approx(synthetic.row.rates.value)
     assert disk.delivers == pytest.approx(disk.takes / alone, rel=0.1)
 
 
@@ -110,15 +110,15 @@ def test_without_io_only_waiting_alone_tells(run, waits, bottleneck):
     slowed(run, case, waits, None)
     memory, disk = only(run).cases
     assert (memory.ahead, memory.bottleneck) == (None, bottleneck)
-    assert disk.gap.value == pytest.approx(disk.row.estimate.value / memory.row.estimate.value)
+    assert disk.gap.value == pytest.approx(disk.row.rates.value / memory.row.rates.value, rel=0.02)
 
 
 def test_a_network_that_need_not_wait_is_that_much_faster(run):
     case = run.proven(case_of())
     slowed(run, case, 0.5, 0.5)
     (row,) = summarise(run.folder)
-    assert unhindered(row).value == pytest.approx(2 * row.estimate.value, rel=1e-3)
-    assert row.reader.value == pytest.approx(2 * row.estimate.value, rel=1e-2)
+    assert unhindered(row).value == pytest.approx(2 * row.rates.value, rel=1e-3)
+    assert row.reader.value == pytest.approx(2 * row.rates.value, rel=1e-2)
 
 
 def test_only_cases_that_differ_in_nothing_else_stand_side_by_side(run):

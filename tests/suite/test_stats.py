@@ -1,89 +1,106 @@
+"""What an interval of a speed and of a ratio covers, and what is made of too few numbers."""
+
 import math
 
 import numpy as np
 import pytest
 
 from suite.analysis import stats
+from suite.analysis.stats import NO_VERDICT, Interval, Rates, ratio
 
 
-@pytest.fixture
-def few_draws(monkeypatch):
-    monkeypatch.setattr(stats, "DRAWS", 400)
+def rates(*values, first=0):
+    return Rates(dict(enumerate(values, first)))
 
 
-def processes(random, count, between, within, steps=40, mean=0.01):
-    centres = mean * np.exp(random.normal(0, between, count))
-    return [centre * np.exp(random.normal(-within * within / 2, within, steps)) for centre in centres]
+def test_a_rate_is_the_median_over_processes():
+    found = rates(40.0, 20.0, 80.0).interval
+    assert (found.value, found.processes) == (40.0, 3)
+    assert found.low < 20
+    assert found.high > 80
+    assert found.low * found.high == pytest.approx(40.0**2)  # on logarithms
 
 
-def test_a_rate_is_the_median_over_processes_of_samples_over_mean_seconds():
-    estimate = stats.rate([[0.1, 0.3], [0.4, 0.4], [0.1, 0.1]], samples_per_step=8)
-    assert estimate.value == pytest.approx(40.0)  # 40, 20, 80
-    interval = estimate.interval
-    assert interval.low <= 20
-    assert interval.high >= 80
-    assert interval.processes == 3
+def test_equal_processes_leave_nothing_uncertain():
+    assert rates(4.0, 4.0, 4.0).interval == Interval(4.0, 4.0, 4.0, 3)
 
 
-def test_equal_steps_leave_nothing_uncertain():
-    interval = stats.rate([[0.5] * 4] * 3, samples_per_step=2).interval
-    assert (interval.low, interval.value, interval.high) == pytest.approx((4.0, 4.0, 4.0))
-
-
-def test_the_same_run_gives_the_same_interval_in_any_chunking(monkeypatch):
-    data = processes(np.random.default_rng(1), 3, 0.02, 0.05)
-    first = stats.rate(data, 8).interval
-    assert stats.rate(data, 8).interval == first
-    monkeypatch.setattr(stats, "CHUNK", 100)
-    assert stats.rate(data, 8).interval.low == pytest.approx(first.low, rel=0.01)
-
-
-@pytest.mark.parametrize("count", [2, 3, 5, 10])
-def test_the_interval_covers_the_truth_about_95_times_in_100(few_draws, count):
-    random, hits, trials = np.random.default_rng(count), 0, 300
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 10, 15])
+def test_the_interval_covers_the_truth_95_times_in_100(count):
+    random, hits, trials = np.random.default_rng(count), 0, 2000
     for _ in range(trials):
-        interval = stats.rate(processes(random, count, between=0.02, within=0.05), 8).interval
-        hits += interval.low <= 800 <= interval.high
-    assert 0.92 <= hits / trials <= 0.99
+        found = rates(*(100 * np.exp(random.normal(0, 0.02, count)))).interval
+        hits += found.low <= 100 <= found.high
+    assert 0.94 <= hits / trials <= 0.975
 
 
-def test_without_the_spread_three_processes_would_promise_too_much(few_draws, monkeypatch):
-    monkeypatch.setattr(stats, "_spread", lambda processes: 1.0)
-    random, hits = np.random.default_rng(3), 0
-    for _ in range(300):
-        interval = stats.rate(processes(random, 3, between=0.02, within=0.05), 8).interval
-        hits += interval.low <= 800 <= interval.high
-    assert hits / 300 < 0.92
+def test_one_process_that_was_disturbed_does_not_hide_what_four_agree_on():
+    calm, hit = rates(100.0, 101.0, 99.0, 100.5, 100.2), rates(100.0, 101.0, 99.0, 100.5, 70.0)
+    assert hit.interval.high / hit.interval.low < 1.15
+    plain = stats.student_t(0.975, 4) * np.std(np.log(list(hit.by_round.values())), ddof=1) / math.sqrt(5)
+    assert math.log(hit.interval.high / hit.value) < plain
+    found = ratio(hit, rates(*(90.0 * rate / 100 for rate in calm.by_round.values())))
+    assert (found.value, found.verdict) == (pytest.approx(1 / 0.9, rel=0.01), "faster")
 
 
-def test_a_ratio_of_equal_speeds_is_rarely_called_a_difference(few_draws):
-    random = np.random.default_rng(7)
-    verdicts = [
-        stats.ratio(*(stats.rate(processes(random, 3, 0.02, 0.05), 8) for _ in range(2))).verdict for _ in range(200)
-    ]
-    assert verdicts.count("no detectable difference") >= 190
+@pytest.mark.parametrize("lag", [0, 4])
+def test_of_one_process_the_steps_tell_also_where_neighbours_resemble_each_other(lag):
+    random, hits, trials = np.random.default_rng(lag), 0, 500
+    for _ in range(trials):
+        noise = np.convolve(random.normal(0, 0.05, 500 + lag), np.ones(lag + 1), "valid")
+        steps = 0.1 + 0.01 * noise
+        found = Rates({0: 8 / float(steps.mean())}, steps).interval
+        hits += found.low <= 80 <= found.high
+    assert hits / trials > 0.92
+    assert found.processes == 1
 
 
-@pytest.mark.parametrize(("mean", "verdict"), [(0.005, "faster"), (0.02, "slower"), (0.01, "no detectable difference")])
-def test_verdicts(mean, verdict):
-    random = np.random.default_rng(5)
-    ours = stats.rate(processes(random, 3, 0.01, 0.05, mean=mean), 8)
-    theirs = stats.rate(processes(random, 3, 0.01, 0.05), 8)
-    found = stats.ratio(ours, theirs)
+def test_of_one_step_nothing_is_known():
+    assert Rates({0: 80.0}, np.array([0.1])).interval == Interval(80.0, 80.0, 80.0, 1)
+
+
+def test_drift_of_the_rounds_cancels():
+    drift = np.array([1.0, 0.8, 1.3, 0.6, 1.1])
+    ours, theirs = rates(*(104 * drift)), rates(*(100 * drift * [1.001, 0.999, 1.002, 0.998, 1.0]))
+    found = ratio(ours, theirs)
+    assert (found.verdict, found.processes) == ("faster", 5)
+    assert found.high - found.low < 0.01
+    assert ours.interval.high / ours.interval.low > 2, "each by itself is not known"
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+def test_equal_speeds_are_called_different_5_times_in_100(count):
+    random, false = np.random.default_rng(count), 0
+    for _ in range(2000):
+        ours, theirs = np.exp(random.normal(0, 0.02, (2, count)))
+        false += ratio(rates(*ours), rates(*theirs)).verdict != "no detectable difference"
+    assert 70 <= false <= 130
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.1, "faster"), (0.9, "slower"), (1.0, "no detectable difference")])
+def test_verdicts(factor, verdict):
+    found = ratio(rates(*(factor * np.array([1.0, 1.01, 0.99]))), rates(1.005, 1.0, 1.0))
     assert found.verdict == verdict
-    assert found.value == pytest.approx(ours.value / theirs.value)
     assert found.low < found.value < found.high
 
 
-def test_one_process_gives_no_verdict():
-    found = stats.ratio(stats.rate([[0.1, 0.1]], 8), stats.rate([[0.5, 0.5]] * 3, 8))
-    assert found.value == pytest.approx(5.0)
-    assert found.processes == 1
-    assert found.verdict == "no verdict from one process"
+def test_without_two_common_rounds_there_is_no_verdict():
+    steps = np.linspace(0.1, 0.12, 60)
+    found = ratio(Rates({0: 80.0}, steps), Rates({0: 16.0}, steps))
+    assert (found.value, found.processes, found.verdict) == (5.0, 1, NO_VERDICT)
+    assert 1.0 < found.low < 5.0 < found.high
+    apart = ratio(rates(5.0, 5.1), rates(1.0, 1.01, first=7))
+    assert (apart.processes, apart.verdict) == (0, NO_VERDICT)
+
+
+def test_speeds_that_have_nothing_in_common_are_numbers_all_the_same():
+    found = rates(1e-200, 1e200).interval
+    assert math.isfinite(found.low)
+    assert math.isfinite(found.high)
 
 
 def test_scaling_an_interval():
-    assert stats.Interval(2.0, 1.0, 4.0, 3).scaled(0.5) == stats.Interval(1.0, 0.5, 2.0, 3)
+    assert Interval(2.0, 1.0, 4.0, 3).scaled(0.5) == Interval(1.0, 0.5, 2.0, 3)
 
 
 def test_outliers_are_marked_and_nothing_else():
@@ -91,16 +108,3 @@ def test_outliers_are_marked_and_nothing_else():
     assert stats.outliers(values).tolist() == [False] * 5 + [True, False]
     assert not stats.outliers([1.0]).any()
     assert not stats.outliers(np.arange(100.0)).any()
-
-
-@pytest.mark.parametrize(
-    ("degrees", "expected"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042), (10**6, 1.960)]
-)
-def test_student_t_against_the_printed_tables(degrees, expected):
-    assert stats.student_t(0.975, degrees) == pytest.approx(expected, rel=2e-3)
-
-
-@pytest.mark.parametrize("bad", [[], [[]], [[0.1], [0.0]], [[0.1, math.nan]], [[-1.0]]])
-def test_times_that_cannot_be_are_refused(bad):
-    with pytest.raises(ValueError, match="process"):
-        stats.rate(bad, 8)

@@ -1,0 +1,117 @@
+"""A scenario from numbers alone: of a training that nobody measured here, of machines that one only read about."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from suite.errors import RequestError
+from suite.plan.networks import read as read_network
+from suite.plan.overrides import is_path
+from suite.plugins import workloads
+from suite.predict.answer import Asked
+from suite.predict.collectives import Network, positive
+from suite.predict.known_link import KnownLink
+from suite.predict.scenario import LayerCost, Scenario, joined
+from suite.predict.stragglers import EVEN, Jitter
+from suite.suggest import known
+from workloads.graph import Graph
+
+# Backward multiplies twice: for the gradient of the weights and for that of the input, which the first layer needs not.
+BACKWARD = 2.0
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a person knows; None where that is nothing."""
+
+    batch: int | None = None  # samples per device
+    rate: float | None = None  # samples/s of one device by itself
+    workload: str | None = None  # a name, or a network's file
+    layers: Path | None = None  # instead of workload and rate
+    read_rate: float | None = None  # samples/s of one reader
+    readers: int | None = None
+    jitter: float | None = None  # standard deviation of a rank's iterations over their mean
+    spread: float | None = None  # relative half width of the rate's interval
+
+
+def asked(numbers: Numbers, network: Network, link: KnownLink | None) -> Asked:
+    """RequestError says which number is missing, or cannot be. `network` without the link between ranks."""
+    if link is None:
+        raise RequestError("nothing says how fast the link is; give --alpha and --beta, or --comm with a measured one")
+    if numbers.batch is None:
+        raise RequestError("--batch is missing: the samples of an iteration on one device")
+    positive("batch", numbers.batch)
+    if numbers.layers:
+        label, layers, source = str(numbers.layers), from_file(numbers.layers), f"layers: {numbers.layers}"
+    else:
+        label, layers = _of_workload(numbers.workload, numbers.batch, numbers.rate)
+        source = "layers: the rate's time divided by multiply-accumulates, twice as much for backward as for forward"
+    if numbers.read_rate is not None:
+        positive("read rate", numbers.read_rate)
+    scenario = Scenario(
+        batch=numbers.batch,
+        layers=layers,
+        network=replace(network, between=link.link),
+        read=numbers.batch / numbers.read_rate if numbers.read_rate else 0.0,
+        readers=1 if numbers.readers is None else numbers.readers,
+        jitter=EVEN if numbers.jitter is None else Jitter.normal(numbers.jitter),
+        compute_error=numbers.spread or 0.0,
+        link_error=link.error,
+    )
+    return Asked(f"{label} batch {numbers.batch}", scenario, (source, link.source), {})
+
+
+def _of_workload(name: str | None, batch: int, rate: float | None) -> tuple[str, tuple[LayerCost, ...]]:
+    if name is None or rate is None:
+        missing = "--workload" if name is None else "--rate"
+        raise RequestError(f"{missing} is missing: a workload and the samples/s of one device, or --layers with a file")
+    positive("rate", rate)
+    if not is_path(name) and name not in workloads():
+        raise RequestError(f"there is no workload {name!r}; {known(name, workloads())}")
+    workload = read_network(Path(name)) if is_path(name) else workloads()[name]
+    return workload.name, by_arithmetic(workload.graph(), batch / rate)
+
+
+class LayerRow(BaseModel):
+    """A layer in a file, as the rows of `stagebench show --json` have it; other keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    layer: str
+    forward_s: float
+    backward_s: float
+    bytes: float
+
+
+def by_arithmetic(graph: Graph, seconds: float) -> tuple[LayerCost, ...]:
+    """The seconds of an iteration, divided as the multiply-accumulates are; other layers cost nothing."""
+    first = next((layer.name for layer in graph.layers if layer.macs), None)
+    work = [(layer, layer.macs, layer.macs * (BACKWARD if layer.name != first else 1.0)) for layer in graph.layers]
+    whole = sum(forward + backward for _, forward, backward in work)
+    if not whole:
+        raise RequestError(f"the network {graph.name!r} has no convolution and no dense layer to divide the time by")
+    return joined(
+        tuple(
+            LayerCost(layer.name, seconds * forward / whole, seconds * backward / whole, layer.gradient_bytes())
+            for layer, forward, backward in work
+        )
+    )
+
+
+def from_file(path: Path) -> tuple[LayerCost, ...]:
+    """A JSON list of LayerRow in forward order; RequestError names the place of what is wrong."""
+    try:
+        rows = TypeAdapter(list[LayerRow]).validate_python(json.loads(path.read_text()))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RequestError(f"{path} cannot be read as layers: {error}; give a JSON list") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise RequestError(
+            f"{path}, {place or 'top'}: {first['msg']}; every layer needs layer, forward_s, backward_s and bytes"
+        ) from error
+    if not rows:
+        raise RequestError(f"{path} has no layer")
+    return joined(tuple(LayerCost(row.layer, row.forward_s, row.backward_s, row.bytes) for row in rows))

@@ -1,0 +1,210 @@
+"""Scenarios fitted to what a run has measured: on its smallest placement of several devices, else on one device.
+
+The rows of one training that differ in their number of devices are a series. The larger ones are not fitted to: they
+stand beside the prediction and show how wrong it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from suite.analysis.alpha_beta import fitted
+from suite.analysis.budget import Budget
+from suite.analysis.rows import Row
+from suite.analysis.scaling import shared
+from suite.analysis.stats import Interval
+from suite.analysis.summary import summarise
+from suite.errors import RequestError
+from suite.plan.networks import read as read_network
+from suite.plugins import workloads
+from suite.predict.answer import Asked
+from suite.predict.collectives import Cost, Network
+from suite.predict.from_numbers import by_arithmetic
+from suite.predict.known_link import KnownLink, of_fit
+from suite.predict.prediction import predict
+from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
+from suite.predict.stragglers import EVEN, Jitter
+from suite.results.run_folder import RunFolder
+from workloads.graph import Graph
+
+SAME = 1e-3  # of an iteration: nearer than that, schedules cannot be told apart
+MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
+
+
+@dataclass(frozen=True)
+class Series:
+    """A training at several sizes."""
+
+    base: Row  # fitted to
+    rows: tuple[Row, ...]
+
+    @property
+    def label(self) -> str:
+        case = self.rows[-1].case
+        return f"{case.adapter}/{case.strategy} {case.workload} batch {case.batch} {case.data_name}"
+
+    @property
+    def devices(self) -> int:
+        return self.base.case.placement.device_count
+
+    @property
+    def measured(self) -> dict[int, Interval]:
+        """Samples/s by the number of devices."""
+        return {row.case.placement.device_count: row.rate for row in self.rows if row.rate}
+
+    @cached_property
+    def budget(self) -> Budget:
+        assert self.base.budget
+        return self.base.budget
+
+    @property
+    def compute(self) -> float:
+        """Seconds of an iteration without exchange and without waiting for input."""
+        budget = self.budget
+        return max(budget.native - (budget.communication or 0.0) - (budget.io or 0.0), 0.0)
+
+
+def series_of(folder: RunFolder, workload: str | None = None) -> list[Series]:
+    """Every training that a model can be fitted to; RequestError says what the run lacks."""
+    rows = [row for row in summarise(folder) if workload in (None, row.case.workload)]
+    if not rows:
+        raise RequestError(f"{folder.path} has no case of the workload {workload!r}; see `stagebench show`")
+    fit = [row for row in rows if not _refusal(row)]
+    if not fit:
+        reasons = "; ".join(dict.fromkeys(f"{row.case.label}: {_refusal(row)}" for row in rows))
+        raise RequestError(f"{folder.path} has nothing to predict from. {reasons}")
+    several = [row for row in fit if row.several_devices]
+    groups: dict[str, list[Row]] = {}
+    for row in several or fit:
+        groups.setdefault(str((shared(row.case), row.case.strategy)), []).append(row)
+    found = []
+    for group in groups.values():
+        ordered = sorted(group, key=_devices)
+        single = [row for row in fit if not row.several_devices and shared(row.case) == shared(ordered[0].case)]
+        found.append(Series(ordered[0], (*(single if several else []), *ordered)))
+    return found
+
+
+def _devices(row: Row) -> int:
+    return row.case.placement.device_count
+
+
+def _refusal(row: Row) -> str | None:
+    """Why a model of synchronous SGD cannot be fitted to a row; None when it can."""
+    if not row.rate:
+        return "it was not measured" + (f" ({row.reason})" if row.reason else "")
+    if row.declared and not row.declared.synchronous:
+        return "its strategy is asynchronous"
+    if row.declared and row.declared.model_parallel_size > 1:
+        return "its devices hold one network together"
+    if not row.budget:
+        return "it lacks the pass `staged`; measure it with passes native, staged, compute_only and comm_only"
+    if row.budget.communication is None:
+        return "it lacks the pass `compute_only`"
+    return None
+
+
+def fit(folder: RunFolder, series: Series, network: Network, link: KnownLink | None, schedule: bool) -> Asked:
+    """The scenario of a series; RequestError where nothing says how fast the link is.
+
+    `network` without the link between ranks, which is `link` or what the run has measured. With `schedule` the one
+    that comes nearest to the run is looked for.
+    """
+    layers, layers_source = _layers(folder, series)
+    link = link or _measured_link(series, layers, network)
+    if link is None:
+        raise RequestError(
+            f"nothing says how fast the link of {series.label} is; give --alpha and --beta, or --comm with the folder "
+            "of a `stagebench comm`, or measure the case on 2 ranks with the passes compute_only and comm_only"
+        )
+    sources = [f"stages: {series.base.case.label}", layers_source, link.source]
+    whole, rate = _stage_seconds(series), series.base.rate
+    assert rate
+    scenario = Scenario(
+        batch=series.base.case.batch,
+        layers=layers,
+        network=replace(network, between=link.link),
+        h2d=whole["h2d"],
+        update=whole["update"],
+        read=(series.budget.io_only or 0.0) * series.base.case.readers,
+        readers=series.base.case.readers,
+        jitter=_jitter(folder, series.base),
+        compute_error=min(MOST_ERROR, max(rate.high / rate.value - 1, 1 - rate.low / rate.value)),
+        link_error=min(MOST_ERROR, link.error),
+    )
+    if schedule and series.devices > 1:
+        off = {name: _distance(scenario.but(schedule=name), series) for name in SCHEDULES}
+        nearest = [name for name in SCHEDULES if off[name] <= min(off.values()) + SAME * series.budget.native]
+        scenario = scenario.but(schedule=nearest[0])
+        sources.append(f"schedule: {' or '.join(nearest)}, nearest to what {series.devices} devices did")
+    return Asked(series.label, scenario, tuple(sources), series.measured, series.devices)
+
+
+def _distance(scenario: Scenario, series: Series) -> float:
+    return abs(predict(scenario, series.devices).iteration - series.budget.native)
+
+
+def _stage_seconds(series: Series) -> dict[str, float]:
+    """The staged pass's stages, scaled so that they sum to what the native step computes."""
+    stages = {name: getattr(series.budget, name) for name in ("h2d", "forward", "backward", "update")}
+    return {name: seconds * series.compute / sum(stages.values()) for name, seconds in stages.items()}
+
+
+def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], str]:
+    """Each layer's share of forward and backward: as it was timed, else as its multiply-accumulates are."""
+    whole, table = _stage_seconds(series), series.base.layers
+    if not table:
+        graph = _graph(folder, series.base)
+        seconds = whole["forward"] + whole["backward"]
+        return by_arithmetic(graph, seconds), "layers: no times; divided by multiply-accumulates"
+    forward, backward = (sum(getattr(row, name) for row in table) or 1.0 for name in ("forward_s", "backward_s"))
+    costs = tuple(
+        LayerCost(
+            row.layer,
+            row.forward_s * whole["forward"] / forward,
+            row.backward_s * whole["backward"] / backward,
+            row.bytes,
+        )
+        for row in table
+    )
+    return joined(costs), "layers: timed in the staged pass"
+
+
+def _graph(folder: RunFolder, row: Row) -> Graph:
+    """The case's network; RequestError when it is not the one that was measured."""
+    name = row.case.workload
+    file = folder.path / "networks" / f"{name}.json"
+    workload = read_network(file) if file.exists() else workloads().get(name)
+    if workload is None:
+        raise RequestError(f"{folder.path} measured the workload {name!r}, which is not installed here")
+    return workload.graph()
+
+
+def _measured_link(series: Series, layers: Sequence[LayerCost], network: Network) -> KnownLink | None:
+    """From the layers' own exchanges of the staged pass, else from `comm_only`; None where the run has neither."""
+    devices = series.devices
+    if devices < 2:
+        return None
+    sent = [layer for layer in series.base.layers or () if layer.bytes and layer.communication_s > 0]
+    found = fitted([layer.bytes for layer in sent], [layer.communication_s for layer in sent])
+    if found and found.beta:
+        return of_fit(found, devices, network, f"link: each layer's exchange on {devices} devices")
+    size = sum(layer.bytes for layer in layers)
+    if not series.budget.comm_only or not size:
+        return None
+    link = network.link_of(devices, Cost(0.0, series.budget.comm_only / size))
+    return KnownLink(link, 0.0, f"link: comm_only on {devices} devices, as if it had no latency")
+
+
+def _jitter(folder: RunFolder, base: Row) -> Jitter:
+    """How iterations differ that wait for no other rank: of `compute_only`, on one rank of `native`."""
+    name = "compute_only" if base.several_ranks else "native"
+    found = [
+        np.asarray(one.step_s) / np.mean(one.step_s)
+        for record in folder.records([base.id])
+        for one in (rank.passes.get(name) for rank in record.ranks)
+        if one and record.outcome == "ok" and sum(one.step_s) > 0
+    ]
+    return Jitter.measured(np.concatenate(found)) if found else EVEN

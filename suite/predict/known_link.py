@@ -1,0 +1,45 @@
+"""A link that somebody gave, or that a run of `stagebench comm` has measured."""
+
+from dataclasses import dataclass
+
+from suite.analysis.alpha_beta import Fit
+from suite.analysis.links import links
+from suite.comm.cases import GRADIENTS
+from suite.comm.records import CommFolder
+from suite.errors import RequestError
+from suite.predict.collectives import Cost, Link, Network
+
+CERTAIN = 2.0  # standard errors
+
+
+@dataclass(frozen=True)
+class KnownLink:
+    """A link, the relative half width of its 95 % interval, and in words where it comes from."""
+
+    link: Link
+    error: float
+    source: str
+
+
+def of_fit(fit: Fit, ranks: int, network: Network, source: str) -> KnownLink:
+    """Of exchanges over so many ranks by the network's algorithm; its error is that of a large message."""
+    link = network.link_of(ranks, Cost(fit.alpha, fit.beta))
+    return KnownLink(link, CERTAIN * fit.beta_error / fit.beta, source)
+
+
+def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownLink:
+    """The all-reduce of a run of `stagebench comm`; RequestError where there is none, or several to choose from."""
+    found = [
+        (link, link.fit)
+        for link in links(folder)
+        if link.fit and link.fit.beta and link.case.operation == GRADIENTS and link.outcome == "ok"
+    ]
+    chosen = [(link, fit) for link, fit in found if backend in (None, link.case.backend)]
+    names = ", ".join(dict.fromkeys(link.case.backend for link, _ in found))
+    if not chosen:
+        there = f" by {backend}; it has those of {names}" if names else "; measure it over three sizes or more"
+        raise RequestError(f"{folder.path} has no fit of {GRADIENTS}{there}")
+    if len({link.case.backend for link, _ in chosen}) > 1:
+        raise RequestError(f"{folder.path} has measured {names}; choose one with --backend")
+    link, fit = max(chosen, key=lambda each: len(each[0].points))
+    return of_fit(fit, link.case.placement.ranks, network, f"link: {link.case.label}, in {folder.path}")

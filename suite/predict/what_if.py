@@ -1,0 +1,66 @@
+"""What would help most: the same training with one thing changed, ranked by what it gains."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from suite.predict.collectives import FLAT
+from suite.predict.prediction import predict
+from suite.predict.scenario import SCHEDULES, Scenario
+from suite.predict.stragglers import EVEN
+
+WORTH = 0.001  # a smaller gain is none
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A change, and samples/s with it over samples/s without, less 1."""
+
+    change: str
+    gain: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def helps(scenario: Scenario, ranks: int) -> list[Gain]:
+    """Every change, the best first; of schedules and of algorithms only the best. A gain may be negative."""
+    now = predict(scenario, ranks).rate
+    found: dict[str, Gain] = {}
+    for kind, change, changed in _changes(scenario):
+        gain = Gain(change, predict(changed, ranks).rate / now - 1)
+        if kind not in found or gain.gain > found[kind].gain:
+            found[kind] = gain
+    return sorted(found.values(), key=lambda each: -each.gain)
+
+
+def _changes(scenario: Scenario) -> Iterator[tuple[str, str, Scenario]]:
+    """(kind, words, scenario)."""
+    network = scenario.network
+    yield "device", "a device twice as fast", scenario.slower(compute=0.5)
+    yield "batch", "twice the batch, at the same seconds a sample", _batch(scenario, 2)
+    yield "bandwidth", "twice the bandwidth", scenario.but(network=network.scaled(1, 0.5))
+    yield "latency", "half the latency", scenario.but(network=network.scaled(0.5, 1))
+    halved = scenario.but(compression=2 * scenario.compression)
+    yield "compression", "half the bytes, as gradients of 16 bits (compressing costs nothing here)", halved
+    for name in SCHEDULES:
+        if name != scenario.schedule:
+            yield "schedule", f"schedule {name}", scenario.but(schedule=name)
+    several = network.ranks_per_node > 1
+    for name in (*FLAT, *(["hierarchical"] if several else [])):
+        if name != network.algorithm:
+            yield "algorithm", f"all-reduce by {name}", scenario.but(network=replace(network, algorithm=name))
+    if network.algorithm == "server":
+        servers = replace(network, servers=2 * network.servers)
+        yield "servers", "twice the parameter servers", scenario.but(network=servers)
+    if scenario.read:
+        yield "readers", "twice the readers", scenario.but(readers=2 * scenario.readers)
+    if scenario.jitter is not EVEN:
+        yield "jitter", "ranks that all take the same time", scenario.but(jitter=EVEN)
+
+
+def _batch(scenario: Scenario, times: int) -> Scenario:
+    """The update takes as long as before: it is the parameters'."""
+    slower = scenario.slower(compute=times)
+    read = scenario.read * times
+    return slower.but(batch=scenario.batch * times, update=scenario.update, read=read)

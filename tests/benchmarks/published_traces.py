@@ -1,0 +1,91 @@
+"""The performance model beside what others have published: `python tests/benchmarks/published_traces.py FOLDER`.
+
+FOLDER holds B-Caffe's logs of GoogLeNet on K80s over 10 Gbit/s Ethernet, 64 samples per node (its repository's
+`logdata`): one line per parameter blob, [id, numbers, backward us, exchange us, ...]; weights and biases alternate, and
+what belongs to both stands at the weights or is repeated. The model is given what one node does and how long each
+layer's exchange took while the schedule was wait-free; it has no parameter that these measurements could tune.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from suite.analysis.alpha_beta import fitted
+from suite.predict.collectives import Link, Network
+from suite.predict.known_link import of_fit
+from suite.predict.prediction import Prediction, predict
+from suite.predict.scenario import LayerCost, Scenario, joined
+
+BATCH, BLOBS = 64, 128
+ALONE = 163.4  # samples/s of one node
+# Samples/s as published; without overlap that code sends all gradients as one message.
+MEASURED = {
+    2: {"fused": 250.3, "wfbp": 299.3, "merged": 316.1},
+    4: {"fused": 461.4, "wfbp": 599.3, "merged": 600.2},
+    8: {"fused": 889.3, "wfbp": 1006.4, "merged": 1210.9},
+}
+
+
+class LoggedLayer(NamedTuple):
+    """Of the last pass of a log."""
+
+    bytes: float
+    backward: float  # seconds
+    exchange: float
+
+
+class Point(NamedTuple):
+    """A measurement and its prediction."""
+
+    nodes: int
+    schedule: str
+    measured: float  # samples/s
+    predicted: Prediction
+
+    @property
+    def error(self) -> float:
+        return self.predicted.rate / self.measured - 1
+
+
+def logged(folder: Path, nodes: int) -> list[LoggedLayer]:
+    """In forward order."""
+    text = (folder / f"tmp{'' if nodes == 1 else nodes}comm.log").read_text()
+    found = re.findall(r"\[(\d+(?:, [\d.]+)+)\]$", text, re.MULTILINE)[-BLOBS:]
+    blobs = [[float(number) for number in line.split(", ")] for line in found]
+    return [
+        LoggedLayer(4 * (weights[1] + biases[1]), weights[2] / 1e6, (weights[3] + biases[3]) / 1e6)
+        for weights, biases in zip(blobs[::2], blobs[1::2], strict=True)
+    ]
+
+
+def points(folder: Path, fit_nodes: int | None = None, algorithm: str = "ring") -> Iterator[Point]:
+    """Every measurement; the link as measured on as many nodes, or on `fit_nodes` for all."""
+    alone = logged(folder, 1)
+    forward = BATCH / ALONE - sum(layer.backward for layer in alone)  # and all else that a node does
+    layers = tuple(
+        LayerCost(str(index), forward / len(alone), layer.backward, layer.bytes) for index, layer in enumerate(alone)
+    )
+    for nodes, measured in MEASURED.items():
+        exchanges = logged(folder, fit_nodes or nodes)
+        fit = fitted([layer.bytes for layer in exchanges], [layer.exchange for layer in exchanges])
+        assert fit
+        unknown = Network(Link(0.0, 0.0), algorithm=algorithm)
+        link = of_fit(fit, fit_nodes or nodes, unknown, "").link
+        for schedule, rate in measured.items():
+            scenario = Scenario(BATCH, joined(layers), Network(link, algorithm=algorithm), schedule)
+            yield Point(nodes, schedule, rate, predict(scenario, nodes))
+
+
+def main(folder: Path) -> None:
+    tables = [list(points(folder)), list(points(folder, 2)), list(points(folder, 2, "halving"))]
+    print("| nodes | schedule | measured | link of as many nodes | link of 2 nodes, ring | link of 2 nodes, halving |")
+    print("|---|---|---|---|---|---|")
+    for row in zip(*tables, strict=True):
+        cells = [f"{point.predicted.rate:.0f} ({point.error:+.1%})" for point in row]
+        print("|", " | ".join([str(row[0].nodes), row[0].schedule, str(row[0].measured), *cells]), "|")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

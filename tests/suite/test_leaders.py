@@ -1,0 +1,104 @@
+"""Who leads, and who only came out first."""
+
+import numpy as np
+import pytest
+
+from suite.analysis.leaders import Against, against_fastest, compared, open_questions
+from suite.analysis.stats import NO_VERDICT, Interval, Rates
+from tests.support.noise import even, visited, with_one_faster
+
+
+def verdicts(rates) -> dict[str, Against]:
+    return against_fastest({row: Rates(own) for row, own in rates.items()})
+
+
+def rounds(*values):
+    return dict(enumerate(values))
+
+
+FAST, ALIKE, SLOW = rounds(100.0, 101.0, 99.0), rounds(99.5, 101.5, 99.0), rounds(80.0, 81.0, 79.5)
+
+
+def test_one_leads_and_the_others_are_slower_by_so_much():
+    found = verdicts({"a": SLOW, "b": FAST})
+    assert (found["b"].verdict, found["b"].leads, found["b"].ratio) == ("leads", True, Interval(1.0, 1.0, 1.0, 3))
+    assert (found["a"].verdict, found["a"].leads, found["a"].fastest) == ("slower", False, "b")
+    assert found["a"].ratio.value == pytest.approx(0.8, rel=0.01)
+    assert found["a"].ratio.high < 1.0
+
+
+def test_several_share_the_lead():
+    found = verdicts({"a": SLOW, "b": FAST, "c": ALIKE})
+    assert [found[row].verdict for row in "abc"] == ["slower", "shares the lead", "shares the lead"]
+    assert found["a"].leaders == found["b"].leaders == ("b", "c")
+    assert found["c"].fastest == "b"
+    assert found["c"].ratio.low < 1.0 < found["c"].ratio.high
+
+
+def test_two_common_rounds_are_wanted():
+    found = verdicts({"a": FAST, "b": SLOW, "c": {7: 500.0}})
+    assert (found["c"].verdict, found["c"].leads, found["c"].fastest) == (NO_VERDICT, False, "a")
+    assert found["c"].ratio.value == pytest.approx(5.0)
+    assert (found["a"].verdict, found["b"].verdict) == ("leads", "slower")
+    alone = verdicts({"a": {0: 1.0}, "b": {0: 2.0}})
+    assert {one.verdict for one in alone.values()} == {NO_VERDICT}
+
+
+def test_who_is_beaten_by_a_tie_s_other_side_is_compared_with_that_one():
+    """The fastest scatters, the second does not: only the second is faster than the third for certain."""
+    found = verdicts(
+        {
+            "wild": rounds(90.0, 130.0, 101.0, 112.0, 98.0, 120.0),
+            "calm": rounds(100.0, 100.1, 99.9, 100.0, 100.1, 99.8),
+            "third": rounds(84.0, 84.2, 84.1, 83.9, 84.0, 84.1),
+        }
+    )
+    assert found["wild"].verdict == found["calm"].verdict == "shares the lead"
+    assert found["third"].verdict == "slower"
+    assert found["third"].ratio.high < 1.0
+
+
+def test_both_ways_a_pair_says_the_same():
+    pairs = compared({"a": FAST, "b": SLOW})
+    assert pairs["a", "b"].low == pytest.approx(1 / pairs["b", "a"].high)
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+@pytest.mark.parametrize("scatter", [(0.02,), (0.045, 0.015, 0.015, 0.015)])
+def test_of_equal_rows_one_group_in_twenty_shows_a_difference(rows, scatter):
+    random = np.random.default_rng(rows)
+    false = sum(any(not one.leads for one in verdicts(even(random, rows, 5, scatter)).values()) for _ in range(1000))
+    assert false / 1000 <= 0.065  # 5 %, and two standard errors of 1,000 groups
+
+
+def test_a_load_that_comes_and_goes_makes_no_differences_and_hides_few():
+    random = np.random.default_rng(5)
+    groups = [visited(random, 2, 5) for _ in range(500)]
+    assert sum(any(not one.leads for one in verdicts(group).values()) for group in groups) / 500 <= 0.065
+    found = [verdicts(with_one_faster(group, "row 1", 1.1))["row 1"].verdict == "leads" for group in groups]
+    assert np.mean(found) >= 0.88  # 90 %, and as much of an error
+
+
+def test_what_is_decided_or_tight_needs_no_further_round():
+    assert open_questions({"a": FAST, "b": SLOW}, 0.03) == set()
+    assert open_questions({"a": FAST, "b": ALIKE}, 0.03) == set()
+    assert open_questions({"a": FAST, "b": ALIKE}, 0.001) == {"a", "b"}
+    assert open_questions({"a": FAST, "b": ALIKE, "c": SLOW}, 0.001) == {"a", "b"}
+
+
+def test_a_decision_before_the_end_wants_more_certainty_than_one_at_the_end():
+    near = {"a": FAST, "b": rounds(96.5, 96.0, 95.8)}
+    assert verdicts(near)["b"].verdict == "slower"
+    assert open_questions(near, 0.001) == {"a", "b"}
+
+
+def test_what_has_no_two_rounds_is_open():
+    assert open_questions({"a": FAST, "b": {}}, 0.03) == {"b"}
+    assert open_questions({"a": FAST, "b": {0: 80.0}}, 0.03) == {"a", "b"}
+    assert open_questions({"a": {}}, 0.03) == {"a"}
+
+
+def test_a_row_alone_is_measured_until_its_own_interval_is_tight():
+    assert open_questions({"a": FAST}, 0.03) == set()
+    assert open_questions({"a": FAST}, 0.001) == {"a"}
+    assert open_questions({"a": {0: 100.0}}, 0.5) == {"a"}

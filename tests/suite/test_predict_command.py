@@ -1,0 +1,211 @@
+"""`stagebench predict` from the command line: numbers, a run, a measured link, a trace; and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from suite.comm.cases import CommCase
+from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord
+from suite.contracts.case import Placement
+from suite.errors import RequestError
+from suite.predict.scenario import SCHEDULES
+from suite.results.records import About
+from tests.reports.made_run import MadeRun, case_of
+
+Run = Callable[..., SimpleNamespace]
+NUMBERS = (
+    "predict",
+    "--workload",
+    "resnet50",
+    "--batch",
+    "64",
+    "--rate",
+    "253.1",
+    "--alpha",
+    "2e-4",
+    "--beta",
+    "8e-10",
+)
+
+
+def told(done: SimpleNamespace) -> list[dict]:
+    assert done.code == 0, done.error
+    return json.loads(done.stdout)
+
+
+def test_numbers_alone_are_enough(stagebench: Run) -> None:
+    (found,) = told(stagebench(*NUMBERS, "--ranks", "1,4,8", "--json"))
+    one, four, eight = found["predictions"]
+    assert one["rate"] == pytest.approx(253.1)
+    assert 1 > four["efficiency"] > eight["efficiency"] > 0
+    assert four["messages"] == 107
+    assert found["gains"][0]["gain"] > 0
+    assert found["measured"] == {}
+
+
+def test_every_schedule_is_a_row_and_merging_is_never_worse(stagebench: Run) -> None:
+    (found,) = told(stagebench(*NUMBERS, "--ranks", "8,64", "--schedule", "all", "--json"))
+    rates = {(row["ranks"], row["schedule"]): row["rate"] for row in found["predictions"]}
+    assert {schedule for _, schedule in rates} == set(SCHEDULES)
+    for ranks in (8, 64):
+        others = (rates[ranks, name] for name in SCHEDULES if name not in ("merged", "priority"))
+        assert rates[ranks, "merged"] >= max(others)
+
+
+def test_a_person_reads_a_table_the_critical_path_and_what_would_help(stagebench: Run) -> None:
+    out = stagebench(*NUMBERS, "--ranks", "8", "--jitter", "0.05", "--spread", "0.03", "--read-rate", "200").out
+    assert "resnet50 batch 64" in out
+    assert "critical path on 8 ranks, wfbp: " in out
+    assert "%  schedule " in out
+    assert "ranks that all take the same time" in out
+    assert " to " in out.splitlines()[2]
+
+
+def test_measured_layers_stand_in_for_a_workload(stagebench: Run, tmp_path: Path) -> None:
+    rows = [{"layer": name, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4000} for name in "ab"]
+    (tmp_path / "layers.json").write_text(json.dumps(rows))
+    options = ("--layers", str(tmp_path / "layers.json"), "--batch", "8", "--alpha", "0", "--beta", "0")
+    (found,) = told(stagebench("predict", *options, "--ranks", "2", "--json"))
+    assert found["predictions"][0]["iteration"] == pytest.approx(0.08)
+
+
+def test_a_trace_has_the_timeline_for_perfetto(stagebench: Run, tmp_path: Path) -> None:
+    stagebench(*NUMBERS, "--ranks", "2,8", "--trace", str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["args"]["name"] for event in events if event["ph"] == "M"} == {"input", "device", "link"}
+    messages = [event for event in events if event.get("cat") == "message"]
+    assert len(messages) == 3 * 107
+    assert messages[-1]["name"] == "message conv1"
+
+
+@pytest.fixture
+def link_folder(tmp_path: Path) -> CommFolder:
+    """All-reduces of two backends on 2 ranks: 1 ms and 1 or 2 ns a byte."""
+    folder = CommFolder(tmp_path / "comm")
+    folder.create(About(kind=KIND, created="2026-11-20T12:00:00+00:00"))
+    entries = []
+    for number, backend in enumerate(("copper", "glass"), 1):
+        case = CommCase(backend, "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 100, 10_000))
+        rows = [
+            {"kind": "single", "operation": "all-reduce", "bytes": size, "messages": 1, "wait_s": [0.0] * 5}
+            | {"sample_s": [1e-3 + number * 1e-9 * size] * 5}
+            for size in (4, 4_000_000, 40_000_000)
+        ]
+        record = {
+            "case_id": case.id,
+            "case": case,
+            "repeat": 0,
+            "outcome": "ok",
+            "ranks": [{"rank": rank, "rows": rows} for rank in range(2)],
+            "started": "",
+            "seconds": 1.0,
+            "bundle": "",
+            "interpreter": {"path": "", "origin": "", "version": ""},
+            "load": {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
+        }
+        folder.write_record(CommRecord(**record))
+        entries.append(CommEntry(id=case.id, case=case))
+    folder.write_cases(entries)
+    return folder
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    run = MadeRun(tmp_path / "run")
+    for ranks in (1, 2, 4):
+        run.proven(case_of("pytorch", "resnet50", ranks))
+    return run.folder.path
+
+
+def test_a_run_is_predicted_beside_what_it_measured(stagebench: Run, run_folder: Path) -> None:
+    (found,) = told(stagebench("predict", str(run_folder), "--ranks", "2,4,64", "--json"))
+    assert found["fitted_to"] == 2
+    assert set(found["measured"]) == {"1", "2", "4"}
+    assert [row["error"] is None for row in found["predictions"]] == [False, False, True]
+    assert all(row["rate_low"] < row["rate"] < row["rate_high"] for row in found["predictions"])
+    shown = stagebench("predict", str(run_folder), "--ranks", "2,4").out
+    assert "measured" in shown.splitlines()[1]
+    assert "fitted" in shown
+
+
+def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_folder: Path, link_folder) -> None:
+    options = ("predict", str(run_folder), "--ranks", "8", "--comm", str(link_folder.path), "--json")
+    rates = {}
+    for backend in ("copper", "glass"):
+        (found,) = told(stagebench(*options, "--backend", backend, "--schedule", "fused"))
+        assert any(backend in source for source in found["sources"])
+        rates[backend] = found["predictions"][0]["exposed"]
+    # A ring over 8: 14 start-ups of half a millisecond, and 7/4 of the bytes, of which 2 ranks send one each.
+    size = 4 * 25_557_032
+    expected = {"copper": 7e-3 + 1.75e-9 * size, "glass": 7e-3 + 3.5e-9 * size}
+    assert rates == pytest.approx(expected, rel=1e-6)
+    assert "choose one with --backend" in str(stagebench(*options).error)
+    assert "it has those of copper, glass" in str(stagebench(*options, "--backend", "gold").error)
+
+
+def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: CommFolder) -> None:
+    options = ("--ranks", "2", "--schedule", "fused", "--comm", str(link_folder.path), "--backend", "glass")
+    (found,) = told(stagebench(*NUMBERS[:7], *options, "--json"))
+    assert found["predictions"][0]["exposed"] == pytest.approx(1e-3 + 2e-9 * 4 * 25_557_032)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--ranks", "0"), "numbers from 1"),
+        (("--ranks", "2,x"), "--ranks '2,x'"),
+        (("--ranks", "9999999"), "9999999 ranks"),
+        (("--alpha", "-1"), "alpha of a link is -1.0"),
+        (("--schedule", "wfpb"), "did you mean 'wfbp'"),
+        (("--algorithm", "rings"), "did you mean 'ring'"),
+        (("--workload", "resnet51"), "did you mean 'resnet50'"),
+        (("--workload", "nowhere.json"), "there is no file nowhere.json"),
+        (("--rate", "0"), "rate is 0"),
+        (("--batch", "-4"), "batch is -4"),
+        (("--readers", "0"), "readers is 0"),
+        (("--compression", "0"), "compression is 0"),
+        (("--spread", "2"), "compute_error is 2"),
+        (("--jitter", "nan"), "jitter is nan"),
+        (("--node-alpha", "1"), "--node-beta"),
+        (("--layers", "nowhere.json"), "nowhere.json cannot be read as layers"),
+        (("--comm", "nowhere"), "--comm and --alpha"),
+    ],
+)
+def test_nonsense_is_refused_by_name(stagebench: Run, arguments: tuple[str, ...], named: str) -> None:
+    error = stagebench(*NUMBERS, *arguments).error
+    assert isinstance(error, RequestError)
+    assert named in str(error)
+
+
+@pytest.mark.parametrize("missing", ["--workload", "--batch", "--rate", "--alpha", "--beta"])
+def test_what_is_missing_is_named(stagebench: Run, missing: str) -> None:
+    index = NUMBERS.index(missing)
+    error = stagebench(*NUMBERS[:index], *NUMBERS[index + 2 :]).error
+    assert isinstance(error, RequestError)
+    assert missing in str(error)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "has no layer"),
+        ('[{"layer": "a", "forward_s": 1, "backward_s": 1}]', "0.bytes"),
+        ('[{"layer": "a", "forward_s": 1, "backward_s": -1, "bytes": 4}]', "backward of layer 'a' is -1"),
+    ],
+)
+def test_a_file_of_layers_is_refused_by_its_place(stagebench: Run, tmp_path: Path, content: str, named: str) -> None:
+    (tmp_path / "layers.json").write_text(content)
+    error = stagebench(*NUMBERS, "--layers", str(tmp_path / "layers.json")).error
+    assert isinstance(error, RequestError)
+    assert named in str(error)
+
+
+def test_a_run_has_measured_what_numbers_say(stagebench: Run, run_folder: Path) -> None:
+    for option in ("--rate", "--jitter", "--read-rate"):
+        error = stagebench("predict", str(run_folder), option, "1").error
+        assert isinstance(error, RequestError)
+        assert option in str(error)

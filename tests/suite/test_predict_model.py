@@ -1,0 +1,210 @@
+"""The parts of the performance model: what an exchange costs, what travels together, who waits, what comes out."""
+
+import itertools
+import math
+import random
+
+import pytest
+
+from suite.errors import RequestError
+from suite.predict.collectives import ALGORITHMS, Cost, Link, Network
+from suite.predict.from_numbers import by_arithmetic
+from suite.predict.prediction import predict
+from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
+from suite.predict.schedules import BUCKET, FIRST_BUCKET, messages
+from suite.predict.stragglers import Jitter
+from suite.predict.timeline import LINK, timeline
+from suite.predict.what_if import helps
+from workloads.networks.resnet50 import resnet50
+
+LINK_OF_TEN_GBIT = Link(50e-6, 0.8e-9, 0.1e-9)
+
+
+def scenario_of(count=6, seed=0, **changes):
+    draw = random.Random(seed)
+    layers = tuple(
+        LayerCost(f"layer{i}", draw.uniform(1e-3, 5e-3), draw.uniform(1e-3, 9e-3), draw.choice([2e4, 3e5, 8e6]))
+        for i in range(count)
+    )
+    return Scenario(**{"batch": 8, "layers": layers, "network": Network(LINK_OF_TEN_GBIT), **changes})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "ranks", "alphas", "betas", "gammas"),
+    [
+        ("ring", 2, 2, 1, 0.5),
+        ("ring", 8, 14, 1.75, 0.875),
+        ("tree", 8, 6, 2, 1),
+        ("tree", 5, 6, 2, 1),
+        ("doubling", 8, 3, 3, 3),
+        ("doubling", 6, 4, 4, 3),
+        ("halving", 8, 6, 1.75, 0.875),
+        ("halving", 6, 6, 3.5, 1.75),
+        ("server", 8, 2, 16, 8),
+    ],
+)
+def test_an_all_reduce_costs_what_the_literature_says(algorithm, ranks, alphas, betas, gammas):
+    link = LINK_OF_TEN_GBIT
+    cost = Network(link, algorithm=algorithm).all_reduce(ranks)
+    assert cost.start == pytest.approx(alphas * link.alpha)
+    assert cost.per_byte == pytest.approx(betas * link.beta + gammas * link.gamma)
+
+
+def test_servers_share_the_load_until_each_rank_is_the_limit():
+    costs = [Network(Link(0, 1), algorithm="server", servers=count).all_reduce(8).per_byte for count in (1, 4, 8, 16)]
+    assert costs == [16, 4, 2, 2]
+
+
+def test_a_hierarchy_crosses_nodes_with_one_copy_of_the_gradients():
+    within, between = Link(1e-6, 1e-11), Link(1e-4, 1e-9)
+    network = Network(between, within, ranks_per_node=4, algorithm="hierarchical")
+    one, four = network.all_reduce(4), network.all_reduce(16)
+    assert (one.start, one.per_byte) == pytest.approx((6e-6, 1.5e-11))
+    assert (four.start, four.per_byte) == pytest.approx((6e-6 + 6e-4, 1.5e-11 + 1.5e-9))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_link_is_found_again_in_what_it_costs(algorithm):
+    network = Network(Link(3e-5, 2e-9), algorithm=algorithm)
+    assert vars(network.link_of(6, network.all_reduce(6))) == pytest.approx(vars(network.between))
+
+
+def end_of(layers, groups, cost):
+    """When the last message of these groups has arrived."""
+    end = 0.0
+    for group in groups:
+        ready = sum(layer.backward for layer in layers[: group[-1] + 1])
+        end = max(end, ready) + cost.seconds(sum(layers[index].bytes for index in group))
+    return end
+
+
+def every_cut(count):
+    for cuts in itertools.product([False, True], repeat=count - 1):
+        ends = [index + 1 for index, cut in enumerate(cuts) if cut] + [count]
+        yield [tuple(range(begin, end)) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_way_to_merge_messages_ends_earlier(seed):
+    layers = scenario_of(9, seed).layers
+    cost = Cost(random.Random(seed).uniform(0, 5e-3), random.Random(-seed).uniform(1e-10, 2e-9))
+    found = messages("merged", layers, cost)
+    assert [index for group in found for index in group] == list(range(9))
+    best = min(end_of(layers, cut, cost) for cut in every_cut(9))
+    assert end_of(layers, found, cost) == pytest.approx(best, rel=1e-12)
+
+
+def test_buckets_are_filled_as_ddp_fills_them():
+    sizes = [FIRST_BUCKET - 4, 8, BUCKET, 4, 4]
+    layers = [LayerCost(str(index), 0, 1, size) for index, size in enumerate(sizes)]
+    assert messages("buckets", layers, Cost(0, 0)) == [(0, 1), (2,), (3, 4)]
+
+
+def test_the_slowest_of_two_normal_ranks_is_known():
+    assert Jitter.normal(0.1).slowest(2) == pytest.approx(1 + 0.1 / math.sqrt(math.pi), abs=1e-4)
+    assert Jitter.normal(0.1).slowest(1) == pytest.approx(1)
+
+
+def test_the_slowest_of_measured_iterations_is_at_most_the_slowest_iteration():
+    jitter = Jitter.measured([1.0, 1.0, 1.0, 2.0])
+    assert jitter.slowest(2) == pytest.approx((9 / 16 * 1 + 7 / 16 * 2) / 1.25)
+    assert jitter.slowest(4096) == pytest.approx(2 / 1.25)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_parts_of_an_iteration_sum_to_it(schedule):
+    found = predict(scenario_of(schedule=schedule, read=1.0, update=1e-3, jitter=Jitter.normal(0.02)), 16)
+    assert found.stages + found.stragglers + found.exposed + found.input_wait == pytest.approx(found.iteration)
+    assert min(found.stragglers, found.exposed, found.input_wait) >= 0
+    assert found.efficiency == pytest.approx(1.0 / found.iteration)  # one rank waits for its input, too
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_one_rank_exchanges_nothing(schedule):
+    scenario = scenario_of(schedule=schedule, update=1e-3)
+    found = predict(scenario, 1)
+    assert (found.iteration, found.efficiency) == pytest.approx((scenario.own, 1))
+    assert (found.messages, found.exchanging) == (0, 0)
+    assert found.exposed == pytest.approx(0)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_critical_path_leads_from_the_begin_to_the_end(schedule):
+    line = timeline(scenario_of(schedule=schedule), 8)
+    path = line.critical_path
+    assert path[0].begin == 0
+    assert path[-1].end == line.seconds
+    assert all(one.end == after.begin for one, after in itertools.pairwise(path))
+
+
+def test_the_critical_path_is_told_in_words():
+    layers = (LayerCost("conv", 0.01, 0.02, 1e6), LayerCost("fc", 0.005, 0.01, 5e7))
+    words = timeline(Scenario(8, layers, Network(Link(0, 1e-9))), 2).words
+    assert words == "forward 15 ms, then backward of fc 10 ms, then 2 messages of fc to conv 51 ms"
+
+
+def test_layers_without_gradients_belong_to_the_one_whose_gradient_waits_for_them():
+    relu = LayerCost("relu", 1, 2, 0)
+    found = joined((relu, LayerCost("conv", 10, 20, 5), relu, relu, LayerCost("fc", 3, 4, 6)))
+    assert found == (LayerCost("conv", 13, 26, 5), LayerCost("fc", 3, 4, 6))
+
+
+def test_arithmetic_divides_the_time_of_an_iteration():
+    layers = by_arithmetic(resnet50(), 0.25)
+    assert sum(layer.forward + layer.backward for layer in layers) == pytest.approx(0.25)
+    assert sum(layer.bytes for layer in layers) == 4 * 25_557_032
+    by_name = {layer.name: layer for layer in layers}
+    assert by_name["fc"].backward == pytest.approx(2 * by_name["fc"].forward)
+    assert by_name["conv1"].backward == pytest.approx(by_name["conv1"].forward)
+
+
+def test_the_interval_holds_what_a_slower_and_a_faster_rate_would_give():
+    sure, unsure = predict(scenario_of(), 8), predict(scenario_of(compute_error=0.05, link_error=0.1), 8)
+    assert sure.low == sure.iteration == sure.high
+    slower = predict(scenario_of().slower(compute=1.05), 8).iteration
+    assert unsure.low < sure.iteration < slower <= unsure.high
+    assert unsure.rates[0] < unsure.rate < unsure.rates[1]
+
+
+def test_what_would_help_most_comes_first():
+    bound = scenario_of(schedule="fused", network=Network(Link(0, 1e-7)))
+    gains = helps(bound, 8)
+    assert gains == sorted(gains, key=lambda each: -each.gain)
+    by_change = {gain.change: gain.gain for gain in gains}
+    assert by_change["twice the bandwidth"] > 0.9
+    assert by_change["half the latency"] == pytest.approx(0)
+    starving = helps(scenario_of(read=10.0), 2)[0]
+    assert (starving.change, starving.gain) == ("twice the readers", pytest.approx(1, abs=0.01))
+
+
+def test_on_one_rank_only_the_device_helps():
+    faster = {gain.change: gain.gain for gain in helps(scenario_of(), 1)}
+    assert faster["a device twice as fast"] == pytest.approx(1)
+    assert faster["twice the bandwidth"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("nonsense", "named"),
+    [
+        (lambda: Link(-1e-6, 1e-9), "alpha of a link is -1e-06"),
+        (lambda: Link(0, math.nan), "beta of a link is nan"),
+        (lambda: Network(Link(0, 0), algorithm="rign"), "did you mean 'ring'"),
+        (lambda: Network(Link(0, 0), ranks_per_node=0), "ranks per node is 0"),
+        (lambda: Network(Link(0, 0)).link_of(1, Cost(0, 1)), "measure two"),
+        (lambda: scenario_of(schedule="wfpb"), "did you mean 'wfbp'"),
+        (lambda: scenario_of(batch=0), "batch is 0"),
+        (lambda: scenario_of(layers=()), "seconds of an iteration on one device is 0"),
+        (lambda: scenario_of(compute_error=1.5), "compute_error is 1.5"),
+        (lambda: LayerCost("fc", -1, 0, 0), "forward of layer 'fc' is -1"),
+        (lambda: Jitter.normal(-0.1), "jitter is -0.1"),
+        (lambda: predict(scenario_of(), 0), "0 ranks"),
+    ],
+)
+def test_nonsense_is_refused_by_name(nonsense, named):
+    with pytest.raises(RequestError, match=named):
+        nonsense()
+
+
+def test_the_link_is_busy_with_one_message_at_a_time():
+    spans = [span for span in timeline(scenario_of(seed=3), 8).spans if span.lane == LINK]
+    assert all(one.end <= after.begin for one, after in itertools.pairwise(spans))

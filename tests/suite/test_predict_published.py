@@ -1,0 +1,35 @@
+"""The model against measurements that others have published; the folder of their logs is not part of the project."""
+
+import os
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.published_traces import points
+
+FOLDER = os.environ.get("STAGEBENCH_PUBLISHED_TRACES", "")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="STAGEBENCH_PUBLISHED_TRACES names no folder of B-Caffe's logs")
+
+
+def test_every_published_speed_is_met_within_a_tenth():
+    errors = {(point.nodes, point.schedule): point.error for point in points(Path(FOLDER))}
+    assert len(errors) == 9
+    assert max(map(abs, errors.values())) <= 0.10, errors
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halving"])
+def test_four_and_eight_nodes_follow_from_two(algorithm):
+    errors = {(point.nodes, point.schedule): point.error for point in points(Path(FOLDER), 2, algorithm)}
+    assert max(map(abs, errors.values())) <= 0.12, errors
+
+
+def rank(point):
+    """Where two hide everything, the one that keeps the link busy for less time is preferred."""
+    return round(point.predicted.iteration, 9), point.predicted.exchanging
+
+
+def test_schedules_that_differ_are_ranked_right():
+    for a, b in combinations(points(Path(FOLDER)), 2):
+        if a.nodes == b.nodes and abs(a.measured / b.measured - 1) > 0.03:
+            assert (rank(a) < rank(b)) == (a.measured > b.measured), (a.nodes, a.schedule, b.schedule)

@@ -1,0 +1,133 @@
+"""Fitting the model to a run: one that the model itself made is met exactly, and what is missing is named."""
+
+import pytest
+
+from suite.errors import RequestError
+from suite.predict.answer import answer
+from suite.predict.collectives import Link, Network
+from suite.predict.from_run import fit, series_of
+from suite.predict.known_link import KnownLink
+from suite.predict.prediction import predict
+from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
+from tests.reports.made_run import MadeRun, case_of
+
+UNKNOWN = Network(Link(0.0, 0.0))
+LINK = Link(5e-2, 1e-9)  # makes every schedule differ from every other
+LAYERS = tuple(
+    LayerCost(f"layer{index}", 0.01 * index, 0.02 * index, size) for index, size in enumerate((4e5, 3e7, 2e6, 9e6), 1)
+)
+TRUTH = Scenario(8, LAYERS, Network(LINK), h2d=0.01, update=0.02)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return MadeRun(tmp_path / "run")
+
+
+def follow_the_model(run, schedule, ranks, timed=True):
+    """A case whose records are what the model predicts; `timed`: its adapter times layers."""
+    case = run.proven(case_of("caffempi", ranks=ranks, data="synthetic"))
+    cost = TRUTH.network.all_reduce(ranks)
+    stages = {"h2d": TRUTH.h2d, "forward": TRUTH.forward, "backward": TRUTH.backward, "update": TRUTH.update}
+    whole = {"native": predict(TRUTH.but(schedule=schedule), ranks).iteration, "staged": 2 * TRUTH.own}
+    whole |= {"compute_only": TRUTH.own, "comm_only": sum(cost.seconds(layer.bytes) for layer in LAYERS)}
+
+    def exact(record):
+        for rank in record["ranks"]:
+            for name, one in rank["passes"].items():
+                count = len(one["step_s"])
+                one |= {"step_s": [whole[name]] * count, "wall_s": whole[name] * count}
+                if name == "compute_only":
+                    one["pairs_s"] = [[whole["native"], whole[name]]] * 4
+                one["io_s"] = one.get("io_s") and [0.0] * count
+            rank["passes"]["staged"]["stage_s"] = {name: [seconds] * 4 for name, seconds in stages.items()}
+            rank["layers"] = [
+                {
+                    "layer": layer.name,
+                    "kind": "conv",
+                    "forward_s": layer.forward,
+                    "backward_s": layer.backward,
+                    "communication_s": cost.seconds(layer.bytes) if timed else 0.0,
+                    "bytes": int(layer.bytes),
+                }
+                for layer in LAYERS
+            ]
+
+    run.changed(case, exact)
+    return case
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_run_that_follows_the_model_is_predicted_exactly(run, schedule):
+    for ranks in (1, 2, 4):
+        follow_the_model(run, schedule, ranks)
+    (series,) = series_of(run.folder)
+    asked = fit(run.folder, series, UNKNOWN, None, True)
+    assert asked.fitted_to == 2
+    assert sorted(asked.measured) == [1, 2, 4]
+    assert vars(asked.scenario.network.between) == pytest.approx(vars(LINK))
+    found = answer(asked, [asked.scenario.schedule], [2, 4])
+    assert [found.error(one) for one in found.predictions] == pytest.approx([0, 0], abs=1e-6)
+    assert f"schedule: {schedule}, nearest to what 2 devices did" in asked.sources
+
+
+def test_without_layers_exchanges_all_of_comm_only_is_bandwidth(run):
+    follow_the_model(run, "wfbp", 2, timed=False)
+    (series,) = series_of(run.folder)
+    asked = fit(run.folder, series, UNKNOWN, None, False)
+    comm_only = sum(LINK.alpha * 2 + LINK.beta * layer.bytes for layer in LAYERS)
+    assert asked.scenario.network.between.alpha == 0
+    assert asked.scenario.network.between.beta == pytest.approx(comm_only / sum(layer.bytes for layer in LAYERS))
+    assert asked.scenario.schedule == "wfbp"
+
+
+def test_one_device_wants_a_link(run):
+    follow_the_model(run, "wfbp", 1)
+    (series,) = series_of(run.folder)
+    with pytest.raises(RequestError, match="--alpha and --beta, or --comm"):
+        fit(run.folder, series, UNKNOWN, None, True)
+    asked = fit(run.folder, series, UNKNOWN, KnownLink(LINK, 0.0, "link: as given"), True)
+    assert predict(asked.scenario, 8).iteration == pytest.approx(predict(TRUTH, 8).iteration)
+
+
+def test_layers_without_times_are_divided_by_arithmetic(run):
+    case = run.proven(case_of("pytorch", "resnet50", 2))
+    (series,) = series_of(run.folder)
+    asked = fit(run.folder, series, UNKNOWN, None, True)
+    assert "layers: no times; divided by multiply-accumulates" in asked.sources
+    assert sum(layer.bytes for layer in asked.scenario.layers) == 4 * 25_557_032
+    assert asked.scenario.batch == case.batch
+    assert asked.scenario.read > 0
+    assert asked.scenario.jitter.slowest(4) > 1.01
+    assert 0 < asked.scenario.compute_error < 0.1
+
+
+def without(name):
+    return lambda record: [rank["passes"].pop(name) for rank in record["ranks"]]
+
+
+@pytest.mark.parametrize("name", ["staged", "compute_only"])
+def test_a_run_without_the_passes_is_refused_by_their_names(run, name):
+    case = run.proven(case_of("pytorch", "resnet50", 2))
+    run.changed(case, without(name))
+    with pytest.raises(RequestError, match=f"nothing to predict from.*lacks the pass `{name}`"):
+        series_of(run.folder)
+
+
+def test_another_network_than_the_run_s_is_refused(run):
+    run.proven(case_of("pytorch", "resnet50", 2))
+    with pytest.raises(RequestError, match="no case of the workload 'alexnet'"):
+        series_of(run.folder, "alexnet")
+
+
+def test_a_case_that_was_not_measured_is_named(run):
+    run.refuse(case_of("pytorch", "resnet50", 2), "unavailable", "there is no PyTorch here")
+    with pytest.raises(RequestError, match=r"not measured.*there is no PyTorch"):
+        series_of(run.folder)
+
+
+def test_each_training_of_a_run_is_a_series(run):
+    for workload in ("alexnet", "resnet50"):
+        for ranks in (1, 2):
+            run.proven(case_of("pytorch", workload, ranks))
+    assert [series.base.case.workload for series in series_of(run.folder)] == ["alexnet", "resnet50"]

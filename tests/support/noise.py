@@ -1,0 +1,42 @@
+"""Rates of equal rows measured in rounds on a noisy machine, for tests of what a comparison concludes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rounds = dict[str, dict[int, float]]  # samples/s by row and round
+
+
+def even(random: np.random.Generator, rows: int, rounds: int, scatter: Sequence[float] = (0.02,)) -> Rounds:
+    """Processes scatter, each row by its own share in turn; rounds drift together by 5 %."""
+    own = np.resize(scatter, rows)[:, np.newaxis] * random.normal(0, 1, (rows, rounds))
+    return _named(own + random.normal(0, 0.05, rounds))
+
+
+def visited(random: np.random.Generator, rows: int, rounds: int, switches: float = 0.1) -> Rounds:
+    """Processes scatter by 1.5 %; a background load comes, goes or changes between one process and the next.
+
+    With the chance `switches` the machine's state is drawn anew: left alone, or slowed down by 5 to 35 %.
+    A busy two-core machine showed such states, which lasted for 5 to 20 processes of a second.
+    """
+    slots = rows * rounds
+    states = np.where(random.random(slots + 1) < 0.5, 0.0, random.uniform(0.05, 0.35, slots + 1))
+    state = states[np.cumsum(random.random(slots) < switches)]
+    return _named(random.normal(0, 0.015, (rows, rounds)) - np.log1p(state).reshape(rounds, rows).T)
+
+
+def drawn(random: np.random.Generator, rows: int, rounds: int, deviations: NDArray[np.float64]) -> Rounds:
+    """Logarithms of real processes' rates over their row's median, drawn with replacement."""
+    return _named(random.choice(deviations, (rows, rounds)))
+
+
+def with_one_faster(rates: Rounds, row: str, factor: float) -> Rounds:
+    return {
+        name: {at: rate * (factor if name == row else 1) for at, rate in own.items()} for name, own in rates.items()
+    }
+
+
+def _named(logarithms: NDArray[np.float64]) -> Rounds:
+    rates = 100 * np.exp(logarithms)
+    return {f"row {index}": dict(enumerate(map(float, own))) for index, own in enumerate(rates)}
