@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from suite.analysis.leaders import Against
-
 from reports.figure import Figure, axis, colour, layout, whiskers
 from reports.names import differences, names
 from reports.text import interval, milliseconds, number
 from suite.analysis.budget import STAGES
+from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
+WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
 
 
@@ -66,7 +66,7 @@ def sentence(group: Group) -> str:
         words = f"{called} leads with {rates} samples/s"
     others = [index for index in range(len(group.rows)) if index not in (first, *rest)]
     told = [_behind(group, index) + (_why(group, index) if index == others[0] else "") for index in others]
-    return "; ".join([words, *told]) + "."
+    return f"{group.title}: " + "; ".join([words, *told]) + "."
 
 
 def _behind(group: Group, index: int) -> str:
@@ -112,7 +112,7 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
             y -= MEMBER
         y -= MEMBER
     figure = layout(round(-y) + 52)
-    figure["xaxis"] |= axis("per cent of the leader's samples/s, 95 % intervals") | {"rangemode": "tozero"}
+    figure["xaxis"] |= axis("per cent of the leader's samples/s, 95 % intervals") | {"range": [0, WIDEST]}
     figure["yaxis"] = {"visible": False, "range": [y, 4], "fixedrange": True}
     figure["annotations"] = notes
     figure["shapes"] = [

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from suite.analysis.leaders import compared
-
 from suite.analysis.summary import summarise
 from suite.results.run_folder import RunFolder
 
