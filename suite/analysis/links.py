@@ -10,6 +10,7 @@ from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
+from suite.results.run_folder import case_of
 from suite.worker import messages
 
 Row = dict[str, Any]
@@ -128,7 +129,9 @@ def links(folder: CommFolder) -> Iterator[Link]:
     for entry in folder.cases:
         record = None if entry.outcome else folder.record(entry.id, 0)
         if record is None:
-            outcome, reason = entry.outcome or "missing", entry.reason or "not measured yet"
+            invalid = next((why for name, why in folder.invalid.items() if case_of(name) == entry.id), None)
+            outcome = entry.outcome or ("invalid" if invalid else "missing")
+            reason = entry.reason or invalid or "not measured yet"
             yield Link(entry.case, outcome, reason, "", {}, (), (), (), None)
         elif record.method != method:
             yield Link(entry.case, "other method", OTHER_METHOD, "", {}, (), (), (), None)

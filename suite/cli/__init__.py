@@ -6,6 +6,8 @@ pressing Tab, should not wait for NumPy, pydantic and rich.
 
 import sys
 
+LONGEST = 4000  # characters of a line on the terminal, whatever a name or a path is
+
 
 def main() -> int:
     """Run the command line and return its exit code; an expected error is one message without a traceback."""
@@ -27,6 +29,7 @@ def main() -> int:
 
 def tell(message: str) -> None:
     """An error, on stderr; red where a person looks."""
-    colour = sys.stderr.isatty()
+    lines = (line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…" for line in message.splitlines())
+    message, colour = "\n".join(lines), sys.stderr.isatty()
     red, plain = ("\033[31m", "\033[0m") if colour else ("", "")
     sys.stderr.write(f"{red}stagebench: {message}{plain}\n")

@@ -6,7 +6,7 @@ import typer
 
 from suite import __version__
 from suite.cli import collect, comm, data, doctor, listing, new_adapter, predict, run, show, verify
-from suite.plugins import manager
+from suite.plugins import call, manager
 
 COMMANDS = (doctor, listing, data, verify, run, show, collect, comm, predict, new_adapter)
 
@@ -17,7 +17,7 @@ def build() -> typer.Typer:
     app.callback()(root)
     for module in COMMANDS:
         module.register(app)
-    manager().hook.stagebench_commands(app=app)
+    list(call(manager(), "stagebench_commands", app=app))
     return app
 
 

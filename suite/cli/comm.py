@@ -94,6 +94,8 @@ def comm(
     observer: Observer[CommCase, CommRecord] = Observer() if json else display()
     with held(path):
         folder = CommFolder(path).begin(about, plan_text(names, asked))
+        for why in folder.unusable():
+            typer.echo(f"{path}: {why}", err=True)
         outcomes = CommSession(folder, planned, interpreters_from(python or []), observer, retry).run()
     found = list(links(folder))
     if json:

@@ -132,6 +132,8 @@ def run(
     observer: Observer[Case, Record] = Observer() if json else for_terminal()
     with held(path):
         folder = RunFolder(path).begin(about, loaded.text, scale)
+        for why in folder.unusable():
+            typer.echo(f"{path}: {why}", err=True)
         for name in loaded.networks:
             folder.keep_network(workloads()[name].graph())
         outcomes = TrainingSession(folder, resolved, interpreters, observer, Settings(proofs, retry, scale, end)).run()

@@ -8,9 +8,10 @@ from typing import Any
 
 from suite.contracts.adapter import Format
 from suite.data.sets import kind_of, records_place
+from suite.worker.array_files import loaded
 from suite.worker.idx import pair
 from suite.worker.records import FORMAT, MARKER
-from suite.worker.sources import listed, loaded
+from suite.worker.sources import listed
 from workloads.catalogue import Workload
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from suite.errors import RequestError
 
+MOST_TOLD = 50  # problems that a message lists
 KeyPath = tuple[str | int, ...]  # ("cases", 0, "ranks", 1)
 
 
@@ -36,7 +37,8 @@ class Problems:
         if not self.found:
             return
         told = [f"{place}: {message}" for _, place, message in sorted(self.found)]
-        count = "one problem" if len(told) == 1 else f"{len(told)} problems"
+        count = "one problem" if len(told) == 1 else f"{len(told):,} problems"
+        told[MOST_TOLD:] = [f"and {len(told) - MOST_TOLD:,} more"] if len(told) > MOST_TOLD else []
         raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(told))
 
 

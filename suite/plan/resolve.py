@@ -21,7 +21,7 @@ from suite.plan.checks import (
     refusal,
     refused_format,
 )
-from suite.plan.model import Choice, choices
+from suite.plan.model import Block, Choice, Written, choices, count
 from suite.plan.read import Plan
 from suite.suggest import known
 from workloads.catalogue import Workload
@@ -85,16 +85,32 @@ class _Maker:
 
     def all(self) -> Iterator[tuple[Resolved, str]]:
         """(case, where it is written); problems go to the plan's list."""
-        for written in self.plan.blocks:
-            if not self.names.check(written):
-                continue
-            block = self.plan.scale.scaled(written.block) if self.plan.scale else written.block
+        scale = self.plan.scale
+        clean = [(each, scale.scaled(each.block) if scale else each.block) for each in self.written()]
+        self.check_size([block for _, block in clean if block])
+        for written, block in clean:
             for choice in choices(written, block) if block else ():
                 launcher = self.launcher(choice)
                 check_placement(choice, self.launchers.get(launcher), hosts_of(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_input(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
+
+    def written(self) -> list[Written]:
+        """The blocks whose names are known."""
+        return [written for written in self.plan.blocks if self.names.check(written)]
+
+    def check_size(self, blocks: Sequence[Block]) -> None:
+        """RequestError, with how many cases there are and how long they take, for more than the plan allows."""
+        cases, most, sampling = sum(map(count, blocks)), self.plan.most_cases, self.plan.sampling
+        if cases <= most:
+            return
+        seconds = sampling.processes * sampling.seconds * sum(count(block) * len(block.passes) for block in blocks)
+        raise RequestError(
+            f"{self.plan.file}: the plan spells {cases:,} cases, which take {seconds / 86400:,.0f} days at least, "
+            f"and it allows {most:,}; take values out, or allow more: most_cases = {cases} at the plan's top, or --set "
+            f"most_cases={cases}"
+        )
 
     def check_training(self, choice: Choice) -> None:
         """Add what speaks against the pass `train` as it is asked for."""

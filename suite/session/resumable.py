@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from suite import __version__
 from suite.environments.fingerprint import fingerprint, load
-from suite.errors import Interrupted, Unavailable
+from suite.errors import Interrupted, StoreError, Unavailable
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
 from suite.results.lock import held
@@ -128,6 +128,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
                     f"stopped; {self._done(items)} of {total} records are in {self._folder.path}. "
                     "Run the same command again to go on"
                 ) from None
+            except OSError as error:
+                if self._folder.path.is_dir():
+                    raise
+                raise StoreError(f"{self._folder.path} is gone ({error}); put it back to go on") from error
             finally:
                 self._observer.end()
             return self._outcomes(items)

@@ -37,8 +37,10 @@ def start(tmp_path):
     (worker / "main.py").write_text(MAIN)
     (worker / "counted.py").write_text(f"open({str(tmp_path / 'imports')!r}, 'a').write('x')")
 
-    def started(program, framework="", **variables):
+    def started(program, framework="", strategy="", **variables):
         (bundle / "framework.py").write_text(framework)
+        (bundle / "strategies").mkdir(exist_ok=True)
+        (bundle / "strategies" / "single.py").write_text(strategy)
         job = tmp_path / f"job-{len(list(tmp_path.iterdir()))}.py"
         job.write_text(program)
         rank = Process((sys.executable, "-B", "-u", str(bundle), str(job)), {"STAGEBENCH_RANK": "1", **variables}, 1)
@@ -59,6 +61,17 @@ def test_a_rank_has_its_own_variables_folder_and_output_and_the_import_is_shared
     assert [rank.communicate(timeout=60)[0] for rank in ranks] == [f"1 {port} {tmp_path}\n" for port in (1, 2)]
     assert [rank.returncode for rank in ranks] == [3, 3]
     assert (tmp_path / "imports").read_text() == "x"
+
+
+def test_ranks_of_several_tests_share_an_import(start, tmp_path):
+    for test in ("one", "two"):
+        assert start("", PYTEST_CURRENT_TEST=test).wait(timeout=60) == 0
+    assert (tmp_path / "imports").read_text() == "x"
+
+
+def test_strategies_are_imported_too_since_a_factory_imports_them_late(start):
+    program = "import sys; print('strategies.single' in sys.modules)"
+    assert start(program, strategy="number = 1").communicate(timeout=60)[0] == "True\n"
 
 
 def test_another_variable_that_a_framework_may_read_is_another_import(start, tmp_path):

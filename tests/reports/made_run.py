@@ -10,6 +10,7 @@ import numpy as np
 from suite.contracts.case import Case, Placement, Sampling
 from suite.results.records import FORMAT, About, Host
 from suite.results.run_folder import RunFolder
+from suite.results.stored import sealed
 
 NETWORKS = {
     # ms per iteration of io, h2d, forward, backward, communication, update
@@ -151,8 +152,12 @@ class MadeRun:
         self.folder.write_host(Host(host="bench", **what, os="Debian GNU/Linux 12", python="3.11.7"))
 
     def write(self, name: str, content: Any) -> None:
-        """One file of the folder, whatever it holds."""
-        (self.folder.path / name).write_text(json.dumps(content))
+        """One file of the folder, whatever it holds; a record is sealed as this run's."""
+        text = json.dumps(content)
+        if name.startswith("records/"):
+            own = self.folder._identity
+            text = sealed(json.dumps({**content, "digest": "", "run": own.run, "plan": own.plan}))
+        (self.folder.path / name).write_text(text)
 
     def changed(
         self, case: Case, change: Callable[[dict[str, Any]], object], repeats: Iterable[int] = range(3)

@@ -212,7 +212,7 @@ HOOK = "from suite.contracts.hooks import hookimpl\n@hookimpl\n"
         ("\nimport nowhere\n", ["'toy' (toy_plugin, of toy)", "No module named 'nowhere'", "toy_plugin.py, line 2"]),
         ("def broken(:\n", ["'toy' (toy_plugin, of toy)", "SyntaxError", "toy_plugin.py, line 1"]),
         (f"{HOOK}def stagebench_adaptors(): pass\n", ["unknown hook 'stagebench_adaptors'", "toy_plugin"]),
-        (f"{HOOK}def stagebench_adapters(): return [1 / 0]\n", ["a plugin with adapters", "toy_plugin.py, line 3"]),
+        (f"{HOOK}def stagebench_adapters(): return [1 / 0]\n", ["the plugin 'toy'", "toy_plugin.py, line 3"]),
     ],
 )
 def test_a_plugin_that_is_broken_is_one_message_with_its_place(

@@ -226,7 +226,7 @@ def test_a_trainer_without_records_says_so(make_job, work, complete, wanted, tmp
     code, sent = work(make_job(task, trainer="toy:ToyTrainer"))
     assert (code, sent[-1].kind) == (1, "unsupported")
     assert "ToyTrainer does not read records" in sent[-1].message
-    np.savez(str(tmp_path / "a.npz"), images=np.zeros((3, 28, 28), np.uint8), labels=range(3))
+    np.savez(str(tmp_path / "a.npz"), images=np.arange(3 * 28 * 28).reshape(3, 28, 28) % 256, labels=range(3))
     task = wanted(data=DataSet("arrays", str(tmp_path / "a.npz")), folder=str(tmp_path / "new"))
     code, sent = work(make_job(task, trainer="toy:ToyTrainer"))
     assert (code, sent[-1].kind) == (1, "unsupported")

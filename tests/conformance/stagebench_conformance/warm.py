@@ -1,7 +1,8 @@
 """Ranks that are forked from a process which has imported the framework already, in place of importing it every time.
 
 Most of a short test is `import tensorflow`. With `Conformance.warm` a server is started for each interpreter, bundle
-and set of variables; it imports the trainer's module and forks a process for every rank (`warm_server`). What the
+and set of variables; it imports the trainer's module, with the strategies beside it, and forks a process for every
+rank (`warm_server`). What the
 group of an attempt starts and watches is a program that stands for the forked one (`warm_rank`). Ranks that an engine
 starts (mpiexec), and whatever runs beside the ranks, start as ever.
 """
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,8 +27,8 @@ from suite.contracts.launcher import Process
 from suite.environments.inherited import inherited
 from suite.supervision import processes
 
-# Each rank's, or each attempt's: set in the forked process, and nothing that a framework reads when it is imported.
-OWN = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}
+# Each rank's, attempt's or test's: set in the forked process, and nothing that a framework reads when it is imported.
+OWN = {"PYTEST_CURRENT_TEST", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}
 OWN |= {"STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK"}
 MOST = 4  # servers at once: each holds a framework in memory
 
@@ -83,7 +85,7 @@ class Servers:
         place, kept = self.folder / name, self.folder / f"{name}-bundle"
         place.unlink(missing_ok=True)
         shutil.copytree(bundle, kept, dirs_exist_ok=True)  # a test's own folder may be gone before its server is
-        tokens = [interpreter, "-B", "-u", warm_server.__file__, str(kept), trainer.partition(":")[0], str(place)]
+        tokens = [interpreter, "-B", "-u", warm_server.__file__, str(kept), str(place), *modules(bundle, trainer)]
         with (self.folder / f"{name}.log").open("wb") as log:
             return Server(
                 place,
@@ -91,6 +93,15 @@ class Servers:
                     tokens, env=common, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
                 ),
             )
+
+
+def modules(bundle: Path, trainer: str) -> Iterator[str]:
+    """The trainer's, and those of the strategies beside it: its factory imports one when a rank is made."""
+    module = trainer.partition(":")[0]
+    yield module
+    beside = f"{module.rpartition('.')[0]}.strategies".lstrip(".")
+    for path in sorted((bundle / beside.replace(".", "/")).glob("[!_]*.py")):
+        yield f"{beside}.{path.stem}"
 
 
 def is_worker(tokens: tuple[str, ...]) -> bool:

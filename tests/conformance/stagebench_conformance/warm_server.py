@@ -1,11 +1,12 @@
-"""Imports a trainer's module and forks a process for every rank that is asked for; `warm.py` starts it.
+"""Imports modules and forks a process for every rank that is asked for; `warm.py` starts it.
 
-    python warm_server.py BUNDLE MODULE SOCKET
+    python warm_server.py BUNDLE SOCKET MODULE...
 
 It leaves when its standard input ends. Oldest Python: 3.6.
 """
 
 import array
+import gc
 import importlib
 import json
 import os
@@ -20,11 +21,13 @@ from typing import Any, Dict, List, Optional, Tuple
 DESCRIPTORS = 3  # standard input, output and error
 
 
-def main(bundle: str, module: str, place: str) -> int:
-    """Serve until nobody needs it; in a forked process: run the worker, and give its exit code."""
+def main(bundle: str, place: str, *modules: str) -> int:
+    """Serve until nobody needs it; in a forked process: run the worker, and end with its exit code."""
     sys.path[0] = bundle
     worker: Any = importlib.import_module("suite.worker.main")
-    importlib.import_module(module)
+    for module in modules:
+        importlib.import_module(module)
+    share_memory()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place + ".new")
     listener.listen(64)
@@ -34,7 +37,16 @@ def main(bundle: str, module: str, place: str) -> int:
         return 0
     become(asked)
     code: int = worker.main(asked["arguments"])
-    return code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the interpreter's own end would touch, and so copy, all that was imported
+
+
+def share_memory() -> None:
+    """Keep the garbage collector of forked processes off what is there already: it would copy every page."""
+    gc.collect()
+    if hasattr(gc, "freeze"):  # Python 3.7
+        gc.freeze()
 
 
 def serve(listener: socket.socket) -> "Optional[Dict[str, Any]]":
