@@ -44,6 +44,7 @@ def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "version": __version__,
         "plan": plan,
         "hosts": folder.hosts(),
+        "noise": facts.noise_of(rows),
         "software": facts.software_of(rows),
         "left_out": left_out(folder),
         "progress": facts.progress_of(rows),

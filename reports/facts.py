@@ -3,7 +3,9 @@
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
+from statistics import median
 
+from reports.text import number, share
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
 from suite.errors import StoreError
@@ -74,6 +76,30 @@ def software_of(rows: list[Row]) -> list[Software]:
     for row in rows:
         found.setdefault(row.case.adapter, []).extend(process.about for process in row.processes)
     return [_software(adapter, abouts) for adapter, abouts in found.items() if abouts]
+
+
+def noise_of(rows: list[Row]) -> list[str]:
+    """How noisy the machine was, and which rows it hit; nothing where no record tells."""
+    every = [(row, process.noise) for row in rows for process in row.measured]
+    kinds = (
+        ("other programs took", [noise.busy_share for _, noise in every if noise.busy_share is not None]),
+        ("a hypervisor gave away", [noise.steal_share for _, noise in every if noise.steal_share is not None]),
+    )
+    told = [
+        f"{words} {share(median(known))} of all cores' time in the median process, {share(max(known))} in the worst"
+        for words, known in kinds
+        if known
+    ]
+    slow = [noise.reference_slowdown for _, noise in every if noise.reference_slowdown is not None]
+    if slow:
+        told.append(f"a fixed computation took up to {number(max(slow))} times as long as at its best")
+    if not told:
+        return []
+    hit = Counter(row.case.label for row, noise in every if noise.disturbed)
+    count = f"{hit.total()} of {len(every)} processes were disturbed"
+    shown = ", ".join(f"{label} ({times})" for label, times in hit.most_common(5))
+    more = f" and {len(hit) - 5} other rows" if len(hit) > 5 else ""
+    return [*(f"{each[0].upper()}{each[1:]}." for each in told), f"{count}: {shown}{more}." if hit else f"{count}."]
 
 
 def _software(adapter: str, abouts: list[Provenance]) -> Software:
