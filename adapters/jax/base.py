@@ -1,7 +1,4 @@
-"""What JAX's trainers share: a training as jitted functions of its state, with donated buffers; here on one device.
-
-Oldest Python: 3.11, JAX's own.
-"""
+"""What JAX's trainers share: a training as jitted functions of its state, with donated buffers; here on one device."""
 
 from typing import Any, Dict
 

@@ -3,8 +3,6 @@
 MXNet's engine is asynchronous: a call returns before it is done. `step` ends by waiting
 for its own loss, as every loop that looks at its loss does; the backward and the update
 go on meanwhile, and the interpreter is never more than a step ahead.
-
-Oldest Python: 3.6.
 """
 
 import gc
@@ -21,7 +19,7 @@ from adapters.mxnet.input import as_numpy, joined, reader_of
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import JointLoss, Net
 from adapters.mxnet.optimisers import Documented, Operators, name_of, settings
-from adapters.mxnet.records import join, pack
+from adapters.mxnet.recordio import join, pack
 from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.masks import dropout_seed
 from suite.worker.threaded import Reader
@@ -47,7 +45,7 @@ class MXNetTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._choices = Choices(setup.knobs.get("lrn", "composed"), setup.tuned, setup.precision)
+        self._choices = Choices(setup.knobs["lrn"], setup.tuned, setup.precision)
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world

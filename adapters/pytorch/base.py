@@ -1,7 +1,4 @@
-"""What all strategies share: device, process group, batches, clock.
-
-Oldest Python: 3.6.
-"""
+"""What all strategies share: device, process group, batches, clock."""
 
 import gc
 from typing import Any, Dict, Optional

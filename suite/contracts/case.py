@@ -101,7 +101,7 @@ class Configuration:
     seed: int = 1
     readers: int = 1
     input: Input = field(default_factory=Input)
-    knobs: dict[str, Any] = field(default_factory=dict)
+    knobs: dict[str, Any] = field(default_factory=dict)  # every one of the adapter's (suite.contracts.knobs.values)
 
     @property
     def global_batch(self) -> int:

@@ -7,8 +7,6 @@ type is an error. What an adapter says freely stands in `Notes`.
 
 Times are seconds on the rank's own clock; lists hold an item a step, epoch or sample, in order. `typed_json` says what
 becomes of None and NaN.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Type, TypeVar, Union

@@ -11,8 +11,6 @@
 
 The stages of the staged pass add up to its wall time. Differences come from blocks in turns: a machine's drift is
 larger than most of them.
-
-Oldest Python: 3.6.
 """
 
 import time

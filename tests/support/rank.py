@@ -10,8 +10,8 @@ from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
 from tests.support import proofs, trainers
 from workloads import weights
-from workloads.catalogue import by_name
 from workloads.graph import Graph
+from workloads.networks import by_name
 
 
 def main(trainer_class, tasks, **defaults):

@@ -2,8 +2,6 @@
 
 F. Seide, H. Fu, J. Droppo, G. Li, D. Yu, "1-Bit Stochastic Gradient Descent and its Application to
 Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any

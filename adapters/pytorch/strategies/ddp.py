@@ -1,23 +1,23 @@
-"""`ddp`: DistributedDataParallel.
-
-Oldest Python: 3.6.
-"""
+"""`ddp`: DistributedDataParallel."""
 
 import inspect
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from adapters.pytorch.exchange import CompressedExchange, Compression, Exchange, limits_of
+from adapters.pytorch.exchange import Averaging, CompressedExchange, Compression, Exchange, limits_of
 from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Setup
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
-class DDPTrainer(ReplicaTrainer):
-    """A replica on every rank; buckets of gradients are averaged while the backward goes on."""
+class DDPTrainer(Averaging, ReplicaTrainer):
+    """A replica on every rank; buckets of gradients are averaged while the backward goes on.
+
+    A staged forward is not DDP's own, so that its hooks keep silent in the backward.
+    """
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -28,19 +28,7 @@ class DDPTrainer(ReplicaTrainer):
             "gradient_as_bucket_view": chosen(setup, "gradient_as_bucket_view", default=False, tuned=True),
             "forward_sync_buffers": chosen(setup, "forward_sync_buffers", default=True, tuned=False),
         }
-        self._exchange: Optional[Exchange] = None
         self._no_sync: Any = None
-
-    def communicate(self) -> None:
-        """All-reduce of flat buckets; the forward was not DDP's own, so its hooks kept silent in the backward."""
-        if self._exchange is not None:
-            self._exchange.average()
-
-    def update(self) -> None:
-        """Besides, the next exchange takes new gradients."""
-        super().update()
-        if self._exchange is not None:
-            self._exchange.forget()
 
     def step_alone(self, batch: Any) -> None:
         """The step under DDP's no_sync."""

@@ -15,7 +15,7 @@ from suite.worker.feed import synthetic
 from tests.support import proofs
 from tests.support.networks import perceptron, two_heads
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 ROOT = Path(__file__).parents[3]
 

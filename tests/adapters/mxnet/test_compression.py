@@ -7,7 +7,7 @@ import pytest
 from suite.worker.feed import synthetic
 from tests.support import processes
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 THRESHOLD = 0.02
 WORDS = "2 bits a number, threshold 0.02 of the sum over a device's samples"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import processes
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 MNIST = by_name()["mnist_small"]
 

@@ -25,7 +25,8 @@ class Declared(Conformance):
 
     def refusal(self, case: Case) -> str | None:
         """What the plan's check answers."""
-        return checks.refusal(self.it(), self.it().capabilities, case, workloads()["mnist_small"].graph())
+        able, graph = self.it().capabilities, workloads()["mnist_small"].graph()
+        return checks.refusal(self.it(), able, case, graph, launchers())
 
     def test_its_declaration_is_whole(self) -> None:
         """Names, strategies, launchers, knobs, layer kinds."""
