@@ -99,6 +99,7 @@ def run(
     from datetime import UTC, datetime
 
     from suite import __version__
+    from suite.analysis.open_cases import open_cases
     from suite.cli.display import for_terminal
     from suite.cli.options import hosts_from, interpreters_from
     from suite.cli.show import print_results
@@ -136,7 +137,9 @@ def run(
             typer.echo(f"{path}: {why}", err=True)
         for name in loaded.networks:
             folder.keep_network(workloads()[name].graph())
-        outcomes = TrainingSession(folder, resolved, interpreters, observer, Settings(proofs, retry, scale, end)).run()
+        outcomes = TrainingSession(
+            folder, resolved, interpreters, observer, Settings(proofs, retry, scale, end, open_cases)
+        ).run()
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
     else:

@@ -100,8 +100,8 @@ class Session(ABC, Generic[C, Entry, Measured]):
         """Process groups, each with a record of its own."""
         return 1
 
-    def wanting(self, items: list[Runnable[C]]) -> list[Runnable[C]]:
-        """Those that want a process more than planned; asked before each further round."""
+    def wanting(self, items: list[Runnable[C]], processes: int) -> list[Runnable[C]]:
+        """Those that want a process more; asked before each further round, when they have `processes` at most."""
         return []
 
     def before(self, item: Runnable[C]) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
         for repeat in range(self._most(planned)):
             wanting = [item for item in items if repeat < self.processes(item.case)]
             if repeat >= planned:
-                wanting = self.wanting(items)
+                wanting = self.wanting(items, repeat)
                 if not wanting:
                     return
             todo = [item for item in wanting if not self._have(item.case, repeat)]

@@ -1,14 +1,10 @@
 """A session that measures training: each case proven before its first process, then measured in rounds."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite.analysis.comparison import Key, group
-from suite.analysis.leaders import open_questions
-from suite.analysis.measured import rate
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case
@@ -19,12 +15,20 @@ from suite.plan import Resolved
 from suite.proofs.prove import Proofs
 from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
-from suite.results.records import CANCELLED, CaseEntry, Declared, Rank, Record
+from suite.results.records import CaseEntry, Declared, Rank, Record
 from suite.results.run_folder import RunFolder
-from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
+from suite.session.end_rule import PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt, Limits
+
+# (folder, cases, each with whether it is synchronous, processes so far at most, half-width): ids worth another round.
+OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[str]]
+
+
+def none_open(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes: int, threshold: float) -> set[str]:
+    """The plan's processes are enough."""
+    return set()
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Settings:
     retry: bool = False  # measure again what failed or lacked something before
     scale: str | None = None  # the plan's, for the record
     end: EndRule = PLANNED
+    open_cases: OpenCases = none_open  # asked where the end rule goes on
 
 
 class TrainingSession(Session[Case, CaseEntry, Record]):
@@ -51,6 +56,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         """`interpreters` are the explicit settings (adapter: path)."""
         super().__init__(folder, resolved, observer, settings.retry, settings.end)
         self.scale, self._interpreters = settings.scale, interpreters
+        self._run, self._open_cases = folder, settings.open_cases
         self._proofs = Proofs(interpreters) if settings.proofs else None
         self._proof_of: dict[str, Proof] = {}
 
@@ -62,32 +68,11 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         """As the plan's sampling says."""
         return case.sampling.processes
 
-    def wanting(self, items: list[Runnable[Case]]) -> list[Runnable[Case]]:
-        """The cases that cannot be told from another of their group, nor be called equal to it, yet."""
-        groups: dict[Key, dict[str, dict[int, float]]] = defaultdict(dict)
-        for item in items:
-            rates = self._rates(item.case)
-            if rates is not None:
-                synchronous = item.launch.adapter.synchronous(item.case)
-                groups[group(item.case, synchronous)][item.case.id] = rates
-        found = set().union(*(open_questions(rates, self._end.clear) for rates in groups.values()))
+    def wanting(self, items: list[Runnable[Case]], processes: int) -> list[Runnable[Case]]:
+        """The cases whose comparisons are still open."""
+        asked = [(item.case, item.launch.adapter.synchronous(item.case)) for item in items]
+        found = self._open_cases(self._run, asked, processes, self._end.clear)
         return [item for item in items if item.case.id in found]
-
-    def _rates(self, case: Case) -> dict[int, float] | None:
-        """Samples/s by process so far; None of what failed: it is measured no more."""
-        proof = self._proof_of.get(case.id)
-        if "native" not in case.passes or (proof and proof.key and not proof.passed):
-            return None
-        rates = {}
-        for repeat in range(MOST_PROCESSES):
-            record = self._folder.record(case.id, repeat)
-            if record is None or record.outcome == CANCELLED:
-                continue
-            found = rate(record)
-            if record.outcome != "ok" or found is None:
-                return None
-            rates[repeat] = found
-        return rates
 
     def before(self, item: Runnable[Case]) -> dict[str, Any]:
         """The proof that the record names, and what the adapter declares of the case."""

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from suite.analysis.open_cases import open_cases
 from suite.contracts.case import PASSES, Case, Sampling
 from suite.errors import RequestError
 from suite.plan import Resolved
@@ -13,6 +14,7 @@ from suite.results.run_folder import RunFolder
 from suite.session.end_rule import CLEAR, MOST_PROCESSES, EndRule, end_rule
 from suite.session.observer import Observer
 from suite.session.resumable import Session
+from tests.reports.made_run import MadeRun, case_of, proof_of
 
 
 def case(processes: int = 5, breakdowns: int = 2, **changes) -> Case:
@@ -81,7 +83,7 @@ class Rounds(Session):
     def ranks(self, attempt):
         return []
 
-    def wanting(self, items):
+    def wanting(self, items, processes):
         return self._wanting(items, self.there)
 
     def _measure(self, item, repeat):
@@ -143,3 +145,13 @@ def test_no_process_begins_when_the_time_is_up(tmp_path, monkeypatch):
     session = Rounds(tmp_path, CASES, listener, EndRule(seconds=3), lambda items, there: items)
     session.run()
     assert (session.there, listener.up) == (PLANNED[:2], 1)
+
+
+def test_open_cases_are_those_that_cannot_be_told_apart(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    alike = [run.proven(case_of(adapter, data="synthetic"), repeats=5) for adapter in ("pytorch", "caffempi")]
+    failed = case_of("mxnet", data="synthetic")
+    run.add(failed, repeats=5, proof=proof_of(failed, passed=False))
+    cases = [(each, True) for each in (*alike, failed)]
+    assert open_cases(run.folder, cases, 5, 0.2) == set(), "6 % apart, and they scatter by 1 %"
+    assert open_cases(run.folder, cases, 1, 0.2) == {each.id for each in alike}, "one round tells nothing"

@@ -8,7 +8,7 @@ from suite.contracts.case import Case, Placement
 from suite.launching.launch import launch_of
 from suite.proofs.prove import Proofs, configuration_of_proof, runs_here
 from suite.supervision import Limits
-from workloads.catalogue import by_name
+from workloads.networks.__init__ import by_name
 
 NETWORK = by_name()["mnist_small"]
 
