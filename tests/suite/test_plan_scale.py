@@ -230,7 +230,7 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
 
 @pytest.mark.parametrize(("name", "scale"), [(name, scale) for name, scale in shipped() if scale != "tiny"])
 def test_every_shipped_plan_tells_what_reading_costs(name: str, scale: str | None) -> None:
-    """For every framework in it: a case beside its resident batches; or without data, from memory and disk, else alike."""
+    """For every framework in it: beside resident batches; or without data, from memory and from disk, else alike."""
     found = resolve(load(name, scale), adapters(), launchers(), workloads())
     alike: dict[tuple[str, str], set[str]] = {}
     for each in found:
