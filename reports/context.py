@@ -89,6 +89,12 @@ def step_facts(row: Row) -> dict[str, float]:
 
 
 def gradient_bytes(row: Row) -> float | None:
-    """What every device contributes to an exchange: the proven number of parameters, in the precision of the case."""
+    """What every device contributes to an exchange, as its ranks reported.
+
+    Ranks of method 1 did not: the proven number of parameters, in the precision of the case.
+    """
+    reported = [process.gradient_bytes for process in row.measured if process.gradient_bytes]
+    if reported or (row.budget and row.budget.method > 1):
+        return float(reported[0]) if reported else None
     count, size = row.proof.parameter_count if row.proof else None, BYTES.get(row.case.precision)
     return float(count * size) if count and size else None

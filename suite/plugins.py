@@ -71,7 +71,7 @@ def brought(plugins: pluggy.PluginManager, hook: str, what: str) -> Iterator[tup
 
 @contextmanager
 def _blamed(whose: str) -> Iterator[None]:
-    """A plugin's own mistake is told as such, with its place: every command needs all plugins."""
+    """Report a plugin's own mistake as such, with its place: every command needs all plugins."""
     try:
         yield
     except StagebenchError:

@@ -84,7 +84,7 @@ def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives what is told how many are done: a bar where a person looks, nothing elsewhere."""
+    """Gives a function that takes how many are done: a bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

@@ -99,8 +99,8 @@ def comm(
         outcomes = CommSession(folder, planned, interpreters_from(python or []), observer, retry).run()
     found = list(links(folder))
     if json:
-        told = {"folder": str(path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
-        typer.echo(encoder.dumps(told, indent=1))
+        content = {"folder": str(path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
+        typer.echo(encoder.dumps(content, indent=1))
     else:
         summary(found)
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())

@@ -51,13 +51,13 @@ class PlainDisplay(Observer[Case, Record]):
 
     def finished(self, case: Case, record: "Record") -> None:
         self._estimate.finished(case)
-        told = [*formatting.numbers(record).values(), formatting.proof(record, self._proofs)[0]]
+        parts = [*formatting.numbers(record).values(), formatting.proof(record, self._proofs)[0]]
         if record.outcome != "ok":
-            told.insert(0, record.reason)
-        told.append(f"{record.seconds:.0f} s")
+            parts.insert(0, record.reason)
+        parts.append(f"{record.seconds:.0f} s")
         left = self._estimate.left
         ahead = f"; about {formatting.duration(left)} left" if left else ""
-        self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(told)}{ahead}")
+        self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(parts)}{ahead}")
 
     def end(self) -> None:
         estimate = self._estimate

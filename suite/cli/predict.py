@@ -60,12 +60,14 @@ def predict(
         float | None, typer.Option(help="How far --rate may be off, relative: its interval's half width.")
     ] = None,
     compression: Annotated[float, typer.Option(help="How many times smaller than float32 gradients are.")] = 1.0,
+    stages: Annotated[int, typer.Option(help="Devices that hold one network together, as a pipeline.")] = 1,
+    microbatches: Annotated[int, typer.Option(help="Pieces in which a pipeline takes its batch.")] = 1,
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline of the most ranks for Perfetto (ui.perfetto.dev).")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON, and nothing else.")] = False,
 ) -> None:
-    """Predict the speed of synchronous data-parallel training on more ranks, and what would help most."""
+    """Predict the speed of synchronous training on more ranks, and what would help most."""
     from suite.cli.tables import show_json
     from suite.predict import from_numbers
     from suite.predict.answer import answer
@@ -86,8 +88,10 @@ def predict(
         asked = [fit(folder, series, network, link, schedule is None) for series in series_of(folder, workload)]
     answers = []
     for one in asked:
-        one = replace(one, scenario=one.scenario.but(compression=compression))
-        answers.append(answer(one, _schedules(schedule, one.scenario.schedule), sizes))
+        default = "fused" if stages > 1 else one.scenario.schedule
+        changes = {"schedule": default, "compression": compression, "stages": stages, "microbatches": microbatches}
+        one = replace(one, scenario=one.scenario.but(**changes))
+        answers.append(answer(one, _schedules(schedule, default), sizes))
     if trace:
         _write_trace(trace, answers[0])
     if json:
@@ -144,7 +148,7 @@ def _write_trace(path: Path, answer: "Answer") -> None:
 
     from suite.files import write_whole
     from suite.predict.perfetto import trace
-    from suite.predict.timeline import timeline
+    from suite.predict.prediction import timeline
 
     last = answer.predictions[-1]
     line = timeline(answer.asked.scenario.but(schedule=last.schedule), last.ranks)

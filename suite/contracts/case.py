@@ -5,7 +5,8 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-PASSES = ("native", "staged", "compute_only", "comm_only", "resident", "io_only")
+# In this order: after compute_only the ranks no longer hold the same parameters.
+PASSES = ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
 AUTO = "auto"  # for a launcher: the first of the strategy's
 TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 
@@ -100,7 +101,7 @@ class Configuration:
     seed: int = 1
     readers: int = 1
     input: Input = field(default_factory=Input)
-    knobs: dict[str, Any] = field(default_factory=dict)
+    knobs: dict[str, Any] = field(default_factory=dict)  # every one of the adapter's (suite.contracts.knobs.values)
 
     @property
     def global_batch(self) -> int:

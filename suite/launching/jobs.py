@@ -1,5 +1,6 @@
 """From configurations and cases to the typed parts of a job (`suite.worker.job`)."""
 
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import TRAIN, Case, Configuration
 from suite.worker.contract import SGD, Adam, Optimiser
@@ -21,7 +22,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         batch=configuration.batch,
         precision=configuration.precision,
         tuning=configuration.tuning,
-        knobs=configuration.knobs,
+        knobs={**knobs.values(adapter.capabilities.knobs), **configuration.knobs},
         optimiser=optimiser(configuration),
         seed=configuration.seed,
         # What lies in memory is not sent to processes: the trainer takes it itself.

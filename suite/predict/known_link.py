@@ -32,7 +32,7 @@ def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownL
     found = [
         (link, link.fit)
         for link in links(folder)
-        if link.fit and link.fit.beta and link.case.operation == GRADIENTS and link.outcome == "ok"
+        if link.fit and link.fit.tells_bandwidth and link.case.operation == GRADIENTS and link.outcome == "ok"
     ]
     chosen = [(link, fit) for link, fit in found if backend in (None, link.case.backend)]
     names = ", ".join(dict.fromkeys(link.case.backend for link, _ in found))

@@ -63,7 +63,7 @@ class Proofs:
     def _prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
         proven = configuration_of_proof(case, launch.adapter, launch.workload)
         # A compiler says nothing for minutes; until it begins, a rank is as patient as the case.
-        limits = Limits(PATIENCE, PATIENCE, joining=case.silence_limit)
+        limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
         launch = replace(launch, configuration=proven, limits=limits)
         key = self._key(launch)
         path, once = self._folder / f"{key}.json", (key, case.silence_limit)

@@ -6,7 +6,7 @@ seconds. Lists of a rank hold an item a step, in order. null is what was not mea
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from suite.contracts.case import Case
 from suite.results.stored import FileName, Finite, Stored
@@ -167,6 +167,7 @@ class Pass(Stored):
     loss: Finite = None  # the last step's; None: not a finite number, or a pass that has none (LOSSES)
     # Of a pass that takes turns with native steps, (native, its own) seconds per step of every pair of blocks.
     pairs_s: tuple[tuple[float, float], ...] | None = None
+    gradient_bytes: int | None = None  # of "native": what each device contributes to one exchange; None: nobody can say
 
 
 LOSSES = ("native", "staged", "compute_only")  # the passes that have one
@@ -263,7 +264,7 @@ class Stopped(Stored):
 
     why: Literal["time", "silence", "grace"]
     rank: int | None = None
-    seconds: float  # the limit that was passed
+    limit_s: float  # the one that was passed
 
 
 class Login(Stored):
@@ -271,15 +272,33 @@ class Login(Stored):
 
     host: str
     code: int
-    time: float  # seconds since the epoch
+    time_s: float  # seconds since the epoch
 
 
 class Limits(Stored):
-    """Seconds that the processes had."""
+    """What the processes had (suite.supervision.watchdog.Limits)."""
 
-    seconds: float
-    silence: float
-    joining: float | None = None
+    total_s: float
+    silence_s: float
+    joining_s: float | None = None
+
+
+class Begun(Stored):
+    """An engine's message: the ranks' turn has come (suite.contracts.engine_messages has both)."""
+
+    type: Literal["begun"]
+    job: str = ""
+    nodes: str = ""
+
+
+class EngineFailed(Stored):
+    """Likewise: why it ended badly."""
+
+    type: Literal["failed"]
+    kind: str
+    message: str
+    time_s: float
+    certain: bool = False
 
 
 class Evidence(Stored):
@@ -287,7 +306,7 @@ class Evidence(Stored):
 
     exit_codes: dict[str, int] = {}
     stopped: Stopped | None = None
-    engine: tuple[dict[str, Any], ...] = ()  # its messages, as they are
+    engine: tuple[Annotated[Begun | EngineFailed, Field(discriminator="type")], ...] = ()  # its messages
     lost_logins: tuple[Login, ...] = ()
     oom_kills: int = 0  # of the kernel, meanwhile
     logs: dict[str, tuple[str, ...]] = {}  # the last lines

@@ -1,8 +1,6 @@
 """Images and labels from an .npz file, or from MNIST's original files; what cannot train is refused.
 
 A file is not trusted: no pickle is read, and nothing is allocated that the file cannot hold.
-
-Oldest Python: 3.6.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""The measuring loop: warm up until no trend is left, then time an agreed number of steps, in one go or in blocks.
-
-Oldest Python: 3.6.
-"""
+"""The measuring loop: warm up until no trend is left, then time an agreed number of steps, in one go or in blocks."""
 
 import math
 import time

@@ -1,7 +1,4 @@
-"""A worker's life: read the job, join the group, run the task, report what came of it.
-
-Oldest Python: 3.6.
-"""
+"""A worker's life: read the job, join the group, run the task, report what came of it."""
 
 import importlib
 import os

@@ -3,7 +3,7 @@
 A source gives any sample by index and each rank's order for an epoch; *how fast* it is
 read is the adapter's affair.
 
-Oldest Python: 3.6. Pillow, where images are decoded, is a part of the framework's
+Pillow, where images are decoded, is a part of the framework's
 environment.
 """
 

@@ -110,6 +110,12 @@ def test_options_that_are_none_are_refused(given, reason, monkeypatch, tmp_path)
         Slurm().processes(request)
 
 
+def test_the_library_that_an_adapter_names_needs_no_mpi4py(tmp_path):
+    [process] = Slurm().processes(Request(Placement(), WORKER, PYTHON, {}, tmp_path, mpi="Open MPI"))
+    assert "--mpi=pmix" in (tmp_path / script.NAME).read_text()
+    assert process.queues
+
+
 def test_a_job_s_name_is_the_folder_s():
     assert script.job_name(FOLDER) == script.job_name(FOLDER)
     assert script.job_name(FOLDER) != script.job_name(FOLDER.parent)

@@ -21,7 +21,7 @@ from suite.contracts.case import Placement
 from suite.errors import Interrupted, RequestError, Unavailable
 from suite.session.observer import Observer
 from suite.worker.messages import ExchangeTimes
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 Run = Callable[..., SimpleNamespace]
 EVERY = tuple(word for operation in OPERATIONS for word in ("--op", operation))

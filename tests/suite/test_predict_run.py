@@ -2,6 +2,7 @@
 
 import pytest
 
+from suite.contracts.case import Placement
 from suite.errors import RequestError
 from suite.predict.answer import answer
 from suite.predict.collectives import Link, Network
@@ -10,6 +11,7 @@ from suite.predict.known_link import KnownLink
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from tests.reports.made_run import MadeRun, case_of
+from workloads.networks.resnet50 import resnet50
 
 UNKNOWN = Network(Link(0.0, 0.0))
 LINK = Link(5e-2, 1e-9)  # makes every schedule differ from every other
@@ -40,7 +42,7 @@ def follow_the_model(run, schedule, ranks, timed=True):
                 if name == "compute_only":
                     one["pairs_s"] = [[whole["native"], whole[name]]] * 4
                 one["io_s"] = one.get("io_s") and [0.0] * count
-            rank["passes"]["staged"]["stage_s"] = {name: [seconds] * 4 for name, seconds in stages.items()}
+            rank["passes"]["staged"]["stage_s"] = {name: [seconds] * count for name, seconds in stages.items()}
             rank["layers"] = [
                 {
                     "layer": layer.name,
@@ -90,8 +92,12 @@ def test_one_device_wants_a_link(run):
     assert predict(asked.scenario, 8).iteration == pytest.approx(predict(TRUTH, 8).iteration)
 
 
+def of_resnet50(ranks, **changes):
+    return case_of("pytorch", "resnet50", ranks, graph_digest=resnet50().digest, **changes)
+
+
 def test_layers_without_times_are_divided_by_arithmetic(run):
-    case = run.proven(case_of("pytorch", "resnet50", 2))
+    case = run.proven(of_resnet50(2))
     (series,) = series_of(run.folder)
     asked = fit(run.folder, series, UNKNOWN, None, True)
     assert "layers: no times; divided by multiply-accumulates" in asked.sources
@@ -100,6 +106,57 @@ def test_layers_without_times_are_divided_by_arithmetic(run):
     assert asked.scenario.read > 0
     assert asked.scenario.jitter.slowest(4) > 1.01
     assert 0 < asked.scenario.compute_error < 0.1
+
+
+def test_another_network_of_the_same_name_is_refused(run):
+    run.proven(case_of("pytorch", "resnet50", 2))
+    (series,) = series_of(run.folder)
+    with pytest.raises(RequestError, match="its network 'resnet50' is not what is installed"):
+        fit(run.folder, series, UNKNOWN, None, True)
+
+
+def declaring(**changes):
+    plain = {"knob_defaults": {}, "synchronous": True, "separable": [], "model_parallel_size": 1, "microbatches": 1}
+    return {**plain, **changes}
+
+
+@pytest.mark.parametrize(
+    ("declared", "named"),
+    [
+        (declaring(synchronous=False), "asynchronous"),
+        (declaring(model_parallel_size=2), "hold one network together"),
+        (declaring(separable=["forward", "backward"]), "its exchange is a part of another stage"),
+    ],
+)
+def test_what_the_model_does_not_describe_is_refused(run, declared, named):
+    run.proven(of_resnet50(2), declared=declared)
+    with pytest.raises(RequestError, match=named):
+        series_of(run.folder)
+
+
+def test_forward_and_backward_that_are_one_are_divided(run):
+    case = run.proven(of_resnet50(1))
+
+    def together(record):
+        stages = record["ranks"][0]["passes"]["staged"]["stage_s"]
+        stages["forward"] = [0.0] * len(stages["forward"])
+
+    run.changed(case, together)
+    (series,) = series_of(run.folder)
+    scenario = fit(run.folder, series, UNKNOWN, KnownLink(LINK, 0.0, ""), False).scenario
+    assert scenario.forward > 0.3 * scenario.backward > 0
+
+
+def test_a_larger_size_needs_no_breakdown_and_nodes_are_a_series_of_their_own(run):
+    for ranks in (2, 4):
+        run.proven(of_resnet50(ranks))
+    run.changed(of_resnet50(4), without("staged"))
+    placement = Placement(nodes=2, ranks_per_node=2, launcher="local")
+    run.proven(of_resnet50(4, placement=placement))
+    one_node, nodes = series_of(run.folder)
+    assert (one_node.devices, sorted(one_node.measured)) == (2, [2, 4])
+    assert (nodes.devices, sorted(nodes.measured)) == (4, [4])
+    assert "2 ranks a node" in nodes.label
 
 
 def without(name):

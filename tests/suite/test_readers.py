@@ -12,7 +12,7 @@ from PIL import Image
 from suite.data.readers import Check
 from suite.environments.find import find
 from suite.errors import RequestError, Unavailable
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 Run = Callable[..., SimpleNamespace]
 

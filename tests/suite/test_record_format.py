@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from suite.comm.records import CommFolder
-from suite.comm.schema import schema
 from suite.errors import RequestError, StoreError
 from suite.results import older
 from suite.results.records import About, Host, Machine, Record
 from suite.results.run_folder import RunFolder
+from suite.schema import schema
 
 CHECKOUT = Path(__file__).parents[2]
 RUNS = CHECKOUT / "tests" / "fixtures" / "runs"
@@ -142,4 +142,4 @@ def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
 
 def test_the_published_schema_is_that_of_the_types() -> None:
     published = CHECKOUT / "docs" / "format-3.schema.json"
-    assert published.read_text() == schema(), "python -m suite.comm.schema > docs/format-3.schema.json"
+    assert published.read_text() == schema(), "python -m suite.schema > docs/format-3.schema.json"

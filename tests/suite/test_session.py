@@ -22,7 +22,7 @@ from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
 from suite.worker.messages import Phase
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
 SETTINGS = Settings(proofs=False)

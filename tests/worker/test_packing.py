@@ -191,7 +191,13 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
         RecordSource(complete)
     with open(os.path.join(complete, "records.json"), "w") as stream:
         stream.write("{")
-    with pytest.raises(ValueError, match="holds no complete set of records"):
+    with pytest.raises(ValueError, match=r"records.json is no JSON: .*; remove it and pack it again"):
+        RecordSource(complete)
+
+
+def test_a_marker_of_another_shape_is_refused_by_its_field(complete):
+    change(complete, samples="many")
+    with pytest.raises(ValueError, match=r"records.json.samples: a whole number is expected, not 'many'.*; remove it"):
         RecordSource(complete)
 
 

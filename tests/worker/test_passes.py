@@ -10,7 +10,7 @@ from suite.worker.loop import Loop
 from suite.worker.passes import Passes
 from tests.support import trainers
 from tests.support.behind import BehindTrainer, Clock
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 pytestmark = pytest.mark.usefixtures("settled")
 WARMUP = 6
