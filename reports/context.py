@@ -20,6 +20,7 @@ from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import left_out
+from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
 Chart = tuple[Panel, Figure]
@@ -52,6 +53,7 @@ def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
         "stage_charts": _drawn(panels, charts.stages),
         "scaling_charts": _drawn(panels, scaling),
+        "predicted": beside_measured(folder, rows),
         "step_charts": _drawn(panels, charts.step_times),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
         "adapter_colours": {adapter: colour(index) for index, adapter in enumerate(adapters)},
