@@ -15,6 +15,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     """The verdict on one run; a proof that could not be run has not passed, and says why."""
     sent = [message for rank in attempt.messages.values() for message in rank]
     proofs, joined = of_type(messages.Proof, sent), of_type(messages.Joined, sent)
+    hellos = of_type(messages.Hello, sent)
     if attempt.outcome != "ok" or not proofs:
         reason = f"the proof could not be run: {attempt.outcome}, {attempt.reason}"
         return Verdict(passed=False, outcome=attempt.outcome, reason=reason)
@@ -40,6 +41,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
         graph=graph.digest,
         weights=proofs[0].weights_digest,
         versions=joined[0].versions if joined else {},
+        processors=tuple(sorted({hello.machine.cpu or "unknown" for hello in hellos if hello.machine})),
         tolerance={key: value for key, value in asdict(bounds).items() if key != "reason"},
         looser_because=bounds.reason,
     )

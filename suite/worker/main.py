@@ -20,6 +20,7 @@ from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
+from suite.worker.variables import arithmetic
 
 # Variables that set up libraries of communication; of Open MPI's not those by which its daemons find each other.
 COMMUNICATION = (
@@ -77,7 +78,7 @@ def hello(rank: Rank, cores: List[int]) -> messages.Hello:
         numpy=np.__version__,
         cores=cores,
         threads={name: os.environ[name] for name in THREADS if name in os.environ},
-        settings=settings(os.environ),
+        settings=dict(settings(os.environ), **arithmetic(os.environ)),
         boot=wire.boot(),
         host_cores=os.cpu_count(),
         machine=machine(),
@@ -148,7 +149,7 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     outbox.send(messages.Phase("join"))
     joined = made.start()
     # Again: joining may have set more of them, as the interface to take.
-    outbox.send(messages.Joined(settings=settings(os.environ), **joined._asdict()))
+    outbox.send(messages.Joined(settings=dict(settings(os.environ), **arithmetic(os.environ)), **joined._asdict()))
     if joined.world != group.ranks or joined.rank != made.setup.rank:
         raise WrongWorld(
             "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "

@@ -120,6 +120,7 @@ def proof_of(case: Case, passed: bool = True) -> dict[str, Any]:
         "key": f"{case.id}aaaa",
         "adapter": case.adapter,
         "strategy": case.strategy,
+        "processors": ["AMD EPYC 7B13"],
         "workload": case.workload,
         "ranks": case.placement.ranks,
         "device": "cpu",
