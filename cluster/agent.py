@@ -15,7 +15,7 @@ from suite.environments.ask import ask
 AGENT = "STAGEBENCH_LAUNCH_AGENT"
 # Never a question; a host that is not there, or no longer, is noticed within 15 seconds.
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
-SSH = ("ssh", *(token for option in OPTIONS for token in ("-o", option)))
+SSH = ("ssh", *(token for option in OPTIONS for token in ("-o", option)), "--")  # a host is never an option
 # Of a program that is used like ssh, PROGRAM [OPTIONS] HOST WORD ...: passes over the options, those that take a word
 # with it; then $host is the host and $* are the words.
 LIKE_SSH = """\

@@ -36,7 +36,7 @@ def main() -> None:
     if not file:
         leave(code)
     with open(str(file), "a") as stream:
-        stream.write(json.dumps({"host": tokens[-2], "code": code, "time": time.time()}) + "\n")
+        stream.write(json.dumps({"host": tokens[-2], "code": code, "time_s": time.time()}) + "\n")
 
 
 def beat(pipe: int, seconds: float) -> None:

@@ -19,6 +19,7 @@ class Mpiexec(Launcher):
 
     name = "mpiexec"
     title = "an MPI's mpiexec"
+    mpi = True
     nodes_in_order = False  # Open MPI 4 begins with the host that it stands on
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:

@@ -47,7 +47,7 @@ def _figure(
     for link in found:
         points, place = link.singles, OPERATIONS.index(link.case.operation)
         traces.append(_measured(link.case.operation, points, place, value, ends))
-        if link.fit:
+        if link.fit and link.fit.describes:
             sizes = _between(points[0].bytes, points[-1].bytes)
             fitted = [model(link.fit, points[0], size) for size in sizes]
             traces.append(_line(link.case.operation, sizes, fitted, place))

@@ -37,16 +37,17 @@ def report(
         _communication(CommFolder.open(run), output or run / "report", json, output is None)
         return
     folder, told = RunFolder.open(run), Console(stderr=True)
+    if json:
+        typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
+    if output is not None or not json:
+        from reports.page import write
+
+        page = write(folder, output or run / "report")
     note = left_out(folder)
     if note:
         told.print(note, highlight=False, soft_wrap=True)
-    if json:
-        typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
-        if output is None:
-            return
-    from reports.page import write
-
-    page = write(folder, output or run / "report")
+    if json and output is None:
+        return
     (told if json else Console()).print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 

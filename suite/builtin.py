@@ -1,7 +1,8 @@
 """The built-in workloads, registered as a third party's would be."""
 
 from suite.contracts.hooks import hookimpl
-from workloads.catalogue import BUILT_IN, Workload
+from workloads.catalogue import Workload
+from workloads.networks import BUILT_IN
 
 
 @hookimpl

@@ -6,7 +6,7 @@ defect of ours and shows its traceback.
 
 
 class StagebenchError(Exception):
-    """Base of what a person is told without a traceback."""
+    """Base of the errors that a person reads without a traceback."""
 
     exit_code = 1
 

@@ -1,9 +1,14 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and paths that people write."""
 
 import os
 from pathlib import Path
 
 from suite.errors import StoreError
+
+
+def stands(path: Path) -> bool:
+    """Whether there is a file or folder of that name; False, too, for a name that none can have (too long)."""
+    return os.path.exists(path)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -1,19 +1,26 @@
-"""The plugin manager: finds plugins, checks their hooks, answers by name."""
+"""The plugin manager: finds plugins, checks what they bring, answers by name. Every refusal names the plugin."""
 
+import inspect
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any, TypeVar
 
 import pluggy
 
-from suite.contracts.adapter import Adapter
+from suite.contracts.adapter import Adapter, Capabilities
 from suite.contracts.hooks import PROJECT, Hooks
 from suite.contracts.launcher import Launcher
 from suite.contracts.versions import CONTRACT, MOVED, changes_since
 from suite.errors import RequestError, StagebenchError
+from suite.suggest import shown
 from workloads.catalogue import Workload
+
+T = TypeVar("T", Adapter, Launcher, Workload)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also of folders and environments: it stays in its place
 
 
 @cache
@@ -27,18 +34,44 @@ def manager() -> pluggy.PluginManager:
     plugins.add_hookspecs(Hooks)
     for point in entry_points(group=PROJECT):
         with _blamed(f"the plugin {point.name!r} ({point.value}, of {point.dist.name if point.dist else 'nobody'})"):
-            plugins.register(point.load(), name=point.name)
-    with _blamed("a plugin of a package that has many"):
-        for plugin in (plugin for brought in plugins.hook.stagebench_plugins() for plugin in brought):
-            plugins.register(plugin)
+            register(plugins, point.load(), point.name)
+    for plugin, whose in brought(plugins, "stagebench_plugins", "plugins"):
+        with _blamed(whose):
+            register(plugins, plugin)
     with _blamed("a plugin"):
         plugins.check_pending()
     return plugins
 
 
+def register(plugins: pluggy.PluginManager, plugin: object, name: str | None = None) -> None:
+    """Register a plugin; TypeError for what cannot be one."""
+    if inspect.isclass(plugin):
+        raise TypeError(f"it is the class {plugin.__name__}; name a module or an instance")
+    plugins.register(plugin, name)
+    if not plugins.get_hookcallers(plugin):
+        raise TypeError(f"it is {shown(plugin)}, without any function that is marked with hookimpl")
+
+
+def call(plugins: pluggy.PluginManager, hook: str, **arguments: object) -> Iterator[tuple[Any, str]]:
+    """(what it returned, whose it is) of each plugin that implements a hook, the newest first."""
+    for implementation in reversed(getattr(plugins.hook, hook).get_hookimpls()):
+        whose = f"the plugin {implementation.plugin_name!r}"
+        with _blamed(whose):
+            returned = implementation.function(*(arguments[name] for name in implementation.argnames))
+        yield returned, whose
+
+
+def brought(plugins: pluggy.PluginManager, hook: str, what: str) -> Iterator[tuple[Any, str]]:
+    """(thing, whose it is) of all lists that a hook returned."""
+    for things, whose in list(call(plugins, hook)):
+        if not isinstance(things, list | tuple):
+            raise RequestError(f"{whose} returned {shown(things)} from {hook}; it should be a list of {what}")
+        yield from ((thing, whose) for thing in things)
+
+
 @contextmanager
 def _blamed(whose: str) -> Iterator[None]:
-    """A plugin's own mistake is told as such, with its place: every command needs all plugins."""
+    """Report a plugin's own mistake as such, with its place: every command needs all plugins."""
     try:
         yield
     except StagebenchError:
@@ -50,21 +83,23 @@ def _blamed(whose: str) -> Iterator[None]:
             f"{whose} was written for an older contract: {error.name} is {MOVED[error.name]} now. "
             f"Change\n{changes_since(1)}\nand set `contract = {CONTRACT}` in its adapter"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit at import would end every command without a word
         raise _not_loaded(whose, error) from error
 
 
-def _not_loaded(whose: str, error: Exception) -> RequestError:
+def _not_loaded(whose: str, error: BaseException) -> RequestError:
     at = traceback.extract_tb(error.__traceback__)[-1]
-    reported = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
-    return RequestError(f"{whose} does not load: {reported}; mend or uninstall it")
+    place = "" if at.filename == __file__ else f" ({at.filename}, line {at.lineno})"
+    return RequestError(f"{whose} does not load: {type(error).__name__}: {error}{place}; mend or uninstall it")
 
 
 def adapters() -> dict[str, Adapter]:
     """Every adapter by name, sorted; RequestError for one of another contract, with what to change."""
-    found: dict[str, Adapter] = dict(sorted(_brought("adapter").items()))
+    found = dict(sorted(_named("adapter", Adapter).items()))  # type: ignore[type-abstract]  # only looked at
     for name, adapter in found.items():
         written_for = getattr(adapter, "contract", 1)
+        if not isinstance(written_for, int):
+            raise RequestError(f"the adapter {name!r} has contract = {shown(written_for)}; write {CONTRACT}")
         if written_for < CONTRACT:
             raise RequestError(
                 f"the adapter {name!r} was written for contract {written_for}, this stagebench has {CONTRACT}. "
@@ -75,6 +110,9 @@ def adapters() -> dict[str, Adapter]:
                 f"the adapter {name!r} was written for contract {written_for}, this stagebench has {CONTRACT}; "
                 "install a newer stagebench, or uninstall the adapter"
             )
+        with _blamed(f"the adapter {name!r}"):
+            if not isinstance(adapter.capabilities, Capabilities):
+                raise TypeError(f"its capabilities are {shown(adapter.capabilities)}; return Capabilities(...)")
     return found
 
 
@@ -89,20 +127,27 @@ def oracle() -> Adapter:
 
 def launchers() -> dict[str, Launcher]:
     """Every launcher by name, sorted."""
-    return dict(sorted(_brought("launcher").items()))
+    return dict(sorted(_named("launcher", Launcher).items()))  # type: ignore[type-abstract]  # as above
 
 
 def workloads() -> dict[str, Workload]:
     """Every workload by name, in the catalogue's order."""
-    return _brought("workload")
+    return _named("workload", Workload)
 
 
-def _brought(kind: str) -> dict:  # type: ignore[type-arg]
-    with _blamed(f"a plugin with {kind}s"):
-        groups = getattr(manager().hook, f"stagebench_{kind}s")()
-    found: dict = {}  # type: ignore[type-arg]
-    for thing in (thing for group in groups for thing in group):
-        if thing.name in found:
-            raise RequestError(f"two plugins bring the {kind} {thing.name!r}; uninstall or rename one of them")
-        found[thing.name] = thing
+def _named(kind: str, of: type[T]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for thing, whose in brought(manager(), f"stagebench_{kind}s", f"{kind}s"):
+        with _blamed(whose):
+            if not isinstance(thing, of):
+                raise TypeError(f"among its {kind}s is {shown(thing)}, no instance of {of.__module__}.{of.__name__}")
+            name = getattr(thing, "name", None)
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise TypeError(
+                    f"one of its {kind}s has name = {shown(name)}; take letters, digits, '.', '_' and '-', "
+                    "a letter or a digit first, 64 at most"
+                )
+        if name in found:
+            raise RequestError(f"two plugins bring the {kind} {name!r}; uninstall or rename one of them")
+        found[name] = thing
     return found

@@ -1,6 +1,6 @@
 """Short words for writing a network down: each method adds a layer and returns its name.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 from typing import Optional

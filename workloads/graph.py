@@ -5,7 +5,7 @@ rounding of pooling, whether padding counts in an average, the form of LRN, the
 momentum of batch normalisation. `KINDS` in `workloads.kinds` lists the layer kinds
 and their attributes; `workloads.build` is the convenient way to make a graph.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 import hashlib

@@ -20,7 +20,7 @@ batch's unbiased variance (divided by n - 1).
 With `ceil`, a last window that would begin beyond the input and its left padding is
 dropped, as Caffe and PyTorch do.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 from typing import Any, Dict, List, Tuple

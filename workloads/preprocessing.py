@@ -5,7 +5,7 @@ cases. In measuring and testing: the shorter side scaled to `resize`, then the c
 is by a triangle filter as wide as a pixel of the result, as Pillow's BILINEAR does. Then mean and
 deviation of each channel, in RGB.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 from typing import NamedTuple, Tuple

@@ -6,7 +6,7 @@ in 1.19 (the last for Python 3.6) and in later releases, its double ones are. Th
 of what was drawn travels with every proof: should a NumPy release ever change its
 streams, the proof says so.
 
-Oldest Python: 3.6; NumPy 1.19 or newer.
+NumPy 1.19 or newer.
 """
 
 import hashlib

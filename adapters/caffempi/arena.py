@@ -2,8 +2,6 @@
 
 Layers hold views. Neighbouring layers' gradients are neighbours in memory, so that
 fusing their messages needs no copy, and one update runs over as much as one likes.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, List, NamedTuple, Tuple

@@ -1,7 +1,4 @@
-"""What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one.
-
-Oldest Python: 3.6.
-"""
+"""What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one."""
 
 import platform
 from typing import Any, Dict, Iterator, List
@@ -13,7 +10,7 @@ from adapters.caffempi.arena import Span, exported
 from adapters.caffempi.lower import lower
 from adapters.caffempi.solver import solver_of
 from adapters.caffempi.timing import LayerClock
-from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.feed import synthetic
 from suite.worker.masks import dropout_seed
 from suite.worker.threaded import Reader
@@ -151,7 +148,7 @@ class CaffeMPITrainer(Trainer):
         """This rank's; a strategy of several ranks asks all of them."""
         return value
 
-    def layer_times(self) -> List[Dict[str, Any]]:
+    def layer_times(self) -> List[LayerTimes]:
         """Caffe's table; the losses have a row of their own."""
         return self._clock.rows()
 

@@ -1,7 +1,4 @@
-"""MPI by itself, through mpi4py: any MPI library, no PyTorch.
-
-Oldest Python: 3.6.
-"""
+"""MPI by itself, through mpi4py: any MPI library, no PyTorch."""
 
 import platform
 from typing import Any, List

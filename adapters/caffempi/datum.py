@@ -6,7 +6,7 @@
       repeated float float_data = 6;  optional bool encoded = 7 [default = false];
     }
 
-Written by hand: the fields are few, and Caffe reads what is written here. Oldest Python: 3.6.
+Written by hand: the fields are few, and Caffe reads what is written here.
 """
 
 import struct

@@ -1,7 +1,4 @@
-"""What Caffe-MPI's trainers of several ranks share: the MPI group, the plan of messages, and synchronous training.
-
-Oldest Python: 3.6.
-"""
+"""What Caffe-MPI's trainers of several ranks share: the MPI group, the plan of messages, and synchronous training."""
 
 from abc import abstractmethod
 from typing import Any, Dict, List, Optional

@@ -4,8 +4,6 @@ A group of neighbouring layers is one message in the plan. Below it goes in piec
 them on their way at once: on one machine small enough for a cache, over a wire large and
 many enough to fill it while a step of each waits to be noticed. Each piece is updated as it
 arrives: the last layers' gradients can be most of a network's, and make up one group.
-
-Oldest Python: 3.6.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Reading a data set that is packed as LMDB (see `packing`): any sample of it, and Caffe-MPI's parallel threads.
-
-Oldest Python: 3.6.
-"""
+"""Reading a data set that is packed as LMDB (see `packing`): any sample of it, and Caffe-MPI's parallel threads."""
 
 import os
 import threading

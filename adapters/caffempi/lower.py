@@ -1,7 +1,4 @@
-"""From the layer graph to the net.
-
-Oldest Python: 3.6.
-"""
+"""From the layer graph to the net."""
 
 from typing import Any, Dict, List, Tuple
 

@@ -10,8 +10,6 @@ One limit is ours: a message that is sent in pieces grows no further than one of
 nothing is saved, and the paper's rule, which has layers wait for as long as the wire is
 expected to be busy, leaves it idle when backward takes longer than alone: it shares the
 processor with the exchange.
-
-Oldest Python: 3.6.
 """
 
 import time

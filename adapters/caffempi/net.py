@@ -1,7 +1,4 @@
-"""The net: layers in order, run forward and then backward, without any record of operations.
-
-Oldest Python: 3.6.
-"""
+"""The net: layers in order, run forward and then backward, without any record of operations."""
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 

@@ -4,8 +4,6 @@ A part is an environment of its own. Keys are sample numbers, eight bytes, the h
 are sorted; values are Caffe's Datum: an image file's own bytes, or the pixels of an array. Pixels that
 take at most 256 values, as those of 8-bit images do however they were normalised, are stored as bytes, and
 the values under a key of their own: a quarter of the size, the same floats.
-
-Oldest Python: 3.6.
 """
 
 import struct

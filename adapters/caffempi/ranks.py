@@ -1,7 +1,4 @@
-"""The group of ranks that MPI connects.
-
-Oldest Python: 3.6.
-"""
+"""The group of ranks that MPI connects."""
 
 from typing import Any, Optional
 

@@ -1,7 +1,4 @@
-"""The asynchronous parameter server: weights of its own, updated by whichever rank pushes.
-
-Oldest Python: 3.6.
-"""
+"""The asynchronous parameter server: weights of its own, updated by whichever rank pushes."""
 
 import threading
 from typing import Any, List

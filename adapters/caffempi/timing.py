@@ -1,13 +1,11 @@
-"""Seconds of every layer, as `caffe time` tells them.
-
-Oldest Python: 3.6.
-"""
+"""Seconds of every layer, as `caffe time` tells them."""
 
 import time
-from typing import Any, Dict, List
+from typing import Dict, List
 
 from adapters.caffempi.arena import Group
 from adapters.caffempi.net import Net
+from suite.worker.contract import LayerTimes
 
 
 class LayerClock:
@@ -57,20 +55,20 @@ class LayerClock:
             ready.append(sofar)
         return ready[::-1]
 
-    def rows(self) -> List[Dict[str, Any]]:
+    def rows(self) -> List[LayerTimes]:
         """Medians, a row a layer and one for the losses."""
         names = [(slot.layer.name, slot.layer.kind) for slot in self._net.slots] + [("loss", "softmax_loss")]
         itemsize = self._net.arena.gradients.element_size()
         sizes = [slot.layer.node.gradient_bytes(itemsize) for slot in self._net.slots] + [0]
         return [
-            {
-                "layer": name,
-                "kind": kind,
-                "forward_s": self._median("forward", index),
-                "backward_s": self._median("backward", index),
-                "communication_s": self._median("communication", index),
-                "bytes": nbytes,
-            }
+            LayerTimes(
+                layer=name,
+                kind=kind,
+                forward_s=self._median("forward", index),
+                backward_s=self._median("backward", index),
+                communication_s=self._median("communication", index),
+                bytes=nbytes,
+            )
             for index, ((name, kind), nbytes) in enumerate(zip(names, sizes))
         ]
 

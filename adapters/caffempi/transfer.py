@@ -4,8 +4,6 @@ Whoever drives a piece tests the requests and resumes the steps (`InFlight`), so
 are on their way at once and nobody waits inside. Messages go from rank to rank, tagged with the
 piece's number, wherever a wire is between them: Open MPI's non-blocking all-reduce on two ranks
 sends everything one way and then the sum the other way, and so at half the wire's rate.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable, Iterator, List, Optional

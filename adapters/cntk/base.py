@@ -1,7 +1,4 @@
-"""What CNTK's trainers share: a lowered graph, CNTK's Trainer with the local learner; no rank but this one.
-
-Oldest Python: 3.6.
-"""
+"""What CNTK's trainers share: a lowered graph, CNTK's Trainer with the local learner; no rank but this one."""
 
 from functools import partial
 from typing import Any, Dict, Iterator, List

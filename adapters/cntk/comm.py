@@ -1,7 +1,4 @@
-"""CNTK's communicator by itself: `aggregate_in_place`, the sum of its 32-bit learner.
-
-Oldest Python: 3.6.
-"""
+"""CNTK's communicator by itself: `aggregate_in_place`, the sum of its 32-bit learner."""
 
 import numpy as np
 

@@ -1,7 +1,4 @@
-"""What CNTK's trainers of several ranks share: the MPI group, and learners that exchange within their update.
-
-Oldest Python: 3.6.
-"""
+"""What CNTK's trainers of several ranks share: the MPI group, and learners that exchange within their update."""
 
 from typing import Any, Dict
 

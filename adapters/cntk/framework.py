@@ -1,10 +1,8 @@
 """CNTK, imported without the warnings that it greets every system with.
 
 It is retired: 2.7 (2019) knows Ubuntu 16.04 only, and looks for the libraries of GPUs, which
-nothing here uses, and of its image reader, whose lack is told where that is asked for (`libraries`).
+nothing here uses, and of its image reader, whose absence is reported where it is needed (`libraries`).
 Whatever else it warns of stays a warning.
-
-Oldest Python: 3.6.
 """
 
 import warnings

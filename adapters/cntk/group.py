@@ -1,7 +1,4 @@
-"""MPI as CNTK uses it.
-
-Oldest Python: 3.6.
-"""
+"""MPI as CNTK uses it."""
 
 import ctypes
 import os

@@ -3,8 +3,6 @@
 Beside it are the files' lengths, by which a file that was cut since is noticed (of many, some are looked at): CNTK's
 decoder fills what a truncated JPEG lacks with grey. What CNTK would read otherwise than everybody else is written as a
 file of its own.
-
-Oldest Python: 3.6.
 """
 
 import os

@@ -9,8 +9,6 @@ CNTK's image reader decodes, scales and cuts with OpenCV, in threads of OpenMP. 
 (INTER_LINEAR, four pixels however small the result); what is not scaled is decoded to the same bytes as everywhere.
 OpenCV's channels are blue, green, red, and CNTK has no deviations to divide by: both are put right as a batch is handed
 over, which takes a fortieth of decoding it.
-
-Oldest Python: 3.6.
 """
 
 import ctypes

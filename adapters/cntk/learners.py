@@ -1,7 +1,4 @@
-"""CNTK's local learners: the update rules.
-
-Oldest Python: 3.6.
-"""
+"""CNTK's local learners: the update rules."""
 
 from typing import Any, Dict, List
 

@@ -2,7 +2,7 @@
 
 Run as a program, by whoever wants to know before CNTK is started, it prints the remedy where some are missing.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 import ctypes

@@ -3,11 +3,9 @@
 CNTK's conventions that matter: LRN takes the graph's alpha, it divides by the size itself,
 and its window is 2 * radius + 1; automatic padding of an odd kernel is (k - 1) / 2 on both
 sides, of an even one not; the running variance is the unbiased one, and its momentum is
-told as a time constant in samples; the first batch would replace the running statistics,
+given as a time constant in samples; the first batch would replace the running statistics,
 were no batch counted before. A dense layer's weight is kept as (in, out): CNTK's backward
 through a transposition takes twenty times as long.
-
-Oldest Python: 3.6.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Device, threads, versions.
-
-Oldest Python: 3.6.
-"""
+"""Device, threads, versions."""
 
 import ctypes
 import os

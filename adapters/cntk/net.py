@@ -1,7 +1,4 @@
-"""A graph as one CNTK function: inputs, joint loss, logits.
-
-Oldest Python: 3.6.
-"""
+"""A graph as one CNTK function: inputs, joint loss, logits."""
 
 from typing import Any, Callable, Dict
 

@@ -12,8 +12,6 @@ The binary format, version 1, little-endian; from CNTK's wiki ("CNTKBinary Reade
         length of its name u32, its name, type u8 (0: float32), values of a sample u32
     a row a chunk: where it begins i64, its sequences u32, its samples u32
     where the header begins i64
-
-Oldest Python: 3.6.
 """
 
 import os

@@ -16,17 +16,19 @@ from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 from suite.environments.ask import ask
 
+OPEN_MPI = "Open MPI"  # by which ranks meet
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
     Strategy("single", "One process without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
-    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm")),
+    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm"), mpi=OPEN_MPI),
     Strategy(
         "one_bit_sgd",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
         ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
+        mpi=OPEN_MPI,
     ),
     Strategy(
         "block_momentum",
@@ -34,6 +36,8 @@ STRATEGIES = (
         ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
+        periodic=True,
+        mpi=OPEN_MPI,
     ),
 )
 
@@ -104,10 +108,6 @@ class CNTK(Adapter):
             formats=FORMATS,
         )
 
-    def wire_share(self, case: Configuration) -> float:
-        """The first block may not have ended yet."""
-        return 0.0 if case.strategy == "block_momentum" else super().wire_share(case)
-
     def missing(self, interpreter: Path) -> str | None:
         """Open MPI's libraries, C++ included, which even a single process of CNTK loads."""
         if open_mpi() is not None:
@@ -132,8 +132,6 @@ class CNTK(Adapter):
         found = {"LD_LIBRARY_PATH": ":".join(folders), **GIVE_WAY}
         if case.tuning == "tuned" and amd_with_avx2():
             found.update(AMD_TOO)
-        if case.placement.launcher == "slurm" and case.strategy != "single":
-            found["SLURM_MPI_TYPE"] = "pmix"  # Open MPI's; there is no mpi4py that could be asked
         return found
 
 
@@ -202,7 +200,7 @@ def package(interpreter: Path) -> str:
 
 @cache
 def amd_with_avx2() -> bool:
-    """Is this an AMD processor that can do what MKL is told it can?"""
+    """Is this an AMD processor that can do what that setting tells MKL?"""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -1,7 +1,4 @@
-"""A network's tensors: CNTK's own, known by canonical name and layout.
-
-Oldest Python: 3.6.
-"""
+"""A network's tensors: CNTK's own, known by canonical name and layout."""
 
 from typing import Any, Dict, NamedTuple, Tuple
 
@@ -47,7 +44,7 @@ class Tensors:
         return made
 
     def constant(self, values: Any, name: str = "") -> Any:
-        """Fixed values. The type must be told: CNTK takes float32 even for a float64 array, and uses a copy then."""
+        """Fixed values. The type is passed: CNTK takes float32 even for a float64 array, and uses a copy then."""
         return C.Constant(np.array(values, dtype=self.dtype), dtype=self.dtype, name=name)
 
     def values(self) -> Dict[str, np.ndarray]:

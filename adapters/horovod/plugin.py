@@ -11,15 +11,12 @@ from suite.contracts.knobs import Knob
 
 RING = "adapters.horovod.ring"  # what the engines share
 
-MPI_LAUNCHERS = ("mpiexec", "slurm")
-LAUNCHERS = ("local", "ssh", *MPI_LAUNCHERS)
-
 STRATEGIES = (
     Strategy(
         "allreduce",
         "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI) during the "
         "backward.",
-        LAUNCHERS,
+        ("local", "ssh", "mpiexec", "slurm"),
     ),
 )
 
@@ -36,6 +33,7 @@ KNOBS = {
         ("auto", "gloo", "mpi"),
         "auto",
         "What connects the ranks and carries their gradients; auto: mpi under Open MPI's mpiexec, else gloo.",
+        mpi=("mpi", "Open MPI"),
     ),
     "fusion_threshold_mb": Knob(
         (int, float),
@@ -71,21 +69,9 @@ class Horovod(Adapter):
             strategies=STRATEGIES, precisions=("float32", "float64"), knobs=dict(KNOBS), optimisers=("sgd", "adam")
         )
 
-    def unsupported(self, case: Configuration) -> str | None:
-        launcher = case.placement.launcher
-        if case.knobs.get("controller", "auto") == "mpi" and launcher not in MPI_LAUNCHERS:
-            return (
-                f"ranks that {launcher!r} starts know of no MPI; take the launcher mpiexec, or leave the knob "
-                "controller at 'auto'"
-            )
-        return None
-
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What a tuned CPU process wants of the allocator; under Slurm its MPI's PMI plug-in."""
-        found = keep_memory(case)
-        if case.placement.launcher == "slurm" and case.knobs.get("controller") == "mpi":
-            found["SLURM_MPI_TYPE"] = "pmix"  # Open MPI's; there is no mpi4py that could be asked
-        return found
+        """What a tuned CPU process wants of the allocator."""
+        return keep_memory(case)
 
 
 class HorovodMXNet(Horovod):

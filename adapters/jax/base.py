@@ -1,7 +1,4 @@
-"""What JAX's trainers share: a training as jitted functions of its state, with donated buffers; here on one device.
-
-Oldest Python: 3.11, JAX's own.
-"""
+"""What JAX's trainers share: a training as jitted functions of its state, with donated buffers; here on one device."""
 
 from typing import Any, Dict
 
@@ -30,6 +27,7 @@ class JaxTrainer(Trainer):
         self._state: Any = None  # (parameters, the solver's moments, running statistics, key)
         self._pull = self._local = self._gradients = self._loss = self._logits = None  # type: Any
         self._placed: Any = None
+        self._marked: Any = None  # the loss of the last step at the last mark
 
     # --- life ---------------------------------------------------------------
 
@@ -39,7 +37,7 @@ class JaxTrainer(Trainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower, place; a second call starts afresh."""
-        self._state = self._pull = self._local = self._gradients = self._loss = self._logits = None
+        self._state = self._pull = self._local = self._gradients = self._loss = self._logits = self._marked = None
         self._net = Net(graph, self.setup.tuned)
         solver = solver_of(self.setup.optimiser)
         self._programs = self.programs(solver)
@@ -150,8 +148,12 @@ class JaxTrainer(Trainer):
         return value
 
     def mark(self) -> Any:
-        """The monotonic clock, when the last step is done: JAX shows no device's own events."""
-        jax.block_until_ready((self._loss, self._gradients))
+        """The monotonic clock, when the step before the last is done: JAX shows no device's own events.
+
+        The last step is not waited for: the device would have nothing to do until the next one is asked for.
+        """
+        jax.block_until_ready(self._marked)
+        self._marked = self._loss
         return super().mark()
 
     def notes(self) -> Dict[str, Any]:
@@ -167,5 +169,5 @@ class JaxTrainer(Trainer):
             "step": "one jitted function, state donated",
             "precision": "lax.Precision.HIGHEST",
             "threads": "%s, %s" % (threads, machine.SERIAL) if self.setup.threads == 1 else threads,
-            "marks": "after block_until_ready: JAX has no device events",
+            "marks": "one step behind: JAX has no device events, and each step would wait for the host",
         }

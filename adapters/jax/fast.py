@@ -7,8 +7,6 @@
 * The gradient of `reduce_window` with max (SelectAndScatter) is 4 times slower than that of a chain of comparisons;
   the first of equals wins in both.
 * A power of -3/4 is two square roots.
-
-Oldest Python: 3.11, JAX's own.
 """
 
 from functools import partial

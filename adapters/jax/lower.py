@@ -3,8 +3,6 @@
 JAX's conventions that matter: `relu` has gradient 0 at 0 where `maximum` has a half; windows are padded explicitly,
 one number a side; nothing keeps running statistics, so batch normalisation is written out. A layer's operation is a
 pure function of its parameters, its running statistics, its inputs and the key of its dropout.
-
-Oldest Python: 3.11, JAX's own.
 """
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple

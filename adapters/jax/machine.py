@@ -3,8 +3,6 @@
 XLA sizes its pool of worker threads by NPROC, else by the cores that the process may use, and its own switch
 `intra_op_parallelism_threads` reaches no pool of the CPU client; both it and XLA_FLAGS are read when the client is
 made, at the first look at the devices.
-
-Oldest Python: 3.11, JAX's own.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""A graph as one pure function, its tensors to and from the canonical layouts, its multiply-accumulates.
-
-Oldest Python: 3.11, JAX's own.
-"""
+"""A graph as one pure function, its tensors to and from the canonical layouts, its multiply-accumulates."""
 
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 

@@ -1,7 +1,4 @@
-"""The compiled programs of a training: one for the whole step, one for each stage; here `jax.jit` on one device.
-
-Oldest Python: 3.11, JAX's own.
-"""
+"""The compiled programs of a training: one for the whole step, one for each stage; here `jax.jit` on one device."""
 
 from typing import Any, Callable, List, Tuple
 

@@ -1,7 +1,4 @@
-"""The contract's update rules as pure functions of parameters, moments and gradients.
-
-Oldest Python: 3.11, JAX's own.
-"""
+"""The contract's update rules as pure functions of parameters, moments and gradients."""
 
 import math
 from abc import ABC, abstractmethod

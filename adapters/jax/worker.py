@@ -1,15 +1,5 @@
-"""JAX's trainers: a class for each strategy, in strategies/STRATEGY.py, where TRAINER names it.
+"""JAX's trainers: strategies/STRATEGY.py holds the one of that name."""
 
-Oldest Python: 3.11, JAX's own.
-"""
+from suite.worker.trainer import by_strategy
 
-import importlib
-
-from suite.worker.contract import Setup
-from suite.worker.trainer import Trainer
-
-
-def trainer(setup: Setup) -> Trainer:
-    """The trainer of `setup.strategy`; no other strategy's module is imported."""
-    made: Trainer = importlib.import_module("adapters.jax.strategies." + setup.strategy).TRAINER(setup)
-    return made
+trainer = by_strategy("adapters.jax.strategies")

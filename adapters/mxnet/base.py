@@ -3,8 +3,6 @@
 MXNet's engine is asynchronous: a call returns before it is done. `step` ends by waiting
 for its own loss, as every loop that looks at its loss does; the backward and the update
 go on meanwhile, and the interpreter is never more than a step ahead.
-
-Oldest Python: 3.6.
 """
 
 import gc
@@ -21,7 +19,7 @@ from adapters.mxnet.input import as_numpy, joined, reader_of
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import JointLoss, Net
 from adapters.mxnet.optimisers import Documented, Operators, name_of, settings
-from adapters.mxnet.records import join, pack
+from adapters.mxnet.recordio import join, pack
 from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.masks import dropout_seed
 from suite.worker.threaded import Reader
@@ -47,7 +45,7 @@ class MXNetTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._choices = Choices(setup.knobs.get("lrn", "composed"), setup.tuned, setup.precision)
+        self._choices = Choices(setup.knobs["lrn"], setup.tuned, setup.precision)
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
@@ -241,6 +239,10 @@ class MXNetTrainer(Trainer):
         """Of the block's parameters that take gradients."""
         own = self._net.collect_params().values()
         return sum(int(np.prod(parameter.shape)) for parameter in own if parameter.grad_req != "null")
+
+    def gradient_bytes(self) -> Optional[int]:
+        """Compressed: two bits a number."""
+        return super().gradient_bytes() if self._compression is None else -(-self.parameter_count() // 4)
 
     def macs(self) -> int:
         """Counted on the operators of the traced graph, with the shapes that MXNet infers."""

@@ -1,7 +1,4 @@
-"""MXNet's distributed key-value store by itself: push and pull as an all-reduce, and its broadcast.
-
-Oldest Python: 3.6.
-"""
+"""MXNet's distributed key-value store by itself: push and pull as an all-reduce, and its broadcast."""
 
 from typing import Any, Optional
 

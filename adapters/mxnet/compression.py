@@ -3,8 +3,6 @@
 A device's gradients are sums over its samples; these, not their means, are compared with
 the threshold. Who compresses keeps a residual of its own: a worker of a distributed store
 (what the servers send back is whole), every device of a "device" store.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, Optional
@@ -12,7 +10,6 @@ from typing import Any, Dict, Optional
 from suite.worker.contract import Setup
 
 BITS = "2bit"
-THRESHOLD = 0.5  # MXNet's default
 
 
 def compression(setup: Setup) -> Optional[Dict[str, Any]]:
@@ -21,16 +18,16 @@ def compression(setup: Setup) -> Optional[Dict[str, Any]]:
     A lone device's gradients stay whole: compression is for what several exchange, and what is
     proven of such a case is what one device computes.
     """
-    if setup.knobs.get("compression", "none") == "none" or setup.world * setup.devices == 1:
+    if setup.knobs["compression"] == "none" or setup.world * setup.devices == 1:
         return None
-    return {"type": BITS, "threshold": float(setup.knobs.get("threshold", THRESHOLD))}
+    return {"type": BITS, "threshold": float(setup.knobs["threshold"])}
 
 
 def described(compressed: Optional[Dict[str, Any]], setup: Setup) -> str:
     """What `compression` decided, for the notes."""
     if compressed is not None:
         return "2 bits a number, threshold %g of the sum over a device's samples" % compressed["threshold"]
-    asked = setup.knobs.get("compression", "none")
+    asked = setup.knobs["compression"]
     return asked if asked == "none" else "none: a lone device's gradients stay whole"
 
 

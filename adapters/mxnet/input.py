@@ -4,7 +4,7 @@ Files are decoded by the suite's threads: Gluon's DataLoader is slower, with thr
 processes (tests/benchmarks/mxnet_reader.py compares), and its processes are forked from one
 that has threads. NDArrayIter cannot take an order.
 
-Batches are MXNet's arrays, over NumPy's memory where NumPy made them. Oldest Python: 3.6.
+Batches are MXNet's arrays, over NumPy's memory where NumPy made them.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Tuple
 import mxnet as mx
 import numpy as np
 
-from adapters.mxnet.records import FORM, check, files_of
+from adapters.mxnet.recordio import FORM, check, files_of
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.records import RecordSource
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader

@@ -6,8 +6,6 @@ called "full" and keeps a last window that lies in the padding alone; batch
 normalisation ignores gamma unless asked otherwise. Every default is passed.
 
 `ops` (Gluon's `F`) is `mx.sym` while a graph is traced, or `mx.nd`.
-
-Oldest Python: 3.6.
 """
 
 from functools import reduce

@@ -1,7 +1,4 @@
-"""Devices and versions.
-
-Oldest Python: 3.6.
-"""
+"""Devices and versions."""
 
 from typing import Any, Dict, List
 

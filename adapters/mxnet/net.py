@@ -2,8 +2,6 @@
 
 Each is a cached graph of its own. As one they took 4 to 6 % longer on mnist_small and as long elsewhere: a
 segment of the graph is ready as a whole, and the interpreter waits for the loss.
-
-Oldest Python: 3.6.
 """
 
 import json

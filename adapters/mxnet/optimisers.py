@@ -5,8 +5,6 @@ which for a constant rate is the workload's v <- m*v + g + wd*w, w <- w - lr*v.
 
 Adam is the workload's own: `adam_update` adds wd*w to the gradient, and mx.optimizer.Adam
 multiplies the rate by sqrt(1 - b2^t) / (1 - b1^t).
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple

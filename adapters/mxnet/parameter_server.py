@@ -1,7 +1,4 @@
-"""Workers of a distributed key-value store; its scheduler and servers are programs of their own (server.py).
-
-Oldest Python: 3.6.
-"""
+"""Workers of a distributed key-value store; its scheduler and servers are programs of their own (server.py)."""
 
 import gc
 import socket

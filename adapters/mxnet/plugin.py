@@ -61,6 +61,7 @@ KNOBS = {
         "Gradients as they are exchanged: whole, or 2 bits a number, the rest kept for the next step; servers send "
         "whole sums back.",
         strategies=COMPRESSING,
+        relaxing=("2bit",),
     ),
     "threshold": Knob(
         (float, int),
@@ -125,19 +126,14 @@ class MXNet(Adapter):
             formats=FORMATS,
         )
 
-    def synchronous(self, case: Configuration) -> bool:
-        """Not where workers do not wait, nor where gradients are compressed."""
-        return super().synchronous(case) and not compresses(case)
-
     def unsupported(self, case: Configuration) -> str | None:
         """Precisions that MXNet's own LRN and compression do not have; a threshold of no use."""
-        if case.knobs.get("lrn") == "native" and case.precision != "float32":
+        if case.knobs["lrn"] == "native" and case.precision != "float32":
             return f"MXNet's own LRN computes in float32, not in {case.precision}; leave the knob lrn at 'composed'"
-        default = KNOBS["threshold"].default
-        threshold = case.knobs.get("threshold", default)
-        if not compresses(case):
+        threshold = case.knobs["threshold"]
+        if case.knobs["compression"] == "none":
             wasted = "the knob 'threshold' belongs to compression = '2bit' and changes nothing without"
-            return wasted if threshold != default else None
+            return wasted if threshold != KNOBS["threshold"].default else None
         if case.precision != "float32":
             return f"MXNet compresses gradients in float32, not in {case.precision}; ask for compression = 'none'"
         return None if threshold > 0 else f"threshold is {threshold}; 2bit sends it as a number's size: above 0"
@@ -168,14 +164,9 @@ class MXNet(Adapter):
         return tuple(("adapters/mxnet/server.py", role) for role in roles)
 
 
-def compresses(case: Configuration) -> bool:
-    """Whether gradients are sent in 2 bits a number."""
-    return bool(case.knobs.get("compression", "none") != "none")
-
-
 def servers(case: Configuration) -> int:
     """How many parameter servers a case has."""
-    asked = case.knobs.get("servers", "auto")
+    asked = case.knobs["servers"]
     return case.placement.nodes if asked == "auto" else int(asked)
 
 

@@ -3,7 +3,7 @@
 Called before a process becomes one of them: a worker creates its key-value store then, a
 scheduler or server imports mxnet, and so this file does not.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 import os

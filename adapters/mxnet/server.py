@@ -1,7 +1,7 @@
 """`server.py scheduler` or `server.py server`: MXNet's processes that are no workers.
 
 Importing mxnet in such a role serves until the workers are done, and then ends the
-process. Oldest Python: 3.6.
+process.
 """
 
 import os

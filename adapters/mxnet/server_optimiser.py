@@ -3,7 +3,7 @@
 The servers keep a number beside the weights. Every worker's push adds one to it and brings
 the sum back (without loss up to 2**24 updates).
 
-Oldest Python: 3.6; a server loads this file while it is still importing mxnet.
+A server loads this file while it is still importing mxnet.
 """
 
 from typing import Any

@@ -1,7 +1,4 @@
-"""What all strategies share: device, process group, batches, clock.
-
-Oldest Python: 3.6.
-"""
+"""What all strategies share: device, process group, batches, clock."""
 
 import gc
 from typing import Any, Dict, Optional
@@ -107,6 +104,10 @@ class TorchTrainer(Trainer):
     def elapsed(self, begin: Any, end: Any) -> float:
         """Seconds between two marks; CUDA events give milliseconds."""
         return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
+
+    def peak_device_bytes(self) -> Optional[int]:
+        """What torch's allocator has held on the GPU."""
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
 
     def notes(self) -> Dict[str, Any]:
         """What "auto" became, and what was chosen."""

@@ -1,7 +1,4 @@
-"""torch.distributed by itself: gloo between CPUs, NCCL between GPUs.
-
-Oldest Python: 3.6.
-"""
+"""torch.distributed by itself: gloo between CPUs, NCCL between GPUs."""
 
 from typing import Any
 

@@ -1,13 +1,12 @@
-"""The exchange of gradients: how the staged pass does what DDP does, and what makes gradients smaller in both.
+"""The exchange of gradients: how the staged pass does what DDP does, and what makes gradients smaller in both."""
 
-Oldest Python: 3.6.
-"""
-
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+from adapters.pytorch.base import TorchTrainer
 
 WORDS = {
     "none": "none",
@@ -61,6 +60,23 @@ class Exchange:
             self._views.append(flat.as_strided(parameter.size(), parameter.stride(), begin))
             begin += parameter.numel()
         self._flats.append(flat)
+
+
+class Averaging(TorchTrainer):
+    """What a strategy puts before its trainer: the staged exchange of gradients, where several ranks have them."""
+
+    _exchange: Optional[Exchange] = None
+
+    def communicate(self) -> None:
+        """All-reduce of flat buckets."""
+        if self._exchange is not None:
+            self._exchange.average()
+
+    def update(self) -> None:
+        """Besides, the next exchange takes new gradients."""
+        super().update()  # type: ignore[safe-super]
+        if self._exchange is not None:
+            self._exchange.forget()
 
 
 class Compression:

@@ -1,7 +1,4 @@
-"""The process group: where ranks meet, over which interface, and the smaller groups of a pipeline.
-
-Oldest Python: 3.6.
-"""
+"""The process group: where ranks meet, over which interface, and the smaller groups of a pipeline."""
 
 import contextlib
 import os

@@ -5,8 +5,6 @@ The worker processes are spawned: a plain fork of this process, which already ha
 does. DataLoader's own watch compares the parent's number with the one it saw at its
 start: a worker whose rank died before that, or whose parent is a fork server, stays for
 ever (seen with torch 2.13; a test keeps watch).
-
-Oldest Python: 3.6.
 """
 
 import copy

@@ -4,8 +4,6 @@ torch's conventions that matter: LRN takes the graph's alpha (it divides by the 
 itself); batch-norm momentum is the share of the *new* value, 1 - m, and its running
 variance is the unbiased one; a ceil-mode window that begins beyond the input and its
 left padding is dropped, as the graph says.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable, Dict, FrozenSet

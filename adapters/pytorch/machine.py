@@ -1,7 +1,4 @@
-"""Threads, device and versions.
-
-Oldest Python: 3.6.
-"""
+"""Threads, device and versions."""
 
 import os
 import re

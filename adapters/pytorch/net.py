@@ -1,7 +1,4 @@
-"""A graph, or a stage of one, as one nn.Module: a flat program of native layers, run in order.
-
-Oldest Python: 3.6.
-"""
+"""A graph, or a stage of one, as one nn.Module: a flat program of native layers, run in order."""
 
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 

@@ -1,7 +1,4 @@
-"""The contract's update rules by torch.optim.
-
-Oldest Python: 3.6.
-"""
+"""The contract's update rules by torch.optim."""
 
 import math
 from typing import Any, Callable, Dict, List, Optional, Tuple

@@ -3,8 +3,6 @@
 torch's antialiased bilinear scaling of bytes is the same triangle filter as Pillow's, in vector
 instructions: a third of the time, one level off at most. And a batch of bytes is a quarter of the
 memory that readers hand over and a GPU fetches.
-
-Oldest Python: 3.6.
 """
 
 from functools import partial

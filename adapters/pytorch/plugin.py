@@ -28,11 +28,16 @@ STRATEGIES = (
         distributed=False,
         several_devices=True,
         separable=NO_COMMUNICATION,  # the weights are sent in the forward, the gradients summed up in the backward
+        refuses={
+            ("device", "cpu"): "torch.nn.DataParallel knows no CPU devices: it would run the whole batch on one, "
+            "unsplit and without a word; use 'ddp' with several ranks, or device = 'cuda'"
+        },
     ),
     _strategy(
         "accumulate",
         "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
         "staged pass runs all forwards first.",
+        microbatches="microbatches",
     ),
     _strategy(
         "zero1",
@@ -50,10 +55,14 @@ STRATEGIES = (
         "All ranks hold one network, each some of its layers (torch.distributed.pipelining); what they wait for each "
         "other, transfers included, is the stage bubble.",
         separable=NO_COMMUNICATION,
+        model_parallel=True,
+        microbatches="microbatches",
     ),
     _strategy(
         "hybrid",
         "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
+        model_parallel="stages",
+        microbatches="microbatches",
     ),
     _strategy(
         "parameter_server",
@@ -66,6 +75,7 @@ STRATEGIES = (
         "Every rank trains alone; now and then, within the update, the models are averaged (PeriodicModelAverager).",
         synchronous=False,
         separable=NO_COMMUNICATION,
+        periodic=True,
     ),
 )
 
@@ -100,6 +110,7 @@ KNOBS = {
         "none",
         "What DDP and the staged exchange send instead of gradients: halves of their bits, or matrices of rank 1.",
         ("ddp",),
+        relaxing=("fp16", "bf16", "powersgd"),
     ),
     "microbatches": Knob(
         int,
@@ -120,6 +131,7 @@ KNOBS = {
         "sync",
         "Whether servers wait for all gradients or take them as they come.",
         ("parameter_server",),
+        relaxing=("async",),
     ),
     "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2.", ("local_sgd",), least=2),
 }
@@ -154,60 +166,25 @@ class PyTorch(Adapter):
             knobs=dict(KNOBS),
         )
 
-    def synchronous(self, case: Configuration) -> bool:
-        """Not where gradients are rounded on their way, or servers wait for nobody."""
-        return super().synchronous(case) and _value(case, "compression") == "none" and _value(case, "mode") == "sync"
-
-    def model_parallel_size(self, case: Configuration) -> int:
-        """All ranks are one pipeline, or several in a row are."""
-        if case.strategy == "pipeline":
-            return case.placement.device_count
-        stages = _value(case, "stages")  # of what type, is asked later
-        return max(1, stages) if case.strategy == "hybrid" and isinstance(stages, int) else 1
-
-    def wire_share(self, case: Configuration) -> float:
-        """Local SGD's ranks may not have met yet."""
-        return 0.0 if case.strategy == "local_sgd" else super().wire_share(case)
-
-    def microbatches(self, case: Configuration) -> int:
-        """As the knob says, for those that take the batch in pieces."""
-        return int(_value(case, "microbatches")) if case.strategy in KNOBS["microbatches"].strategies else 1
-
     def unsupported(self, case: Configuration) -> str | None:
         """What data cannot say of knobs and batches; DDP on one rank is allowed, it shows what DDP itself costs."""
-        on_cpu = case.placement.device == "cpu"
-        if case.strategy == "dp" and on_cpu:
-            return (
-                "torch.nn.DataParallel knows no CPU devices: it would run the whole batch on one, unsplit and without "
-                "a word; use 'ddp' with several ranks, or device = 'cuda'"
-            )
-        compression = _value(case, "compression")
-        if compression == "bf16" and on_cpu:
+        compression = case.knobs["compression"]
+        if compression == "bf16" and case.placement.device == "cpu":
             return "torch sends gradients as bf16 over NCCL alone; use compression = 'fp16', or device = 'cuda'"
-        if compression == "powersgd" and _value(case, "memory_format") == "channels_last":
+        if compression == "powersgd" and case.knobs["memory_format"] == "channels_last":
             return (
                 "powersgd takes gradients as matrices, which they are not in channels_last; leave memory_format to auto"
             )
-        return self._uneven(case)
-
-    def _uneven(self, case: Configuration) -> str | None:
-        pieces, stages = self.microbatches(case), self.model_parallel_size(case)
-        batch = case.batch * stages
-        if batch % pieces:
-            return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
-        if case.strategy == "pipeline" and stages == 1:
+        pieces, stages, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
+        if strategy.model_parallel and stages == 1:
             return "a pipeline of one rank has nobody to hand on to; ask for two ranks, or use 'accumulate'"
-        if _value(case, "schedule") == "1f1b" and pieces < stages:
+        if case.knobs["schedule"] == "1f1b" and pieces < stages:
             return f"1f1b wants as many pieces as there are stages, {stages}; microbatches is {pieces}; or use gpipe"
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return keep_memory(case)
-
-
-def _value(case: Configuration, name: str) -> Any:
-    return case.knobs.get(name, KNOBS[name].default)
 
 
 @hookimpl

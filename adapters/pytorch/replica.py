@@ -1,7 +1,4 @@
-"""A trainer that holds the whole network: what `single` is, and the data-parallel strategies build on.
-
-Oldest Python: 3.6.
-"""
+"""A trainer that holds the whole network: what `single` is, and the data-parallel strategies build on."""
 
 from typing import Any, Dict, Iterator, List, Tuple
 

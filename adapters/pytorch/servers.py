@@ -1,7 +1,4 @@
-"""Parameter servers over torch.distributed.rpc: every rank serves a share of the parameters.
-
-Oldest Python: 3.6.
-"""
+"""Parameter servers over torch.distributed.rpc: every rank serves a share of the parameters."""
 
 import os
 import socket

@@ -1,7 +1,4 @@
-"""One stage of a network that several ranks hold together, and what it exchanges with the others.
-
-Oldest Python: 3.6.
-"""
+"""One stage of a network that several ranks hold together, and what it exchanges with the others."""
 
 import time
 from typing import Any, Callable, Dict, List, Sequence, Tuple

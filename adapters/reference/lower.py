@@ -1,7 +1,4 @@
-"""Layer kind to layer, and the network that runs them: forward, loss, backward.
-
-Oldest Python: 3.6.
-"""
+"""Layer kind to layer, and the network that runs them: forward, loss, backward."""
 
 from typing import Any, Dict, List, NamedTuple, Tuple, Type
 

@@ -35,10 +35,9 @@ class Reference(Adapter):
 
     def unsupported(self, case: Configuration) -> str | None:
         """The batch must divide into its shards, and no more shards can be observed than there are."""
-        shards = case.knobs.get("shards", 1)
+        shards, observed = case.knobs["shards"], case.knobs["observed"]
         if case.batch % shards:
             return f"a batch of {case.batch} does not divide into shards = {shards} equal parts; choose a divisor"
-        observed = case.knobs.get("observed", 1)
         if observed > shards:
             return f"observed = {observed}, but there are {shards} shards to see"
         return None

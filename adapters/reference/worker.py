@@ -1,12 +1,5 @@
-"""The reference's trainer: it has one strategy, in strategies/single.py.
+"""The reference's trainers: strategies/STRATEGY.py holds the one of that name."""
 
-Oldest Python: 3.6.
-"""
+from suite.worker.trainer import by_strategy
 
-from adapters.reference.strategies.single import ReferenceTrainer
-from suite.worker.contract import Setup
-from suite.worker.trainer import Trainer
-
-
-def trainer(setup: Setup) -> Trainer:
-    return ReferenceTrainer(setup)
+trainer = by_strategy("adapters.reference.strategies")

@@ -1,7 +1,4 @@
-"""What the trainers of all strategies share: threads, devices, layout, input, and how a record describes them.
-
-Oldest Python: 3.6.
-"""
+"""What the trainers of all strategies share: threads, devices, layout, input, and how a record describes them."""
 
 from abc import abstractmethod
 from typing import Any, Dict, Iterator, List, Tuple
@@ -9,7 +6,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine, records
+from adapters.tensorflow import machine, tfrecord
 from adapters.tensorflow.input import input_reader, refusal
 from adapters.tensorflow.layout import Layout
 from adapters.tensorflow.lower import Style, described
@@ -94,7 +91,7 @@ class TensorFlowTrainer(Trainer):
             reader.words = "Pillow or NumPy, %d threads, not tf.data: %s" % (self.setup.readers, why)
             return reader
         if source.records is not None:
-            return records.record_reader(source, self.setup, self.graph.input_shape[-1])
+            return tfrecord.record_reader(source, self.setup, self.graph.input_shape[-1])
         return input_reader(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
@@ -102,7 +99,7 @@ class TensorFlowTrainer(Trainer):
         return super().as_numpy(Batch(images, batch.labels))
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        records.write(samples, folder)
+        tfrecord.write(samples, folder)
 
     # --- for the strategies -------------------------------------------------
 

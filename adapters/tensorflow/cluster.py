@@ -1,7 +1,4 @@
-"""How TensorFlow's processes find each other: all must know all addresses before any of them starts.
-
-Oldest Python: 3.6.
-"""
+"""How TensorFlow's processes find each other: all must know all addresses before any of them starts."""
 
 from itertools import islice
 from typing import Any, Dict, List, Optional, Sequence

@@ -2,8 +2,6 @@
 
 All-reduce and all-gather are those of MultiWorkerMirroredStrategy. Its broadcast is an
 operation of the runtime: the strategy uses it for the first values of variables.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable

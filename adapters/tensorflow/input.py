@@ -3,8 +3,6 @@
 Positions come from Python, some thousand at a time; all else runs in TensorFlow's own threads,
 `setup.readers` of them that are the pipeline's alone. Those are fewer than the samples under
 way, so that a large image holds up nobody though the order stays.
-
-Oldest Python: 3.6.
 """
 
 import atexit

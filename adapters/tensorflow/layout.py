@@ -3,8 +3,6 @@
 Convolutions: OIHW here, HWIO there. Dense layers: (out, in) here, (in, out) there. The
 graph flattens in C, H, W order; where activations are NHWC, the rows of the dense layers
 that read them are put in H, W, C order once, so that no step has to transpose.
-
-Oldest Python: 3.6.
 """
 
 from typing import Dict, FrozenSet, Set, Tuple

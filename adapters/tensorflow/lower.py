@@ -4,8 +4,6 @@ TensorFlow's conventions that matter: LRN wants alpha divided by the size; paddi
 explicit here, "SAME" only where it is the same (see `windows`); the fused batch
 normalisation gives the unbiased variance for the running one, and its factor is the
 share of the *new* value; maxima over padding are kept from winning by the lowest number.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable, Dict, List, NamedTuple

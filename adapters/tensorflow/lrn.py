@@ -9,7 +9,7 @@ which computes the scale again instead of keeping it:
     y_i = x_i * s_i^-beta
     dx_i = g_i * s_i^-beta - 2*alpha*beta/n * x_i * sum over the window of g_j * y_j / s_j
 
-(Krizhevsky 2012, section 3.3, with Caffe's alpha/n.) Oldest Python: 3.6.
+(Krizhevsky 2012, section 3.3, with Caffe's alpha/n.)
 """
 
 from typing import Any, Callable

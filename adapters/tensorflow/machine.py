@@ -1,7 +1,4 @@
-"""Threads, devices and versions.
-
-Oldest Python: 3.6.
-"""
+"""Threads, devices and versions."""
 
 from typing import Any, Dict, List
 

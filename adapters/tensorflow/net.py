@@ -1,7 +1,4 @@
-"""A graph, or a part of one, as operations over one device's variables, in order.
-
-Oldest Python: 3.6.
-"""
+"""A graph, or a part of one, as operations over one device's variables, in order."""
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 

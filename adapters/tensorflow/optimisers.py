@@ -3,8 +3,6 @@
 Spelled out they are what Keras' optimisers run, operation by operation, and XLA makes one loop a
 variable of them. TensorFlow's own kernels, the ones of its first optimisers, take one pass
 without a compiler.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable, List

@@ -3,8 +3,6 @@
 Between-graph replication, as TensorFlow has it since its first version: every worker has a
 session on a graph of its own, whose variables lie on the servers under names that are the
 same in all graphs. Eager contexts do not share variables on a server, so it is a session.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, List, Sequence, Tuple

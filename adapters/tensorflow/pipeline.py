@@ -5,8 +5,6 @@ TensorFlow puts the backward of a function over several devices on the first of 
 the whole step nothing but data and the running statistics orders the work, so the
 executor lets several devices work on different microbatches at a time. Staged, each
 device has a thread: eager TensorFlow works while it waits, without the interpreter's lock.
-
-Oldest Python: 3.6.
 """
 
 import time

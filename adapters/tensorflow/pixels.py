@@ -3,8 +3,6 @@
 The same as `suite.worker.photographs` does with Pillow: libjpeg's accurate transform; a triangle
 filter as wide as a pixel of the result over a box of fractions of pixels (ScaleAndTranslate);
 whole levels. Of a JPEG only the part that the filter reaches is decoded.
-
-Oldest Python: 3.6.
 """
 
 import math

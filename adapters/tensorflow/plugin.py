@@ -11,6 +11,9 @@ from suite.contracts.knobs import Knob
 
 LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 
+NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
+SERVERS_UPDATE = {("xla", "update"): NO_KERNELS, ("xla", "step"): NO_KERNELS}
+
 STRATEGIES = (
     Strategy("single", "One device, no exchange.", LAUNCHERS, distributed=False),
     Strategy(
@@ -31,6 +34,7 @@ STRATEGIES = (
         LAUNCHERS,
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
+        refuses=SERVERS_UPDATE,
     ),
     Strategy(
         "coordinator",
@@ -41,6 +45,11 @@ STRATEGIES = (
         several_devices=True,
         synchronous=False,
         separable=("io", "h2d", "forward", "update"),  # a worker's function cannot be cut: it keeps nothing
+        refuses={
+            **SERVERS_UPDATE,
+            ("device", "cuda"): "a coordinator's workers are started on CPUs only; ask for device = 'cpu', or for the "
+            "strategy 'parameter_server'",
+        },
     ),
     Strategy(
         "model_parallel",
@@ -50,10 +59,13 @@ STRATEGIES = (
         distributed=False,
         several_devices=True,
         separable=("io", "h2d", "forward", "backward", "update"),
+        model_parallel=True,
+        microbatches="microbatches",
+        refuses={
+            ("xla", "step"): "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
+        },
     ),
 )
-
-ON_SERVERS = ("parameter_server", "coordinator")
 
 KNOBS = {
     "xla": Knob(
@@ -86,7 +98,13 @@ KNOBS = {
         "How gradients are summed: by a ring over gRPC, or by NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
         strategies=("multiworker_mirrored",),
     ),
-    "servers": Knob(int, 1, "Parameter servers, all on the first host.", strategies=ON_SERVERS, least=1),
+    "servers": Knob(
+        int,
+        1,
+        "Parameter servers, all on the first host.",
+        strategies=("parameter_server", "coordinator"),
+        least=1,
+    ),
     "microbatches": Knob(
         int,
         1,
@@ -131,59 +149,20 @@ class TensorFlow(Adapter):
             formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
         )
 
-    def model_parallel_size(self, case: Configuration) -> int:
-        """All devices of a model_parallel rank."""
-        return case.placement.devices if case.strategy == "model_parallel" else 1
-
-    def microbatches(self, case: Configuration) -> int:
-        return int(case.knobs.get("microbatches", 1))
-
     def unsupported(self, case: Configuration) -> str | None:
-        """What depends on the device, on the batch, or on several knobs."""
-        return self._by_exchange(case) or self._by_servers(case) or self._by_microbatches(case) or self._by_layout(case)
-
-    def _by_exchange(self, case: Configuration) -> str | None:
-        """What an exchange cannot do, or would do wrongly."""
-        chosen = {name: case.knobs.get(name, "auto") for name in ("cross_device", "collective")}
-        wanting = [name for name, value in chosen.items() if value == "nccl"]
-        if wanting and case.placement.device == "cpu":
+        """What depends on several knobs and devices at once: exchanges and kernels that there are not."""
+        knobs, devices, on_cpu = case.knobs, case.placement.devices, case.placement.device == "cpu"
+        wanting = [name for name in ("cross_device", "collective") if knobs[name] == "nccl"]
+        if wanting and on_cpu:
             return (
                 f"NCCL exchanges between GPUs only; leave the knob {wanting[0]} at 'auto', or ask for device = 'cuda'"
             )
-        devices = case.placement.devices
-        if chosen["cross_device"] == "hierarchical" and devices % 2:
+        if knobs["cross_device"] == "hierarchical" and devices % 2:
             return (
                 f"hierarchical copies sum two equal halves of the devices and forget the last of {devices}; ask for an "
                 "even number, or for reduction_to_one"
             )
-        return None
-
-    def _by_servers(self, case: Configuration) -> str | None:
-        """What servers do not do."""
-        if case.strategy in ON_SERVERS and case.knobs.get("xla", "auto") not in ("auto", "off"):
-            return (
-                f"under {case.strategy} the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
-            )
-        if case.strategy == "coordinator" and case.placement.device != "cpu":
-            return (
-                "a coordinator's workers are started on CPUs only; ask for device = 'cpu', or for the strategy "
-                "'parameter_server'"
-            )
-        return None
-
-    def _by_microbatches(self, case: Configuration) -> str | None:
-        """What a network in stages cannot be."""
-        count, batch = self.microbatches(case), case.batch * case.placement.devices
-        if batch % count:
-            return f"a batch of {batch} does not divide into microbatches = {count} equal pieces; choose a divisor"
-        if case.strategy == "model_parallel" and case.knobs.get("xla") == "step":
-            return "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
-        return None
-
-    def _by_layout(self, case: Configuration) -> str | None:
-        """Kernels that a CPU lacks."""
-        knobs = {name: case.knobs.get(name, "auto") for name in ("layout", "xla")}
-        if knobs["layout"] == "NCHW" and case.placement.device == "cpu" and knobs["xla"] != "step":
+        if knobs["layout"] == "NCHW" and on_cpu and knobs["xla"] != "step":
             return "TensorFlow's CPU kernels pool and convolve NHWC only; NCHW on a CPU needs xla = 'step'"
         return None
 
@@ -195,10 +174,10 @@ class TensorFlow(Adapter):
 
     def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """Parameter servers and a coordinator's workers: which each is, how many there are, and its threads."""
-        if case.strategy not in ON_SERVERS:
+        if case.strategy not in KNOBS["servers"].strategies:
             return ()
-        servers, placement = case.knobs.get("servers", 1), case.placement
-        chiefs, workers = (1, placement.devices) if case.strategy == "coordinator" else (0, placement.ranks)
+        servers, placement = case.knobs["servers"], case.placement
+        chiefs, workers = (0, placement.ranks) if self.strategy(case).distributed else (1, placement.devices)
         counts = (chiefs, workers, servers, placement.threads)
         beside = [("worker", number) for number in range(workers if chiefs else 0)]
         beside += [("ps", number) for number in range(servers)]

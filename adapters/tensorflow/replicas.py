@@ -3,8 +3,6 @@
 The stages are functions of their own. A forward run under an eager tape gives a compiled
 backward, which reads what the forward kept; so the two can be timed apart, at the price
 of handing the kept tensors over.
-
-Oldest Python: 3.6.
 """
 
 import gc

@@ -3,8 +3,6 @@
 A step's function pulls the weights, computes, and hands its gradients to the servers, which
 apply them at once. The staged pass has the same in two functions: the first leaves its
 gradients on the servers, so that they travel once, as in a step; the second applies them.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable, Dict, List, Tuple

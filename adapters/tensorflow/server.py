@@ -1,7 +1,7 @@
 """`server.py JOB NUMBER CHIEFS WORKERS SERVERS THREADS`: one of TensorFlow's servers, beside the ranks.
 
 JOB is "ps", a parameter server, or "worker", who does what a coordinator schedules. It serves
-until it is ended. Oldest Python: 3.6.
+until it is ended.
 """
 
 import os

@@ -4,8 +4,6 @@
 right. It is taken only where that equals the graph's explicit padding: for 3 x 3 windows
 with padding 1 at stride 1, but not at stride 2 on even extents. It matters: TensorFlow's
 convolution with an explicit padding list loses oneDNN's backward kernels.
-
-Oldest Python: 3.6.
 """
 
 from typing import List, Tuple

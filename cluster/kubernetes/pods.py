@@ -1,5 +1,6 @@
 """Pods: what they run, what they need, where they may stand. Plain dictionaries, in the order of the file."""
 
+import shlex
 from typing import Any
 
 from cluster.kubernetes.inside import Inside
@@ -7,12 +8,9 @@ from cluster.kubernetes.settings import Settings
 
 RESULTS, PLAN, KEYS = "/results", "/stagebench", "/root/.ssh"
 # A login is what a pod is ready by: the operators start all of them at once.
-SCRIPT = """\
-{wait}exec stagebench run {plan}/plan.toml -o {results}/{folder}/{name}
-"""
 WAIT = """\
 for host in {hosts}; do
-  until ssh -o BatchMode=yes -o ConnectTimeout=5 "$host" true; do sleep 2; done
+  until ssh -o BatchMode=yes -o ConnectTimeout=5 -- "$host" true; do sleep 2; done
 done
 """
 Yaml = dict[str, Any]
@@ -21,8 +19,9 @@ Yaml = dict[str, Any]
 def controller(job: Inside, settings: Settings, folder: str) -> Yaml:
     """The container that measures the case, once the others can be reached."""
     others = [host for host in job.case.placement.hosts if host != f"{job.name}-master-0"]
-    wait = WAIT.format(hosts=" ".join(others)) if others else ""
-    script = SCRIPT.format(wait=wait, plan=PLAN, results=RESULTS, folder=folder, name=job.name)
+    wait = WAIT.format(hosts=shlex.join(others)) if others else ""
+    command = shlex.join(["stagebench", "run", f"{PLAN}/plan.toml", "-o", f"{RESULTS}/{folder}/{job.name}"])
+    script = f"{wait}exec {command}\n"
     return {**_container(job, settings), "command": ["sh", "-ec", script]}
 
 

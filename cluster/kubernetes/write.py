@@ -9,11 +9,13 @@ from cluster.kubernetes.inside import Inside, inside, label
 from cluster.kubernetes.jobs import documents
 from cluster.kubernetes.pods import RESULTS, Yaml
 from cluster.kubernetes.settings import Settings
+from suite.environments.hosts import refused
 from suite.errors import RequestError
 from suite.files import write_whole
 from suite.plan import Resolved
 from suite.plan.text import Block, plan_text
 from suite.results.run_folder import usable
+from suite.suggest import shown
 
 
 class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it carries no types
@@ -30,6 +32,8 @@ Dumper.ignore_aliases = lambda self, data: True
 
 def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Settings) -> tuple[list[Path], list[str]]:
     """(the files, a line about every case that was left out). `plan` is the plan's name."""
+    if refused(settings.namespace) or "." in settings.namespace:  # a part of the pods' host names
+        raise RequestError(f"--namespace {shown(settings.namespace)} is no namespace: take letters, digits and '-'")
     with usable(folder):
         folder.mkdir(parents=True, exist_ok=True)
     stale = sorted(path.name for path in folder.glob("*.yaml"))
@@ -37,17 +41,17 @@ def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Setti
         raise RequestError(
             f"{folder} holds manifests already ({stale[0]}), and kubectl would apply them too; name another with -o"
         )
-    jobs, refused = [], []
+    jobs, skipped = [], []
     for number, one in enumerate(resolved, 1):
         try:
             if one.outcome is not None:
                 raise ValueError(f"{one.outcome}: {one.reason}")
             jobs.append(inside(plan, number, one.case, settings.namespace))
         except ValueError as error:
-            refused.append(f"{one.case.label} is left out: {error}")
+            skipped.append(f"{one.case.label} is left out: {error}")
     if not jobs:
-        raise RequestError("\n".join(["no case of this plan can be written for Kubernetes:", *refused]))
-    return [_write(job, plan, folder, settings) for job in jobs], refused
+        raise RequestError("\n".join(["no case of this plan can be written for Kubernetes:", *skipped]))
+    return [_write(job, plan, folder, settings) for job in jobs], skipped
 
 
 def _write(job: Inside, plan: str, folder: Path, settings: Settings) -> Path:
@@ -60,7 +64,8 @@ def text_of(job: Inside, plan: str, settings: Settings) -> str:
     """One file: a comment for people, the plan, the job."""
     run = label(plan)
     alone = plan_text(job.name, "", f"One case of the plan {plan}.", [Block(job.case, "")])
-    head = f"# {job.case.label}\n# Its run folder: {RESULTS}/{run}/{job.name} on the volume {settings.claim}.\n"
+    about = (job.case.label, f"Its run folder: {RESULTS}/{run}/{job.name} on the volume {settings.claim}.")
+    head = "".join(f"# {' '.join(line.split())}\n" for line in about)  # YAML knows more ends of a line than \\n
     return head + "---\n".join(dumped(each) for each in documents(job, settings, alone, run))
 
 

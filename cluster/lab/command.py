@@ -10,6 +10,7 @@ from suite.contracts.hooks import hookimpl
 
 group = typer.Typer(
     no_args_is_help=True,
+    rich_markup_mode=None,
     help="Hosts on one Linux machine: names, addresses and links of their own; needs root.",
 )
 Name = Annotated[str, typer.Option("--name", envvar=SETTING, help="The laboratory; its hosts are NAME1, NAME2, ...")]

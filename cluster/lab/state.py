@@ -8,11 +8,12 @@ FOLDER/NAME/
   slurm/       the laboratory's own Slurm, where it has one
 """
 
-import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
 
 from cluster.lab.layout import Layout, checked_name
 from cluster.lab.rate import UNSHAPED
@@ -23,6 +24,16 @@ from suite.files import write_whole
 FORMAT = 1
 SETTING = "STAGEBENCH_LAB_FOLDER"
 DEFAULT = "/run/stagebench"  # gone after a restart, as the namespaces are
+
+
+class Kept(BaseModel, strict=True, extra="forbid"):
+    """What lab.json says."""
+
+    format: int
+    name: str
+    count: int
+    network: str
+    rate: str
 
 
 @dataclass(frozen=True)
@@ -51,13 +62,16 @@ class State:
         return {kind: self.folder / f"{host}.{kind}" for kind in ("uts", "ipc")}
 
     def save(self) -> None:
-        layout = {"name": self.layout.name, "count": self.layout.count, "network": self.layout.network}
-        content = {"format": FORMAT, **layout, "rate": self.rate}
-        write_whole(self.folder / "lab.json", json.dumps(content, indent=1) + "\n")
+        kept = Kept(format=FORMAT, **asdict(self.layout), rate=self.rate)
+        write_whole(file(self.folder), kept.model_dump_json(indent=1) + "\n")
 
     def at(self, rate: str) -> "State":
         """The same with other links."""
         return replace(self, rate=rate)
+
+
+def file(folder: Path) -> Path:
+    return folder / "lab.json"
 
 
 def folder(name: str) -> Path:
@@ -67,18 +81,22 @@ def folder(name: str) -> Path:
 
 def load(name: str) -> State:
     """The laboratory of this name; RequestError when there is none."""
-    path = folder(name) / "lab.json"
+    path = file(folder(name))
     try:
-        content = json.loads(path.read_text())
+        found = Kept.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         there = ", ".join(existing()) or "none"
         raise RequestError(
             f"there is no laboratory {name!r} (in {path.parent.parent}: {there}); make it with "
             f"`stagebench lab up 2 --name {name}`"
         ) from None
-    if content.get("format") != FORMAT:
-        raise RequestError(f"{path} has format {content.get('format')!r}, this stagebench reads format {FORMAT}")
-    return State(Layout(content["name"], content["count"], content["network"]), content["rate"])
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(("lab.json", *map(str, problem["loc"])))
+        raise RequestError(f"{path.parent}: {where}: {problem['msg']}; remove the folder") from error
+    if found.format != FORMAT:
+        raise RequestError(f"{path} has format {found.format}, this stagebench reads format {FORMAT}")
+    return State(Layout(found.name, found.count, found.network), found.rate)
 
 
 def existing() -> Iterator[str]:

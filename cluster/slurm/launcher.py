@@ -23,6 +23,7 @@ class Slurm(Launcher):
     name = "slurm"
     title = "Slurm's sbatch and srun"
     chooses_hosts = True
+    mpi = True
     sidecars_on_first_host = True
     nodes_in_order = False  # Slurm sorts a list of nodes
 
@@ -37,7 +38,7 @@ class Slurm(Launcher):
     def processes(self, request: Request) -> list[Process]:
         """The one process; RequestError for what `missing` tells."""
         try:
-            pmi, wait = plugin(request.interpreter, request.environ), patience()
+            pmi, wait = plugin(request.interpreter, request.mpi), patience()
             request = replace(request, environ={**wire(request.interpreter, pmi, request.placement), **request.environ})
             text = script.text(request, pmi)
         except Unavailable as error:

@@ -5,7 +5,6 @@ With the wrong one every rank runs alone, as rank 0 of 1; the worker finds that 
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.dialects import DIALECTS, knobs
@@ -17,13 +16,14 @@ SETTING = "SLURM_MPI_TYPE"  # Slurm's own name for it
 NONE = "none"
 
 
-def plugin(interpreter: Path, variables: Mapping[str, str]) -> str:
+def plugin(interpreter: Path, library: str = "") -> str:
     """What goes behind `srun --mpi=`; Unavailable when it is unknown.
 
-    A set one has the last word, first the person's, then that of the adapter's `variables`; else
-    mpi4py tells its library. Who has no mpi4py meets without Slurm's help.
+    The person's setting has the last word; then the `library` that the adapter names; else mpi4py tells its own. Who
+    has no mpi4py meets without Slurm's help.
     """
-    return os.environ.get(SETTING) or variables.get(SETTING) or of_library(interpreter)
+    named = (dialect.pmi for dialect in DIALECTS if library and dialect.title.startswith(library))
+    return os.environ.get(SETTING) or next(named, None) or of_library(interpreter)
 
 
 def of_library(interpreter: Path) -> str:

@@ -33,7 +33,7 @@ def check(placement: Placement, interpreter: Path) -> None:
             f"Slurm's controller does not answer: {short}; `scontrol ping` tells when it does, SLURM_CONF names "
             "another cluster's settings"
         )
-    pmi.check(pmi.plugin(interpreter, {}), interpreter)
+    pmi.check(pmi.plugin(interpreter), interpreter)
     code, said = asked("sbatch", "--test-only", *options, "--wrap", "true")
     if code != 0:
         raise Unavailable(

@@ -98,6 +98,9 @@ def text(request: Request, pmi: str) -> str:
         "--no-requeue",
         *resources(request.placement),
     ]
+    for option in options:
+        if not option.isprintable():  # a line's end would make a command of what follows
+            raise Unavailable(f"{option!r} cannot stand in a batch script; correct it in `hosts` or {SETTING}")
     blocks = [
         "#!/bin/bash\n" + "".join(f"#SBATCH {shlex.quote(option)}\n" for option in options),
         # stagebench asks Slurm at once when this file changes, and else seldom.
@@ -137,7 +140,8 @@ def beside(request: Request) -> str:
 def ranks(request: Request, pmi: str) -> str:
     """The line that starts the ranks. The worker binds itself, the same way under every launcher."""
     line = (
-        f"srun --mpi={pmi} --cpus-per-task={cores(request.placement)} --cpu-bind=none --kill-on-bad-exit=1 \\\n"
+        f"srun --mpi={shlex.quote(pmi)} --cpus-per-task={cores(request.placement)} --cpu-bind=none "
+        "--kill-on-bad-exit=1 \\\n"
         f'    bash -c "$numbers" rank \\\n'
         f"    {shlex.join(request.command)}"
     )

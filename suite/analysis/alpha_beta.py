@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from suite.analysis.stats import LARGEST_ERROR
+
 LEAST = 3  # sizes: two are met exactly, whatever they are
-CERTAIN = 2.0  # standard errors: below it a parameter cannot be told from 0
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,19 @@ class Fit:
     worst: float  # the largest relative residual
 
     @property
+    def describes(self) -> bool:
+        """Whether what was measured is near a line at all: else neither parameter is determined."""
+        return self.error <= LARGEST_ERROR
+
+    @property
     def tells_latency(self) -> bool:
-        """Whether alpha is more than its error: of large messages alone it is a small difference of large times."""
-        return self.alpha > CERTAIN * self.alpha_error
+        """Whether alpha is determined: of large messages alone it is a small difference of large times."""
+        return self.describes and self.alpha > 0 and self.alpha_error <= LARGEST_ERROR * self.alpha
+
+    @property
+    def tells_bandwidth(self) -> bool:
+        """Whether beta is determined: of small messages alone it is not."""
+        return self.describes and self.beta > 0 and self.beta_error <= LARGEST_ERROR * self.beta
 
     def seconds(self, size: float) -> float:
         """Of a message of so many bytes."""

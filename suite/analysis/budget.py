@@ -22,11 +22,12 @@ after the other, both of them reading; stages are medians over steps, and a row'
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, median, variance
+from statistics import fmean, median
 from typing import Any
 
-from suite.analysis.differences import Difference, difference, mean, pairs
+from suite.analysis.differences import Difference, difference, mean, pairs, variance
 from suite.analysis.overlappable import hideable
+from suite.analysis.stats import determined
 from suite.results.records import METHOD, Rank
 
 COMPUTE = ("h2d", "forward", "backward", "update")
@@ -70,7 +71,14 @@ class Budget:
     @property
     def hidden_share(self) -> float | None:
         """Hidden communication over what could be hidden; None where there is nothing to hide, or no telling."""
-        return None if self.hidden is None or not self.hideable else self.hidden / self.hideable
+        return self.hidden_of(self.hideable)
+
+    def hidden_of(self, whole: float | None) -> float | None:
+        """Hidden communication as a share of something; None where it is not determined."""
+        if self.hidden is None or not whole:
+            return None
+        found = self.hidden_communication
+        return determined(self.hidden / whole, (found.high - found.low) / 2 / whole if found else None)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values, the observer's effect and the hidden share among them."""

@@ -6,7 +6,7 @@ Means, not medians: an iteration's wall time is the sum of what its steps took, 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, variance
+from statistics import fmean
 
 from suite.analysis.stats import student_t
 from suite.results.records import Rank
@@ -42,3 +42,9 @@ def mean(values: Sequence[float], more: float = 0.0) -> Difference:
     middle, count = fmean(values), len(values)
     reach = student_t(0.975, count - 1) * math.sqrt(variance(values) / count + more)
     return Difference(middle, middle - reach, middle + reach, count)
+
+
+def variance(values: Sequence[float]) -> float:
+    """As `statistics.variance`, which counts in fractions and takes twenty times as long."""
+    middle = fmean(values)
+    return math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1)

@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 
 from suite.analysis.budget import waited
-from suite.analysis.differences import difference, pairs
+from suite.analysis.differences import pairs
 from suite.analysis.stats import Values
 from suite.results.records import METHOD, Rank
 
@@ -35,7 +35,7 @@ def _exposed(ranks: Sequence[Rank]) -> tuple[float, float] | None:
     turns = pairs(ranks, "resident")
     if turns is None:
         return None
-    added = difference(turns).value
+    added = fmean(native - other for native, other in turns)
     return added, added / fmean(native for native, _ in turns)
 
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
+from suite.analysis.stats import Values, centre, determined
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
+from suite.results.run_folder import case_of
 from suite.worker import messages
 
 Row = dict[str, Any]
@@ -55,21 +57,12 @@ class Overlap:
     comp: float
     both: float
     progressed: float  # both, with calls between slices of computation that let the library progress
-
-    def hidden(self, both: float) -> float:
-        """The share of the shorter one that costs nothing; below 0: together they take longer than in turn."""
-        return (self.comm + self.comp - both) / min(self.comm, self.comp)
-
-    @property
-    def plain(self) -> float:
-        return self.hidden(self.both)
-
-    @property
-    def with_progress(self) -> float:
-        return self.hidden(self.progressed)
+    plain: float | None  # the share of the shorter one that costs nothing; None: not determined
+    with_progress: float | None
 
     def to_dict(self) -> Row:
-        return {**asdict(self), "hidden": self.plain, "hidden_with_progress": self.with_progress}
+        shares = {"hidden": self.plain, "hidden_with_progress": self.with_progress}
+        return {name: value for name, value in asdict(self).items() if name not in ("plain", "with_progress")} | shares
 
 
 @dataclass(frozen=True)
@@ -95,8 +88,8 @@ class Link:
 
     @property
     def bus_limit(self) -> float | None:
-        """Bus bandwidth of an endless message, bytes a second; None where there is no fit, or no limit in it."""
-        return self.singles[0].factor / self.fit.beta if self.fit and self.fit.beta else None
+        """Bus bandwidth of an endless message, bytes a second; None where no fit determines it."""
+        return self.singles[0].factor / self.fit.beta if self.fit and self.fit.tells_bandwidth else None
 
     def to_dict(self) -> Row:
         return {
@@ -115,8 +108,8 @@ class Link:
 
     def _fit(self) -> Row:
         assert self.fit is not None
-        more = {"alpha_determined": self.fit.tells_latency, "bus_bandwidth": self.bus_limit}
-        return {**asdict(self.fit), **more}
+        told = {"alpha_determined": self.fit.tells_latency, "beta_determined": self.fit.tells_bandwidth}
+        return {**asdict(self.fit), **told, "bus_bandwidth": self.bus_limit}
 
 
 OTHER_METHOD = "its figures were defined in another way, by another version of stagebench"
@@ -128,7 +121,9 @@ def links(folder: CommFolder) -> Iterator[Link]:
     for entry in folder.cases:
         record = None if entry.outcome else folder.record(entry.id, 0)
         if record is None:
-            outcome, reason = entry.outcome or "missing", entry.reason or "not measured yet"
+            invalid = next((why for name, why in folder.invalid.items() if case_of(name) == entry.id), None)
+            outcome = entry.outcome or ("invalid" if invalid else "missing")
+            reason = entry.reason or invalid or "not measured yet"
             yield Link(entry.case, outcome, reason, "", {}, (), (), (), None)
         elif record.method != method:
             yield Link(entry.case, "other method", OTHER_METHOD, "", {}, (), (), (), None)
@@ -198,14 +193,29 @@ def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> P
 
 def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
     """One row of every rank."""
+    comm, comp = _slowest([row.exchange_s for row in rows]), _slowest([row.compute_s for row in rows])
+    both, progressed = _slowest([row.both_s for row in rows]), _slowest([row.progressed_s for row in rows])
+    comm_s, comp_s, both_s, progressed_s = (float(np.median(each)) for each in (comm, comp, both, progressed))
     return Overlap(
         bytes=rows[0].bytes,
-        comm=_slowest([row.exchange_s for row in rows]),
-        comp=_slowest([row.compute_s for row in rows]),
-        both=_slowest([row.both_s for row in rows]),
-        progressed=_slowest([row.progressed_s for row in rows]),
+        comm=comm_s,
+        comp=comp_s,
+        both=both_s,
+        progressed=progressed_s,
+        plain=_hidden(comm, comp, both),
+        with_progress=_hidden(comm, comp, progressed),
     )
 
 
-def _slowest(samples: Sequence[Sequence[float]]) -> float:
-    return float(np.median(np.max(samples, axis=0)))
+def _slowest(samples: Sequence[Sequence[float]]) -> Values:
+    found: Values = np.max(samples, axis=0)
+    return found
+
+
+def _hidden(comm: Values, comp: Values, both: Values) -> float | None:
+    """Samples were taken in turns: what one turn saves is a pair's difference."""
+    saved, shorter = comm + comp - both, float(min(np.median(comm), np.median(comp)))
+    if saved.size < 2:
+        return determined(float(saved[0]) / shorter, None)
+    found = centre(saved)
+    return determined(found.value / shorter, found.half_width() / shorter)

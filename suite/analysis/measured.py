@@ -11,6 +11,7 @@ from suite.analysis import input_wait, staleness
 from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
+from suite.analysis.noise import Noise, noise_of
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
@@ -18,6 +19,7 @@ from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
 from suite.results.records import LOSSES, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
 
+NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
 
 
@@ -43,6 +45,7 @@ class Provenance:
     transport: str | None
     versions: dict[str, str]
     hosts: list[str]
+    processors: frozenset[str]  # models
     wire: dict[str, Carrier] | None  # by host
     notes: dict[str, Any]
 
@@ -63,8 +66,10 @@ class Process:
     layers: list[Layer] | None
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
+    gradient_bytes: int | None  # that each device contributes to one exchange
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
+    noise: Noise
     about: Provenance
 
     @property
@@ -104,9 +109,11 @@ def process_of(record: Record, method: int) -> Process:
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks, record.method) if record.outcome == "ok" and whole else None,
+        gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
+        noise=noise_of(record),
         about=_about(record),
     )
 
@@ -125,8 +132,8 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     ]
     if record.outcome == "diverged" or any(one.loss is None for one in trained):
         yield "non-finite loss"
-    if any("skipped" in rank.notes for rank in ranks):
-        yield "samples skipped"
+    noted = {name for rank in ranks for name in rank.notes}
+    yield from (mark for name, mark in NOTES.items() if name in noted)
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
     if "native" in unsteady and record.method == 1:
         yield "unsteady"
@@ -161,6 +168,7 @@ def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]
 def _about(record: Record) -> Provenance:
     ranks = record.ranks
     joined = ranks[0].joined if ranks else None
+    machines = [rank.hello.machine for rank in ranks if rank.hello and rank.hello.machine]
     notes: dict[str, Any] = {}
     for rank in reversed(ranks):
         notes.update(rank.notes)
@@ -175,6 +183,7 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
+        processors=frozenset(machine.cpu or "unknown" for machine in machines),
         wire=carriers(ranks),
         notes=notes,
     )

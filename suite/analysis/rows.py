@@ -116,12 +116,12 @@ class Row:
         """Processes that gave what the case asked for: a speed, or a training."""
         return len(self.measured) or len(self.lessons)
 
-    @property
+    @cached_property
     def budget(self) -> Budget | None:
         """The closed budget, medians over processes."""
         return over_processes([process.budget for process in self.measured if process.budget])
 
-    @property
+    @cached_property
     def layers(self) -> list[Layer] | None:
         """Each layer's seconds, the median over processes."""
         tables = [process.layers for process in self.measured if process.layers]

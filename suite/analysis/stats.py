@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ DRAWN_IN = 5  # one of so many values, at each end
 WIDEST = 100.0  # of a logarithm's half-width: what two processes that have nothing in common would overflow
 BATCHES = 10  # of a lone process's steps: neighbours resemble each other, means of many hardly do
 
+LARGEST_ERROR = 0.3  # of a figure that is printed; beyond it, it is not determined
 NO_VERDICT = "no verdict: fewer than two rounds in common"
 
 Values = NDArray[np.float64]
@@ -75,10 +77,10 @@ class Rates:
     by_round: Mapping[int, float]
     steps: Values | None = None  # seconds of every step of the only process, for want of others
 
-    @property
+    @cached_property
     def value(self) -> float:
         """The median over processes."""
-        return float(np.median(list(self.by_round.values())))
+        return median(self.by_round.values())
 
     @cached_property
     def interval(self) -> Interval:
@@ -145,6 +147,15 @@ def student_t(probability: float, degrees: float) -> float:
     from scipy.special import stdtrit  # takes half a second, which commands that print no interval need not wait
 
     return float(stdtrit(degrees, probability))
+
+
+def determined(share: float, error: float | None) -> float | None:
+    """A share, which can be from 0 to 1; None where its error leaves it open, or where it lies outside all the same.
+
+    `error` is the interval's half-width; None where it is not known.
+    """
+    reach = error or 0.0
+    return share if reach <= LARGEST_ERROR and -reach <= share <= 1.0 + reach else None
 
 
 def outliers(values: Sequence[float] | Values) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ incomplete, and its rows say so.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 from suite.analysis.comparison import Key
 from suite.analysis.leaders import Against, against_fastest
@@ -17,8 +18,9 @@ from suite.analysis.stats import Rates
 from suite.analysis.trend import drifts
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
-from suite.results.run_folder import RunFolder
+from suite.results.run_folder import ResultFolder, RunFolder, case_of
 
+INVALID = "invalid"  # what stands in a record's place is not that record
 ORDER = (
     "other method",
     "missing rank",
@@ -27,20 +29,22 @@ ORDER = (
     "unsteady",
     "unsteady breakdown",
     "samples skipped",
+    "subnormal",
 )
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 
 
 def summarise(folder: RunFolder) -> list[Row]:
-    """Every case's row, in the plan's order; StoreError for a record that cannot be read or is not what its file says.
+    """Every case's row, in the plan's order.
 
-    Records of other cases are left out: `RunFolder.strays` names them, `left_out` says so.
+    Invalid records and those of other cases are left out: `left_out` says so afterwards.
     """
     cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for record in folder.records(processes):
         processes[record.case_id].append(process_of(record, method))
-    rows = [_row(entry, processes[entry.id], proofs) for entry in cases]
+    invalid = {case_of(name): why for name, why in folder.invalid.items()}
+    rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id)) for entry in cases]
     entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
     devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
     for row in rows:
@@ -57,19 +61,28 @@ def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
     return {id_: one for group in groups.values() if len(group) > 1 for id_, one in against_fastest(group).items()}
 
 
-def left_out(folder: RunFolder) -> str | None:
-    """The note about records that no row holds; None when every record has its row."""
-    strays = folder.strays()
-    if not strays:
-        return None
-    shown = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
-    count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
-    return f"{count} to no case of this plan; left out: {shown}"
+def left_out(folder: ResultFolder[Any, Any]) -> str | None:
+    """The note about records that no row holds, once they were read; None when every record has its row."""
+    strays, told = folder.strays(), []
+    if folder.invalid:
+        count = "1 record is" if len(folder.invalid) == 1 else f"{len(folder.invalid)} records are"
+        told += [f"{count} invalid; left out: {_few(list(folder.invalid.values()), '; ')}"]
+    if strays:
+        count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
+        told += [f"{count} to no case of this plan; left out: {_few(strays, ', ')}"]
+    return ". ".join(told) or None
 
 
-def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof]) -> Row:
+def _few(names: list[str], between: str) -> str:
+    return between.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], invalid: str | None) -> Row:
+    """`invalid`: why a record of the case is not used."""
     processes.sort(key=lambda process: process.repeat)
     outcome, reason = _outcome(entry, processes)
+    if invalid and outcome in ("ok", MISSING):
+        outcome, reason = INVALID, invalid
     row = Row(entry.id, entry.case, outcome, reason, processes)
     keys = {process.about.proof for process in processes if process.about.proof}
     if len(keys) == 1:
@@ -91,9 +104,25 @@ def _outcome(entry: CaseEntry, processes: list[Process]) -> tuple[str, str]:
     return (failed[0].outcome, failed[0].reason) if failed else ("ok", "")
 
 
+def _of_the_proof(row: Row) -> Iterable[str]:
+    if row.proof is None:
+        yield "no proof"
+    elif not row.proof.passed:
+        yield "proof failed"
+    elif _elsewhere(row):
+        yield "proof of another machine"
+
+
+def _elsewhere(row: Row) -> set[str]:
+    """Processors that measured and did not prove; nothing where they were not kept yet."""
+    measured = set().union(*(process.about.processors for process in row.processes))
+    return measured - set(row.proof.processors) if row.proof and row.proof.processors else set()
+
+
 def _proof_reason(row: Row, keys: set[str]) -> str:
     if row.proof:
-        return ""
+        others = ", ".join(sorted(_elsewhere(row)))
+        return f"proven on {', '.join(row.proof.processors)}, measured on {others}" if others else ""
     if len(keys) > 1:
         return f"its records name different proofs ({', '.join(sorted(keys))}): the framework changed during the run"
     if keys:
@@ -114,10 +143,9 @@ def _marks(row: Row) -> Iterable[str]:
 def _of_the_row(row: Row) -> Iterable[str]:
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
         yield "large residual"
-    if row.proof is None:
-        yield "no proof"
-    elif not row.proof.passed:
-        yield "proof failed"
+    yield from _of_the_proof(row)
+    if any(process.noise.disturbed for process in row.processes):
+        yield "disturbed"
     if row.case.sampling.quick:
         yield "quick"
     if row.answers < row.case.sampling.processes:

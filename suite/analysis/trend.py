@@ -8,8 +8,10 @@ A load that comes and goes may look like a trend in one process, and hardly in a
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from suite.analysis.stats import Values
 
@@ -32,15 +34,29 @@ def trend(step_seconds: Values) -> Trend | None:
     size = -(-step_seconds.size // BLOCKS)
     if step_seconds.size < LEAST:
         return None
-    blocks = np.median(step_seconds[step_seconds.size % size :].reshape(-1, size), axis=1)
+    stretches = step_seconds[step_seconds.size % size :].reshape(-1, size)
+    blocks = _median(stretches)
     count = blocks.size
-    earlier, later = np.triu_indices(count, 1)
+    earlier, later = _pairs(count)
     rises = blocks[later] - blocks[earlier]
     balance = float(np.sign(rises).sum())
     spread = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     chance = math.erfc(max(abs(balance) - 1.0, 0.0) / spread / math.sqrt(2))
-    slope = float(np.median(rises / (later - earlier)))
-    return Trend(slope * (count - 1) / float(np.median(blocks)), chance)
+    slope = _median(rises / (later - earlier))
+    return Trend(float(slope * (count - 1) / _median(blocks)), chance)
+
+
+def _median(values: Values) -> Values:
+    """Along the last axis; `np.median` takes ten times as long for so few."""
+    ordered, count = np.sort(values), values.shape[-1]
+    middle: Values = (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
+    return middle
+
+
+@lru_cache
+def _pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    earlier, later = np.triu_indices(count, 1)
+    return earlier, later
 
 
 def drifts(trends: Sequence[Trend | None]) -> bool:

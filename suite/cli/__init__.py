@@ -4,7 +4,11 @@ Command functions import what they need themselves: a person asking for `--help`
 pressing Tab, should not wait for NumPy, pydantic and rich.
 """
 
+import errno
+import re
 import sys
+
+LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
 
 
 def main() -> int:
@@ -17,6 +21,11 @@ def main() -> int:
     except StagebenchError as error:
         tell(str(error))
         return error.exit_code
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        tell(f"no file can have so long a name: {error.filename}; choose a shorter one")
+        return 2
     except KeyboardInterrupt:  # outside a command; inside, typer makes it exit code 130
         tell("interrupted")
         return 130
@@ -27,6 +36,6 @@ def main() -> int:
 
 def tell(message: str) -> None:
     """An error, on stderr; red where a person looks."""
-    colour = sys.stderr.isatty()
+    message, colour = LONG_WORD.sub(r"\1…", message), sys.stderr.isatty()
     red, plain = ("\033[31m", "\033[0m") if colour else ("", "")
     sys.stderr.write(f"{red}stagebench: {message}{plain}\n")

@@ -6,18 +6,26 @@ import typer
 
 from suite import __version__
 from suite.cli import collect, comm, data, doctor, listing, new_adapter, predict, run, show, verify
-from suite.plugins import manager
+from suite.plugins import call, manager
 
+WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
 COMMANDS = (doctor, listing, data, verify, run, show, collect, comm, predict, new_adapter)
 
 
 def build() -> typer.Typer:
     """The whole command line; RequestError when a plugin is broken."""
-    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    # Plain help: importing what draws it in boxes takes as long as all else together.
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings=WIDE,
+    )
     app.callback()(root)
     for module in COMMANDS:
         module.register(app)
-    manager().hook.stagebench_commands(app=app)
+    list(call(manager(), "stagebench_commands", app=app))
     return app
 
 

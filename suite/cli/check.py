@@ -78,18 +78,15 @@ def _images(folder: Path) -> tuple[int, int, list[str]]:
 
 
 def _arrays(path: Path) -> tuple[int, int, list[str]]:
-    import zipfile
-
-    from suite.worker.sources import loaded
+    from suite.worker.array_files import loaded
 
     try:
-        images, labels = loaded(str(path))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{path} is not an array file: {error}") from error
-    if len(images) == len(labels):
-        return len(labels), len(labels), []
-    told = f"{path} holds {len(images):,} images and {len(labels):,} labels; they do not match"
-    return len(images), 0, [told]
+        count = len(loaded(str(path))[1])
+    except ValueError as error:
+        return 0, 0, [str(error)]
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror or error}") from error
+    return count, count, []
 
 
 def _compared(

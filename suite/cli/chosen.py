@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def source_of(data: str) -> Path:
     """Where a set stands, by its name or its path; RequestError with the remedy when it does not."""
     from suite.data.sets import SETS, made
-    from suite.suggest import known
+    from suite.files import stands
+    from suite.suggest import known, shown
 
     if data in SETS:
         found = made(data)
@@ -27,8 +28,8 @@ def source_of(data: str) -> Path:
             raise RequestError(f"the data set {data!r} is not there or not complete; get it: {SETS[data].remedy}")
         return found
     path = Path(data).expanduser().absolute()
-    if not path.exists():
-        raise RequestError(f"there is no data set {data!r}, no such file or folder ({path}); {known(data, SETS)}")
+    if not stands(path):
+        raise RequestError(f"there is no data set {shown(data)}, no such file or folder ({path}); {known(data, SETS)}")
     return path
 
 
@@ -83,7 +84,7 @@ def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives what is told how many are done: a bar where a person looks, nothing elsewhere."""
+    """Gives a function that takes how many are done: a bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

@@ -94,11 +94,13 @@ def comm(
     observer: Observer[CommCase, CommRecord] = Observer() if json else display()
     with held(path):
         folder = CommFolder(path).begin(about, plan_text(names, asked))
+        for why in folder.unusable():
+            typer.echo(f"{path}: {why}", err=True)
         outcomes = CommSession(folder, planned, interpreters_from(python or []), observer, retry).run()
     found = list(links(folder))
     if json:
-        told = {"folder": str(path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
-        typer.echo(encoder.dumps(told, indent=1))
+        content = {"folder": str(path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
+        typer.echo(encoder.dumps(content, indent=1))
     else:
         summary(found)
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())

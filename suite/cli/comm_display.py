@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("size", "messages", "µs", "5 %", "95 %", "MB/s", "bus MB/s", "skew µs", "samples")
 WIDTH = 11
+UNDETERMINED = "not determined"
 KINDS = {"single": "", "row": " in a row", "together": " together"}
 
 
@@ -219,8 +220,8 @@ def summary(found: Sequence[Link]) -> None:
             "size": written(one.bytes),
             "communication ms": significant(one.comm * 1e3),
             "computation ms": significant(one.comp * 1e3),
-            "hidden %": f"{one.plain:.0%}",
-            "hidden with progress calls %": f"{one.with_progress:.0%}",
+            "hidden %": _share(one.plain),
+            "hidden with progress calls %": _share(one.with_progress),
         }
         for link in found
         for one in link.overlaps
@@ -229,16 +230,24 @@ def summary(found: Sequence[Link]) -> None:
         show(rows, tuple(rows[0]), "all-reduce beside computation")
 
 
+def _share(found: float | None) -> str:
+    return UNDETERMINED if found is None else f"{found:.0%}"
+
+
 def _fit_row(link: Link) -> dict[str, Any]:
     fit, bus = link.fit, link.bus_limit
     assert fit is not None
+    latency = {"alpha us": UNDETERMINED, "+-": ""}
+    if fit.tells_latency:
+        latency = {"alpha us": significant(fit.alpha * 1e6), "+-": significant(fit.alpha_error * 1e6)}
+    bandwidth = {"1/beta MB/s": UNDETERMINED, "+- %": ""}
+    if fit.tells_bandwidth:
+        bandwidth = {"1/beta MB/s": significant(1e-6 / fit.beta), "+- %": f"{fit.beta_error / fit.beta:.1%}"}
     return {
         "backend": link.case.backend,
         "operation": link.case.operation,
-        "alpha us": significant(fit.alpha * 1e6) if fit.tells_latency else "not determined",
-        "+-": significant(fit.alpha_error * 1e6),
-        "1/beta MB/s": significant(1e-6 / fit.beta) if fit.beta else "",
-        "+- %": f"{fit.beta_error / fit.beta:.1%}" if fit.beta else "",
+        **latency,
+        **bandwidth,
         "bus MB/s": significant(bus / 1e6) if bus else "",
         "fit error %": f"{fit.error:.1%}",
     }

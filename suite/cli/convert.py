@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from suite.errors import Interrupted, RequestError, Unavailable
 
 if TYPE_CHECKING:
     from suite.contracts.adapter import Adapter, Format
+    from suite.worker.records import Marker
     from workloads.catalogue import Workload
 
 
@@ -36,7 +37,7 @@ def convert(
     """
     from suite.cli.options import interpreters_from
     from suite.data.pack import Packing, pack
-    from suite.data.records import count
+    from suite.data.record_sets import count
 
     settings, source = interpreters_from(python or []), source_of(data)
     if on_error not in ("fail", "skip"):
@@ -51,10 +52,10 @@ def convert(
         packing = Packing(full_name(data), source, adapter, form, network, resize, on_error)
         with tempfile.TemporaryDirectory() as scratch, bar(f"packing {form.name}", count(source)) as progress:
             try:
-                about = pack(packing, interpreter, Path(scratch), progress)
+                marker = pack(packing, interpreter, Path(scratch), progress)
             except KeyboardInterrupt:
                 raise Interrupted(f"interrupted; the same command continues {packing.place}") from None
-        _tell(packing.place, about)
+        _show(packing.place, marker)
         packed += 1
     if not packed:
         raise Unavailable("nothing was packed: no framework is ready that writes records; see stagebench doctor")
@@ -99,10 +100,10 @@ def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
     return found
 
 
-def _tell(place: Path, about: dict[str, Any]) -> None:
-    left, parts = about["skipped"], len(about["parts"])
-    typer.echo(f"{place}: {about['samples']:,} samples in {parts} part{'s' * (parts > 1)}, by {about['adapter']}")
-    for name in left["which"]:
+def _show(place: Path, marker: "Marker") -> None:
+    left, parts = marker.skipped, len(marker.parts)
+    typer.echo(f"{place}: {marker.samples:,} samples in {parts} part{'s' * (parts > 1)}, by {marker.adapter}")
+    for name in left.which:
         typer.echo(f"  left out: {name}")
-    if left["samples"] > len(left["which"]):
-        typer.echo(f"  and {left['samples'] - len(left['which']):,} more")
+    if left.samples > len(left.which):
+        typer.echo(f"  and {left.samples - len(left.which):,} more")

@@ -13,8 +13,8 @@ from suite.cli.tables import Row, show, show_json
 from suite.errors import Interrupted, RequestError
 
 T = TypeVar("T")
-group = typer.Typer(no_args_is_help=True, help="Make, list, check and convert data sets.")
-make = typer.Typer(no_args_is_help=True, help="Make a data set from what scikit-learn ships.")
+group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, check and convert data sets.")
+make = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make a data set from what scikit-learn ships.")
 group.add_typer(make, name="make")
 check.register(group)
 convert.register(group)

@@ -143,8 +143,8 @@ def _print(found: dict[str, Any]) -> None:
     typer.echo()
     _print_host(found["host"])
     for row in found["adapters"]:
-        told = [row["missing"]] if not row["ready"] else [*row["problems"].values(), *_unreadable(row)]
-        for problem in told:
+        problems = [row["missing"]] if not row["ready"] else [*row["problems"].values(), *_unreadable(row)]
+        for problem in problems:
             typer.echo(f"- {problem}")
     for warning in found["warnings"]:
         typer.echo(f"- {warning}")

@@ -1,16 +1,16 @@
 """How the displays word what a session tells them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from suite.analysis.budget import wall_per_step
 from suite.analysis.measured import mean_loss, rate
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.results.proof import Proof
-from suite.results.records import Rank, Record
+from suite.results.records import Record
 from suite.worker import messages
 from suite.worker.messages import Message
 
+TIME_IS_UP = "the time is up; the same command goes on with what is missing"
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
 
 
@@ -25,6 +25,16 @@ def once_per_adapter(refused: Iterable[tuple[Case, str, str]]) -> list[tuple[str
     ]
 
 
+def repeat(case: Case, number: int) -> str:
+    """Which of the case's processes runs, counted from 1."""
+    planned = case.sampling.processes
+    return f"repeat {number + 1} of {planned}" if number < planned else f"repeat {number + 1} ({planned} planned)"
+
+
+def further(processes: int) -> str:
+    return f"a further round: {counted(processes, 'case')} cannot be told from another yet"
+
+
 def mark(outcome: str) -> tuple[str, str]:
     """(symbol, colour) of an outcome."""
     return MARKS.get(outcome, ("✗", "red"))
@@ -37,16 +47,9 @@ def label(case: Case, width: int) -> str:
 
 
 def numbers(record: Record) -> dict[str, str]:
-    """What was measured, as short words: speed, loss, price of the split; without what was not."""
-    speed, loss, split = rate(record), mean_loss(record.ranks, "native"), split_price(record.ranks)
-    told = {"speed": (speed, "{} samples/s"), "loss": (loss, "loss {}"), "split": (split, "split {}x")}
+    """What was measured, as short words: speed and loss; without what was not."""
+    told = {"speed": (rate(record), "{} samples/s"), "loss": (mean_loss(record.ranks, "native"), "loss {}")}
     return {name: text.format(significant(value)) for name, (value, text) in told.items() if value is not None}
-
-
-def split_price(ranks: Sequence[Rank]) -> float | None:
-    """How many times longer an iteration takes that is split into stages; None where one of the passes was not run."""
-    native, staged = wall_per_step(ranks, "native"), wall_per_step(ranks, "staged")
-    return staged / native if native and staged else None
 
 
 def significant(value: float) -> str:
@@ -58,7 +61,7 @@ def significant(value: float) -> str:
 
 
 def proof(record: Record, proofs: Mapping[str, Proof]) -> tuple[str, str]:
-    """(words, colour) of the proof that a record names; `proofs` by key, as the session told them."""
+    """(words, colour) of the proof that a record names; `proofs` by key, as the session reported them."""
     key = record.proof
     if key is None:
         return "no proof", "yellow"
@@ -108,7 +111,7 @@ def rank_state(message: Message) -> str | None:
 
 
 def grouped(states: dict[int, str]) -> list[str]:
-    """Ranks in the same state told together: `ranks 0-3  native: step 3/5`."""
+    """Ranks in the same state, together: `ranks 0-3  native: step 3/5`."""
     by_state: dict[str, list[int]] = {}
     for rank, state in sorted(states.items()):
         by_state.setdefault(state, []).append(rank)

@@ -32,11 +32,11 @@ def facts(folder: Path) -> dict[str, Any]:
 
 def warnings(found: dict[str, Any]) -> list[str]:
     """What would disturb a measurement now, each with what to do."""
-    told = []
+    problems = []
     if found["load"][0] > 0.3 * found["cores"]:
-        told.append(f"the load is {found['load'][0]} on {found['cores']} cores: other work disturbs the numbers; wait")
+        problems.append(f"the load is {found['load'][0]} on {found['cores']} cores: wait until it is idle")
     if found["clock_governor"] not in (None, "performance"):
-        told.append(f"the clock governor is {found['clock_governor']!r}: `cpupower frequency-set -g performance`")
+        problems.append(f"the clock governor is {found['clock_governor']!r}: `cpupower frequency-set -g performance`")
     if found["disk_free_bytes"] < 2e9:
-        told.append(f"only {found['disk_free_bytes'] / 1e9:.1f} GB of disk are free here; free some space")
-    return told
+        problems.append(f"only {found['disk_free_bytes'] / 1e9:.1f} GB of disk are free here; free some space")
+    return problems

@@ -13,7 +13,9 @@ from suite.plugins import adapters, launchers, workloads
 WIDE = 100  # columns of a terminal that hold all that a table has
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 group = typer.Typer(
-    no_args_is_help=True, help="List adapters, workloads, strategies, formats, launchers, backends or plans."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="List adapters, workloads, strategies, formats, launchers, backends or plans.",
 )
 
 

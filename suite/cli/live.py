@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDEST = 130  # columns of a result line: beyond that the eye loses the row
-COLUMNS = {"speed": 16, "loss": 14, "split": 13}
-NARROW = 100  # columns of a terminal that has no room for the loss beside the price of the split
+COLUMNS = {"speed": 16, "loss": 14}
 
 
 class LiveDisplay(Observer[Case, Record]):
@@ -68,8 +67,8 @@ class LiveDisplay(Observer[Case, Record]):
 
     def started(self, case: Case, repeat: int) -> None:
         """A case is the thing that runs now."""
-        self._estimate.started(case)
-        repeats = f"  repeat {repeat + 1}/{case.sampling.processes}"
+        self._estimate.started(case, repeat)
+        repeats = f"  {formatting.repeat(case, repeat)}"
         self._now(formatting.label(case, self._console.width - len(repeats) - 4) + repeats)
 
     def message(self, case: Case, rank: int, message: Message) -> None:
@@ -84,19 +83,23 @@ class LiveDisplay(Observer[Case, Record]):
         """A result, printed above the live part."""
         self._estimate.finished(case)
         symbol, colour = formatting.mark(record.outcome)
-        numbers = formatting.numbers(record)
-        if self._console.width < NARROW and "split" in numbers:
-            numbers.pop("loss", None)
-        told = [f"{text:>{COLUMNS[name]}}" for name, text in numbers.items()]
+        line = [f"{text:>{COLUMNS[name]}}" for name, text in formatting.numbers(record).items()]
         proof, proof_colour = formatting.proof(record, self._proofs)
         outcome = "" if record.outcome == "ok" else f"{record.outcome}  "
-        tail = outcome + "".join(told)
+        tail = outcome + "".join(line)
         proof = proof.ljust(len("proof FAILED"))
         room = min(self._console.width, WIDEST) - len(tail) - len(proof) - 4
         self._print(symbol, colour, formatting.label(case, room).ljust(room), tail, (proof, proof_colour))
         if outcome:
             self._print_reason(record.reason, colour)
         self._now("choosing what comes next")
+
+    def further(self, processes: int) -> None:
+        self._estimate.further(processes)
+        self._print("+", "cyan", formatting.further(processes))
+
+    def time_is_up(self) -> None:
+        self._print("·", "cyan", formatting.TIME_IS_UP)
 
     def end(self) -> None:
         """Stop drawing and say how it ended."""
@@ -125,13 +128,13 @@ class LiveDisplay(Observer[Case, Record]):
 
         estimate = self._estimate
         left = estimate.left
-        told = f"{estimate.done}/{estimate.processes} processes  {formatting.duration(estimate.elapsed)} so far  "
-        told += "working out how long is left" if left is None else f"about {formatting.duration(left)} left"
+        line = f"{estimate.done}/{estimate.processes} processes  {formatting.duration(estimate.elapsed)} so far  "
+        line += "working out how long is left" if left is None else f"about {formatting.duration(left)} left"
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)
         bar.add_row(
-            ProgressBar(total=max(1, estimate.processes), completed=estimate.done + estimate.fraction), Text(told)
+            ProgressBar(total=max(1, estimate.processes), completed=estimate.done + estimate.fraction), Text(line)
         )
         return bar
 

@@ -25,11 +25,15 @@ def interpreters_from(options: list[str]) -> dict[str, str]:
 
 def hosts_from(option: str | None) -> list[str]:
     """`--hosts A,B,...` as a list; RequestError for one that is empty or named twice."""
+    from suite.environments.hosts import refused
+
     if option is None:
         return []
     hosts = [host.strip() for host in option.split(",")]
     if not all(hosts) or len(set(hosts)) < len(hosts):
         raise RequestError(f"--hosts {option!r} should read A,B,...: every host once, none empty")
+    for problem in filter(None, map(refused, hosts)):
+        raise RequestError(f"--hosts: {problem}")
     return hosts
 
 
@@ -51,5 +55,5 @@ def knobs_from(options: list[str], swept: bool = False) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

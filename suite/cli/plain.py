@@ -42,8 +42,8 @@ class PlainDisplay(Observer[Case, Record]):
             self._say(f"proof FAILED: {case.label}: {formatting.proof_problem(proof)}")
 
     def started(self, case: Case, repeat: int) -> None:
-        self._estimate.started(case)
-        self._say(f"{self._count(1)} running {case.label}, repeat {repeat + 1} of {case.sampling.processes}")
+        self._estimate.started(case, repeat)
+        self._say(f"{self._count(1)} running {case.label}, {formatting.repeat(case, repeat)}")
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
@@ -51,13 +51,20 @@ class PlainDisplay(Observer[Case, Record]):
 
     def finished(self, case: Case, record: "Record") -> None:
         self._estimate.finished(case)
-        told = [*formatting.numbers(record).values(), formatting.proof(record, self._proofs)[0]]
+        parts = [*formatting.numbers(record).values(), formatting.proof(record, self._proofs)[0]]
         if record.outcome != "ok":
-            told.insert(0, record.reason)
-        told.append(f"{record.seconds:.0f} s")
+            parts.insert(0, record.reason)
+        parts.append(f"{record.seconds:.0f} s")
         left = self._estimate.left
         ahead = f"; about {formatting.duration(left)} left" if left else ""
-        self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(told)}{ahead}")
+        self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(parts)}{ahead}")
+
+    def further(self, processes: int) -> None:
+        self._estimate.further(processes)
+        self._say(formatting.further(processes))
+
+    def time_is_up(self) -> None:
+        self._say(formatting.TIME_IS_UP)
 
     def end(self) -> None:
         estimate = self._estimate

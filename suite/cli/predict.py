@@ -31,9 +31,15 @@ def predict(
     run: Annotated[Path | None, typer.Argument(help="A run folder to fit to; without one, give the numbers.")] = None,
     ranks: Annotated[str, typer.Option(help="A,B,...: how many devices, each a rank.")] = "2,4,8,16,32",
     schedule: Annotated[
-        str | None, typer.Option(help="When gradients leave: A,B,... or all; default: wfbp, or as the run's.")
+        str | None,
+        typer.Option(
+            help="When gradients leave: sequential, fused, wfbp, buckets, merged, priority; several as A,B,... or all. "
+            "Default: wfbp; of a run what comes nearest to it."
+        ),
     ] = None,
-    algorithm: Annotated[str, typer.Option(help="How gradients are exchanged: ring, tree, server, ....")] = "ring",
+    algorithm: Annotated[
+        str, typer.Option(help="Of the exchange: ring, tree, doubling, halving, hierarchical or server.")
+    ] = "ring",
     workload: Annotated[
         str | None, typer.Option(help="A workload, or a network's file; of a run: only this one.")
     ] = None,
@@ -60,17 +66,19 @@ def predict(
         float | None, typer.Option(help="How far --rate may be off, relative: its interval's half width.")
     ] = None,
     compression: Annotated[float, typer.Option(help="How many times smaller than float32 gradients are.")] = 1.0,
+    stages: Annotated[int, typer.Option(help="Devices that hold one network together, as a pipeline.")] = 1,
+    microbatches: Annotated[int, typer.Option(help="Pieces in which a pipeline takes its batch.")] = 1,
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline of the most ranks for Perfetto (ui.perfetto.dev).")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON, and nothing else.")] = False,
 ) -> None:
-    """Predict the speed of synchronous data-parallel training on more ranks, and what would help most."""
+    """Predict the speed of synchronous training on more ranks, and what would help most."""
     from suite.cli.tables import show_json
     from suite.predict import from_numbers
-    from suite.predict.answer import answer
+    from suite.predict.answer import Answer
     from suite.predict.collectives import Link, Network
-    from suite.predict.from_run import fit, series_of
+    from suite.predict.from_run import asked_of
     from suite.results.run_folder import RunFolder
 
     sizes = ranks_from(ranks)
@@ -82,12 +90,13 @@ def predict(
         asked = [from_numbers.asked(numbers, network, link)]
     else:
         _only_without_a_run(run, numbers)
-        folder = RunFolder.open(run)
-        asked = [fit(folder, series, network, link, schedule is None) for series in series_of(folder, workload)]
+        asked = asked_of(RunFolder.open(run), workload, network, link, schedule is None)
     answers = []
     for one in asked:
-        one = replace(one, scenario=one.scenario.but(compression=compression))
-        answers.append(answer(one, _schedules(schedule, one.scenario.schedule), sizes))
+        default = "fused" if stages > 1 else one.scenario.schedule
+        changes = {"schedule": default, "compression": compression, "stages": stages, "microbatches": microbatches}
+        one = replace(one, scenario=one.scenario.but(**changes))
+        answers.append(Answer(one, _schedules(schedule, default), sizes))
     if trace:
         _write_trace(trace, answers[0])
     if json:
@@ -144,7 +153,7 @@ def _write_trace(path: Path, answer: "Answer") -> None:
 
     from suite.files import write_whole
     from suite.predict.perfetto import trace
-    from suite.predict.timeline import timeline
+    from suite.predict.prediction import timeline
 
     last = answer.predictions[-1]
     line = timeline(answer.asked.scenario.but(schedule=last.schedule), last.ranks)

@@ -66,8 +66,8 @@ def verify(
             unproven = {**subject(case).model_dump(), "passed": None, "verdict": found.verdict, "reason": found.reason}
             proofs.append(found.proof.model_dump(mode="json") if found.proof else unproven)
             rows.append(_row(_name(case, wanted), found))
-            told = (name, found.verdict, found.reason)
-            console.print(": ".join(filter(None, told)), highlight=False, markup=False, soft_wrap=True)
+            words = (name, found.verdict, found.reason)
+            console.print(": ".join(filter(None, words)), highlight=False, markup=False, soft_wrap=True)
     finally:  # of hours of proofs nothing is lost, whatever ends them
         _tell(rows, proofs, json)
     verdicts = [proof["passed"] for proof in proofs]

@@ -7,6 +7,7 @@ plan is checked against it before anything starts.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
@@ -23,9 +24,16 @@ class Strategy:
     distributed: bool = True  # False: one rank only
     several_devices: bool = False  # True: a rank may drive several devices
     synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...
-    # Stages that can be told apart: what is left out happens inside another one, its own method
+    # Stages that can be separated: what is left out happens inside another one, its own method
     # does nothing, and without "communication" there is no comm_only pass.
     separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
+    # True: all its devices hold one network together, each a part; a knob's name: so many of them in a row do.
+    model_parallel: bool | str = False
+    microbatches: str = ""  # the knob that says in how many pieces a network takes its batch
+    periodic: bool = False  # its devices exchange only every so many steps: a short pass may end before
+    mpi: str = ""  # the library by which its ranks meet, "Open MPI", where no mpi4py of the environment tells it
+    # Why it cannot train so, by (knob or "device", value): {("device", "cpu"): "it knows no CPU devices; ..."}.
+    refuses: dict[tuple[str, Any], str] = field(default_factory=dict)
 
 
 KINDS = {"folder": "image folders", "arrays": "array files"}  # of data sets, in words
@@ -85,22 +93,41 @@ class Adapter(ABC):
     def capabilities(self) -> Capabilities:
         """What it can do, whatever the machine."""
 
+    def strategy(self, case: Configuration) -> Strategy:
+        """What is declared of the case's strategy; KeyError where the adapter has none of that name."""
+        found = self.capabilities.strategy(case.strategy)
+        if found is None:
+            raise KeyError(f"{self.name} has no strategy {case.strategy!r}")
+        return found
+
     def synchronous(self, case: Configuration) -> bool:
         """Whether its devices together do what one does with the joined batch; a knob may take it from a strategy."""
-        strategy = self.capabilities.strategy(case.strategy)
-        return strategy is None or strategy.synchronous
+        relaxing = {name: knob.relaxing for name, knob in self.capabilities.knobs.items() if knob.relaxing}
+        relaxed = any(case.knobs[name] in values for name, values in relaxing.items())
+        return self.strategy(case).synchronous and not relaxed
 
     def model_parallel_size(self, case: Configuration) -> int:
         """Devices that hold one network together, each a part of it: 1, or a divisor of all that the case has.
 
-        A rank's devices count as one network's when there are parts. `case.batch` is per device all the same:
-        a network held by n devices takes n batches at once.
+        As the strategy's `model_parallel` says. A rank's devices count as one network's when there are parts.
+        `case.batch` is per device all the same: a network held by n devices takes n batches at once.
         """
-        return 1
+        held = self.strategy(case).model_parallel
+        if isinstance(held, str):
+            return int(case.knobs[held])
+        return case.placement.device_count if held else 1
 
     def microbatches(self, case: Configuration) -> int:
         """Equal pieces in which a network takes its batch, one after the other, each normalised by itself."""
-        return 1
+        knob = self.strategy(case).microbatches
+        return int(case.knobs[knob]) if knob else 1
+
+    def mpi(self, case: Configuration) -> str:
+        """The MPI library by which the ranks meet, as a knob or the strategy declares it; "": none that it knows of."""
+        for name, knob in self.capabilities.knobs.items():
+            if knob.mpi and case.knobs[name] == knob.mpi[0]:
+                return knob.mpi[1]
+        return self.strategy(case).mpi
 
     def unsupported(self, case: Configuration) -> str | None:
         """Why this case cannot be done by this adapter, beyond what capabilities say; None when it can."""
@@ -125,10 +152,9 @@ class Adapter(ABC):
         """The least part of the gradients' bytes that every host must send to others in a step; 0: nobody can tell.
 
         Ranks on several hosts that send less have met elsewhere than on the wire: a crash. A ring's hosts send
-        all of them, so this is generous, and more so where gradients are quantised. Whoever waits some steps says 0:
-        a short pass may end before.
+        all of them, so this is generous, and more so where gradients are quantised.
         """
-        if self.model_parallel_size(case) > 1:
+        if self.model_parallel_size(case) > 1 or self.strategy(case).periodic:
             return 0.0
         return 1 / 64 if self.synchronous(case) else 1 / 4096
 

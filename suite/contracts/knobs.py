@@ -15,6 +15,8 @@ class Knob:
     strategies: tuple[str, ...] = ()  # those that it changes; empty: all
     least: float | None = None  # of its numbers: the smallest one allowed
     most: float | None = None  # likewise the largest
+    relaxing: tuple[Any, ...] = ()  # values that take from a strategy that it is synchronous
+    mpi: tuple[Any, str] | None = None  # a value with which ranks meet by MPI, and the library
 
     def problem(self, value: Any) -> str | None:
         """Why a value is not allowed, or None; a clause that follows the knob's name."""

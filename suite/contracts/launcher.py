@@ -32,6 +32,7 @@ class Request:
     environ: dict[str, str]  # variables that every rank must see
     folder: Path  # the attempt's folder, for hostfiles and batch scripts
     port: int = 0  # a free port on the first host, for rendezvous
+    mpi: str = ""  # the library by which the ranks meet, where the adapter names it (suite.contracts.adapter.Strategy)
     sidecars: tuple[tuple[str, ...], ...] = ()  # tokens of programs to start beside the ranks
     seconds: float = 1800.0  # the case's time limit, for engines that must know one
 
@@ -47,6 +48,7 @@ class Launcher(ABC):
     several_hosts = True  # False: it starts processes on this machine, and on no other
     chooses_hosts = False  # True: where no host is named it takes some that may be elsewhere
     sidecars_on_first_host = False  # True: wherever that is; False: they run on this machine
+    mpi = False  # True: its ranks can meet by MPI
     nodes_in_order = True  # False: it numbers the nodes as it likes, however the hosts were named
 
     @abstractmethod

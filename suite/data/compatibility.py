@@ -1,13 +1,11 @@
 """Does a data set fit a network? Answered before anything starts, from headers and listings alone."""
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from suite.data.sets import SETS, home, kind_of, made, real
-from suite.suggest import known
-from suite.worker import idx
+from suite.files import stands
+from suite.suggest import known, shown
 from workloads.graph import Graph
 
 NAMES = ("synthetic", "real", *SETS)
@@ -41,43 +39,27 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
     else:
         found = (base / Path(name).expanduser()).absolute()
         value = str(found)
-        if not found.exists():
+        if not stands(found):
             return Fit(
-                data, "wrong", f"data = {data!r}: there is no such file or folder ({found}); {known(data, NAMES)}"
+                data, "wrong", f"data = {shown(data)}: there is no such file or folder ({found}); {known(data, NAMES)}"
             )
     misfit = _arrays if kind_of(found) == "arrays" else _folder
     try:
         refused = misfit(found, graph)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError) as error:
         return Fit(value, "wrong", f"data = {data!r} cannot be read: {error}")
     return Fit(value, "unsupported" if refused else None, refused or "", found)
 
 
 def _arrays(path: Path, graph: Graph) -> str | None:
-    shape, labels = _idx(path) if path.is_dir() else _npz(path)
-    if shape[0] != len(labels):
-        raise ValueError(f"{path} holds {shape[0]:,} images and {len(labels):,} labels; they do not match")
+    from suite.worker.array_files import described
+
+    shape, labels = described(str(path))
     if (1, *shape[1:]) != tuple(graph.input_shape):
         return f"{path.name} holds images of 1x{_by(shape[1:])}, {graph.name} wants {_by(graph.input_shape)}"
     if labels.max(initial=0) >= graph.classes:
         return f"{path.name} has labels up to {labels.max()}, {graph.name} has {graph.classes} classes"
     return None
-
-
-def _npz(path: Path) -> "tuple[tuple[int, ...], Any]":
-    import numpy as np
-
-    with path.open("rb") as stream, np.load(stream) as content:
-        lacking = {"images", "labels"} - set(content.files)
-        if lacking:
-            raise ValueError(f"{path} holds no array named {' or '.join(sorted(lacking))}")
-        return content["images"].shape, content["labels"]
-
-
-def _idx(path: Path) -> "tuple[tuple[int, ...], Any]":
-    files = idx.pair(str(path))
-    assert files is not None, "kind_of found them"
-    return idx.shape_of(files[0]), idx.read(files[1])
 
 
 def _folder(path: Path, graph: Graph) -> str | None:

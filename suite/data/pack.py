@@ -4,10 +4,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from suite.contracts.adapter import Adapter, Format
-from suite.data.records import count, listing, read_json
+from suite.data.record_sets import count, listing
 from suite.data.sets import kind_of, locate, records_place
 from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError, StoreError
@@ -16,7 +15,8 @@ from suite.launching.single import single
 from suite.supervision import Limits
 from suite.worker.job import Pack, Recipe
 from suite.worker.messages import Message, Progress
-from suite.worker.records import MARKER
+from suite.worker.records import MARKER, Marker, read_marker
+from suite.worker.typed_json import load
 from workloads.catalogue import Workload
 
 RECIPE = "recipe.json"  # beside the parts from the start: what they are being made of
@@ -52,7 +52,7 @@ class Packing:
 
 def pack(
     packing: Packing, interpreter: Interpreter, scratch: Path, progress: Callable[[int], None] = lambda done: None
-) -> dict[str, Any]:
+) -> Marker:
     """Pack what is not packed yet; returns what the marker says of it.
 
     `progress` receives how many samples are done. RequestError when other settings began it, StoreError when the
@@ -60,9 +60,8 @@ def pack(
     """
     folder, recipe = packing.place, packing.recipe
     _begin(folder, recipe)
-    about = read_json(folder / MARKER)
-    if about is not None:
-        return about
+    if (folder / MARKER).exists():
+        return packed(folder)
     launch = single(packing.adapter, packing.workload, interpreter, scratch, Limits(SECONDS, SILENCE))
     data = locate(packing.data, packing.workload)
     assert data is not None, "nobody packs synthetic data"
@@ -82,29 +81,41 @@ def pack(
             progress(message.step)
 
     attempt = launch.run(scratch, task, on_message)
-    about = read_json(folder / MARKER)
-    if attempt.outcome != "ok" or about is None:
+    if attempt.outcome != "ok":
         raise StagebenchError(
             f"{packing.source} could not be packed as {packing.format.name}: {attempt.reason}; "
             "the same command goes on where this one ended (--on-error skip leaves out what cannot be read)"
         )
-    return about
+    return packed(folder)
+
+
+def packed(folder: Path) -> Marker:
+    """What the marker of a whole set says; RequestError where it is damaged or another release's."""
+    try:
+        return read_marker(str(folder))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{error}; remove {folder}, then run the same command again") from error
 
 
 def _begin(folder: Path, wanted: Recipe) -> None:
     """Write the recipe; RequestError when parts of another one lie there."""
-    found, recipe = read_json(folder / RECIPE), wanted._asdict()
-    if found == recipe:
-        return
-    if found is not None:
-        differ = [f"{key} {found.get(key)!r}" for key in recipe if found.get(key) != recipe[key]]
+    path = folder / RECIPE
+    if path.exists():
+        try:
+            found = load(Recipe, str(path))
+        except (OSError, ValueError) as error:
+            raise RequestError(f"{error}; remove {folder}, then run the same command again") from error
+        there = found._asdict()
+        differ = [f"{key} {there[key]!r}" for key, asked in wanted._asdict().items() if there[key] != asked]
+        if not differ:
+            return
         why = f"was packed with other settings ({', '.join(differ)})"
-        if differ == [f"listing {found.get('listing')!r}"]:
-            why = f"was packed before {recipe['source']} changed"
+        if differ == [f"listing {found.listing!r}"]:
+            why = f"was packed before {wanted.source} changed"
         raise RequestError(f"{folder} {why}; remove it, then run the same command again")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / RECIPE, json.dumps(recipe, indent=1) + "\n")
+        write_whole(path, json.dumps(wanted._asdict(), indent=1) + "\n")
     except OSError as error:
         raise StoreError(
             f"cannot write {folder}: {error.strerror or error}; STAGEBENCH_DATA names another place"

@@ -8,7 +8,8 @@ import numpy as np
 
 from suite.data.sets import kind_of
 from suite.errors import RequestError
-from suite.worker.sources import listed, loaded
+from suite.worker.array_files import loaded
+from suite.worker.sources import listed
 
 
 def some(source: Path, samples: int, even: int, folder: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 from suite.cache import cache_root
 from suite.contracts.adapter import Format
 from suite.errors import Unavailable
+from suite.files import stands
 from suite.worker import idx
 from suite.worker.job import DataSet
 from workloads.catalogue import Workload
@@ -112,6 +113,6 @@ def locate(name: str, workload: Workload, form: Format | None = None) -> DataSet
             raise Unavailable(f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
         return DataSet(SETS[name].kind, str(path), workload.preprocessing)
     path = Path(name).expanduser().absolute()
-    if not path.exists():
+    if not stands(path):
         raise Unavailable(f"the data set {path} is not there; name an image folder, an .npz file or {', '.join(SETS)}")
     return DataSet(kind_of(path), str(path), workload.preprocessing)

@@ -75,26 +75,26 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
     """
     tried = []
     for candidate in candidates(adapter, settings or {}):
-        probe, problem = _checked(adapter, candidate)
-        if problem is None:
-            assert probe is not None
-            lacking = adapter.missing(candidate.path)
-            if lacking is not None:
-                raise MissingRequirement(f"{adapter.name}: {lacking}")
-            return Interpreter(candidate.path, candidate.origin, probe.version, probe.packages)
+        found = _checked(adapter, candidate)
+        if isinstance(found, Probe):
+            missing = adapter.missing(candidate.path)
+            if missing is not None:
+                raise MissingRequirement(f"{adapter.name}: {missing}")
+            return Interpreter(candidate.path, candidate.origin, found.version, found.packages)
         if candidate.explicit:
             raise RequestError(
-                f"{adapter.name}: {candidate.origin} is {candidate.path}, which {problem}; "
+                f"{adapter.name}: {candidate.origin} is {candidate.path}, which {found}; "
                 "name another one, or leave it out to have one looked for"
             )
-        tried.append(f"{candidate.origin} ({candidate.path}) {problem}")
+        tried.append(f"{candidate.origin} ({candidate.path}) {found}")
     where = "; ".join(tried) or "there was nowhere to look"
     raise Unavailable(f"{adapter.name}: no interpreter has {_wanted(adapter)}: {where}. {remedy(adapter)}")
 
 
 def survey(adapter: Needs, settings: Mapping[str, str] | None = None) -> list[tuple[Candidate, str | None]]:
     """Every candidate in order, each with what is wrong with it (None: nothing); raises nothing."""
-    return [(each, _checked(adapter, each)[1]) for each in candidates(adapter, settings or {})]
+    looked_at = ((each, _checked(adapter, each)) for each in candidates(adapter, settings or {}))
+    return [(each, None if isinstance(found, Probe) else found) for each, found in looked_at]
 
 
 def candidates(adapter: Needs, settings: Mapping[str, str]) -> Iterator[Candidate]:
@@ -131,13 +131,9 @@ def _wanted(adapter: Needs) -> str:
     return " and ".join(("NumPy", *adapter.requires))
 
 
-def _checked(adapter: Needs, candidate: Candidate) -> tuple[Probe | None, str | None]:
-    """(what is there, None) or (None or what is there, what is wrong: a sentence's end)."""
+def _checked(adapter: Needs, candidate: Candidate) -> Probe | str:
+    """What is there, or what is wrong with it: a sentence's end."""
     if not os.access(candidate.path, os.X_OK):
-        return None, "is not an executable file"
-    probe = examine(candidate.path, tuple(dict.fromkeys(("numpy", *adapter.requires))))
-    if probe.problem is not None:
-        return probe, probe.problem
-    if probe.missing:
-        return probe, f"has no {' and no '.join(probe.missing)}"
-    return probe, None
+        return "is not an executable file"
+    found = examine(candidate.path, tuple(dict.fromkeys(("numpy", *adapter.requires))))
+    return f"has no {' and no '.join(found.missing)}" if isinstance(found, Probe) and found.missing else found

@@ -2,11 +2,12 @@
 
 import json
 import subprocess
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from suite.environments.ask import ask
+from suite.worker.typed_json import from_json
 
 SECONDS = 30.0  # a cold network file system is slow; a hung interpreter must not hang us
 
@@ -43,35 +44,33 @@ print(json.dumps({"version": platform.python_version(), "packages": packages, "m
 """
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What an interpreter said about itself."""
+class Probe(NamedTuple):
+    """What an interpreter answered about itself."""
 
-    version: str = ""
-    packages: dict[str, str] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
-    problem: str | None = None  # why it could not be asked: a sentence's end
+    version: str
+    packages: dict[str, str]
+    missing: tuple[str, ...]
 
 
 @cache
-def examine(path: Path, modules: tuple[str, ...]) -> Probe:
-    """Run the interpreter at `path` and ask for its version and these modules."""
+def examine(path: Path, modules: tuple[str, ...]) -> Probe | str:
+    """The answer of the interpreter at `path` about these modules; else why there is none: the end of a sentence."""
     try:
         done = ask([str(path), "-c", LOOK, *modules], SECONDS)
     except subprocess.TimeoutExpired:
-        return Probe(problem=f"did not answer within {SECONDS:g} s")
+        return f"did not answer within {SECONDS:g} s"
     except OSError as error:
-        return Probe(problem=f"cannot be started: {error.strerror or error}")
+        return f"cannot be started: {error.strerror or error}"
     return _understood(done)
 
 
-def _understood(done: subprocess.CompletedProcess[str]) -> Probe:
+def _understood(done: subprocess.CompletedProcess[str]) -> Probe | str:
     last = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
     if done.returncode != 0:
-        return Probe(problem=f"ended with exit code {done.returncode}: {last}")
+        return f"ended with exit code {done.returncode}: {last}"
     try:
         # A site's start-up files may print before us.
-        answer = json.loads(done.stdout.strip().splitlines()[-1])
-        return Probe(answer["version"], answer["packages"], tuple(answer["missing"]))
-    except (ValueError, IndexError, KeyError, TypeError):
-        return Probe(problem=f"is not a Python interpreter: {last}")
+        answer: Probe = from_json(Probe, json.loads(done.stdout.strip().splitlines()[-1]), "the answer")
+        return answer
+    except (ValueError, IndexError):
+        return f"is not a Python interpreter: {last}"

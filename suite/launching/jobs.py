@@ -1,5 +1,6 @@
 """From configurations and cases to the typed parts of a job (`suite.worker.job`)."""
 
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import TRAIN, Case, Configuration
 from suite.worker.contract import SGD, Adam, Optimiser
@@ -21,7 +22,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         batch=configuration.batch,
         precision=configuration.precision,
         tuning=configuration.tuning,
-        knobs=configuration.knobs,
+        knobs={**knobs.values(adapter.capabilities.knobs), **configuration.knobs},
         optimiser=optimiser(configuration),
         seed=configuration.seed,
         # What lies in memory is not sent to processes: the trainer takes it itself.
@@ -43,11 +44,11 @@ def reading(configuration: Configuration) -> Input:
     return Input(how.mode, how.page_cache, how.repeat, how.augment, how.on_error)
 
 
-def measuring(case: Case, workload: Workload, data: DataSet | None) -> Task:
-    """Measure or, of a case with the pass `train`, Train."""
+def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None) -> Task:
+    """Measure or, of a case with the pass `train`, Train; of the case's process number `repeat`."""
     graph, how = workload.graph(), reading(case)
     if case.passes == (TRAIN,):
         return Train(graph, case.training.epochs, case.training.held_out, how, data)
     rule = case.sampling
     sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steps, rule.seconds)
-    return Measure(graph, list(case.passes), sampling, how, data)
+    return Measure(graph, list(case.passes_of(repeat)), sampling, how, data)

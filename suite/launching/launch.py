@@ -65,7 +65,8 @@ class Launch:
             environ={**environ, **self.adapter.environ(configuration, self.interpreter.path)},
             folder=folder,
             port=free_port(),
-            seconds=self.limits.seconds,
+            mpi=self.adapter.mpi(configuration),
+            seconds=self.limits.total_s,
             sidecars=tuple(bundle.script(self.interpreter.path, self.bundle, tokens) for tokens in beside),
         )
 

@@ -29,10 +29,9 @@ def plain(adapter: Adapter, workload: Workload, **values: Any) -> Configuration:
         Placement(device=able.devices[0], launcher=strategy.launchers[0]),
         precision=able.precisions[0],
         tuning=able.tunings[0],
-        knobs=knobs.values(able.knobs),
         **settings(able.optimisers[0], workload, 1),
     )
-    return found.on(**values)
+    return found.on(**{**values, "knobs": knobs.values(able.knobs, values.get("knobs"))})
 
 
 def single(

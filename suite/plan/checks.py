@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from suite.contracts import knobs
-from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format
+from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format, Strategy
 from suite.contracts.case import AUTO, TRAIN, Case
 from suite.contracts.launcher import Launcher
 from suite.data.sets import kind_of
@@ -22,7 +22,7 @@ from workloads.catalogue import Workload
 from workloads.graph import Graph
 
 FILES, BEST = "files", "best"  # formats that are no adapter's own
-Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.records.missing, or what remembers it
+Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.record_sets.missing, or what remembers it
 
 
 class Names:
@@ -52,7 +52,10 @@ class Names:
 
     def check(self, written: Written) -> bool:
         """Add this block's problems; True when its choices can be looked at one by one."""
-        earlier, self.problems.found = self.problems.found, set()  # one in [defaults] is told again by each block
+        earlier, self.problems.found = (
+            self.problems.found,
+            set(),
+        )  # one in [defaults] would be reported by each block again
         for key, names in self.registered.items():
             self._each(written, key, names)
         used = [name for name in written.block.adapter if name in self.adapters]
@@ -60,8 +63,6 @@ class Names:
         if used:
             self._each(written, "strategy", strategies)
             self._knobs(written, used)
-        elif "strategy" not in written.broken and not written.block.strategy:
-            self.problems.add(written.head, "this block names no strategy")
         clean = not self.problems.found
         self.problems.found |= earlier
         return clean and not written.broken & {"adapter", "workload", "strategy"}
@@ -72,8 +73,8 @@ class Names:
             self.problems.add(written.head, f"this block names no {key}; known: {', '.join(names)}")
         for index, value in enumerate(values):
             if value not in names:
-                told = self._elsewhere(value, names) if key == "strategy" else known(value, names)
-                self.problems.add(written.path(key, index), f"unknown {key} {value!r}; {told}")
+                hint = self._elsewhere(value, names) if key == "strategy" else known(value, names)
+                self.problems.add(written.path(key, index), f"unknown {key} {value!r}; {hint}")
 
     def _elsewhere(self, strategy: str, names: list[str]) -> str:
         """A strategy of other adapters is no misspelling: say whose it is."""
@@ -109,17 +110,21 @@ def hosts_of(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
     return () if choice["nodes"] == 1 and here(first[0]) else first
 
 
-def check_placement(choice: Choice, launcher: Launcher | None, taken: Sequence[str], problems: Problems) -> None:
+def check_placement(
+    choice: Choice, name: str, launchers: Mapping[str, Launcher], taken: Sequence[str], problems: Problems
+) -> None:
     """Add what makes this placement impossible, whatever the adapter; `taken` are the hosts that it takes.
 
-    `launcher` is None where no plugin brings it.
+    `name` is the launcher's, which no plugin may bring.
     """
+    launcher = launchers.get(name)
     written, nodes, named = choice.written, choice["nodes"], choice.block.hosts
     if nodes > 1 and launcher and not launcher.several_hosts:
+        others = ", ".join(repr(each.name) for each in launchers.values() if each.several_hosts)
         problems.add(
             written.path("nodes"),
-            f"nodes = {nodes}, but the launcher {launcher.name!r} knows only this machine; "
-            "use nodes = 1 with more ranks, or a launcher such as 'mpiexec' with hosts",
+            f"nodes = {nodes}, but the launcher {name!r} knows only this machine; use nodes = 1 with more ranks, or a "
+            f"launcher for several hosts ({others or 'none is installed'})",
         )
     if named and len(named) != nodes:
         problems.add(written.path("hosts"), f"{len(named)} hosts for nodes = {nodes}; name one host per node")
@@ -140,18 +145,24 @@ def _check_cores(choice: Choice, cores: Sequence[int], problems: Problems) -> No
 # --- what an adapter cannot do ------------------------------------------------
 
 
-def refusal(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph) -> str | None:
+def refusal(
+    adapter: Adapter, offered: Capabilities, case: Case, graph: Graph, launchers: Mapping[str, Launcher]
+) -> str | None:
     """Why the adapter cannot do the case; None when it can, as far as one can tell without running it."""
-    return (
-        _by_strategy(adapter, offered, case) or _by_values(adapter, offered, case, graph) or adapter.unsupported(case)
-    )
-
-
-def _by_strategy(adapter: Adapter, offered: Capabilities, case: Case) -> str | None:
     strategy = offered.strategy(case.strategy)
     if strategy is None:
         offers = ", ".join(offer.name for offer in offered.strategies)
         return f"{adapter.name} has no strategy {case.strategy!r}; it has {offers}"
+    return (
+        _by_strategy(adapter, strategy, case)
+        or _by_values(adapter, offered, case, graph)
+        or _by_both(adapter, strategy, case)
+        or _by_launcher(adapter, case, launchers)
+        or adapter.unsupported(case)
+    )
+
+
+def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
     ranks = case.placement.ranks
     if ranks > 1 and not strategy.distributed:
         instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
@@ -161,12 +172,6 @@ def _by_strategy(adapter: Adapter, offered: Capabilities, case: Case) -> str | N
         return (
             f"{adapter.name}'s strategy {case.strategy!r} drives one device per rank, "
             f"not {case.placement.devices}{instead}"
-        )
-    held, all_devices = adapter.model_parallel_size(case), case.placement.device_count
-    if all_devices % held:
-        return (
-            f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "
-            f"by that; ask for {held} or {2 * held} of them"
         )
     if case.placement.launcher not in (AUTO, *strategy.launchers):
         starts = ", ".join(strategy.launchers)
@@ -191,6 +196,32 @@ def _by_values(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph
     kinds = {layer.kind for layer in graph.layers} if offered.layer_kinds else set()
     missing = sorted(kinds - set(offered.layer_kinds))
     return f"{adapter.name} has no layers of kind {', '.join(missing)}" if missing else None
+
+
+def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
+    """What follows from the strategy once each value by itself is allowed."""
+    held, all_devices = adapter.model_parallel_size(case), case.placement.device_count
+    if all_devices % held:
+        return (
+            f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "
+            f"by that; ask for {held} or {2 * held} of them"
+        )
+    batch, pieces = case.batch * held, adapter.microbatches(case)
+    if batch % pieces:
+        return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
+    values = {**case.knobs, "device": case.placement.device}
+    return next((why for (name, value), why in strategy.refuses.items() if values.get(name) == value), None)
+
+
+def _by_launcher(adapter: Adapter, case: Case, launchers: Mapping[str, Launcher]) -> str | None:
+    launcher = launchers.get(case.placement.launcher)
+    if launcher is None or launcher.mpi or not adapter.mpi(case):
+        return None
+    others = " or ".join(repr(each.name) for each in launchers.values() if each.mpi)
+    return (
+        f"ranks that {launcher.name!r} starts know of no MPI, by which {adapter.name}/{case.strategy} meet; "
+        f"take the launcher {others or 'of a plugin that brings MPI'}, or leave its knobs to auto"
+    )
 
 
 # --- the form in which data are read ------------------------------------------

@@ -6,15 +6,18 @@ What depends on adapters, launchers, workloads and this machine is checked when 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from suite.contracts.case import Input, Sampling, Training
+from suite.environments.hosts import refused
 from suite.plan.problems import KeyPath
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 MOST_READERS = 1024  # of a rank
+MOST_CASES = 10_000  # of a plan: more are seldom meant
 
 
 def _listed(value: Any) -> Any:
@@ -27,9 +30,19 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Readers = Annotated[int, Field(ge=0, le=MOST_READERS)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Pass = Literal["native", "staged", "compute_only", "comm_only", "resident", "io_only"]
+Pass = Literal["native", "staged", "resident", "compute_only", "comm_only", "io_only"]
 AnyPass = Literal[Pass, "train"]
 Word = Annotated[str, Field(min_length=1)]
+
+
+def _host(name: str) -> str:
+    problem = refused(name)
+    if problem:
+        raise ValueError(problem)
+    return name
+
+
+HostName = Annotated[str, AfterValidator(_host)]
 
 
 class Strict(BaseModel):
@@ -68,7 +81,7 @@ class Block(Strict):
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
     time_limit: Swept[Positive] = [1800.0]
     silence_limit: Swept[Positive] = [300.0]
-    hosts: list[Word] = []
+    hosts: list[HostName] = []
     passes: Annotated[list[AnyPass], Field(min_length=1)] = [*get_args(Pass)]
     knobs: dict[str, Annotated[list[Any], BeforeValidator(_listed), Field(min_length=1)]] = {}
 
@@ -81,11 +94,12 @@ class SamplingBlock(Strict):
     steps: Count = Sampling.steps
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Sampling.seconds
     processes: Count = Sampling.processes
+    breakdowns: Count = Sampling.breakdowns
     quick: bool = Sampling.quick
 
     def below_design(self) -> list[str]:
         """The keys that ask for less than a full measurement, as `key = value (full: n)`."""
-        keys = ("warmup_steps", "steps", "seconds", "processes")
+        keys = ("warmup_steps", "steps", "seconds", "processes", "breakdowns")
         asked = [(key, getattr(self, key), getattr(Sampling, key)) for key in keys]
         return [f"{key} = {value:g} (full: {full:g})" for key, value, full in asked if value < full]
 
@@ -101,8 +115,9 @@ class TrainingBlock(Strict):
 class Heading(Strict):
     """What a plan says of itself."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    title: str = ""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    title: Annotated[str, Field(max_length=500)] = ""
+    most_cases: Count = MOST_CASES
 
 
 @dataclass(frozen=True)
@@ -141,6 +156,12 @@ class Choice:
     def __getitem__(self, key: str) -> Any:
         """The value of a swept key."""
         return self.values[key]
+
+
+def count(block: Block) -> int:
+    """How many choices a block has."""
+    columns = [*(getattr(block, key) for key in SWEPT), *block.knobs.values()]
+    return prod(len(column or [None]) for column in columns)
 
 
 def choices(written: Written, block: Block) -> Iterator[Choice]:

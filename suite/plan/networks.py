@@ -25,6 +25,7 @@ from typing import Any
 from suite import plugins
 from suite.contracts.hooks import hookimpl
 from suite.errors import RequestError
+from suite.files import stands
 from suite.plan.overrides import is_path
 from suite.plan.read import Plan
 from workloads.build import Builder
@@ -76,7 +77,7 @@ def register(file: Path) -> Workload:
 
 def read(file: Path) -> Workload:
     """The network of a file as a workload; RequestError as `register`."""
-    if not file.is_file():
+    if not stands(file) or not file.is_file():
         raise RequestError(f"there is no file {file}; name a Python file that uses workloads.build, or a JSON graph")
     found = _from_json(file) if file.suffix == ".json" else _from_python(file)
     graph = found.pop("graph")
@@ -139,6 +140,6 @@ def _from_json(file: Path) -> dict[str, Any]:
         raise RequestError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from error
     except KeyError as error:
         raise RequestError(f"{file}: {place} has no key {error}, or names a layer that is not there") from error
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(f"{file}: {place}: {error}; it should be what Graph.to_dict() writes") from error
     return {"graph": graph}

@@ -86,16 +86,19 @@ def _blocks(values: Mapping[str, list[Any]], adapters: Mapping[str, Adapter]) ->
                 for name in chosen:
                     strategy = _strategy(adapters.get(name), several_ranks, several_devices)
                     groups.setdefault(strategy, []).append(name)
-                for strategy, names in (groups or {"single": []}).items():
+                for strategy, names in (groups or {"": []}).items():
                     placed = {"nodes": [node_count], "ranks": fitting, "devices": driven}
                     placed = {key: each for key, each in placed.items() if each != [1]}
-                    yield {"adapter": names, "strategy": [strategy], **placed}
+                    yield {"adapter": names, "strategy": [strategy] if strategy else [], **placed}
 
 
 def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: bool) -> str:
-    """The adapter's first strategy for such a placement, or the nearest: resolving says why it does not fit."""
+    """The adapter's first strategy for such a placement, or the nearest: resolving says why it does not fit.
+
+    "" for an adapter that there is not, which is all that resolving says of it.
+    """
     if adapter is None:
-        return "single"
+        return ""
 
     def fits(strategy: Strategy) -> tuple[bool, bool, bool]:
         return (
@@ -122,9 +125,9 @@ def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def _title(values: Mapping[str, list[Any]]) -> str:
-    told = [", ".join(map(str, values.get("adapter", []))), ", ".join(map(str, values.get("workload", [])))]
-    told += [f"{key} {', '.join(map(str, values[key]))}" for key in ("batch", *PLACED) if key in values]
-    return "; ".join(filter(None, told))
+    parts = [", ".join(map(str, values.get("adapter", []))), ", ".join(map(str, values.get("workload", [])))]
+    parts += [f"{key} {', '.join(map(str, values[key]))}" for key in ("batch", *PLACED) if key in values]
+    return "; ".join(filter(None, parts))
 
 
 def _rows(values: Mapping[str, list[Any]]) -> list[str]:

@@ -19,13 +19,15 @@ from pydantic import BaseModel
 
 from suite.data.compatibility import NAMES
 from suite.errors import RequestError
+from suite.files import stands
 from suite.plan.model import Block, SamplingBlock, TrainingBlock
 from suite.plan.problems import KeyPath
-from suite.suggest import known
+from suite.suggest import known, shown
 
 TABLE = "overrides"
 SECTIONS: dict[str, type[BaseModel]] = {"sampling": SamplingBlock, "training": TrainingBlock}
 KEYS = (
+    "most_cases",
     *(key for key in Block.model_fields if key != "knobs"),
     "knobs.NAME",
     *(f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields),
@@ -51,13 +53,15 @@ def unknown(key: str) -> str | None:
     """What is wrong with the name of an override; None when it is a plan's."""
     if key in KEYS or (key.startswith("knobs.") and len(key) > len("knobs.")):
         return None
-    return f"a plan has no key {key!r}; {known(key, KEYS)}"
+    return f"a plan has no key {shown(key)}; {known(key, KEYS)}"
 
 
 def value_of(text: str) -> Any:
     """A value as TOML has it, else a word; `8,16` is a list of two."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
+    except RecursionError as error:
+        raise RequestError(f"{shown(text)} is nested too deeply; write a value, or a list of values") from error
     except tomllib.TOMLDecodeError:
         parts = [part.strip() for part in text.split(",")]
         return [value_of(part) for part in parts] if len(parts) > 1 else text
@@ -72,7 +76,7 @@ def from_here(key: str, value: Any) -> Any:
     """A value as the command line means it: a path starts at the current folder, not at the plan's; else unchanged."""
     if not isinstance(value, str):
         return value
-    data = key == "data" and value not in NAMES and ("/" in value or Path(value).exists())
+    data = key == "data" and value not in NAMES and ("/" in value or stands(Path(value)))
     return str(Path(value).expanduser().absolute()) if data or (key == "workload" and is_path(value)) else value
 
 
@@ -84,7 +88,9 @@ def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
     defaults = content.setdefault("defaults", {})
     for key, value in overrides.items():
         section, dot, name = key.partition(".")
-        if section in SECTIONS and dot:
+        if key == "most_cases":
+            content[key] = value
+        elif section in SECTIONS and dot:
             content.setdefault(section, {})
             _forget([scale.get(section) for scale in scales], name)
             for table in _tables([content[section]]):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from suite.errors import RequestError
 
+MOST_LISTED = 50  # problems that a message lists
 KeyPath = tuple[str | int, ...]  # ("cases", 0, "ranks", 1)
 
 
@@ -35,9 +36,10 @@ class Problems:
         """RequestError that lists all problems in the plan's order, if there are any."""
         if not self.found:
             return
-        told = [f"{place}: {message}" for _, place, message in sorted(self.found)]
-        count = "one problem" if len(told) == 1 else f"{len(told)} problems"
-        raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(told))
+        listed = [f"{place}: {message}" for _, place, message in sorted(self.found)]
+        count = "one problem" if len(listed) == 1 else f"{len(listed):,} problems"
+        listed[MOST_LISTED:] = [f"and {len(listed) - MOST_LISTED:,} more"] if len(listed) > MOST_LISTED else []
+        raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(listed))
 
 
 _TOKEN = re.compile(

@@ -12,15 +12,18 @@ from pydantic import BaseModel, ValidationError
 
 from suite.contracts.case import Sampling, Training
 from suite.errors import RequestError
+from suite.files import stands
 from suite.plan import overrides
-from suite.plan.model import Block, Heading, SamplingBlock, TrainingBlock, Written
+from suite.plan.model import MOST_CASES, Block, Heading, SamplingBlock, TrainingBlock, Written
 from suite.plan.problems import KeyPath, Lines, Problems
 from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text
-from suite.suggest import known
+from suite.suggest import known, shown
 
+DEEPEST = 16  # levels of a plan's tables and lists; a plan needs 6
+TOO_DEEP = "its lists or tables are nested too deeply; write a plan's values as lists of words and numbers"
 REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
-TOP_KEYS = ("name", "title", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
+TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Plan:
     blocks: tuple[Written, ...]
     problems: Problems
     scales: dict[str, Scale]
+    most_cases: int = MOST_CASES  # beyond it the plan is refused
     scale: Scale | None = None  # the one that is applied
     networks: tuple[str, ...] = ()  # names of the networks that it takes from files; see suite.plan.networks
 
@@ -59,9 +63,9 @@ def load(name_or_path: str | Path, scale: str | None = None, asked: Mapping[str,
     RequestError when it is not there or not TOML.
     """
     file = ready_made().get(str(name_or_path), Path(name_or_path))
-    if not file.is_file():
+    if not stands(file) or not file.is_file():
         raise RequestError(
-            f"there is no plan {str(name_or_path)!r}: neither a file nor a ready-made plan; "
+            f"there is no plan {shown(str(name_or_path))}: neither a file nor a ready-made plan; "
             f"{known(name_or_path, ready_made())}"
         )
     try:
@@ -106,7 +110,7 @@ def differences(before: str, now: str) -> list[str]:
     """In which keys two plans' texts differ, in words; empty where only comments and order do, or one is no TOML."""
     try:
         sides = [dict(_flat(tomllib.loads(text), "")) for text in (before, now)]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return []
     found = []
     for key in dict.fromkeys([*sides[1], *sides[0]]):
@@ -132,11 +136,24 @@ def _flat(value: Any, key: str) -> Any:
 
 def _toml(text: str, file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        content = tomllib.loads(text)
+    except RecursionError as error:
+        raise RequestError(f"{file}: {TOO_DEEP}") from error
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"line (\d+)", str(error))
         line = place.group(1) if place else str(text.count("\n") + 1)
         raise RequestError(f"{file}:{line}: not valid TOML: {error}") from error
+    if _deeper([content], DEEPEST):
+        raise RequestError(f"{file}: {TOO_DEEP}")
+    return content
+
+
+def _deeper(content: Any, levels: int) -> bool:
+    """Whether lists and tables are nested more than so deeply."""
+    while content and levels:
+        inner = (each.values() if isinstance(each, dict) else each for each in content if isinstance(each, dict | list))
+        content, levels = [value for each in inner for value in each], levels - 1
+    return bool(content)
 
 
 class _Reader:
@@ -156,9 +173,9 @@ class _Reader:
         content, problems = self.content, self.problems
         for key in content:
             if key not in TOP_KEYS:
-                problems.add((key,), f"unknown key {key!r}; {known(key, TOP_KEYS)}")
-        heading: dict[str, Any] = {key: value for key, value in content.items() if key in Heading.model_fields}
-        self.checked(Heading, heading, ())
+                problems.add((key,), f"unknown key {shown(key)}; {known(key, TOP_KEYS)}")
+        own: dict[str, Any] = {key: value for key, value in content.items() if key in Heading.model_fields}
+        heading, _ = self.checked(Heading, own, ())
         defaults = self.table(("defaults",))
         self.checked(Block, defaults, ("defaults",))
         blocks = tuple(self.blocks(defaults))
@@ -172,6 +189,7 @@ class _Reader:
             blocks=blocks,
             problems=problems,
             scales={name: self.scale(name, blocks) for name in self.table(("scale",))},
+            most_cases=getattr(heading, "most_cases", MOST_CASES),
         )
 
     def table(self, path: tuple[str, ...]) -> dict[str, Any]:
@@ -182,7 +200,7 @@ class _Reader:
         if isinstance(value, dict):
             return value
         name = ".".join(path)
-        self.problems.add(path, f"{name} is a table: write [{name}], not {path[-1]} = {value!r}")
+        self.problems.add(path, f"{name} is a table: write [{name}], not {path[-1]} = {shown(value)}")
         return {}
 
     def sampling(self, path: tuple[str, ...], usual: dict[str, Any]) -> Sampling:
@@ -275,16 +293,20 @@ def _in_words(problem: Any, model: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         if key in REMOVED:
             return REMOVED[key]
-        return f"unknown key {key!r}; {known(key, model.model_fields)}"
+        return f"unknown key {shown(key)}; {known(key, model.model_fields)}"
     if problem["type"] == "missing":
         return f"the key {key!r} is missing"
     if problem["type"] == "literal_error":
         allowed = str(problem["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-        return f"{key} = {value!r}: {known(value, allowed)}"
+        return f"{key} = {shown(value)}: {known(value, allowed)}"
     if problem["type"] == "string_pattern_mismatch":
-        return f"{key} = {value!r}: should be letters, digits, '.', '_' and '-', and begin with a letter or a digit"
+        return (
+            f"{key} = {shown(value)}: should be letters, digits, '.', '_' and '-', and begin with a letter or a digit"
+        )
+    if problem["type"] == "value_error":
+        return f"{key}: {problem['ctx']['error']}"
     if key == "ranks" and problem["type"] == "less_than_equal":
         most = problem["ctx"]["le"]
         return f"ranks = {value!r}: more than {most} ranks on a node is a slip; ranks are counted per node, see nodes"
     words = message.removeprefix("Input ").removeprefix("List ")
-    return f"{key} = {value!r}: {words}"
+    return f"{key} = {shown(value)}: {words}"

@@ -10,7 +10,7 @@ from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Tr
 from suite.contracts.launcher import Launcher
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
-from suite.data.records import missing
+from suite.data.record_sets import missing
 from suite.environments.hosts import here
 from suite.errors import RequestError
 from suite.plan.checks import (
@@ -21,7 +21,7 @@ from suite.plan.checks import (
     refusal,
     refused_format,
 )
-from suite.plan.model import Choice, choices
+from suite.plan.model import Block, Choice, Written, choices, count
 from suite.plan.read import Plan
 from suite.suggest import known
 from workloads.catalogue import Workload
@@ -85,16 +85,32 @@ class _Maker:
 
     def all(self) -> Iterator[tuple[Resolved, str]]:
         """(case, where it is written); problems go to the plan's list."""
-        for written in self.plan.blocks:
-            if not self.names.check(written):
-                continue
-            block = self.plan.scale.scaled(written.block) if self.plan.scale else written.block
+        scale = self.plan.scale
+        clean = [(each, scale.scaled(each.block) if scale else each.block) for each in self.written()]
+        self.check_size([block for _, block in clean if block])
+        for written, block in clean:
             for choice in choices(written, block) if block else ():
                 launcher = self.launcher(choice)
-                check_placement(choice, self.launchers.get(launcher), hosts_of(choice, self.hosts), self.problems)
+                check_placement(choice, launcher, self.launchers, hosts_of(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_input(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
+
+    def written(self) -> list[Written]:
+        """The blocks whose names are known."""
+        return [written for written in self.plan.blocks if self.names.check(written)]
+
+    def check_size(self, blocks: Sequence[Block]) -> None:
+        """RequestError, with how many cases there are and how long they take, for more than the plan allows."""
+        cases, most, sampling = sum(map(count, blocks)), self.plan.most_cases, self.plan.sampling
+        if cases <= most:
+            return
+        seconds = sampling.processes * sampling.seconds * sum(count(block) * len(block.passes) for block in blocks)
+        raise RequestError(
+            f"{self.plan.file}: the plan spells {cases:,} cases, which take {seconds / 86400:,.0f} days at least, "
+            f"and it allows {most:,}; take values out, or allow more: most_cases = {cases} at the plan's top, or --set "
+            f"most_cases={cases}"
+        )
 
     def check_training(self, choice: Choice) -> None:
         """Add what speaks against the pass `train` as it is asked for."""
@@ -102,11 +118,13 @@ class _Maker:
         if TRAIN not in passes:
             return
         if len(passes) > 1:
-            told = "the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own"
-            self.problems.add(choice.written.path("passes"), told)
+            problem = (
+                "the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own"
+            )
+            self.problems.add(choice.written.path("passes"), problem)
         if choice["data"] == "synthetic":
-            told = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
-            self.problems.add(choice.written.path("passes"), told)
+            problem = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
+            self.problems.add(choice.written.path("passes"), problem)
 
     def check_input(self, choice: Choice) -> None:
         """Add a random crop of what is no photograph, or of what has been cut already."""
@@ -115,13 +133,13 @@ class _Maker:
                 len(self.graph(choice["workload"]).input_shape) != 3
                 or self.graph(choice["workload"]).input_shape[0] != 3
             ):
-                told = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
-                self.problems.add(choice.written.path("augment"), told)
+                problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
+                self.problems.add(choice.written.path("augment"), problem)
             elif choice["data_mode"] == "memory":
-                told = (
+                problem = (
                     "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as it was cut; choose one"
                 )
-                self.problems.add(choice.written.path("augment"), told)
+                self.problems.add(choice.written.path("augment"), problem)
 
     def launcher(self, choice: Choice) -> str:
         """The name asked for; "auto" is the strategy's first that is installed and reaches the nodes."""
@@ -144,7 +162,7 @@ class _Maker:
         case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=asked)
         case = case.on(input=_input(choice, format_of(choice, adapter, capabilities, found.path)))
         kept = measurable(capabilities.strategy(case.strategy), case.passes)
-        refused = refusal(adapter, capabilities, case, graph) or idle(case, kept)
+        refused = refusal(adapter, capabilities, case, graph, self.launchers) or idle(case, kept)
         case = case.on(passes=kept or case.passes)
         if refused:
             return Resolved(case, "unsupported", refused)
@@ -228,8 +246,8 @@ def idle(case: Case, passes: tuple[str, ...]) -> str | None:
     reasons = {empty.get(name) for name in passes} or {f"{case.adapter}/{case.strategy} cannot tell its exchange apart"}
     if None in reasons:
         return None
-    told = "; ".join(sorted(str(reason) for reason in reasons))
-    return f"passes = {', '.join(case.passes)} measure nothing here: {told}; add 'native' to them"
+    why = "; ".join(sorted(str(reason) for reason in reasons))
+    return f"passes = {', '.join(case.passes)} measure nothing here: {why}; add 'native' to them"
 
 
 def _merged(found: list[tuple[Resolved, str]]) -> list[Resolved]:

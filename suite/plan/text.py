@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from suite.contracts.case import TRAIN, Case, Input, Placement
+from suite.plan.model import MOST_CASES
 
 USUAL = Case("", "", "")
 BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -26,6 +27,7 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
         *(f"# {line}" for line in about.splitlines()),
         f"name = {value_text(name)}",
         f"title = {value_text(title)}",
+        *([f"most_cases = {len(blocks)}"] if len(blocks) > MOST_CASES else []),
         "",
         "[sampling]",
     ]

@@ -16,10 +16,12 @@ from suite.predict.known_link import KnownLink
 from suite.predict.scenario import LayerCost, Scenario, joined
 from suite.predict.stragglers import EVEN, Jitter
 from suite.suggest import known
-from workloads.graph import Graph
+from suite.worker.pipeline_stages import crossing
+from workloads.graph import Graph, size
 
 # Backward multiplies twice: for the gradient of the weights and for that of the input, which the first layer needs not.
 BACKWARD = 2.0
+ITEMSIZE = 4  # bytes of a number between layers
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def _of_workload(name: str | None, batch: int, rate: float | None) -> tuple[str,
     if not is_path(name) and name not in workloads():
         raise RequestError(f"there is no workload {name!r}; {known(name, workloads())}")
     workload = read_network(Path(name)) if is_path(name) else workloads()[name]
-    return workload.name, by_arithmetic(workload.graph(), batch / rate)
+    return workload.name, by_arithmetic(workload.graph(), batch / rate, batch)
 
 
 class LayerRow(BaseModel):
@@ -83,21 +85,38 @@ class LayerRow(BaseModel):
     forward_s: float
     backward_s: float
     bytes: float
+    activation_bytes: float = 0.0
 
 
-def by_arithmetic(graph: Graph, seconds: float) -> tuple[LayerCost, ...]:
+def by_arithmetic(graph: Graph, seconds: float, batch: int) -> tuple[LayerCost, ...]:
     """The seconds of an iteration, divided as the multiply-accumulates are; other layers cost nothing."""
     first = next((layer.name for layer in graph.layers if layer.macs), None)
-    work = [(layer, layer.macs, layer.macs * (BACKWARD if layer.name != first else 1.0)) for layer in graph.layers]
-    whole = sum(forward + backward for _, forward, backward in work)
+    work = [(layer.macs, layer.macs * (BACKWARD if layer.name != first else 1.0)) for layer in graph.layers]
+    whole = sum(forward + backward for forward, backward in work)
     if not whole:
         raise RequestError(f"the network {graph.name!r} has no convolution and no dense layer to divide the time by")
+    crossing_bytes = activations(graph, batch)
     return joined(
         tuple(
-            LayerCost(layer.name, seconds * forward / whole, seconds * backward / whole, layer.gradient_bytes())
-            for layer, forward, backward in work
+            LayerCost(
+                layer.name,
+                seconds * forward / whole,
+                seconds * backward / whole,
+                layer.gradient_bytes(),
+                crossing_bytes[layer.name],
+            )
+            for layer, (forward, backward) in zip(graph.layers, work, strict=True)
         )
     )
+
+
+def activations(graph: Graph, batch: int) -> dict[str, float]:
+    """By layer: the bytes of a batch that cross a cut after it."""
+    shapes = {"input": graph.input_shape, **{layer.name: layer.shape for layer in graph.layers}}
+    return {
+        layer.name: ITEMSIZE * batch * sum(size(shapes[name]) for name in crossing(graph, place))
+        for place, layer in enumerate(graph.layers, 1)
+    }
 
 
 def from_file(path: Path) -> tuple[LayerCost, ...]:
@@ -114,4 +133,6 @@ def from_file(path: Path) -> tuple[LayerCost, ...]:
         ) from error
     if not rows:
         raise RequestError(f"{path} has no layer")
-    return joined(tuple(LayerCost(row.layer, row.forward_s, row.backward_s, row.bytes) for row in rows))
+    return joined(
+        tuple(LayerCost(row.layer, row.forward_s, row.backward_s, row.bytes, row.activation_bytes) for row in rows)
+    )

@@ -5,6 +5,7 @@ stand beside the prediction and show how wrong it is.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,9 +20,9 @@ from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.plan.networks import read as read_network
 from suite.plugins import workloads
-from suite.predict.answer import Asked
-from suite.predict.collectives import Cost, Network
-from suite.predict.from_numbers import by_arithmetic
+from suite.predict.answer import Answer, Asked
+from suite.predict.collectives import Cost, Link, Network
+from suite.predict.from_numbers import BACKWARD, activations, by_arithmetic
 from suite.predict.known_link import KnownLink, of_fit
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
@@ -43,7 +44,8 @@ class Series:
     @property
     def label(self) -> str:
         case = self.rows[-1].case
-        return f"{case.adapter}/{case.strategy} {case.workload} batch {case.batch} {case.data_name}"
+        nodes = f", {case.placement.ranks_per_node} ranks a node" if case.placement.nodes > 1 else ""
+        return f"{case.adapter}/{case.strategy} {case.workload} batch {case.batch} {case.data_name}{nodes}"
 
     @property
     def devices(self) -> int:
@@ -66,43 +68,82 @@ class Series:
         return max(budget.native - (budget.communication or 0.0) - (budget.io or 0.0), 0.0)
 
 
-def series_of(folder: RunFolder, workload: str | None = None) -> list[Series]:
-    """Every training that a model can be fitted to; RequestError says what the run lacks."""
+def series_of(rows: Sequence[Row]) -> list[Series]:
+    """Every training of a run that a model can be fitted to."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted((row for row in rows if not _unlike(row)), key=_devices):
+        groups.setdefault(_training(row), []).append(row)
+    alone = {str(shared(group[0].case)): group for group in groups.values() if not group[0].several_devices}
+    scaled = [group for group in groups.values() if group[0].several_devices]
+    series = [[*alone.get(str(shared(group[0].case)), []), *group] for group in scaled] or list(alone.values())
+    # What is the same on one device and on several is fitted to the latter: it has an exchange.
+    bases = [min((row for row in group if not _lacks(row)), key=_several_first, default=None) for group in series]
+    return [Series(base, tuple(group)) for base, group in zip(bases, series, strict=True) if base]
+
+
+def asked_of(
+    folder: RunFolder, workload: str | None, network: Network, link: KnownLink | None, schedule: bool
+) -> list[Asked]:
+    """Every training of a run (of this workload, if given) as `fit` has it; RequestError says what the run lacks."""
     rows = [row for row in summarise(folder) if workload in (None, row.case.workload)]
     if not rows:
         raise RequestError(f"{folder.path} has no case of the workload {workload!r}; see `stagebench show`")
-    fit = [row for row in rows if not _refusal(row)]
-    if not fit:
-        reasons = "; ".join(dict.fromkeys(f"{row.case.label}: {_refusal(row)}" for row in rows))
+    found = series_of(rows)
+    if not found:
+        reasons = "; ".join(dict.fromkeys(f"{row.case.label}: {_unlike(row) or _lacks(row)}" for row in rows))
         raise RequestError(f"{folder.path} has nothing to predict from. {reasons}")
-    several = [row for row in fit if row.several_devices]
-    groups: dict[str, list[Row]] = {}
-    for row in several or fit:
-        groups.setdefault(str((shared(row.case), row.case.strategy)), []).append(row)
+    return [fit(folder, series, network, link, schedule) for series in found]
+
+
+def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> list[Answer]:
+    """What the smallest placement of several devices predicts of the larger ones that were measured, too.
+
+    A training of which the run does not know enough is left out.
+    """
     found = []
-    for group in groups.values():
-        ordered = sorted(group, key=_devices)
-        single = [row for row in fit if not row.several_devices and shared(row.case) == shared(ordered[0].case)]
-        found.append(Series(ordered[0], (*(single if several else []), *ordered)))
+    for series in series_of(rows):
+        sizes = [devices for devices in series.measured if devices > series.devices > 1]
+        if sizes:
+            with suppress(RequestError):
+                asked = fit(folder, series, Network(Link(0.0, 0.0)), None, True)
+                found.append(Answer(asked, [asked.scenario.schedule], sizes))
     return found
+
+
+def _training(row: Row) -> str:
+    """What the rows of a series share; over several nodes, how many devices each of them has."""
+    place = row.case.placement
+    node = place.ranks_per_node * place.devices if place.nodes > 1 else 0
+    return str((shared(row.case), row.several_devices and (row.case.strategy, place.launcher, place.binding, node)))
 
 
 def _devices(row: Row) -> int:
     return row.case.placement.device_count
 
 
-def _refusal(row: Row) -> str | None:
-    """Why a model of synchronous SGD cannot be fitted to a row; None when it can."""
+def _several_first(row: Row) -> tuple[bool, int]:
+    return not row.several_devices, _devices(row)
+
+
+def _unlike(row: Row) -> str | None:
+    """Why a model of synchronous SGD has nothing to do with a row; None when it has."""
     if not row.rate:
         return "it was not measured" + (f" ({row.reason})" if row.reason else "")
-    if row.declared and not row.declared.synchronous:
+    if not row.synchronous:
         return "its strategy is asynchronous"
     if row.declared and row.declared.model_parallel_size > 1:
         return "its devices hold one network together"
+    return None
+
+
+def _lacks(row: Row) -> str | None:
+    """Why no model can be fitted to a row; None when one can."""
     if not row.budget:
         return "it lacks the pass `staged`; measure it with passes native, staged, compute_only and comm_only"
     if row.budget.communication is None:
         return "it lacks the pass `compute_only`"
+    if row.several_devices and row.declared and "communication" not in row.declared.separable:
+        return "its exchange is a part of another stage"
     return None
 
 
@@ -147,39 +188,51 @@ def _distance(scenario: Scenario, series: Series) -> float:
 
 
 def _stage_seconds(series: Series) -> dict[str, float]:
-    """The staged pass's stages, scaled so that they sum to what the native step computes."""
+    """The staged pass's stages, scaled so that they sum to what the native step computes.
+
+    Forward and backward that cannot be told apart are one to two, as their multiply-accumulates are.
+    """
     stages = {name: getattr(series.budget, name) for name in ("h2d", "forward", "backward", "update")}
+    if not stages["forward"] or not stages["backward"]:
+        both = stages["forward"] + stages["backward"] or 1.0
+        stages |= {"forward": both / (1 + BACKWARD), "backward": both * BACKWARD / (1 + BACKWARD)}
     return {name: seconds * series.compute / sum(stages.values()) for name, seconds in stages.items()}
 
 
 def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], str]:
     """Each layer's share of forward and backward: as it was timed, else as its multiply-accumulates are."""
-    whole, table = _stage_seconds(series), series.base.layers
+    whole, table, case = _stage_seconds(series), series.base.layers, series.base.case
+    graph = _graph(folder, series.base)
     if not table:
-        graph = _graph(folder, series.base)
-        seconds = whole["forward"] + whole["backward"]
-        return by_arithmetic(graph, seconds), "layers: no times; divided by multiply-accumulates"
+        if graph is None:
+            raise RequestError(
+                f"{folder.path} has no times of layers, and its network {case.workload!r} is not what is installed "
+                "here by that name; predict with the version that measured it (run.json names it)"
+            )
+        costs = by_arithmetic(graph, whole["forward"] + whole["backward"], case.batch)
+        return costs, "layers: no times; divided by multiply-accumulates"
     forward, backward = (sum(getattr(row, name) for row in table) or 1.0 for name in ("forward_s", "backward_s"))
+    crossing_bytes = activations(graph, case.batch) if graph else {}
     costs = tuple(
         LayerCost(
             row.layer,
             row.forward_s * whole["forward"] / forward,
             row.backward_s * whole["backward"] / backward,
             row.bytes,
+            crossing_bytes.get(row.layer, 0.0),
         )
         for row in table
     )
     return joined(costs), "layers: timed in the staged pass"
 
 
-def _graph(folder: RunFolder, row: Row) -> Graph:
-    """The case's network; RequestError when it is not the one that was measured."""
+def _graph(folder: RunFolder, row: Row) -> Graph | None:
+    """The case's network; None when it is not here, or is not the one that was measured."""
     name = row.case.workload
     file = folder.path / "networks" / f"{name}.json"
     workload = read_network(file) if file.exists() else workloads().get(name)
-    if workload is None:
-        raise RequestError(f"{folder.path} measured the workload {name!r}, which is not installed here")
-    return workload.graph()
+    graph = workload.graph() if workload else None
+    return graph if graph and graph.digest == row.case.graph_digest else None
 
 
 def _measured_link(series: Series, layers: Sequence[LayerCost], network: Network) -> KnownLink | None:

@@ -4,15 +4,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from suite.errors import RequestError
+from suite.predict.data_parallel import data_parallel
+from suite.predict.pipeline import pipeline
 from suite.predict.scenario import Scenario
-from suite.predict.timeline import DEVICE, LINK, timeline
+from suite.predict.timeline import Timeline
 
 MOST = 1_000_000  # ranks
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds an iteration; stages + stragglers + exposed communication + waiting for input = iteration."""
+    """Seconds an iteration; stages + bubble + stragglers + exposed communication + waiting for input = iteration."""
 
     ranks: int
     schedule: str
@@ -22,6 +24,7 @@ class Prediction:
     rate: float  # samples/s of all ranks
     efficiency: float  # rate / (ranks x one rank's)
     stages: float  # what one rank computes by itself
+    bubble: float  # of a pipeline: waiting for other stages, as if nothing were sent
     stragglers: float  # how much longer the slowest rank computes
     exposed: float  # communication that nothing hides
     input_wait: float
@@ -39,14 +42,22 @@ class Prediction:
         return {**asdict(self), "rate_low": low, "rate_high": high}
 
 
-def predict(scenario: Scenario, ranks: int) -> Prediction:
-    """RequestError for a number of ranks that cannot be."""
+def timeline(scenario: Scenario, ranks: int) -> Timeline:
+    """The iteration of the slowest of so many ranks; RequestError for a number that cannot be."""
     if not 1 <= ranks <= MOST:
         raise RequestError(f"{ranks} ranks cannot be predicted; ask for 1 to {MOST:,}")
+    return (pipeline if scenario.stages > 1 else data_parallel)(scenario, ranks)
+
+
+def predict(scenario: Scenario, ranks: int) -> Prediction:
+    """RequestError as `timeline`."""
     line = timeline(scenario, ranks)
-    iteration, own = line.seconds, scenario.own
-    slowest = own * scenario.jitter.slowest(ranks)
-    trained = max(span.end for span in line.spans if span.lane == DEVICE)
+    iteration, messages = line.seconds, line.messages
+    stages = scenario.own - scenario.update * (1 - 1 / scenario.stages)  # each stage updates its own parameters
+    slowest = stages * scenario.jitter.slowest(ranks)
+    unhindered = slowest
+    if scenario.stages > 1:
+        unhindered = timeline(scenario.but(network=scenario.network.scaled(0, 0)), ranks).trained
     low, high = _interval(scenario, ranks, iteration)
     return Prediction(
         ranks=ranks,
@@ -55,13 +66,14 @@ def predict(scenario: Scenario, ranks: int) -> Prediction:
         low=low,
         high=high,
         rate=ranks * scenario.batch / iteration,
-        efficiency=max(own, scenario.input) / iteration,
-        stages=own,
-        stragglers=slowest - own,
-        exposed=trained - slowest,
-        input_wait=iteration - trained,
-        exchanging=line.exchanging,
-        messages=sum(span.lane == LINK for span in line.spans),
+        efficiency=max(scenario.own, scenario.input) / iteration,
+        stages=stages,
+        bubble=unhindered - slowest,
+        stragglers=slowest - stages,
+        exposed=line.trained - unhindered,
+        input_wait=iteration - line.trained,
+        exchanging=sum(span.end - span.begin for span in messages),
+        messages=len(messages),
         critical_path=line.words,
     )
 

@@ -1,6 +1,7 @@
 """One iteration of synchronous SGD as a model sees it: what a device does, what lies between devices, and how sure."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 from suite.errors import RequestError
@@ -17,6 +18,7 @@ SCHEDULES = {
     "merged": "during backward, neighbours merged so that the last one ends earliest (MG-WFBP's aim, met exactly)",
     "priority": "during backward and the next forward, what forward needs first goes first (P3, ByteScheduler)",
 }
+_UNITS = (("forward", "seconds"), ("backward", "seconds"), ("bytes", "bytes"), ("activations", "bytes"))
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,10 @@ class LayerCost:
     forward: float  # seconds
     backward: float
     bytes: float  # of its gradients
+    activations: float = 0.0  # bytes of a batch that cross a cut after it
 
     def __post_init__(self) -> None:
-        for part, unit in (("forward", "seconds"), ("backward", "seconds"), ("bytes", "bytes")):
+        for part, unit in _UNITS:
             not_negative(f"{part} of layer {self.name!r}", getattr(self, part), unit)
 
 
@@ -46,6 +49,8 @@ class Scenario:
     read: float = 0.0  # for one reader to make a batch; 0: input is never waited for
     readers: int = 1
     compression: float = 1.0  # times fewer bytes on the link
+    stages: int = 1  # devices that hold one network together, as a pipeline; its schedule is fused
+    microbatches: int = 1  # equal pieces in which a pipeline takes its batch
     jitter: Jitter = EVEN
     compute_error: float = 0.0  # relative half width of the 95 % interval of a device's own seconds
     link_error: float = 0.0  # and of an exchange's
@@ -53,8 +58,10 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise RequestError(f"there is no schedule {self.schedule!r}; {known(self.schedule, SCHEDULES)}")
-        for name in ("batch", "readers", "compression"):
+        for name in ("batch", "readers", "compression", "stages", "microbatches"):
             positive(name, getattr(self, name))
+        if self.stages > 1 and self.schedule != "fused":
+            raise RequestError(f"a pipeline's gradients leave after backward: schedule fused, not {self.schedule}")
         for name in ("h2d", "update", "read"):
             not_negative(name, getattr(self, name), "seconds")
         for name in ("compute_error", "link_error"):
@@ -67,11 +74,11 @@ class Scenario:
         """Seconds that a device computes, without waiting for anybody."""
         return self.h2d + self.forward + self.backward + self.update
 
-    @property
+    @cached_property
     def forward(self) -> float:
         return sum(layer.forward for layer in self.layers)
 
-    @property
+    @cached_property
     def backward(self) -> float:
         return sum(layer.backward for layer in self.layers)
 
@@ -103,7 +110,11 @@ def joined(layers: tuple[LayerCost, ...]) -> tuple[LayerCost, ...]:
             last = found.pop()
             name = last.name if last.bytes else layer.name
             merged = LayerCost(
-                name, last.forward + layer.forward, last.backward + layer.backward, last.bytes + layer.bytes
+                name,
+                last.forward + layer.forward,
+                last.backward + layer.backward,
+                last.bytes + layer.bytes,
+                layer.activations,
             )
             found.append(merged)
         else:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from suite.predict.collectives import FLAT
+from suite.predict.collectives import FLAT, Network
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, Scenario
 from suite.predict.stragglers import EVEN
@@ -36,31 +36,36 @@ def helps(scenario: Scenario, ranks: int) -> list[Gain]:
 
 def _changes(scenario: Scenario) -> Iterator[tuple[str, str, Scenario]]:
     """(kind, words, scenario)."""
-    network = scenario.network
     yield "device", "a device twice as fast", scenario.slower(compute=0.5)
     yield "batch", "twice the batch, at the same seconds a sample", _batch(scenario, 2)
-    yield "bandwidth", "twice the bandwidth", scenario.but(network=network.scaled(1, 0.5))
-    yield "latency", "half the latency", scenario.but(network=network.scaled(0.5, 1))
-    halved = scenario.but(compression=2 * scenario.compression)
-    yield "compression", "half the bytes, as gradients of 16 bits (compressing costs nothing here)", halved
-    for name in SCHEDULES:
-        if name != scenario.schedule:
-            yield "schedule", f"schedule {name}", scenario.but(schedule=name)
-    several = network.ranks_per_node > 1
-    for name in (*FLAT, *(["hierarchical"] if several else [])):
-        if name != network.algorithm:
-            yield "algorithm", f"all-reduce by {name}", scenario.but(network=replace(network, algorithm=name))
-    if network.algorithm == "server":
-        servers = replace(network, servers=2 * network.servers)
-        yield "servers", "twice the parameter servers", scenario.but(network=servers)
     if scenario.read:
         yield "readers", "twice the readers", scenario.but(readers=2 * scenario.readers)
     if scenario.jitter is not EVEN:
         yield "jitter", "ranks that all take the same time", scenario.but(jitter=EVEN)
+    if scenario.stages > 1:
+        yield "microbatches", "twice the microbatches", scenario.but(microbatches=2 * scenario.microbatches)
+    halved = scenario.but(compression=2 * scenario.compression)
+    yield "compression", "half the bytes, as gradients of 16 bits (compressing costs nothing here)", halved
+    for name in SCHEDULES if scenario.stages == 1 else ():
+        if name != scenario.schedule:
+            yield "schedule", f"schedule {name}", scenario.but(schedule=name)
+    for kind, words, network in _networks(scenario.network):
+        yield kind, words, scenario.but(network=network)
+
+
+def _networks(network: Network) -> Iterator[tuple[str, str, Network]]:
+    yield "bandwidth", "twice the bandwidth", network.scaled(1, 0.5)
+    yield "latency", "half the latency", network.scaled(0.5, 1)
+    for name in (*FLAT, *(["hierarchical"] if network.ranks_per_node > 1 else [])):
+        if name != network.algorithm:
+            yield "algorithm", f"all-reduce by {name}", replace(network, algorithm=name)
+    if network.algorithm == "server":
+        yield "servers", "twice the parameter servers", replace(network, servers=2 * network.servers)
 
 
 def _batch(scenario: Scenario, times: int) -> Scenario:
     """The update takes as long as before: it is the parameters'."""
     slower = scenario.slower(compute=times)
-    read = scenario.read * times
-    return slower.but(batch=scenario.batch * times, update=scenario.update, read=read)
+    layers = tuple(replace(layer, activations=layer.activations * times) for layer in slower.layers)
+    batch, read = scenario.batch * times, scenario.read * times
+    return slower.but(layers=layers, batch=batch, update=scenario.update, read=read)

@@ -13,7 +13,7 @@ from suite.contracts.case import Case, Placement
 from suite.contracts.optimisers import NAMES, for_proof, settings
 from suite.errors import RequestError
 from suite.plan.checks import refusal
-from suite.plugins import adapters, workloads
+from suite.plugins import adapters, launchers, workloads
 from suite.suggest import known
 from workloads.catalogue import Workload
 
@@ -45,10 +45,10 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     _chosen("optimiser", [wanted.optimiser], list(NAMES))
     _check_knobs(wanted.knobs, [adapters()[name] for name in names])
     found = [
-        (case, refusal(adapters()[name], adapters()[name].capabilities, case, workloads()[workload].graph()))
-        for name in names
+        (case, refusal(each, each.capabilities, case, workloads()[workload].graph(), launchers()))
+        for each in (adapters()[name] for name in names)
         for workload in networks
-        for case in _cases(adapters()[name], workloads()[workload], wanted)
+        for case in _cases(each, workloads()[workload], wanted)
     ]
     if not found:
         raise RequestError(

@@ -1,8 +1,10 @@
 """Joins run folders of different cases into one: what ran apart, in a cluster's jobs, is reported on together."""
 
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import uuid4
 
 from suite.errors import RequestError, StoreError
 from suite.files import write_whole
@@ -26,26 +28,30 @@ def collect(runs: Sequence[Path], into: Path) -> int:
     entries = [folder.cases for folder in folders]
     check_alike(folders, entries)
     check_apart(folders, entries)
-    joined = RunFolder(into)
-    try:
-        joined.make_folders()
-        for folder in folders:
-            for name in (name for name in COPIED if (folder.path / name).is_dir()):
-                shutil.copytree(folder.path / name, into / name, dirs_exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot copy into {into}: {error}; free some space, remove it, and try again") from error
-    count = sum(rewritten(folder, joined) for folder in folders)
     every = [entry for several in entries for entry in several]
-    blocks = [Block(entry.case, "") for entry in every]
-    write_whole(into / "plan.toml", plan_text("collected", "", "The cases of several runs.", blocks))
-    joined.write_cases(every)
-    about = folders[0].about
-    joined.write_about(about.but(collected=tuple(map(str, runs))))  # last: now it is one
+    place = into.resolve()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as beside:
+            joined = RunFolder(Path(beside) / "run")
+            joined.make_folders()
+            write_whole(
+                joined.path / "plan.toml",
+                plan_text("collected", "", "The cases of several runs.", [Block(entry.case, "") for entry in every]),
+            )
+            joined.write_cases(every)
+            joined.write_about(folders[0].about.but(id=uuid4().hex, collected=tuple(map(str, runs))))
+            count = sum(copied(folder, joined) for folder in folders)
+            joined.path.rename(place)  # whole or not at all
+    except OSError as error:
+        raise StoreError(f"cannot write {into}: {error}; free some space, or name an empty place with -o") from error
     return count
 
 
-def rewritten(folder: RunFolder, into: RunFolder) -> int:
-    """Write a folder's hosts, proofs and records into another one; how many records there are."""
+def copied(folder: RunFolder, into: RunFolder) -> int:
+    """Write a folder's hosts, proofs and records into another one, as that one's; how many records there are."""
+    for name in (name for name in COPIED if (folder.path / name).is_dir()):
+        shutil.copytree(folder.path / name, into.path / name, symlinks=True, dirs_exist_ok=True)
     for host in folder.hosts().values():
         into.write_host(host)
     for proof in folder.proofs().values():
@@ -65,6 +71,8 @@ def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEnt
         if folder.about.stagebench != about.stagebench:
             raise _unlike(first, folder, "were measured by different versions of stagebench")
         methods = {record.method for record in folder.records()} | {folder.about.method}
+        if folder.invalid:
+            raise RequestError(f"{next(iter(folder.invalid.values()))}; run that before it is collected")
         if methods != {about.method}:
             raise _unlike(first, folder, f"give figures of different methods ({about.method} and {max(methods)})")
         for code in sorted((folder.path / "bundles").glob("*/")):

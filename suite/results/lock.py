@@ -19,7 +19,8 @@ def held(folder: Path) -> Iterator[None]:
 
     RequestError when another process holds it (its id is told), or when no folder can stand there.
     """
-    place = folder.resolve()
+    with usable(folder):
+        place = folder.resolve()
     if place in _OURS:
         yield
         return

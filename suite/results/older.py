@@ -19,6 +19,7 @@ HELLO = ("host", "world", "pid", "python", "numpy", "cores", "host_cores", "boot
 JOINED = ("rank", "world", "devices", "transport", "versions", "settings")
 PASS = ("samples", "steady", "warmup_s", "step_s", "wall_s", "io_s", "stage_s", "loss")
 EPOCH = ("samples", "steps", "accuracy", "loss")
+LIMITS = {"seconds": "total_s", "silence": "silence_s", "joining": "joining_s"}
 HOST = ("host", "cpu", "cores", "cores_installed", "governor", "memory_bytes", "kernel", "os", "gpus", "python")
 
 
@@ -36,13 +37,29 @@ def upgraded(written: int, upgrade: Upgrade, content: Json, path: Path, remedy: 
 
 
 def _of_format_2(old: Json) -> Json:
-    """Any file: a case's sampling had a bound on how far the last steps of a warm-up may differ."""
+    """Any file: a case's sampling had a bound on how far a warm-up's last steps may differ, evidence fewer units."""
     new = {name: value for name, value in old.items() if name != "format"}
     if "case" in old:
         new["case"] = _without_steady(old["case"])
+    if old.get("evidence"):
+        new["evidence"] = _with_units(old["evidence"])
     if "cases" in old:
         new["cases"] = [{**entry, "case": _without_steady(entry["case"])} for entry in old["cases"]]
     return new
+
+
+def _with_units(evidence: Json) -> Json:
+    """How an attempt ended; of its engine's messages those that still mean something."""
+    stopped, limits = evidence.get("stopped"), evidence.get("limits")
+    return {
+        **evidence,
+        "stopped": stopped and {**_kept(stopped, ("why", "rank")), "limit_s": stopped["seconds"]},
+        "limits": limits and {LIMITS[name]: value for name, value in limits.items()},
+        "lost_logins": [
+            {**_kept(login, ("host", "code")), "time_s": login["time"]} for login in evidence.get("lost_logins", ())
+        ],
+        "engine": [each for each in evidence.get("engine", ()) if each.get("type") in ("begun", "failed")],
+    }
 
 
 def _without_steady(case: Json) -> Json:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from suite.results.records import FORMAT
-from suite.results.stored import Finite, Stored
+from suite.results.stored import FileName, Finite, Stored
 
 
 class Finding(Stored):
@@ -38,6 +38,7 @@ class Verdict(Stored):
     graph: str = ""  # digests
     weights: str = ""
     versions: dict[str, str] = {}
+    processors: tuple[str, ...] = ()  # models of the CPUs that the ranks ran on; () before they were kept
     tolerance: dict[str, float] = {}
     looser_because: str = ""
 
@@ -70,6 +71,6 @@ class Proof(Subject, Verdict):
     """proofs/KEY.json: the evidence that an adapter trains the workload."""
 
     format: Literal[3] = FORMAT
-    key: str | None  # None: it could not be made, and is stored nowhere
+    key: FileName | None  # None: it could not be made, and is stored nowhere
     scope: str = ""  # what it leaves open
     identity: Identity | None = None  # None: the adapter has no float64, or was proven in it

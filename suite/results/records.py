@@ -4,16 +4,19 @@ A type's fields are the file's: `suite.results.run_folder` reads and writes them
 seconds. Lists of a rank hold an item a step, in order. null is what was not measured, not reported, or no number.
 """
 
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import AfterValidator, Field
 
 from suite.contracts.case import Case
-from suite.results.stored import Finite, Stored
+from suite.results.stored import FileName, Finite, Stored
 
 FORMAT: Literal[3] = 3  # of every file below; suite.results.older reads 1 and 2
 METHOD = 2  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
 
 TRAINING = "training"
-CANCELLED = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
+Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
+CANCELLED: Outcome = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
 
 
 class About(Stored):
@@ -22,6 +25,7 @@ class About(Stored):
     format: Literal[3] = FORMAT
     method: int = METHOD
     kind: str = TRAINING  # or "comm", see suite.comm.records
+    id: str = ""  # of this run, which its records name; "": before format 3
     stagebench: str = ""  # the version that began it; "" and the like: format 1 did not say
     created: str = ""  # ISO 8601, UTC
     command: tuple[str, ...] = ()
@@ -29,10 +33,22 @@ class About(Stored):
     collected: tuple[str, ...] = ()  # the run folders that it was joined from
 
 
+def _possible(case: Case) -> Case:
+    place = case.placement
+    counts = (place.nodes, place.ranks_per_node, place.devices, place.threads, case.batch, case.sampling.processes)
+    if min(counts) < 1:
+        raise ValueError(f"{counts} nodes, ranks, devices, threads, samples and processes; there is 1 of each at least")
+    return case
+
+
+PossibleCase = Annotated[Case, AfterValidator(_possible)]
+
+
 class AnyEntry(Stored):
     """A case of a run, and why it cannot run, if so."""
 
-    id: str
+    id: FileName
+    case: Any  # its subclasses say of what type
     outcome: Literal["unsupported", "unavailable"] | None = None
     reason: str = ""
 
@@ -43,7 +59,7 @@ Entry = TypeVar("Entry", bound=AnyEntry)
 class CaseEntry(AnyEntry):
     """A case of the plan."""
 
-    case: Case
+    case: PossibleCase
 
 
 class Cases(Stored, Generic[Entry]):
@@ -70,7 +86,7 @@ class Host(Machine):
     """hosts/NAME.json: a host of the run; of one where only ranks ran, what they reported of it."""
 
     format: Literal[3] = FORMAT
-    host: str  # its name
+    host: FileName  # its name
     cores: int | None = None  # that a process may use
     cores_installed: int | None = None
     python: str | None = None  # the controller's
@@ -151,6 +167,7 @@ class Pass(Stored):
     loss: Finite = None  # the last step's; None: not a finite number, or a pass that has none (LOSSES)
     # Of a pass that takes turns with native steps, (native, its own) seconds per step of every pair of blocks.
     pairs_s: tuple[tuple[float, float], ...] | None = None
+    gradient_bytes: int | None = None  # of "native": what each device contributes to one exchange; None: nobody can say
 
 
 LOSSES = ("native", "staged", "compute_only")  # the passes that have one
@@ -247,7 +264,7 @@ class Stopped(Stored):
 
     why: Literal["time", "silence", "grace"]
     rank: int | None = None
-    seconds: float  # the limit that was passed
+    limit_s: float  # the one that was passed
 
 
 class Login(Stored):
@@ -255,15 +272,33 @@ class Login(Stored):
 
     host: str
     code: int
-    time: float  # seconds since the epoch
+    time_s: float  # seconds since the epoch
 
 
 class Limits(Stored):
-    """Seconds that the processes had."""
+    """What the processes had (suite.supervision.watchdog.Limits)."""
 
-    seconds: float
-    silence: float
-    joining: float | None = None
+    total_s: float
+    silence_s: float
+    joining_s: float | None = None
+
+
+class Begun(Stored):
+    """An engine's message: the ranks' turn has come (suite.contracts.engine_messages has both)."""
+
+    type: Literal["begun"]
+    job: str = ""
+    nodes: str = ""
+
+
+class EngineFailed(Stored):
+    """Likewise: why it ended badly."""
+
+    type: Literal["failed"]
+    kind: str
+    message: str
+    time_s: float
+    certain: bool = False
 
 
 class Evidence(Stored):
@@ -271,7 +306,7 @@ class Evidence(Stored):
 
     exit_codes: dict[str, int] = {}
     stopped: Stopped | None = None
-    engine: tuple[dict[str, Any], ...] = ()  # its messages, as they are
+    engine: tuple[Annotated[Begun | EngineFailed, Field(discriminator="type")], ...] = ()  # its messages
     lost_logins: tuple[Login, ...] = ()
     oom_kills: int = 0  # of the kernel, meanwhile
     logs: dict[str, tuple[str, ...]] = {}  # the last lines
@@ -283,11 +318,15 @@ class AnyRecord(Stored):
     """What a record of a training and one of communication have in common."""
 
     format: Literal[3] = FORMAT
+    digest: str = ""  # of the file's text with "" here; this and the next two: "" before format 3
+    run: str = ""  # the id of the run
+    plan: str = ""  # the digest of its plan.toml
     method: int = METHOD
     stagebench: str = ""  # the version that wrote it
-    case_id: str
+    case_id: FileName
+    case: Any  # its subclasses say of what type
     repeat: int
-    outcome: str  # ok | unsupported | unavailable | oom | timeout | crash | diverged | cancelled
+    outcome: Outcome
     reason: str = ""
     started: str  # ISO 8601, UTC
     seconds: float  # from the first process's start until all had ended
@@ -304,7 +343,7 @@ Measured = TypeVar("Measured", bound=AnyRecord)
 class Record(AnyRecord):
     """records/ID-rN.json: one process group of one case."""
 
-    case: Case
+    case: PossibleCase
     declared: Declared | None = None  # None: format 1 did not keep it
     proof: str | None = None  # the key of a proof
     proof_reason: str = ""  # why there is none, or it failed

@@ -8,6 +8,7 @@
       hosts/NAME.json          what each host is
       bundles/ADAPTER/         exactly the code that ran in the framework's interpreter
       records/ID-rN.json       case ID, repeat N
+      invalid/                 what stood in a record's place and was none of this run, kept aside when it was replaced
       proofs/KEY.json          the proofs that records name
       .lock                    held by the process that measures; see suite.results.lock
       attempts/ID-rN/          job, rank messages and logs: the evidence behind a record
@@ -15,18 +16,23 @@
 Nobody else reads or writes its JSON. What is read is of the types in suite.results.records, whatever its format was.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Generic, Self
+from typing import Any, Generic, NamedTuple, Self
+from uuid import uuid4
 
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
-from suite.files import write_whole
+from suite.files import stands, write_whole
 from suite.plan.read import differences
 from suite.results import older
+from suite.results.invariants import broken
 from suite.results.proof import Proof
 from suite.results.records import (
     FORMAT,
@@ -40,16 +46,25 @@ from suite.results.records import (
     Measured,
     Record,
 )
-from suite.results.stored import Part, content_of, parsed
+from suite.results.stored import Part, intact, object_of, parsed, sealed, text_of
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
+TODAYS = f'{{\n "format": {FORMAT},'.encode()  # how every file begins that `_write` and `write_record` made
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
-OF_A_RECORD = "remove it to have it measured again"
+OF_A_RECORD = "it is measured again when the run goes on"
 OF_A_PROOF = "remove it: the rows that name it are without proof until they are measured again"
 OF_A_HOST = "remove it: the page then does without it"
+
+
+class Identity(NamedTuple):
+    """What the records of a folder must agree with."""
+
+    run: str  # its id; "": the run is older than format 3, and its records have no digest
+    plan: str | None  # the digest of plan.toml; None where there is none
+    cases: dict[str, Any]  # by id
 
 
 class ResultFolder(Generic[Entry, Measured]):
@@ -63,6 +78,7 @@ class ResultFolder(Generic[Entry, Measured]):
     def __init__(self, path: Path) -> None:
         """`path` need not exist yet."""
         self.path = path
+        self.invalid: dict[str, str] = {}  # record files that hold none of this run's, of those read so far: why
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -82,7 +98,7 @@ class ResultFolder(Generic[Entry, Measured]):
                 self._check_resumable()
             self.make_folders()
         if not self.begun:
-            self._write("run.json", about)
+            self._write("run.json", about.but(id=about.id or uuid4().hex))
 
     def begin(self, about: About, plan: str, scale: str | None = None) -> Self:
         """Make it, or go on with it; RequestError when it belongs to another plan, or to another scale of it."""
@@ -96,8 +112,8 @@ class ResultFolder(Generic[Entry, Measured]):
             (self.path / name).mkdir(parents=True, exist_ok=True)
 
     def _check_resumable(self) -> None:
-        method, (_, content) = self.open(self.path).about.method, content_of(self.path / "run.json", OF_THE_RUN)
-        written = content.get("format", 1)
+        method, path = self.open(self.path).about.method, self.path / "run.json"
+        written = object_of(text_of(path, OF_THE_RUN), path, OF_THE_RUN).get("format", 1)
         if self.begun and (written, method) != (FORMAT, METHOD):
             raise RequestError(
                 f"{self.path} was begun by another version of stagebench (format {written}, method {method}; this one "
@@ -112,10 +128,11 @@ class ResultFolder(Generic[Entry, Measured]):
     def adopt_plan(self, text: str, scale: str | None = None) -> None:
         """Keep the plan as given; RequestError when this run has records of another one, or of another scale of it."""
         path = self.path / "plan.toml"
-        same = path.exists() and path.read_text() == text
-        if path.exists() and self.begun:
+        before = path.read_bytes().decode(errors="replace") if path.is_file() else None
+        same = before == text
+        if before is not None and self.begun:
             if not same:
-                told = differences(path.read_text(), text)
+                told = differences(before, text)
                 more = f", and {len(told) - 3} more" if len(told) > 3 else ""
                 raise RequestError(
                     f"{self.path} was begun with another plan ({path}): {', '.join(told[:3]) or 'another text'}{more}; "
@@ -125,6 +142,7 @@ class ResultFolder(Generic[Entry, Measured]):
                 began = f"with --scale {self.scale}" if self.scale else "without --scale"
                 raise RequestError(f"{self.path} was begun {began}; go on so, or name a new folder with -o")
         if not same:
+            self.__dict__.pop("_identity", None)
             write_whole(path, text)
 
     def keep_network(self, graph: Graph) -> None:
@@ -151,7 +169,7 @@ class ResultFolder(Generic[Entry, Measured]):
         """The folder of an attempt, made when needed; StoreError when the disk refuses."""
         folder = self.path / "attempts" / f"{case_id}-r{repeat}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
         except OSError as error:
             raise StoreError(
                 f"cannot make {folder}: {error.strerror or error}; what was measured before is kept. "
@@ -160,20 +178,28 @@ class ResultFolder(Generic[Entry, Measured]):
         return folder
 
     def record(self, case_id: str, repeat: int) -> Measured | None:
-        """A record, or None when it has not been measured; StoreError when what stands there is not that record."""
-        path = self.path / "records" / f"{case_id}-r{repeat}.json"
-        return self._record(path) if path.exists() else None
+        """A record, or None when it has not been measured, or what stands in its place is `invalid`."""
+        path = self._place(case_id, repeat)
+        return self._valid(path) if os.path.lexists(path) else None
 
     def records(self, of: Collection[str] | None = None) -> Iterator[Measured]:
-        """Every record (of these case ids, when given), in file name order, one at a time."""
+        """Every record (of these case ids, when given) by file name, one at a time; `invalid` names the others."""
         for path in self._record_files():
-            if of is None or _case_id(path) in of:
-                yield self._record(path)
+            if of is None or case_of(path.name) in of:
+                record = self._valid(path)
+                if record is not None:
+                    yield record
+
+    def unusable(self) -> list[str]:
+        """Why each of the invalid records is none; reads all."""
+        for _ in self.records():
+            pass
+        return list(self.invalid.values())
 
     def strays(self) -> list[str]:
         """Names of the record files that belong to no case of cases.json, such as those of an older resolution."""
         known = {entry.id for entry in self.cases}
-        return [path.name for path in self._record_files() if _case_id(path) not in known]
+        return [path.name for path in self._record_files() if case_of(path.name) not in known]
 
     def proofs(self) -> dict[str, Proof]:
         """Every proof by its key."""
@@ -195,8 +221,20 @@ class ResultFolder(Generic[Entry, Measured]):
         self._write("cases.json", self.cases_type(scale=scale, cases=tuple(entries)))
 
     def write_record(self, record: Measured) -> None:
-        """Write a record, and what its ranks reported of hosts that are not known yet."""
-        self._write(f"records/{record.case_id}-r{record.repeat}.json", record)
+        """Write a record as this run's, and what its ranks reported of hosts that are not known yet.
+
+        What stands in its place and is invalid is kept in `invalid/`.
+        """
+        path = self._place(record.case_id, record.repeat)
+        if not stands(path.parent):
+            raise StoreError(
+                f"{path.parent} is gone, and {path.name} cannot be written; put the run folder back to go on"
+            )
+        if os.path.lexists(path) and self._valid(path) is None:
+            self._keep_aside(path)
+        named = record.but(digest="", run=self._identity.run, plan=self._identity.plan or "")
+        write_whole(path, sealed(named.model_dump_json(indent=1) + "\n"))
+        self.invalid.pop(path.name, None)
         for hello in (rank.hello for rank in record.ranks if rank.hello):
             if hello.machine and not (self.path / "hosts" / f"{hello.host}.json").exists():
                 self.write_host(Host(**dict(hello.machine), host=hello.host, cores_installed=hello.host_cores))
@@ -211,21 +249,68 @@ class ResultFolder(Generic[Entry, Measured]):
     def _cases(self) -> Cases[Entry]:
         return _read(self.path / "cases.json", self.cases_type, older.cases, OF_CASES)
 
-    def _record(self, path: Path) -> Measured:
+    def _place(self, case_id: str, repeat: int) -> Path:
+        return self.path / "records" / f"{case_id}-r{repeat}.json"
+
+    def _valid(self, path: Path) -> Measured | None:
+        """The record of a file; None, and the reason in `invalid`, where it holds none of this run's."""
         upgraded = older.record if self.kind == TRAINING else older.comm_record
-        found: Measured = _read(path, self.record_type, upgraded, OF_A_RECORD)
-        if path.stem != f"{found.case_id}-r{found.repeat}":
-            raise StoreError(
-                f"{path} holds repeat {found.repeat} of the case {found.case_id}, and its name is another one's; "
-                "move it away"
-            )
+        try:
+            text = text_of(path, OF_A_RECORD)
+            found: Measured = _understood(text, path, self.record_type, upgraded, OF_A_RECORD)
+        except StoreError as error:
+            self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
+            return None
+        misfit = self._misfit(found, path, text) or self.broken(found)
+        if misfit:
+            self.invalid[path.name] = f"records/{path.name}: {misfit}; {OF_A_RECORD}"
+            return None
         return found
+
+    def broken(self, record: Measured) -> str | None:
+        """The first invariant that a record breaks; None when all hold."""
+        return broken(record)
+
+    def _misfit(self, record: Measured, path: Path, text: bytes) -> str | None:
+        """Why a record is not this place's; None when it is."""
+        if path.name != self._place(record.case_id, record.repeat).name:
+            return f"it holds repeat {record.repeat} of the case {record.case_id}, and its name is another one's"
+        own = self._identity
+        if own.cases.get(record.case_id, record.case) != record.case:
+            return "its case has other values than cases.json gives it"
+        if not own.run:
+            return None
+        if not intact(text, record.digest):
+            return "it was changed after it was written: its digest is another one"
+        if record.run != own.run:
+            return f"it belongs to another run ({record.run})"
+        return None if own.plan in (None, record.plan) else "it belongs to another plan"
+
+    def _keep_aside(self, path: Path) -> None:
+        """Move what is no record out of the way; StoreError when the disk refuses."""
+        aside = self.path / "invalid"
+        try:
+            aside.mkdir(exist_ok=True)
+            number = sum(1 for each in aside.iterdir() if each.name.startswith(path.stem))
+            path.rename(aside / f"{path.stem}.{number}.json")
+        except OSError as error:
+            raise StoreError(f"cannot move {path} into {aside}: {error.strerror or error}; move it away") from error
 
     def _record_files(self) -> list[Path]:
         return sorted((self.path / "records").glob("*.json"))
 
+    @cached_property
+    def _identity(self) -> Identity:
+        """Read once, and again when one of its files is written."""
+        plan, cases = self.path / "plan.toml", {}
+        digest = hashlib.sha256(plan.read_bytes()).hexdigest()[:32] if plan.is_file() else None
+        if (self.path / "cases.json").exists():
+            cases = {entry.id: entry.case for entry in self.cases}
+        return Identity(self.about.id, digest, cases)
+
     def _write(self, name: str, content: BaseModel) -> None:
         """Write one JSON file whole or not at all; StoreError when the disk refuses."""
+        self.__dict__.pop("_identity", None)
         write_whole(self.path / name, content.model_dump_json(indent=1) + "\n")
 
 
@@ -257,12 +342,20 @@ def usable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _case_id(record: Path) -> str:
-    return record.stem.rpartition("-r")[0]
+def case_of(record: str) -> str:
+    """The case id in a record file's name."""
+    return record.removesuffix(".json").rpartition("-r")[0]
 
 
 def _read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
-    text, content = content_of(path, remedy)
+    return _understood(text_of(path, remedy), path, kind, upgrade, remedy)
+
+
+def _understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
+    if text.startswith(TODAYS):
+        with suppress(StoreError):  # which the long way words better
+            return parsed(kind, text, path, remedy)
+    content = object_of(text, path, remedy)
     written = content.get("format", 1)  # of format 1, only run.json and the records say so
     if written in (1, 2):
         return parsed(kind, json.dumps(older.upgraded(written, upgrade, content, path, remedy)), path, remedy)

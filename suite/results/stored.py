@@ -1,13 +1,15 @@
 """What is read from a run folder is validated once, here; what does not fit is one sentence with its remedy."""
 
+import hashlib
 import json
 import math
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from suite.errors import StoreError
+from suite.suggest import shown
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -15,7 +17,9 @@ Part = TypeVar("Part", bound=BaseModel)
 class Stored(BaseModel):
     """A part of a file in a run folder; it can be made of whatever has attributes of the same names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True, revalidate_instances="never")
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, from_attributes=True, revalidate_instances="never", allow_inf_nan=False
+    )
 
     def but(self, **changes: Any) -> Self:
         """The same with some values changed, validated."""
@@ -26,22 +30,35 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+# What a file is called by: it cannot leave its folder.
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
 # A loss, or a distance: None (null in the file) when it was infinite or no number.
 Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 
-def content_of(path: Path, remedy: str) -> tuple[bytes, dict[str, Any]]:
-    """A file's text and the JSON object in it; StoreError when it cannot be read or is none."""
+def text_of(path: Path, remedy: str) -> bytes:
+    """A file's text; StoreError when it cannot be read."""
     try:
-        text = path.read_bytes()
-        found = json.loads(text)
+        if not path.is_file():  # reading from a pipe would never end
+            raise StoreError(f"{path} is no file; {remedy}")
+        return path.read_bytes()
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+        raise StoreError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
+
+
+def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file's text; StoreError when it is none."""
+    try:
+        found = json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not readable JSON ({error}); {remedy}") from error
     if not isinstance(found, dict):
         raise StoreError(f"{path} holds no JSON object; {remedy}")
-    return text, found
+    return found
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON's")
 
 
 def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part:
@@ -51,6 +68,24 @@ def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
         first = problems[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
+        place = shown(".".join(map(str, first["loc"])), 200)[1:-1] or "the whole"
         others = f", and {len(problems) - 1} more like it" if len(problems) > 1 else ""
         raise StoreError(f"{path}: {place}: {first['msg']}{others}; {remedy}") from error
+
+
+UNSEALED = b'"digest": ""'  # a sealed text's first field of that name, as the digest is taken
+
+
+def sealed(text: str) -> str:
+    """A JSON text that has `"digest": ""` with the digest of itself in it."""
+    digest = _digest(text.encode())
+    return text.replace(UNSEALED.decode(), f'"digest": "{digest}"', 1)
+
+
+def intact(text: bytes, digest: str) -> bool:
+    """Whether a text is as `sealed` wrote it."""
+    return _digest(text.replace(f'"digest": "{digest}"'.encode(), UNSEALED, 1)) == digest
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:32]

@@ -14,7 +14,7 @@ from typing import Any
 from suite.contracts.engine_messages import FILE
 from suite.contracts.launcher import LOGINS, Process
 from suite.errors import StoreError
-from suite.supervision.evidence import Facts
+from suite.supervision.evidence import Evidence
 from suite.supervision.logins import lost
 from suite.supervision.mailbox import EngineMailbox, Mailbox
 from suite.supervision.oom import oom_kills
@@ -69,7 +69,7 @@ def run(
             if watchdog.verdict(group.deaths(), lost(folder)) is not None:
                 break
         group.end()
-        mailbox.close()  # opened afresh: see Growing.close
+        mailbox.close()  # opened afresh: see LineReader.close
         for rank, message in mailbox.new():
             on_message(rank, message)
         engine.new()
@@ -77,7 +77,7 @@ def run(
         group.end()
         mailbox.close()
         engine.close()
-    facts = Facts(
+    evidence = Evidence(
         ranks=ranks,
         lost=lost(folder),
         messages=mailbox.messages,
@@ -89,9 +89,9 @@ def run(
         oom_kills=oom_kills() - kills,
         folder=folder,
     )
-    outcome, reason = judge(facts)
-    evidence = {**facts.evidence(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
-    return Attempt(outcome, reason, mailbox.messages, time.monotonic() - began, evidence)
+    outcome, reason = judge(evidence)
+    kept = {**evidence.to_record(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
+    return Attempt(outcome, reason, mailbox.messages, time.monotonic() - began, kept)
 
 
 def prepare(folder: Path) -> None:

@@ -15,7 +15,7 @@ from suite.worker.typed_json import to_json
 
 
 @dataclass(frozen=True)
-class Facts:
+class Evidence:
     """All that is known when an attempt is over."""
 
     ranks: int
@@ -29,14 +29,14 @@ class Facts:
     oom_kills: int  # of the kernel, meanwhile
     folder: Path
 
-    def evidence(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What a record keeps, ready for JSON."""
         logs = sorted((*self.folder.glob("rank-*.log"), *self.folder.glob("launcher-*.log")))
         return {
             "exit_codes": {self.called(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
             "stopped": asdict(self.stopped) if self.stopped else None,
             "engine": [{"type": CODEC.name_of(each), **to_json(each)} for each in self.engine_messages],
-            "lost_logins": [asdict(login) for login in self.lost],
+            "lost_logins": [login._asdict() for login in self.lost],
             "oom_kills": self.oom_kills,
             "logs": {path.name: last_lines(path, 20) for path in logs},
         }

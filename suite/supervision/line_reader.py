@@ -7,7 +7,7 @@ from typing import BinaryIO, Generic, TypeVar
 Message = TypeVar("Message")
 
 
-class Growing(Generic[Message]):
+class LineReader(Generic[Message]):
     """The file need not exist yet; a half-written line waits for its end."""
 
     def __init__(self, path: Path, decode: Callable[[bytes], Message]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from suite.contracts.engine_messages import CODEC, FILE, EngineMessage
-from suite.supervision.line_reader import Growing
+from suite.supervision.line_reader import LineReader
 from suite.worker.messages import Message, Progress, decode
 
 
@@ -15,7 +15,7 @@ class Mailbox:
         """The files need not exist yet."""
         self.messages: dict[int, list[Message]] = {rank: [] for rank in range(ranks)}
         self.last: dict[int, Message] = {}
-        self._files = {rank: Growing(folder / f"rank-{rank}.jsonl", decode) for rank in range(ranks)}
+        self._files = {rank: LineReader(folder / f"rank-{rank}.jsonl", decode) for rank in range(ranks)}
 
     @property
     def unreadable(self) -> int:
@@ -46,7 +46,7 @@ class EngineMailbox:
     def __init__(self, folder: Path) -> None:
         """The file need not exist yet."""
         self.messages: list[EngineMessage] = []
-        self._file: Growing[EngineMessage] = Growing(folder / FILE, CODEC.decode)
+        self._file: LineReader[EngineMessage] = LineReader(folder / FILE, CODEC.decode)
 
     def new(self) -> list[EngineMessage]:
         """The messages that came since the last call."""

@@ -1,4 +1,4 @@
-"""From the facts of an attempt to its outcome and the sentence that says why.
+"""From the evidence of an attempt to its outcome and the sentence that says why.
 
 The rank that failed first is blamed, not those that its end brought down. `oom` needs
 proof: the rank's own report, or a SIGKILL while the kernel's count of such kills rose.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from suite.contracts.engine_messages import EngineFailed
 from suite.supervision.engine_logs import NO_ANSWER, first_death, missed
-from suite.supervision.evidence import Facts, sidecar
+from suite.supervision.evidence import Evidence, sidecar
 from suite.supervision.processes import Death
 from suite.supervision.sentences import doing, ended, full_disk, lines, named, timeout
 from suite.worker.messages import Done, Failed, Hello, of_type
@@ -26,7 +26,7 @@ AHEAD = 1.0  # seconds by which the others may report a closed connection before
 class Failure:
     """Something that went wrong with one rank or with the engine."""
 
-    time: float  # seconds since the epoch
+    time_s: float  # seconds since the epoch
     rank: int | None  # None: the engine or a sidecar
     outcome: str
     what: str
@@ -41,110 +41,110 @@ class Failure:
         return not self.certain and self.rank is None and self.sidecar is None and self.host is None
 
 
-def judge(facts: Facts) -> tuple[str, str]:
-    if facts.stopped and facts.stopped.why != "grace":
-        return "timeout", timeout(facts, facts.stopped)
-    failures = [*reported(facts), *reported_by_engine(facts), *deaths(facts), *losses(facts)]
+def judge(evidence: Evidence) -> tuple[str, str]:
+    if evidence.stopped and evidence.stopped.why != "grace":
+        return "timeout", timeout(evidence, evidence.stopped)
+    failures = [*reported(evidence), *reported_by_engine(evidence), *deaths(evidence), *losses(evidence)]
     if failures:
         proven = [failure for failure in failures if failure.outcome == "oom"]
         # Another host's clock may differ from ours: a rank's own report goes before what became of the engine.
-        first = min(proven or failures, key=lambda failure: (failure.by_engine, failure.time))
-        return first.outcome, sentence(facts, first)
+        first = min(proven or failures, key=lambda failure: (failure.by_engine, failure.time_s))
+        return first.outcome, sentence(evidence, first)
     for sign, meaning in ((Hello, "never said that it started"), (Done, "ended without being done")):
-        silent = [rank for rank in range(facts.ranks) if not facts.sent(rank, sign)]
+        silent = [rank for rank in range(evidence.ranks) if not evidence.sent(rank, sign)]
         if silent:
-            reason = f"{named(silent)} of {facts.ranks} {meaning}" + lines(facts, silent[0])
-            return "crash", reason + full_disk(facts)
+            reason = f"{named(silent)} of {evidence.ranks} {meaning}" + lines(evidence, silent[0])
+            return "crash", reason + full_disk(evidence)
     return "ok", ""
 
 
-def reported(facts: Facts) -> Iterator[Failure]:
-    for rank, messages in facts.messages.items():
+def reported(evidence: Evidence) -> Iterator[Failure]:
+    for rank, messages in evidence.messages.items():
         for failed in of_type(Failed, messages):
             yield Failure(failed.time_s, rank, failed.kind, failed.message)
 
 
-def reported_by_engine(facts: Facts) -> Iterator[Failure]:
+def reported_by_engine(evidence: Evidence) -> Iterator[Failure]:
     """Failures that the engine reported."""
-    for failed in facts.engine_messages:
+    for failed in evidence.engine_messages:
         if isinstance(failed, EngineFailed):
             at = 0.0 if failed.certain else failed.time_s
             yield Failure(at, None, failed.kind, failed.message, sentence=True, certain=failed.certain)
 
 
-def deaths(facts: Facts) -> Iterator[Failure]:
+def deaths(evidence: Evidence) -> Iterator[Failure]:
     """Processes that ended badly and not by us."""
-    for death in facts.deaths:
+    for death in evidence.deaths:
         if death.code == 0 or death.ours:
             continue
-        rank, code, at = death.rank, death.code, death.time
-        beside = death.index if facts.processes[death.index].sidecar else None
+        rank, code, at = death.rank, death.code, death.time_s
+        beside = death.index if evidence.processes[death.index].sidecar else None
         what = ended(code)
         if rank is None and beside is None:
-            rank, code, what = found_by_engine(facts, death)
+            rank, code, what = found_by_engine(evidence, death)
             # The engine saw it die first, whatever the others said before the engine itself ended. But MPICH's daemon
             # kills all at the first closed connection, and may name one of those.
-            mistaken = code == -signal.SIGKILL and explained(facts)
-            at = at if rank is None or facts.sent(rank, Failed) or mistaken else 0.0
-        elif rank is not None and -code in NO_ANSWER and not facts.sent(rank, Failed):
+            mistaken = code == -signal.SIGKILL and explained(evidence)
+            at = at if rank is None or evidence.sent(rank, Failed) or mistaken else 0.0
+        elif rank is not None and -code in NO_ANSWER and not evidence.sent(rank, Failed):
             at -= AHEAD
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        proven = killed and facts.oom_kills > 0
+        proven = killed and evidence.oom_kills > 0
         yield Failure(at, rank, "oom" if proven else "crash", what, beside)
 
 
-def explained(facts: Facts) -> bool:
+def explained(evidence: Evidence) -> bool:
     """Whether a rank reported a failure of its own, which another one's end does not explain."""
-    return any(not OF_OTHERS.search(failure.what) for failure in reported(facts))
+    return any(not OF_OTHERS.search(failure.what) for failure in reported(evidence))
 
 
-def losses(facts: Facts) -> Iterator[Failure]:
+def losses(evidence: Evidence) -> Iterator[Failure]:
     """Hosts whose login ended while somebody was not done: dead ones, or those nobody can log in to."""
-    if all(facts.sent(rank, Done) for rank in range(facts.ranks)):
+    if all(evidence.sent(rank, Done) for rank in range(evidence.ranks)):
         return
-    for login in facts.lost:
-        there = next((rank for rank in range(facts.ranks) if facts.host(rank) == login.host), None)
-        how = "was lost" if all(facts.sent(rank, Hello) for rank in range(facts.ranks)) else "was not reached"
-        yield Failure(login.time, there, "crash", f"{how}: its login {ended(login.code)}", host=login.host)
+    for login in evidence.lost:
+        there = next((rank for rank in range(evidence.ranks) if evidence.host(rank) == login.host), None)
+        how = "was lost" if all(evidence.sent(rank, Hello) for rank in range(evidence.ranks)) else "was not reached"
+        yield Failure(login.time_s, there, "crash", f"{how}: its login {ended(login.code)}", host=login.host)
 
 
-def found_by_engine(facts: Facts, death: Death) -> tuple[int | None, int, str]:
+def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, str]:
     """(rank, code, what) of one that died without a report, where the engine names it; else the engine's own."""
-    hellos = {rank: facts.hello(rank) for rank in facts.messages}
+    hellos = {rank: evidence.hello(rank) for rank in evidence.messages}
     pids = {hello.pid: rank for rank, hello in hellos.items() if hello}
-    log = facts.folder / f"launcher-{death.index}.log"
+    log = evidence.folder / f"launcher-{death.index}.log"
     named = first_death(log, pids)
     if named:
         return *named, ended(named[1])
-    gone = gone_unreported(facts, log)
+    gone = gone_unreported(evidence, log)
     if gone is not None:
-        return gone, death.code, f"closed its connections without a word, on {facts.host(gone)},"
+        return gone, death.code, f"closed its connections without a word, on {evidence.host(gone)},"
     return None, death.code, ended(death.code)
 
 
-def gone_unreported(facts: Facts, log: Path) -> int | None:
+def gone_unreported(evidence: Evidence, log: Path) -> int | None:
     """The one rank that can be meant where others missed somebody."""
     absent = missed(log)
     if absent is None:
         return None
     host, by = absent
-    candidates = [rank for rank in range(facts.ranks) if rank != by and not facts.sent(rank, Done)]
-    found = [rank for rank in candidates if host in (None, facts.host(rank))]
+    candidates = [rank for rank in range(evidence.ranks) if rank != by and not evidence.sent(rank, Done)]
+    found = [rank for rank in candidates if host in (None, evidence.host(rank))]
     return found[0] if len(found) == 1 else None
 
 
-def sentence(facts: Facts, failure: Failure) -> str:
+def sentence(evidence: Evidence, failure: Failure) -> str:
     """Who failed, how, and the last lines."""
     if failure.sentence:
-        late = next((rank for rank in range(facts.ranks) if not facts.sent(rank, Done)), None)
-        return failure.what + lines(facts, late)
-    who = f"rank {failure.rank}" if failure.rank is not None else facts.engine_name
+        late = next((rank for rank in range(evidence.ranks) if not evidence.sent(rank, Done)), None)
+        return failure.what + lines(evidence, late)
+    who = f"rank {failure.rank}" if failure.rank is not None else evidence.engine_name
     if failure.sidecar is not None:
-        who = sidecar(facts.processes[failure.sidecar])
+        who = sidecar(evidence.processes[failure.sidecar])
     if failure.host is not None:
         who = f"the host {failure.host}"
-    own = failure.host is None and failure.rank is not None and facts.sent(failure.rank, Failed)
-    text = f"{who}: {failure.what}" if own else f"{who} {failure.what}{doing(facts, failure.rank)}"
-    if facts.oom_kills > 0:
-        text += f" (the kernel ended {facts.oom_kills} process(es) for want of memory meanwhile)"
-    return text + ("" if own else lines(facts, failure.rank, failure.sidecar)) + full_disk(facts)
+    own = failure.host is None and failure.rank is not None and evidence.sent(failure.rank, Failed)
+    text = f"{who}: {failure.what}" if own else f"{who} {failure.what}{doing(evidence, failure.rank)}"
+    if evidence.oom_kills > 0:
+        text += f" (the kernel ended {evidence.oom_kills} process(es) for want of memory meanwhile)"
+    return text + ("" if own else lines(evidence, failure.rank, failure.sidecar)) + full_disk(evidence)

@@ -29,7 +29,7 @@ class Death:
     index: int  # of the process in the group
     rank: int | None
     code: int  # exit code; -N for signal N
-    time: float  # seconds since the epoch, as in the ranks' messages
+    time_s: float  # seconds since the epoch, as in the ranks' messages
     ours: bool  # after we had begun to end the group
 
 

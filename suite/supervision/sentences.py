@@ -3,7 +3,7 @@
 import shutil
 import signal
 
-from suite.supervision.evidence import Facts
+from suite.supervision.evidence import Evidence
 from suite.supervision.logs import last_lines
 from suite.supervision.watchdog import Stopped
 from suite.worker.messages import Done, Phase, Progress, name_of
@@ -12,25 +12,27 @@ FULL = 1 << 20  # bytes free; below it a disk counts as full
 NAMED = 4  # ranks that a sentence names
 
 
-def timeout(facts: Facts, stopped: Stopped) -> str:
+def timeout(evidence: Evidence, stopped: Stopped) -> str:
     """Which limit was passed, by whom, doing what."""
-    limit = f"{stopped.seconds:g} s"
+    limit = f"{stopped.limit_s:g} s"
     if stopped.why == "silence":
         if stopped.rank is None:
             return f"all ranks were done, yet did not end within the silence limit of {limit}"
         rank = stopped.rank
-        return f"rank {rank} said nothing for {limit} (silence limit){doing(facts, rank)}{lines(facts, rank)}"
-    late = [rank for rank in range(facts.ranks) if not facts.sent(rank, Done)]
+        return f"rank {rank} said nothing for {limit} (silence limit){doing(evidence, rank)}{lines(evidence, rank)}"
+    late = [rank for rank in range(evidence.ranks) if not evidence.sent(rank, Done)]
     if not late:
         return f"all ranks were done, yet did not end within the time limit of {limit}"
-    return f"{named(late)} not done within the time limit of {limit}{doing(facts, late[0])}{lines(facts, late[0])}"
+    return (
+        f"{named(late)} not done within the time limit of {limit}{doing(evidence, late[0])}{lines(evidence, late[0])}"
+    )
 
 
-def doing(facts: Facts, rank: int | None) -> str:
+def doing(evidence: Evidence, rank: int | None) -> str:
     """What a rank did last, as the end of a clause."""
     if rank is None:
         return ""
-    last = facts.last.get(rank)
+    last = evidence.last.get(rank)
     if last is None:
         return " before it said anything"
     if isinstance(last, Progress):
@@ -58,22 +60,22 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def lines(facts: Facts, rank: int | None, sidecar: int | None = None) -> str:
+def lines(evidence: Evidence, rank: int | None, sidecar: int | None = None) -> str:
     """The last lines of a rank's log or, when it has none, of its launcher's; a sidecar has its own."""
-    starter = next((i for i, process in enumerate(facts.processes) if process.rank in (rank, None)), 0)
+    starter = next((i for i, process in enumerate(evidence.processes) if process.rank in (rank, None)), 0)
     starter = starter if sidecar is None else sidecar
-    found = [] if rank is None else last_lines(facts.folder / f"rank-{rank}.log", 3)
+    found = [] if rank is None else last_lines(evidence.folder / f"rank-{rank}.log", 3)
     # What starts one rank alone may tell what that rank could not: "connection lost".
-    if not found or facts.processes[starter].rank is not None:
-        found += last_lines(facts.folder / f"launcher-{starter}.log", 3)
+    if not found or evidence.processes[starter].rank is not None:
+        found += last_lines(evidence.folder / f"launcher-{starter}.log", 3)
     return "; its last lines: " + " | ".join(found) if found else ""
 
 
-def full_disk(facts: Facts) -> str:
+def full_disk(evidence: Evidence) -> str:
     """A likely cause that no rank could have written down."""
-    if shutil.disk_usage(facts.folder).free >= FULL:
+    if shutil.disk_usage(evidence.folder).free >= FULL:
         return ""
-    return f"; the disk of {facts.folder} is full: free some space or name another folder with -o"
+    return f"; the disk of {evidence.folder} is full: free some space or name another folder with -o"
 
 
 def named(ranks: list[int]) -> str:

@@ -15,9 +15,9 @@ GRACE = 5.0  # seconds that the others get after one rank's death, to report wha
 class Limits:
     """How long a group may take."""
 
-    seconds: float  # for the whole group
-    silence: float  # without any message from a rank that is not done
-    joining: float | None = None  # the same until it has joined: nothing compiles yet. None: no other than `silence`
+    total_s: float  # for the whole group
+    silence_s: float  # without any message from a rank that is not done
+    joining_s: float | None = None  # the same until it has joined; None: `silence_s`
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Stopped:
 
     why: str  # "time", "silence" or "grace"
     rank: int | None  # the silent one
-    seconds: float  # the limit that was passed
+    limit_s: float  # the one that was passed
 
 
 class Watchdog:
@@ -70,8 +70,8 @@ class Watchdog:
             self.stopped = Stopped("grace", None, GRACE) if now - self._failed_at > GRACE else None
         elif self._queued:
             self.stopped = None
-        elif now - self._began > self._limits.seconds:
-            self.stopped = Stopped("time", None, self._limits.seconds)
+        elif now - self._began > self._limits.total_s:
+            self.stopped = Stopped("time", None, self._limits.total_s)
         else:
             self.stopped = self._silence(now)
         return self.stopped
@@ -89,5 +89,5 @@ class Watchdog:
         return Stopped("silence", rank if rank >= 0 else None, self._patience(rank)) if late[rank] > 0 else None
 
     def _patience(self, rank: int) -> float:
-        early = self._limits.joining is not None and rank >= 0 and rank not in self._joined
-        return float(self._limits.joining or 0.0) if early else self._limits.silence
+        early = self._limits.joining_s is not None and rank >= 0 and rank not in self._joined
+        return float(self._limits.joining_s or 0.0) if early else self._limits.silence_s

@@ -1,7 +1,4 @@
-"""The stage clock: one synchronisation and one mark at every border between stages.
-
-Oldest Python: 3.6.
-"""
+"""The stage clock: one synchronisation and one mark at every border between stages."""
 
 from typing import Any, Dict, List
 

@@ -1,8 +1,6 @@
 """The task Communicate: one operation over its sizes, or the gradient tensors of a network.
 
 Whatever is timed is run on known numbers before its samples and after them, the very same calls, and verified.
-
-Oldest Python: 3.6.
 """
 
 import contextlib

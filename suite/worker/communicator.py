@@ -14,8 +14,6 @@ as nccl-tests counts sizes (https://github.com/NVIDIA/nccl-tests/blob/master/doc
 | reduce-scatter | count | count / n: its share of the sum, shares in the ranks' order |
 | all-gather | count / n | count: everybody's, in the ranks' order |
 | point-to-point | count | count: what rank 0 filled; on rank 0 and the last rank only |
-
-Oldest Python: 3.6.
 """
 
 import time

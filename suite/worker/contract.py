@@ -1,7 +1,4 @@
-"""The types of the worker side's contract: what a trainer is given, and what it answers.
-
-Oldest Python: 3.6.
-"""
+"""The types of the worker side's contract: what a trainer is given, and what it answers."""
 
 import math
 from typing import Any, Dict, NamedTuple, Union

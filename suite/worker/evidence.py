@@ -5,20 +5,19 @@ float32 (rounding 3e-8, far below every tolerance): `gradient.<name>` after the 
 exchange, `movement.<name>` what UPDATES updates added to a parameter, `running.<name>`
 a running statistic. Movements, not parameters, because a parameter's own rounding would
 drown what a small learning rate does to it.
-
-Oldest Python: 3.6.
 """
 
-import json
 import math
 import os
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from suite.worker.feed import share, synthetic
 from suite.worker.messages import Proof, ProofLosses
 from suite.worker.trainer import Trainer
+from suite.worker.typed_json import load as load_json
+from suite.worker.typed_json import store
 from workloads import weights
 from workloads.graph import Graph
 
@@ -26,6 +25,16 @@ UPDATES = 3
 HALF_ULP = 2.0**-24  # of float32, relative: in mixed precision too the parameters are float32
 PIECE = 1 << 18  # numbers: small enough for a processor's cache
 SEED = 11
+META = "meta.json"
+
+
+class Meta(NamedTuple):
+    """What META says of the oracle's results."""
+
+    losses: List[float]  # of every update
+    samples: int
+    weights: str  # a digest
+    graph: str  # likewise
 
 
 def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> None:
@@ -51,9 +60,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
             save(folder, "movement." + name, tensor - initial[name])
         else:
             save(folder, "running." + name, tensor)
-    meta = {"losses": losses, "samples": samples, "weights": weights.digest(initial), "graph": graph.digest}
-    with open(os.path.join(folder, "meta.json"), "w") as stream:
-        json.dump(meta, stream)
+    store(Meta(losses, samples, weights.digest(initial), graph.digest), os.path.join(folder, META))
 
 
 def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
@@ -64,13 +71,12 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     """
     graph = graph.without_dropout()
     setup = trainer.setup
-    with open(os.path.join(folder, "meta.json")) as stream:
-        meta = json.load(stream)
+    meta: Meta = load_json(Meta, os.path.join(folder, META))
     initial = weights.for_proof(graph)
-    found = {"weights": weights.digest(initial), "graph": graph.digest, "samples": samples * setup.replicas}
-    for key, value in found.items():
-        if meta[key] != value:
-            raise ValueError("the oracle in %s was made for %s %r, this is %r" % (folder, key, meta[key], value))
+    wanted = Meta(meta.losses, samples * setup.replicas, weights.digest(initial), graph.digest)
+    for key, there, value in zip(Meta._fields, meta, wanted):
+        if there != value:
+            raise ValueError("the oracle in %s was made for %s %r, this is %r" % (folder, key, there, value))
     host = share(synthetic(graph, samples * setup.replicas, SEED), setup.replica, samples)
     rounding = 0.0 if setup.precision == "float64" else UPDATES * HALF_ULP
     oracle = Oracle(folder, setup.replica, samples, initial, rounding)
@@ -100,12 +106,12 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     final = trainer.parameters()
     errors.update(oracle.parameter_errors("native", final))
     return Proof(
-        losses=ProofLosses(staged, native, meta["losses"]),
+        losses=ProofLosses(staged, native, meta.losses),
         errors=errors,
         parameter_count=trainer.parameter_count(),
         macs=trainer.macs(),
         graph_digest=graph.digest,
-        weights_digest=meta["weights"],
+        weights_digest=meta.weights,
     )
 
 

@@ -1,7 +1,4 @@
-"""What an iteration eats: batches that stay on the device, or a stream that is read.
-
-Oldest Python: 3.6.
-"""
+"""What an iteration eats: batches that stay on the device, or a stream that is read."""
 
 import itertools
 import time

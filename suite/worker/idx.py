@@ -1,9 +1,7 @@
 """MNIST's original files: the idx format of LeCun's page, plain or gzipped.
 
-    magic number (two zero bytes, the type's code, the number of dimensions),
-    each dimension as a big-endian 32-bit number, the values.
-
-Oldest Python: 3.6.
+magic number (two zero bytes, the type's code, the number of dimensions),
+each dimension as a big-endian 32-bit number, the values.
 """
 
 import gzip

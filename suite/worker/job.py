@@ -6,8 +6,6 @@ job.json holds `format`, `output`, `group`, and the task under its name, with wh
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
 warm-up's last steps).
-
-Oldest Python: 3.6.
 """
 
 import json

@@ -2,8 +2,6 @@
 
 The last Pillow for Python 3.6 has IJG's libjpeg 9, which interpolates colours differently (1 level of 255 off on the
 average, 20 at edges) and is slower. simplejpeg brings libjpeg-turbo there; without it Pillow's own library serves.
-
-Oldest Python: 3.6.
 """
 
 from functools import lru_cache

@@ -1,7 +1,4 @@
-"""What the host under a process is, read from the system; it may hide any of it.
-
-Oldest Python: 3.6.
-"""
+"""What the host under a process is, read from the system; it may hide any of it."""
 
 import platform
 import subprocess

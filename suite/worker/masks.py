@@ -1,6 +1,6 @@
 """The seed of dropout's masks, in every adapter alike.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 import hashlib

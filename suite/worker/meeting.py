@@ -3,8 +3,6 @@
 For what an engine cannot do itself: tell everybody's address before any of them starts, or
 give the largest of several numbers. Plain TCP between the hosts; standard library only.
 Every wait has its limit.
-
-Oldest Python: 3.6.
 """
 
 import socket
@@ -19,7 +17,7 @@ LIMIT = 1800.0  # seconds of silence from a rank that has come, as torch.distrib
 RETRY = 0.05
 NUMBER = struct.Struct("!d")
 LENGTH = struct.Struct("!I")
-CHECK = "check that every rank runs (its log), was told this address, and that no firewall closes it"
+CHECK = "check that every rank runs (its log), was given this address, and that no firewall closes it"
 
 
 class Meeting:

@@ -7,8 +7,6 @@ type is an error. What an adapter says freely stands in `Notes`.
 
 Times are seconds on the rank's own clock; lists hold an item a step, epoch or sample, in order. `typed_json` says what
 becomes of None and NaN.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Type, TypeVar, Union
@@ -43,7 +41,7 @@ class Hello(NamedTuple):
     numpy: str
     cores: List[int]  # that this rank may use
     threads: Dict[str, str]  # the variables suite.worker.job.THREADS, where set
-    settings: Dict[str, str]  # variables that libraries of communication read
+    settings: Dict[str, str]  # variables that libraries of communication read, or that change what is computed
     boot: str = ""  # tells the running kernel from every other; "" where the system has no such mark
     host_cores: Optional[int] = None
     machine: Optional[Machine] = None
@@ -105,6 +103,7 @@ class Pass(NamedTuple):
     loss: Optional[float] = None  # the last step's, where the pass trains
     # Of a pass that takes turns with native steps, [native, its own] seconds per step of every pair of blocks.
     pairs_s: Optional[List[List[float]]] = None
+    gradient_bytes: Optional[int] = None  # of "native": what each device contributes to one exchange
 
 
 class HostUse(NamedTuple):

@@ -1,7 +1,4 @@
-"""How quiet this host is: a computation that always takes the same work, and what the system counts meanwhile.
-
-Oldest Python: 3.6.
-"""
+"""How quiet this host is: a computation that always takes the same work, and what the system counts meanwhile."""
 
 import hashlib
 import os

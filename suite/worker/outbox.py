@@ -1,7 +1,4 @@
-"""Where a rank's messages go: rank-N.jsonl in the job's output folder.
-
-Oldest Python: 3.6.
-"""
+"""Where a rank's messages go: rank-N.jsonl in the job's output folder."""
 
 import os
 import time

@@ -3,8 +3,6 @@
 The fraction is (t_comm + t_comp - t_both) / min(t_comm, t_comp): 1 when the shorter one
 costs nothing, 0 when they follow each other. The computation is made about as long as
 the exchange.
-
-Oldest Python: 3.6.
 """
 
 import math

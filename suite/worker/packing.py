@@ -1,11 +1,8 @@
 """Packing a data set into records, part by part; it goes on where it was interrupted.
 
 A part is written under another name and renamed when it is whole; the marker comes last.
-
-Oldest Python: 3.6.
 """
 
-import json
 import os
 import shutil
 from typing import Iterator, List
@@ -14,9 +11,10 @@ import numpy as np
 
 from suite.worker.job import Pack
 from suite.worker.outbox import Outbox
-from suite.worker.records import FORMAT, JOINED, MARKER, PART, Record, record
+from suite.worker.records import FORMAT, JOINED, MARKER, PART, Marker, Part, Record, Skipped, part_of, record
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
+from suite.worker.typed_json import store
 
 NAMED = 20  # images left out that are named in the marker
 
@@ -69,8 +67,7 @@ def _write_part(trainer: Trainer, source: Source, indices: List[int], task: Pack
                 yield found
 
     trainer.pack(task.form, kept(), partial)
-    with open(os.path.join(partial, PART), "w") as stream:
-        json.dump({"samples": written[0], "skipped": skipped}, stream)
+    store(Part(written[0], skipped), os.path.join(partial, PART))
     os.rename(partial, final)
 
 
@@ -88,24 +85,18 @@ def _join(trainer: Trainer, form: str, folder: str, names: List[str]) -> None:
 
 
 def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
-    samples, skipped = 0, []
-    for name in names:
-        with open(os.path.join(task.folder, name, PART)) as stream:
-            part = json.load(stream)
-        samples += part["samples"]
-        skipped += part["skipped"]
+    parts = [part_of(os.path.join(task.folder, name)) for name in names]
+    samples, skipped = sum(part.samples for part in parts), [each for part in parts for each in part.skipped]
     if not samples:
         raise ValueError("none of the %d samples of %s can be read" % (len(source), source.name))
-    about = dict(
-        task.recipe._asdict(),
+    left_out = Skipped(len(skipped), skipped[:NAMED])
+    marker = Marker(
+        *task.recipe,
         format=FORMAT,
         form=task.form,
         classes=source.classes,
         samples=samples,
         parts=names,
-        skipped={"samples": len(skipped), "which": skipped[:NAMED]},
+        skipped=left_out,
     )
-    path = os.path.join(task.folder, MARKER)
-    with open(path + ".partial", "w") as stream:
-        json.dump(about, stream, indent=1)
-    os.rename(path + ".partial", path)
+    store(marker, os.path.join(task.folder, MARKER))

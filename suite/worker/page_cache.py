@@ -1,7 +1,4 @@
-"""The state of the page cache before a pass: files in it, or out of it.
-
-Oldest Python: 3.6.
-"""
+"""The state of the page cache before a pass: files in it, or out of it."""
 
 import ctypes
 import os

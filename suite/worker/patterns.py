@@ -1,7 +1,4 @@
-"""What ranks send when a result is to be verified, and what must come of it: whole numbers, so that sums are exact.
-
-Oldest Python: 3.6.
-"""
+"""What ranks send when a result is to be verified, and what must come of it: whole numbers, so that sums are exact."""
 
 from typing import Optional
 

@@ -1,7 +1,4 @@
-"""From an image file's bytes to what a network sees, by Pillow, as `workloads.preprocessing` states it.
-
-Oldest Python: 3.6.
-"""
+"""From an image file's bytes to what a network sees, by Pillow, as `workloads.preprocessing` states it."""
 
 import math
 from contextlib import contextmanager

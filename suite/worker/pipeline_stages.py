@@ -1,6 +1,6 @@
 """Cutting a network into stages of consecutive layers, for several devices or ranks that hold it together.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 from typing import Dict, List, NamedTuple, Tuple

@@ -1,7 +1,4 @@
-"""Which rank am I? Every engine says it in variables of its own.
-
-Oldest Python: 3.6.
-"""
+"""Which rank am I? Every engine says it in variables of its own."""
 
 import os
 from typing import Mapping, NamedTuple, Optional

@@ -1,7 +1,4 @@
-"""How one rank's case reads its data set: the view, the state of the page cache, what was skipped.
-
-Oldest Python: 3.6.
-"""
+"""How one rank's case reads its data set: the view, the state of the page cache, what was skipped."""
 
 import os
 from typing import Any, Dict
@@ -24,8 +21,8 @@ class Reading:
         if os.path.exists(log):
             os.remove(log)  # an earlier attempt's
         if input.mode == "memory":
-            source = InMemory(View(source, input._replace(repeat=1)._asdict(), seed, log))
-        self.view = View(source, input._asdict(), seed, log)
+            source = InMemory(View(source, input._replace(repeat=1), seed, log))
+        self.view = View(source, input, seed, log)
 
     def prepare(self) -> None:
         """Bring the page cache into the state that the case asks for; before every pass."""

@@ -1,21 +1,19 @@
 """Records: a data set packed for a framework's own reader, once, before anything is measured.
 
-    SET/
-      records.json     what is packed here, written last: without it the set is not complete
-      part-00000/      files of the format, written by the adapter's trainer; and part.json
-      joined/          where a reader takes one file: the parts made one
-
-Oldest Python: 3.6.
+SET/
+records.json     what is packed here, written last: without it the set is not complete
+part-00000/      files of the format, written by the adapter's trainer; and part.json
+joined/          where a reader takes one file: the parts made one
 """
 
-import json
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from suite.worker.photographs import shrunk
 from suite.worker.sources import Source
+from suite.worker.typed_json import load
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
 MARKER, PART, JOINED = "records.json", "part.json", "joined"
@@ -33,40 +31,78 @@ class Record(NamedTuple):
     path: str = ""  # the file that holds `encoded`, whole; "" where none does
 
 
+class Part(NamedTuple):
+    """What `part.json` says."""
+
+    samples: int
+    skipped: List[str]  # why each of those that are not there could not be read
+
+
+class Skipped(NamedTuple):
+    """What was left out of a set."""
+
+    samples: int
+    which: List[str]  # the first ones, in words
+
+
+class Marker(NamedTuple):
+    """What `records.json` says: the recipe (suite.worker.job.Recipe) and what came of it."""
+
+    source: str
+    kind: str
+    listing: str
+    shape: List[int]
+    resize: int
+    adapter: str
+    format: int
+    form: str  # the record format
+    classes: int
+    samples: int
+    parts: List[str]
+    skipped: Skipped
+
+
+def read_marker(folder: str) -> Marker:
+    """What is packed in a folder; OSError where nothing whole is, ValueError for another release's set."""
+    marker: Marker = load(Marker, os.path.join(folder, MARKER))
+    if marker.format != FORMAT:
+        raise ValueError("%s has format %d, this release reads %d" % (folder, marker.format, FORMAT))
+    return marker
+
+
+def part_of(folder: str) -> Part:
+    """What a part says of itself."""
+    part: Part = load(Part, os.path.join(folder, PART))
+    return part
+
+
 class RecordSource(Source):
     """A packed set. Samples come in the reader's own order; `sample` raises."""
 
     def __init__(self, path: str, how: Preprocessing = PHOTOGRAPHS) -> None:
         """ValueError when there is no complete set, or one of another release."""
-        about = self._about(path)
-        self.how = how
-        self.path, self.form, self.kind = path, about["form"], about["kind"]
-        self.classes, self.shape, self._samples = about["classes"], tuple(about["shape"]), about["samples"]
-        self.parts = [os.path.join(path, name) for name in about["parts"]]
-        self.joined = os.path.join(path, JOINED)
-        self.input_shape = self.shape  # a network's; whole images have none before `check`
-        self.name = "%s as %s (%d samples)" % (about["source"], self.form, self._samples)
-        self.records = self
-
-    @staticmethod
-    def _about(path: str) -> Dict[str, Any]:
         again = "remove it and pack it again (stagebench data convert)"
         try:
-            with open(os.path.join(path, MARKER)) as stream:
-                about: Dict[str, Any] = json.load(stream)
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                "%s holds no complete set of records (%s); pack it (stagebench data convert)" % (path, error)
-            )
-        if about.get("format") != FORMAT:
-            raise ValueError("%s has format %r, this release reads %d; %s" % (path, about.get("format"), FORMAT, again))
-        lost = [name for name in about["parts"] if not os.path.isdir(os.path.join(path, name))]
+            marker = read_marker(path)
+        except OSError as error:
+            problem = "%s holds no complete set of records (%s); pack it (stagebench data convert)"
+            raise ValueError(problem % (path, error))
+        except ValueError as error:
+            raise ValueError("%s; %s" % (error, again))
+        self.how = how
+        self.path, self.form, self.kind = path, marker.form, marker.kind
+        self.classes, self.shape, self._samples = marker.classes, tuple(marker.shape), marker.samples
+        self.parts = [os.path.join(path, name) for name in marker.parts]
+        lost = [part for part in self.parts if not os.path.isdir(part)]
         if lost:
-            raise ValueError("%s lacks %s; %s" % (path, ", ".join(lost), again))
-        return about
+            raise ValueError("%s lacks %s; %s" % (path, ", ".join(map(os.path.basename, lost)), again))
+        self.joined = os.path.join(path, JOINED)
+        self.input_shape = self.shape  # a network's; whole images have none before `check`
+        self.name = "%s as %s (%d samples)" % (marker.source, self.form, self._samples)
+        self.records = self
 
     def __len__(self) -> int:
-        return int(self._samples)
+        return self._samples
 
     def paths(self) -> List[str]:
         """Every file of the format; of the joined form where there is one."""

@@ -1,6 +1,6 @@
 """Where ranks meet, and by which address, interface and port a rank is reached.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 import contextlib

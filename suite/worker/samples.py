@@ -3,8 +3,6 @@
 Before every sample stands a barrier. A rank's time in it tells how early it came: the
 difference between the longest and the shortest wait is the spread of the ranks'
 arrivals, without any clock in common. The sample begins when the barrier is over.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable, List, NamedTuple, Optional

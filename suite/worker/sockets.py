@@ -1,6 +1,6 @@
 """What a `Meeting` does with one socket: listen, greet, receive within a time.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 A source gives any sample by index and each rank's order for an epoch; *how fast* it is
 read is the adapter's affair.
 
-Oldest Python: 3.6. Pillow, where images are decoded, is a part of the framework's
+Pillow, where images are decoded, is a part of the framework's
 environment.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from suite.worker import idx
+from suite.worker.array_files import loaded
 from suite.worker.job import DataSet
 from suite.worker.photographs import Photographs
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
@@ -69,8 +69,6 @@ class ArraySource(Source):
     def __init__(self, path: str, shape: Tuple[int, ...]) -> None:
         """Load everything; ValueError when the images are not of the network's shape, or not as many as labels."""
         images, labels = loaded(path)
-        if len(images) != len(labels):
-            raise ValueError("%s holds %d images and %d labels; they do not match" % (path, len(images), len(labels)))
         if images.shape[1:] != tuple(shape[1:]):
             raise ValueError("%s holds images of %r, the network wants %r" % (path, images.shape[1:], tuple(shape)))
         scaled = images.astype(np.float32) / 255.0
@@ -85,17 +83,6 @@ class ArraySource(Source):
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         """One image and its label."""
         return self._images[index], int(self._labels[index])
-
-
-def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
-    """(images, labels) as they are stored."""
-    if not os.path.isdir(path):
-        with open(path, "rb") as stream, np.load(stream) as data:  # NumPy leaves a damaged file open
-            return data["images"], data["labels"]
-    files = idx.pair(path)
-    if files is None:
-        raise ValueError("%s holds neither %s nor their gzipped forms" % (path, " and ".join(idx.PARTS["train"])))
-    return idx.read(files[0]), idx.read(files[1])
 
 
 class FolderSource(Source):
@@ -135,7 +122,12 @@ def listed(path: str) -> Tuple[List[Tuple[str, int]], List[str]]:
     files: List[Tuple[str, int]] = []
     for label, name in enumerate(classes):
         folder = os.path.join(path, name)
-        found = [x for x in sorted(os.listdir(folder)) if x.lower().endswith(IMAGE_SUFFIXES)]
+        with os.scandir(folder) as entries:
+            images = [entry for entry in entries if entry.name.lower().endswith(IMAGE_SUFFIXES)]
+        for entry in images:
+            if not entry.is_file() and os.path.exists(entry.path):  # reading from a pipe would never end
+                raise ValueError("%s is no file; remove it" % entry.path)
+        found = sorted(entry.name for entry in images)
         if not found:
             raise ValueError("the class folder %s holds no images (%s)" % (folder, ", ".join(IMAGE_SUFFIXES)))
         files.extend((os.path.join(folder, x), label) for x in found)

@@ -1,7 +1,4 @@
-"""A data set cut in two: what is learnt from, and what is held out to tell how well.
-
-Oldest Python: 3.6.
-"""
+"""A data set cut in two: what is learnt from, and what is held out to tell how well."""
 
 from typing import List, Tuple
 

@@ -1,6 +1,6 @@
 """How stale the weights are that an asynchronous worker computes with: the updates that others made meanwhile.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 from typing import Any, Dict

@@ -1,7 +1,4 @@
-"""What a worker can be asked to do with its trainer; `suite.worker.job` defines the tasks.
-
-Oldest Python: 3.6.
-"""
+"""What a worker can be asked to do with its trainer; `suite.worker.job` defines the tasks."""
 
 import os
 import resource
@@ -11,7 +8,7 @@ import numpy as np
 
 from suite.worker import evidence, job, messages, noise, packing
 from suite.worker.comm import comm
-from suite.worker.contract import LayerTimes, Unsupported
+from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
 from suite.worker.outbox import Outbox
@@ -53,7 +50,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         if name == "staged":  # now: the passes to come exchange too, in another way
             layers = trainer.layer_times()
             if layers is not None:
-                outbox.send(messages.Layers([LayerTimes(**row) for row in layers]))
+                outbox.send(messages.Layers(layers))
         check_loss(found, outbox)
     outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
     outbox.send(peak_memory(trainer))

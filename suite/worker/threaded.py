@@ -1,7 +1,4 @@
-"""What a reader is, and the plain ones: with threads, and of arrays in memory.
-
-Oldest Python: 3.6.
-"""
+"""What a reader is, and the plain ones: with threads, and of arrays in memory."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -53,6 +50,7 @@ class ThreadedReader(Reader):
         return batch
 
     def close(self) -> None:
+        """What has been read ahead is dropped."""
         if self._pool is not None:
             for future in self._ahead:
                 future.cancel()

@@ -10,17 +10,16 @@ A native iteration is `step` alone. A staged one is `forward`, `backward`,
 `communicate`, `update`, with `synchronize` between them. Before either stand
 `next_batch` and `to_device` when data are read; with synthetic data one batch stays
 on the device.
-
-Oldest Python: 3.6.
 """
 
+import importlib
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import numpy as np
 
-from suite.worker.contract import Batch, Joined, Setup, Unsupported
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from workloads.graph import Graph
 
@@ -206,16 +205,25 @@ class Trainer(ABC):
         """Seconds between two marks; called only after `synchronize`."""
         return end - begin
 
-    def layer_times(self) -> Optional[List[Dict[str, Any]]]:
+    def layer_times(self) -> Optional[List[LayerTimes]]:
         """Medians over the iterations since `forget_layer_times`, a row a layer, where the adapter can tell.
 
-        Asked directly after the staged pass. Rows: {"layer", "kind", "forward_s",
-        "backward_s", "communication_s", "bytes"}.
+        Asked directly after the staged pass.
         """
         return None
 
     def forget_layer_times(self) -> None:  # noqa: B027 - most time no layers
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
+
+    def gradient_bytes(self) -> Optional[int]:
+        """What each of this rank's devices contributes to one exchange; None for one device, or a part of a network.
+
+        The default: every parameter's gradient in the type of the parameters, which in mixed precision are float32.
+        """
+        setup = self.setup
+        if setup.world * setup.devices == 1 or setup.model_parallel_size > 1:
+            return None
+        return self.parameter_count() * (8 if setup.precision == "float64" else 4)
 
     def peak_device_bytes(self) -> Optional[int]:
         """The most that the framework has held on this rank's devices at a time; None where it does not say."""
@@ -232,3 +240,16 @@ class Trainer(ABC):
         (`suite.worker.staleness`). The default names the reader.
         """
         return {} if self._reader is None else {"reader": self._reader.words}
+
+
+def by_strategy(package: str) -> Callable[[Setup], Trainer]:
+    """For an adapter's `worker.py`: makes the TRAINER of the module that bears the strategy's name in a package.
+
+    No other strategy's module is imported, nor what that needs of the framework.
+    """
+
+    def trainer(setup: Setup) -> Trainer:
+        made: Trainer = importlib.import_module(package + "." + setup.strategy).TRAINER(setup)
+        return made
+
+    return trainer

@@ -4,8 +4,6 @@ How fast a network learns is another question than how fast it is trained: this 
 reads losses and tests between epochs, so it never gives a speed that is compared with
 the native pass's. Every framework starts from the same weights and sees the same samples
 in the same order, so that the curves can be laid over each other.
-
-Oldest Python: 3.6.
 """
 
 import time

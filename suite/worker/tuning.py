@@ -1,6 +1,6 @@
 """What a knob that is left open ("auto") means: the tuning decides.
 
-Oldest Python: 3.6; standard library only.
+Standard library only.
 """
 
 from typing import Any

@@ -1,13 +1,12 @@
-"""NamedTuples written as JSON and read back with every type checked: the one codec of job and messages.
+"""NamedTuples written as JSON and read back with every type checked: the one codec of jobs, messages and markers.
 
 A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
 numbers are Python's own: NumPy's are refused. What does not fit raises a ValueError that names the field.
-
-Oldest Python: 3.6.
 """
 
 import functools
 import json
+import os
 import time
 from typing import Any, Dict, List, Tuple, Union, get_type_hints
 
@@ -55,6 +54,23 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         items = [from_json(each, item, "%s[%d]" % (place, at)) for at, (each, item) in enumerate(zip(kinds, value))]
         return items if origin in (list, List) else tuple(items)
     raise TypeError("%s: %r is no type that this codec knows" % (place, kind))
+
+
+def load(kind: Any, path: str) -> Any:
+    """What a JSON file holds, of the type `kind`; OSError where it cannot be read, ValueError names file and field."""
+    with open(path) as stream:
+        try:
+            content = json.load(stream)
+        except ValueError as error:
+            raise ValueError("%s is no JSON: %s" % (path, error))
+    return from_json(kind, content, path)
+
+
+def store(value: Any, path: str) -> None:
+    """Write a NamedTuple to a file, which is whole or not there."""
+    with open(path + ".partial", "w") as stream:
+        json.dump(to_json(value), stream, indent=1)
+    os.rename(path + ".partial", path)
 
 
 class LineCodec:

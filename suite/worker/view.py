@@ -2,26 +2,25 @@
 
 Readers carry positions, plain integers that hold epoch and sample, so that every framework's
 own reader draws the same crops for the same sample of the same epoch.
-
-Oldest Python: 3.6.
 """
 
 import os
-from typing import Any, Dict, Iterator, Tuple
+from typing import Dict, Iterator, Tuple
 
 import numpy as np
 
+from suite.worker.job import Input
 from suite.worker.sources import Source
 
 
 class View(Source):
     """One data set, read as a case's `input` says."""
 
-    def __init__(self, source: Source, asked: Dict[str, Any], seed: int, log: str) -> None:
-        """`asked` is suite.worker.job.Input as a dictionary; what is skipped is written to the file `log`."""
+    def __init__(self, source: Source, asked: Input, seed: int, log: str) -> None:
+        """What is skipped is written to the file `log`."""
         self.source, self._seed, self._log = source, seed, log
-        self._repeat, self.random = int(asked["repeat"]), asked["augment"] == "random"
-        self.skip = asked["on_error"] == "skip"
+        self._repeat, self.random = asked.repeat, asked.augment == "random"
+        self.skip = asked.on_error == "skip"
         self.classes, self.records = source.classes, source.records
         self.arrays = None if self.random else source.arrays  # to be taken by `index`
         self.name = source.name + (", %d times" % self._repeat if self._repeat > 1 else "")

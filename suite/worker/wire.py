@@ -1,7 +1,4 @@
-"""How many bytes every interface of this host carries: what the system has counted, InfiniBand's devices too.
-
-Oldest Python: 3.6.
-"""
+"""How many bytes every interface of this host carries: what the system has counted, InfiniBand's devices too."""
 
 import contextlib
 import glob

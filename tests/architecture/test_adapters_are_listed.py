@@ -11,12 +11,14 @@ import pytest
 from suite.plugins import adapters
 
 LUMEN = """
+from suite.contracts.adapter import Adapter, Capabilities
 from suite.contracts.hooks import hookimpl
 
 
-class Lumen:
+class Lumen(Adapter):
     contract = 2
     name = "lumen"
+    capabilities = Capabilities(())
 
 
 @hookimpl

@@ -6,7 +6,6 @@ Both readers live in one process, have as many threads and read as far ahead; se
 environment that it has packed itself.
 """
 
-import json
 import random
 import struct
 import sys
@@ -29,6 +28,7 @@ from suite.worker.packing import record
 from suite.worker.records import RecordSource
 from suite.worker.sources import open_source
 from suite.worker.view import View
+from tests.support.jobs import READ_ONCE, mark
 from tests.support.trainers import setup
 
 PREFETCH = 2
@@ -100,11 +100,10 @@ def ours(path, readers, batch, shape, folder):
     part = Path(folder) / "part-00000"
     part.mkdir()
     trainer.pack("lmdb", (record(source, index) for index in range(len(source))), str(part))
-    about = {"format": 1, "form": "lmdb", "kind": kind, "classes": 10, "shape": [], "samples": len(source)}
-    (Path(folder) / "records.json").write_text(json.dumps({**about, "parts": [part.name], "source": "made"}))
+    mark(folder, "lmdb", kind, 10, len(source), [part.name])
     records = RecordSource(folder)
     records.check(shape, 10)
-    asked = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+    asked = READ_ONCE
     trainer.open_input(View(trainer.open_records(records), asked, 1, ""))
     return trainer
 

@@ -101,7 +101,7 @@ def compare(options: argparse.Namespace) -> int:
     from suite.worker.feed import share, synthetic
     from suite.worker.ranks import own_rank
     from workloads import weights
-    from workloads.catalogue import by_name
+    from workloads.networks import by_name
 
     rank, (network,) = own_rank(), options.network
     workload = by_name()[network]

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from alternating import alternated, ratio
 
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 ROUNDS = {"alexnet": 9, "googlenet": 9, "resnet50": 7, "mnist_small": 30, "mnist_large": 20}

@@ -30,6 +30,7 @@ from adapters.cntk.worker import trainer as cntk_trainer
 from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
+from tests.support.jobs import READ_ONCE
 from tests.support.trainers import setup
 
 WANTED = 0.95
@@ -63,7 +64,7 @@ def ours(data, form, batch, readers, folder):
         source = FolderSource(os.path.join(folder, data), (3, 224, 224))
     else:
         source = ArraySource(os.path.join(folder, data + ".npz"), (1, 28, 28))
-    trainer.open_input(View(source, {"repeat": 1, "augment": "centre", "on_error": "fail"}, 1, os.devnull))
+    trainer.open_input(View(source, READ_ONCE, 1, os.devnull))
     return trainer.next_batch
 
 

@@ -30,7 +30,7 @@ from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
 from tests.support.trainers import setup
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 BATCH = {"mnist_small": 64, "mnist_large": 16, "alexnet": 8}
 OPTIMISER = SGD(1e-4, 0.9, 5e-4)

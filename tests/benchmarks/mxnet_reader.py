@@ -35,7 +35,7 @@ with warnings.catch_warnings():
 import numpy as np
 from alternating import ratio
 
-from adapters.mxnet.records import files_of
+from adapters.mxnet.recordio import files_of
 from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.packing import pack
@@ -43,12 +43,13 @@ from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
 from tests.support import jobs
+from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
 from tests.support.trainers import setup
 
 SHAPES = {"recordio": (3, 224, 224), "files": (3, 224, 224), "threads": (3, 224, 224), "digits": (1, 28, 28)}
 BATCH = {"recordio": 8, "files": 8, "threads": 8, "digits": 64}
-ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+ASKED = READ_ONCE
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 AHEAD = 20  # batches that may have been read before the clock starts
 HOME = Path(os.environ.get("STAGEBENCH_DATA", Path.home() / ".cache" / "stagebench" / "data"))

@@ -40,7 +40,7 @@ from suite.worker.feed import ResidentFeed, share, synthetic
 from suite.worker.ranks import own_rank
 from tests.support.trainers import setup
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 LRNS = {"fast": partial(FastLRN, 5, 1e-4, 0.75, 1.0), "torch": partial(nn.LocalResponseNorm, 5, 1e-4, 0.75, 1.0)}
@@ -116,7 +116,7 @@ def measure(asked):
     initial = dict(weights.initial(graph))
     trainer.build(graph, initial)
     batch = share(synthetic(graph, asked.batch * asked.ranks, 1), rank.rank, asked.batch)
-    feed = ResidentFeed(trainer, batch)
+    feed = ResidentFeed(trainer, [batch])
     ways = {
         "ours": (lambda: trainer.step(feed.place(feed.read())), trainer.loss),
         "plain": hand_written(asked, list(initial.values()), batch),

@@ -23,6 +23,7 @@ from adapters.pytorch import worker
 from suite.worker.job import DataSet
 from suite.worker.sources import open_source
 from suite.worker.view import View
+from tests.support.jobs import READ_ONCE
 from tests.support.trainers import setup
 from workloads import weights
 from workloads.build import Builder
@@ -78,7 +79,7 @@ def ours(path, readers, batch, shape):
     b.head(b.dense("fc", b.flatten("flat", b.conv("conv", "input", 1, 7, stride=7)), 10))
     trainer.build(b.graph, dict(weights.initial(b.graph)))
     source = open_source(DataSet("arrays" if path.endswith(".npz") else "folder", path), shape, 10)
-    trainer.open_input(View(source, {"repeat": 1, "augment": "centre", "on_error": "fail"}, 1, ""))
+    trainer.open_input(View(source, READ_ONCE, 1, ""))
     return trainer
 
 

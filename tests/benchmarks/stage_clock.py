@@ -9,7 +9,7 @@ the observer's effect, which every report shows beside the breakdown.
 import sys
 import time
 
-from adapters.reference.worker import ReferenceTrainer
+from adapters.reference.strategies.single import ReferenceTrainer
 from suite.worker.clock import STAGES, StageClock
 from tests.support.trainers import setup
 

@@ -29,7 +29,7 @@ from suite.worker.contract import SGD
 from suite.worker.feed import ResidentFeed, synthetic
 from tests.support.trainers import setup
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 OPTIMISER = SGD(1e-4, 0.9, 0.0)  # Keras' weight decay is another one
@@ -123,7 +123,7 @@ def ways(asked, trainer, graph, batch, drops):
 
     initial = dict(weights.initial(graph))
     trainer.build(graph, initial)
-    feed = ResidentFeed(trainer, batch)
+    feed = ResidentFeed(trainer, [batch])
     found = {"ours": (lambda: trainer.step(feed.place(feed.read())), trainer.loss, lambda: None)}
     if "plain" in asked.against:
         found["plain"] = (*plain(asked.network, graph, initial, OPTIMISER, batch, drops), lambda: None)

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from adapters.tensorflow.plugin import TensorFlow
 from suite.cache import cache_folder
-from suite.contracts.case import Case, Input
+from suite.contracts.case import Case
 
 BATCH = {"digits": 64, "files": 8, "tfrecord": 8}
 SECONDS = 1.0  # a block, by the plain side's pace
@@ -134,10 +134,10 @@ def ways(what, data, readers, folder):
 
 def ours(source, shape, batch, readers, folder):
     """The adapter's own reader, as a case opens it."""
-    from dataclasses import asdict
 
     from adapters.tensorflow import worker
     from suite.worker.view import View
+    from tests.support.jobs import READ_ONCE
     from tests.support.trainers import setup
     from workloads import weights
     from workloads.build import Builder
@@ -149,7 +149,7 @@ def ours(source, shape, batch, readers, folder):
     trainer.build(b.graph, dict(weights.initial(b.graph)))
 
     def opened():
-        trainer.open_input(View(source, asdict(Input()), 1, str(folder / "skipped.txt")))
+        trainer.open_input(View(source, READ_ONCE, 1, str(folder / "skipped.txt")))
         return trainer.next_batch, trainer._reader.close
 
     return opened

@@ -19,7 +19,7 @@ from suite.launching.jobs import group, measuring
 from suite.launching.ports import free_port
 from suite.supervision import Limits, run
 from suite.worker.job import Job, encode
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}
 QUICK = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)
@@ -71,7 +71,7 @@ def job(tiny, tmp_path):
         )
         attempt = tmp_path / "attempt"
         attempt.mkdir(exist_ok=True)
-        task = measuring(case, by_name()["mnist_small"], None)
+        task = measuring(case, 0, by_name()["mnist_small"], None)
         (attempt / "job.json").write_text(encode(Job(str(attempt), group(case, tiny), task)))
         code = bundle.write(tiny, tmp_path / "bundles" / "tiny")
         command, variables = bundle.command(interpreter, code, attempt / "job.json", placement.threads)
@@ -85,7 +85,7 @@ def launched():
     """Starts a request with a launcher, to its end; silence counts when its ranks have joined."""
 
     def go(launcher, request, processes=None, silence=15, on_message=lambda rank, message: None, seconds=120):
-        limits = Limits(seconds=seconds, silence=silence, joining=seconds)
+        limits = Limits(total_s=seconds, silence_s=silence, joining_s=seconds)
         processes = launcher.processes(request) if processes is None else processes
         return run(processes, request.placement.ranks, request.folder, limits, on_message)
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from cluster.kubernetes import pods
 from cluster.kubernetes.inside import LONGEST, inside, label
 from cluster.kubernetes.settings import Settings
 from cluster.kubernetes.write import text_of, write
@@ -217,3 +218,32 @@ if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
     for each in CASES:
         (GOLDEN / f"{each}.yaml").write_text(written(each))
+
+
+HOSTILE = "x\nkind: Pod\u2028evil: $(id)'\""
+
+
+def test_hostile_values_stay_values(tmp_path: Path) -> None:
+    """Nothing that a person writes becomes a key of the manifest, or a command of the pod."""
+    settings = Settings(HOSTILE, "bench", HOSTILE, HOSTILE)
+    hostile = CASES["pytorchjob"].on(data=f"/{HOSTILE}", workload=HOSTILE)
+    plain = list(yaml.safe_load_all(text_of(inside("p", 1, CASES["pytorchjob"], "bench"), "p", settings)))
+    found = list(yaml.safe_load_all(text_of(inside(HOSTILE, 1, hostile, "bench"), HOSTILE, settings)))
+    assert [(each["kind"], set(each)) for each in found] == [(each["kind"], set(each)) for each in plain]
+    pod = found[1]["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == HOSTILE
+    assert "$(id)" not in pod["containers"][0]["command"][-1]
+
+
+@pytest.mark.parametrize("namespace", ["a b", "a;id", "-n", "a.b", "a\nb", ""])
+def test_a_namespace_that_is_none_is_refused(tmp_path: Path, namespace: str) -> None:
+    with pytest.raises(RequestError, match="is no namespace"):
+        write("p", [Resolved(CASES["job"], None, "")], tmp_path / "out", Settings("image", namespace))
+
+
+def test_the_script_s_words_are_quoted() -> None:
+    """Were a name ever to hold a shell's signs, they would be words."""
+    job = inside("p", 1, CASES["mpijob-ssh"], "bench; id")
+    script = pods.controller(job, SETTINGS, "a b")["command"][-1]
+    assert "'/results/a b/" in script
+    assert f"'{job.case.placement.hosts[0]}'" in script

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from cluster.slurm import script
 from cluster.slurm.launcher import Slurm, stagebench_launchers
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
-from suite.errors import RequestError
+from suite.environments.hosts import refused
+from suite.errors import RequestError, Unavailable
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = Path("/env/bin/python")
@@ -108,6 +110,12 @@ def test_options_that_are_none_are_refused(given, reason, monkeypatch, tmp_path)
         Slurm().processes(request)
 
 
+def test_the_library_that_an_adapter_names_needs_no_mpi4py(tmp_path):
+    [process] = Slurm().processes(Request(Placement(), WORKER, PYTHON, {}, tmp_path, mpi="Open MPI"))
+    assert "--mpi=pmix" in (tmp_path / script.NAME).read_text()
+    assert process.queues
+
+
 def test_a_job_s_name_is_the_folder_s():
     assert script.job_name(FOLDER) == script.job_name(FOLDER)
     assert script.job_name(FOLDER) != script.job_name(FOLDER.parent)
@@ -115,3 +123,63 @@ def test_a_job_s_name_is_the_folder_s():
 
 def test_it_registers_itself():
     assert [launcher.name for launcher in stagebench_launchers()] == ["slurm"]
+
+
+HOSTILE = (
+    "a\ntouch pwned",
+    "a;b",
+    "$(id)",
+    "-w",
+    "a b",
+    "a,b",
+    "a'b",
+    "[x]",
+    "u@h",
+    "a:9",
+    "%0",
+    "",
+    "x" * 300,
+    "fe80::1%$(id)",
+)
+
+
+@pytest.mark.parametrize("host", HOSTILE)
+def test_a_hostile_host_is_refused_before_anything_is_written_for_it(host: str) -> None:
+    assert refused(host)
+    told = refused(host) or ""
+    assert "\n" not in told
+    assert len(told) < 300
+
+
+@pytest.mark.parametrize("host", ["a", "node-1", "gpu01.cluster.example.org", "10.0.0.1", "fe80::1", "localhost"])
+def test_a_host_of_rfc_1123_or_an_address_is_taken(host: str) -> None:
+    assert refused(host) is None
+
+
+@pytest.mark.parametrize("host", [host for host in HOSTILE if "\n" not in host])
+def test_no_value_becomes_a_command_of_the_script(host: str) -> None:
+    """Also of a placement that no plan made: every option stays on its line."""
+    request = replace(SCRIPTS["sidecars"], placement=Placement(hosts=(host,), launcher="slurm"))
+    text = script.text(request, "pmix; id")
+    assert "--mpi='pmix; id' " in text
+    assert [line[:8] for line in text.splitlines() if "nodelist" in line] == ["#SBATCH "]
+
+
+def test_an_option_of_two_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = replace(SCRIPTS["sidecars"], placement=Placement(hosts=("a\ntouch pwned",), launcher="slurm"))
+    with pytest.raises(Unavailable, match="cannot stand in a batch script"):
+        script.text(hosts, "pmix")
+    monkeypatch.setenv(script.SETTING, "--comment='x\ntouch pwned'")
+    with pytest.raises(Unavailable, match="cannot stand in a batch script"):
+        script.text(SCRIPTS["sidecars"], "pmix")
+
+
+def test_variables_and_commands_are_words_to_bash(tmp_path: Path) -> None:
+    """The script's own lines, run by bash: what is exported comes out as it went in."""
+    value = "a 'b' $(touch pwned) `id` \"c\" \\ ; \n#SBATCH --x"
+    lines = script.variables(replace(SCRIPTS["two-nodes"], environ={"WORDS": value}, port=0))
+    done = subprocess.run(
+        ["bash", "-c", lines + 'printf %s "$WORDS"'], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert done.stdout == value
+    assert not list(tmp_path.iterdir())

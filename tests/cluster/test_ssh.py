@@ -102,7 +102,7 @@ def test_ranks_elsewhere_are_given_folder_variables_and_lifeline_through_the_she
 def test_without_an_agent_it_is_ssh_that_never_asks(monkeypatch):
     monkeypatch.delenv(AGENT, raising=False)
     options = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
-    assert agent.login("b") == ("ssh", *options.split(), "b")
+    assert agent.login("b") == ("ssh", *options.split(), "--", "b")
 
 
 def test_companions_stand_on_the_first_host_and_keep_their_name(tmp_path, twin):

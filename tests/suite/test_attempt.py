@@ -16,7 +16,7 @@ from suite.supervision import Limits, attempt, watchdog
 from suite.worker.messages import name_of
 
 CHECKOUT = Path(__file__).parents[2]
-LIMITS = Limits(seconds=20, silence=20)
+LIMITS = Limits(total_s=20, silence_s=20)
 
 # What a rank does before its own lines: it sends what the real worker sends.
 PRELUDE = f"""
@@ -77,7 +77,7 @@ def test_ranks_that_are_done_are_ok_and_their_messages_come_in_order(tmp_path):
         assert [kind for who, kind in received if who == number] == ["hello", "phase", "progress", "done"]
         assert [name_of(message) for message in result.messages[number]] == ["hello", "phase", "done"]
     assert result.evidence["exit_codes"] == {"rank 0": 0, "rank 1": 0}
-    assert result.evidence["limits"] == {"seconds": 20, "silence": 20, "joining": None}
+    assert result.evidence["limits"] == {"total_s": 20, "silence_s": 20, "joining_s": None}
     assert 0 < result.seconds < 5
     json.dumps(result.evidence)
 
@@ -132,14 +132,14 @@ def test_a_silent_death_is_blamed_though_another_reported_it_before_it_was_notic
 
 def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path):
     hangs = "out.send(Phase('build'));" + FOREVER
-    result = run(tmp_path, DONE + ";" + FOREVER, hangs, limits=Limits(seconds=20, silence=1))
+    result = run(tmp_path, DONE + ";" + FOREVER, hangs, limits=Limits(total_s=20, silence_s=1))
     assert result.outcome == "timeout"
     assert result.reason == "rank 1 said nothing for 1 s (silence limit) in build"
     assert result.seconds < 4
 
 
 def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
-    limits = Limits(seconds=20, silence=3, joining=1)
+    limits = Limits(total_s=20, silence_s=3, joining_s=1)
     compiles = "out.send(joined()); time.sleep(2);" + DONE
     assert run(tmp_path / "a", compiles, limits=limits).outcome == "ok"
     result = run(tmp_path / "b", compiles, FOREVER, limits=limits)
@@ -150,14 +150,14 @@ def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
 
 
 def test_ranks_that_are_done_and_do_not_leave_are_a_timeout(tmp_path):
-    result = run(tmp_path, DONE + ";" + FOREVER, limits=Limits(seconds=20, silence=1))
+    result = run(tmp_path, DONE + ";" + FOREVER, limits=Limits(total_s=20, silence_s=1))
     assert (result.outcome, result.seconds < 4) == ("timeout", True)
     assert "all ranks were done, yet did not end" in result.reason
 
 
 def test_the_time_limit_ends_a_rank_that_talks_and_names_its_step(tmp_path):
     talks = "while 1: out.send(Progress('native', 'measure', 7, 50)); time.sleep(0.05)"
-    result = run(tmp_path, talks, DONE, limits=Limits(seconds=1.5, silence=20))
+    result = run(tmp_path, talks, DONE, limits=Limits(total_s=1.5, silence_s=20))
     assert result.outcome == "timeout"
     assert result.reason == "rank 0 not done within the time limit of 1.5 s in native (measure, step 7 of 50)"
     assert result.seconds < 4
@@ -165,7 +165,7 @@ def test_the_time_limit_ends_a_rank_that_talks_and_names_its_step(tmp_path):
 
 def test_a_rank_that_ignores_sigterm_is_killed(tmp_path):
     result = run(
-        tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER, limits=Limits(seconds=1, silence=20)
+        tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER, limits=Limits(total_s=1, silence_s=20)
     )
     assert result.evidence["exit_codes"] == {"rank 0": -signal.SIGKILL}
     assert result.outcome == "timeout"
@@ -185,7 +185,7 @@ def test_grandchildren_do_not_outlive_the_attempt(tmp_path, session, environment
     # Found by its mark or its session, though its parent is gone; without either, as a descendant.
     goes_on = FOREVER if session and environment == "{}" else DONE
     body = f"subprocess.Popen(['/bin/sleep', '1000'], start_new_session={session}, env={environment});{goes_on}"
-    run(tmp_path, body, limits=Limits(seconds=1.5, silence=20))
+    run(tmp_path, body, limits=Limits(total_s=1.5, silence_s=20))
     assert standing_in(tmp_path) == []
 
 

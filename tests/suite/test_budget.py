@@ -142,3 +142,19 @@ def test_waiting_for_other_parts_of_the_network_is_in_the_closed_sum():
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
     assert closed_sum(over_processes([budget, budget])) == pytest.approx(budget.native, rel=1e-12)
     assert of_process([rank(0)]).bubble == 0.0
+
+
+@pytest.mark.parametrize(
+    ("alone", "exposed", "share"),
+    [
+        (0.4, (0.1, 0.1, 0.1, 0.1), 0.75),
+        (0.4, (0.41, 0.41, 0.40, 0.41), -0.019),  # nothing is hidden, within its error
+        (0.4, (0.8, 0.8, 0.8, 0.8), None),  # more than all of it is exposed
+        (0.4, (0.0, 0.6, 0.3, -0.2), None),  # noise
+    ],
+)
+def test_a_hidden_share_that_noise_made_is_not_told(alone, exposed, share):
+    exchange = turns(*((1.0, 1.0 - seconds) for seconds in exposed))
+    budget = of_process([rank(number, compute_only=exchange, comm_only=steps(4 * alone)) for number in range(2)])
+    assert budget.hidden_of(alone) == (None if share is None else pytest.approx(share, abs=1e-3))
+    assert budget.hidden_of(None) is None

@@ -16,7 +16,7 @@ from suite.errors import RequestError, Unavailable
 from suite.worker import idx
 from suite.worker.job import DataSet
 from suite.worker.sources import open_source
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
 WORKLOADS = by_name()

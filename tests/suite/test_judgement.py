@@ -2,12 +2,14 @@
 
 import pytest
 
+from suite.contracts.launcher import LOGINS
 from suite.proofs.judgement import joined, judge
 from suite.results.proof import Verdict
 from suite.supervision import Attempt
+from suite.supervision.logins import Login, lost
 from suite.worker.messages import Proof, ProofLosses, decode, encode
 from suite.worker.typed_json import from_json, to_json
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 WORKLOAD = by_name()["mnist_small"]
 GOOD = Proof(
@@ -106,3 +108,9 @@ def test_counts_are_every_rank_s():
     verdict = judge(attempt(GOOD, changed(("macs",), 1)), WORKLOAD, "float32")
     assert not verdict.passed
     assert verdict.reason == "macs is 1, the workload has 627840"
+
+
+def test_a_line_that_is_no_login_is_passed_over(tmp_path):
+    lines = ['{"host": "far", "code": 255, "time_s": 1.5}', '{"host": "near", "code": "255", "time_s": 2.0}', "{", ""]
+    (tmp_path / LOGINS).write_text("\n".join(lines))
+    assert lost(tmp_path) == [Login("far", 255, 1.5)]

@@ -15,7 +15,7 @@ from suite.proofs.tolerances import tolerance
 from suite.proofs.verify import Wanted, cases_to_verify
 from suite.results.records import CaseEntry
 from suite.worker.contract import SGD, Adam
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 PLAN = 'name = "x"\n[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"\nworkload = "mnist_small"\n'
 WORKLOADS = by_name()

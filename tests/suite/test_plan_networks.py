@@ -11,7 +11,7 @@ from suite import plugins
 from suite.errors import RequestError
 from suite.plan import load, resolve
 from suite.plan.networks import read, register, registered
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 PYTHON = """\
 from workloads.build import Builder

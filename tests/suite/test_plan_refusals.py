@@ -1,4 +1,5 @@
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ import pytest
 
 from suite.errors import RequestError
 from suite.plan import load, resolve
+from suite.plan.overrides import overrides_from
 
 Write = Callable[[str], Path]
 CORES = len(os.sched_getaffinity(0))
@@ -90,6 +92,11 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
             "'local' knows only this machine; use nodes = 1",
         ),
         ("batch = 8", 'hosts = ["a", "b"]', 10, "2 hosts for nodes = 1", "one host per node"),
+        ("batch = 8", 'hosts = ["a\\ntouch x"]', 10, r"'a\ntouch x' is no host", "take letters, digits"),
+        ("batch = 8", 'hosts = ["-oProxyCommand=id"]', 10, "is no host", "or an address in numbers"),
+        ("batch = 8", 'hosts = ["me@a"]', 10, "'me@a' is no host", "a login's user stands in ~/.ssh/config"),
+        ('"x"', f'"{"x" * 5000}"', 1, "name = 'xxxxx", "should be letters, digits"),
+        ("batch = 8", "lr = -1" + "0" * 300, 10, "lr = -1000", "0…: should be greater than 0"),
         ("batch = 8", f"binding = 'cores'\nranks = {CORES + 1}", 10, f"wants {CORES + 1} cores", "lower ranks"),
         ("batch = 8", "knobs.formt = 'auto'", 10, "unknown knob 'formt' for alpha", "did you mean 'format'?"),
         ("batch = 8", "[cases.knobs]\nformat = 'first'", 11, "knob format", "is one of 'auto', 'last', not 'first'"),
@@ -179,3 +186,32 @@ def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(
     told = refused(toys, plan_file(f'name = "x"\n[defaults]\nadapter = "alhpa"\n{blocks}'))
     assert told.startswith("the plan has one problem;")
     assert "unknown adapter 'alhpa'" in told
+
+
+@pytest.mark.parametrize("nested", ["[" * 5000 + "]" * 5000, "[" * 40 + "]" * 40, "{a=" * 300 + "1" + "}" * 300])
+def test_deep_nesting_is_refused(toys: SimpleNamespace, plan_file: Write, nested: str) -> None:
+    told = refused(toys, plan_file(GOOD + f"knobs.bucket = {nested}\n"))
+    assert "plan.toml: its lists or tables are nested too deeply" in told
+
+
+def test_a_sweep_beyond_the_limit_says_how_many_and_how_long(toys: SimpleNamespace, plan_file: Write) -> None:
+    values = list(range(1, 1001))
+    plan = plan_file(GOOD + f"seed = {values}\ntime_limit = {[float(each) for each in values]}\n")
+    told = refused(toys, plan)
+    assert re.search(r"plan.toml: the plan spells 1,000,000 cases, which take \d,\d+ days at least, .* 10,000; ", told)
+    assert "--set most_cases=1000000" in told
+
+
+def test_the_limit_can_be_raised(toys: SimpleNamespace, plan_file: Write) -> None:
+    few = plan_file("most_cases = 1\n" + GOOD + "seed = [1, 2]\n")
+    assert "the plan spells 2 cases" in refused(toys, few)
+    more = load(few, asked=overrides_from(["most_cases=2"]))
+    assert len(resolve(more, toys.adapters, toys.launchers, toys.workloads)) == 2
+    assert "most_cases = 0" in refused(toys, plan_file("most_cases = 0\n" + GOOD))
+
+
+def test_many_problems_are_counted_and_the_first_of_them_told(toys: SimpleNamespace, plan_file: Write) -> None:
+    told = refused(toys, plan_file(GOOD + f"readers = {list(range(-3000, 0))}\n"))
+    assert "the plan has 3,000 problems" in told
+    assert told.endswith("and 2,950 more")
+    assert len(told.splitlines()) < 60

@@ -14,7 +14,7 @@ from suite.plan import Resolved, load, ready_made, resolve
 from suite.plan.model import Pass, SamplingBlock, TrainingBlock
 from suite.results.records import CaseEntry
 from suite.worker.job import DataSet
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 Write = Callable[[str], Path]
 HEAD = 'name = "x"\n'

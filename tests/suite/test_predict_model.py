@@ -9,11 +9,10 @@ import pytest
 from suite.errors import RequestError
 from suite.predict.collectives import ALGORITHMS, Cost, Link, Network
 from suite.predict.from_numbers import by_arithmetic
-from suite.predict.prediction import predict
+from suite.predict.prediction import predict, timeline
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
 from suite.predict.schedules import BUCKET, FIRST_BUCKET, messages
 from suite.predict.stragglers import Jitter
-from suite.predict.timeline import LINK, timeline
 from suite.predict.what_if import helps
 from workloads.networks.resnet50 import resnet50
 
@@ -137,7 +136,7 @@ def test_the_critical_path_leads_from_the_begin_to_the_end(schedule):
     assert all(one.end == after.begin for one, after in itertools.pairwise(path))
 
 
-def test_the_critical_path_is_told_in_words():
+def test_the_critical_path_in_words():
     layers = (LayerCost("conv", 0.01, 0.02, 1e6), LayerCost("fc", 0.005, 0.01, 5e7))
     words = timeline(Scenario(8, layers, Network(Link(0, 1e-9))), 2).words
     assert words == "forward 15 ms, then backward of fc 10 ms, then 2 messages of fc to conv 51 ms"
@@ -150,7 +149,7 @@ def test_layers_without_gradients_belong_to_the_one_whose_gradient_waits_for_the
 
 
 def test_arithmetic_divides_the_time_of_an_iteration():
-    layers = by_arithmetic(resnet50(), 0.25)
+    layers = by_arithmetic(resnet50(), 0.25, 8)
     assert sum(layer.forward + layer.backward for layer in layers) == pytest.approx(0.25)
     assert sum(layer.bytes for layer in layers) == 4 * 25_557_032
     by_name = {layer.name: layer for layer in layers}
@@ -206,5 +205,5 @@ def test_nonsense_is_refused_by_name(nonsense, named):
 
 
 def test_the_link_is_busy_with_one_message_at_a_time():
-    spans = [span for span in timeline(scenario_of(seed=3), 8).spans if span.lane == LINK]
+    spans = timeline(scenario_of(seed=3), 8).messages
     assert all(one.end <= after.begin for one, after in itertools.pairwise(spans))

@@ -14,7 +14,7 @@ from suite.data.sets import records_place
 from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
 from suite.plan import Resolved, load, resolve
 from suite.plugins import adapters
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 Run = Callable[..., SimpleNamespace]
 WORKLOADS = by_name()
@@ -240,7 +240,8 @@ def test_a_set_is_unavailable_until_it_is_packed_and_when_it_has_changed(
     assert cases(ask.replace("googlenet", "alexnet"))[0].outcome == "unavailable", "it is cut to another size"
     marker = place(photos, gamma, "cut") / "records.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 0}))
-    assert "was packed by another release of stagebench; remove it" in cases(ask)[0].reason
+    assert "of another release of stagebench (" in cases(ask)[0].reason
+    assert "has format 0, this release reads 1); remove it, then" in cases(ask)[0].reason
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 1}))
     (photos / "bee" / "7.jpg").unlink()
     (changed,) = cases(ask)

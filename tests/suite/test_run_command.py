@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from suite.errors import RequestError
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 Run = Callable[..., SimpleNamespace]
 ALPHA = ("--adapter", "alpha", "--workload", "mnist_small")

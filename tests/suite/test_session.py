@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,7 +22,7 @@ from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
 from suite.worker.messages import Phase
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
 SETTINGS = Settings(proofs=False)
@@ -125,6 +126,51 @@ def test_what_a_person_stops_is_written_down_and_measured_when_the_run_goes_on(f
     again = Listener()
     assert run(folder, cases, again) == {"ok": 4}
     assert again.order == [(3, 0), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\x00", b'{"format": 99}', None])
+def test_what_is_no_record_is_kept_aside_and_measured_again(folder, content):
+    """None: another repeat's record, whole and unchanged."""
+    run(folder, [case()])
+    records = folder.path / "records"
+    path, other = (records / f"{case().id}-r{repeat}.json" for repeat in (1, 0))
+    path.write_bytes(content or other.read_bytes())
+    assert [path.name in why for why in RunFolder.open(folder.path).unusable()] == [True]
+    again = Listener()
+    assert run(folder, [case()], again) == {"ok": 2}
+    assert again.order == [(2, 1)]
+    assert [kept.read_bytes() for kept in (folder.path / "invalid").iterdir()] == [content or other.read_bytes()]
+    assert RunFolder.open(folder.path).unusable() == []
+
+
+class Remover(Listener):
+    """Removes the run folder when a rank reports, or before it starts."""
+
+    def __init__(self, folder, when):
+        super().__init__()
+        self.path, self.when = folder.path, when
+
+    def started(self, case, repeat):
+        super().started(case, repeat)
+        if self.when == "before":
+            shutil.rmtree(self.path)
+
+    def message(self, case, rank, message):
+        if self.when == "meanwhile" and self.path.exists():
+            shutil.rmtree(self.path)
+
+    def proving(self, case):
+        if self.when == "proving":
+            shutil.rmtree(self.path)
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "proving"])
+def test_a_run_folder_that_vanishes_ends_the_session_by_name(folder, when, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(StoreError, match=f"{folder.path}") as error:
+        run(folder, [case()], Remover(folder, when), Settings(proofs=when == "proving"))
+    assert "\n" not in str(error.value)
+    assert not folder.path.exists(), "nothing is made anew where it stood"
 
 
 def test_a_second_session_in_the_same_folder_is_refused(folder):

@@ -1,12 +1,14 @@
 import json
+import re
+import shutil
 
 import pytest
 
 from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.summary import left_out, summarise
 from suite.contracts.case import Placement, Sampling
-from suite.errors import StoreError
 from suite.results.records import METHOD
+from suite.results.stored import sealed
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 
 FULL = Sampling(processes=3)
@@ -32,7 +34,7 @@ def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
 
     def known(record):
         for rank, wall in zip(record["ranks"], (2.0, 4.0), strict=True):
-            rank["passes"]["native"] |= {"step_s": [wall / 10] * 10, "wall_s": wall, "samples": 80}
+            rank["passes"]["native"] |= {"step_s": [wall / 10] * 10, "io_s": [0.0] * 10, "wall_s": wall, "samples": 80}
 
     changed(run, case, known, repeat=0)
     row = only(run)
@@ -56,6 +58,10 @@ def nothing(record):
 
 def unsteady(record):
     record["ranks"][0]["passes"]["native"]["steady"] = False
+
+
+def subnormal(record):
+    record["ranks"][0]["notes"]["subnormal"] = "0.5 % of the parameters"
 
 
 def unsteady_elsewhere(record):
@@ -92,18 +98,37 @@ def other_proof(record):
     record["proof"] = "somebody-elses"
 
 
+def other_processor(record):
+    for rank in record["ranks"]:
+        rank["hello"]["machine"] = {**(rank["hello"].get("machine") or {}), "cpu": "another"}
+
+
+def crowded(record):
+    use = {
+        "seconds": 2.0,
+        "cores": 2,
+        "busy_cpu_s": 3.0,
+        "own_cpu_s": 2.0,
+        "steal_cpu_s": 0.0,
+        "involuntary_switches": 9,
+    }
+    record["ranks"][0]["noise"] = {"reference_before_s": [0.01], "reference_after_s": [0.01], "native": use}
+
+
 @pytest.mark.parametrize(
     ("change", "sampling", "repeats", "marks"),
     [
-        (nothing, Sampling(quick=True), 3, ["quick"]),
+        (nothing, Sampling(quick=True, processes=3), 3, ["quick"]),
         (nothing, FULL, 2, ["incomplete"]),
         (nothing, FULL, 1, ["incomplete", "one process"]),
         (unsteady_elsewhere, FULL, 3, ["unsteady breakdown"]),
-        (lost_rank, FULL, 3, ["missing rank", "incomplete"]),
+        (subnormal, FULL, 3, ["subnormal"]),
         (wrong_world, FULL, 3, ["missing rank"]),
         (nan_loss, FULL, 3, ["non-finite loss"]),
         (nan_loss_without_exchange, FULL, 3, []),
         (other_proof, FULL, 3, ["no proof"]),
+        (other_processor, FULL, 3, ["proof of another machine"]),
+        (crowded, FULL, 3, ["disturbed"]),
         (older_method, FULL, 3, ["other method"]),
         (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
     ],
@@ -271,16 +296,79 @@ def test_rows_are_json(run):
     ("change", "words"),
     [
         (lambda record: record.update(format=99), "format 99"),
-        (lambda record: record.pop("ranks"), "ranks: Field required; remove it to have it measured again"),
-        (lambda record: record["ranks"][0].update(passes=[]), r"ranks\.0\.passes: .*; remove it"),
-        (lambda record: record.update(case_id="elsewhere"), "holds repeat 1 of the case elsewhere, .*; move it away"),
+        (lambda record: record.pop("ranks"), "ranks: Field required; it is measured again when the run goes on"),
+        (lambda record: record["ranks"][0].update(passes=[]), r"ranks\.0\.passes: .*; it is measured again"),
+        (lambda record: record.update(case_id="elsewhere"), "it holds repeat 1 of the case elsewhere, and its name is"),
+        (lambda record: record.update(repeat=0), "it holds repeat 0 of the case"),
+        (lambda record: record.update(outcome="fine"), "outcome: Input should be 'ok', "),
+        (lambda record: record["case"].update(batch=16), "its case has other values than cases.json gives it"),
+        (lost_rank, r"it has the ranks|its outcome is ok, and 0 of 1 ranks reported"),
+        (lambda record: native(record).update(samples=7), "pass 'native': 7 samples in 50 steps of 8"),
+        (lambda record: native(record).update(wall_s=1e-3), "its steps take .* s together, in 0.001 s of wall time"),
+        (lambda record: native(record).update(wall_s=float("inf")), "is not readable JSON"),
+        (lambda record: native(record).update(step_s=[], samples=0), "0 steps in"),
+        (lambda record: native(record)["io_s"].pop(), "49 times of io_s for 50 steps"),
+        (lambda record: native(record).update(name="staged"), "it calls itself 'staged'"),
+        (lambda record: record["ranks"].append(record["ranks"][0]), r"it has the ranks \[0, 0\], and its case has 1"),
+        (lambda record: record.update(seconds=-1.0), "neither can be below 0"),
     ],
 )
-def test_broken_records_are_named(run, change, words):
-    case = run.proven(case_of())
+def test_a_record_that_cannot_be_is_invalid_named_and_gives_no_figure(run, change, words):
+    case = run.proven(case_of(sampling=FULL))
     changed(run, case, change)
-    with pytest.raises(StoreError, match=words):
-        summarise(run.folder)
+    row = only(run)
+    assert (row.outcome, [process.repeat for process in row.processes], row.marks) == (
+        "invalid",
+        [0, 2],
+        ["incomplete"],
+    )
+    assert re.search(words, row.reason), row.reason
+    assert f"1 record is invalid; left out: {row.reason}" == left_out(run.folder)
+
+
+def native(record):
+    return record["ranks"][0]["passes"]["native"]
+
+
+def test_a_record_in_another_s_place_counts_nowhere_else(run):
+    one, other = run.proven(case_of(sampling=FULL)), run.proven(case_of(batch=16, sampling=FULL))
+    rates = [row.rate.value for row in summarise(run.folder)]
+    records = run.folder.path / "records"
+    shutil.copy(records / f"{one.id}-r0.json", records / f"{other.id}-r1.json")  # over another case's
+    shutil.copy(records / f"{one.id}-r0.json", records / f"{one.id}-r3.json")  # a process more
+    rows = summarise(run.folder)
+    assert [row.outcome for row in rows] == ["invalid", "invalid"]
+    assert [row.answers for row in rows] == [3, 2]
+    assert rows[0].rate.value == rates[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"run": "f" * 32}, "it belongs to another run"),
+        ({"plan": "f" * 32}, "it belongs to another plan"),
+    ],
+)
+def test_a_record_of_another_run_or_plan_is_invalid(run, change, words):
+    case = run.proven(case_of(sampling=FULL))
+    path = run.folder.path / "records" / f"{case.id}-r1.json"
+    record = {**json.loads(path.read_text()), **change, "digest": ""}
+    path.write_text(sealed(json.dumps(record)))
+    assert words in only(run).reason
+
+
+@pytest.mark.parametrize("change", [{"reason": "corrected"}, {"digest": "", "run": "", "plan": ""}])
+def test_a_record_that_was_changed_by_hand_is_invalid(run, change):
+    case = run.proven(case_of(sampling=FULL))
+    path = run.folder.path / "records" / f"{case.id}-r1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert "it was changed after it was written: its digest is another one" in only(run).reason
+
+
+def test_a_repeat_beyond_the_plan_s_is_a_process_like_any_other(run):
+    """`run --until` makes more of them."""
+    run.proven(case_of(sampling=FULL), repeats=5)
+    assert (only(run).outcome, only(run).answers) == ("ok", 5)
 
 
 def test_records_of_an_older_resolution_are_left_out_and_named(run):
@@ -299,5 +387,6 @@ def test_unreadable_json_is_named(run):
     case = run.proven(case_of())
     path = run.folder.path / "records" / f"{case.id}-r1.json"
     path.write_text(path.read_text()[:100])
-    with pytest.raises(StoreError, match=f"{case.id}-r1.json is not readable JSON"):
-        summarise(run.folder)
+    row = only(run)
+    assert row.outcome == "invalid"
+    assert f"records/{case.id}-r1.json is not readable JSON" in row.reason

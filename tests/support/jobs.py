@@ -1,15 +1,19 @@
 """Jobs as small as they can be; keywords change their fields."""
 
+import os
+
 from suite.worker.contract import SGD
 from suite.worker.job import DataSet, Group, Input, Measure, Pack, Recipe, Sampling
-from workloads.catalogue import by_name
+from suite.worker.records import FORMAT, MARKER, Marker, Skipped
+from suite.worker.typed_json import store
+from workloads.networks import by_name
 
 READ_ONCE = Input(mode="disk", page_cache="as is", repeat=1, augment="centre", on_error="fail")
 SHORT = Sampling(warmup_steps=5, warmup_limit_s=0.0, steps=3, seconds=0.0)  # as the loop allows
 RANK = Group(
     ranks=1,
     binding="none",
-    trainer="adapters.reference.worker:ReferenceTrainer",
+    trainer="adapters.reference.worker:trainer",
     strategy="single",
     device="cpu",
     devices=1,
@@ -17,7 +21,7 @@ RANK = Group(
     batch=4,
     precision="float64",
     tuning="default",
-    knobs={},
+    knobs={"shards": 1, "observed": 1},
     optimiser=SGD(0.001, 0.9, 0.0),
     seed=1,
     readers=0,
@@ -42,3 +46,9 @@ def packing(form, folder, parts=1, kind="folder", shape=(), **changes):
     recipe = Recipe("photographs", kind, "0a1b", list(shape), 0, "toy")
     plain = Pack(graph(), DataSet(kind, "photographs"), form, str(folder), parts, "fail", 0, recipe)
     return plain._replace(**changes)
+
+
+def mark(folder, form, kind, classes, samples, parts, shape=()):
+    """What packing writes last: the set in a folder is whole."""
+    content = Marker("made", kind, "", list(shape), 0, "toy", FORMAT, form, classes, samples, parts, Skipped(0, []))
+    store(content, os.path.join(str(folder), MARKER))

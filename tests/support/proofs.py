@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from adapters.reference.worker import ReferenceTrainer
+from adapters.reference.strategies.single import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.contract import Adam
 from suite.worker.typed_json import to_json

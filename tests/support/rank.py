@@ -10,8 +10,8 @@ from suite.worker.feed import share, synthetic
 from suite.worker.ranks import own_rank
 from tests.support import proofs, trainers
 from workloads import weights
-from workloads.catalogue import by_name
 from workloads.graph import Graph
+from workloads.networks import by_name
 
 
 def main(trainer_class, tasks, **defaults):
@@ -77,4 +77,5 @@ def exchange(trainer, graph, folder):
         step(batch)
         trainer.synchronize()
         keep(folder, "step%d" % number, trainer, trainer.parameters())
-    return {"maximum": trainer.maximum(float(trainer.setup.rank)), "notes": trainer.notes(), "loss": trainer.loss()}
+    found = {"maximum": trainer.maximum(float(trainer.setup.rank)), "gradient_bytes": trainer.gradient_bytes()}
+    return dict(found, notes=trainer.notes(), loss=trainer.loss())

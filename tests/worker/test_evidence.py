@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from adapters.reference.worker import ReferenceTrainer
+from adapters.reference.strategies.single import ReferenceTrainer
 from suite.worker import evidence
 from tests.support import trainers
 from workloads.graph import Graph

@@ -191,7 +191,13 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
         RecordSource(complete)
     with open(os.path.join(complete, "records.json"), "w") as stream:
         stream.write("{")
-    with pytest.raises(ValueError, match="holds no complete set of records"):
+    with pytest.raises(ValueError, match=r"records.json is no JSON: .*; remove it and pack it again"):
+        RecordSource(complete)
+
+
+def test_a_marker_of_another_shape_is_refused_by_its_field(complete):
+    change(complete, samples="many")
+    with pytest.raises(ValueError, match=r"records.json.samples: a whole number is expected, not 'many'.*; remove it"):
         RecordSource(complete)
 
 
@@ -226,7 +232,7 @@ def test_a_trainer_without_records_says_so(make_job, work, complete, wanted, tmp
     code, sent = work(make_job(task, trainer="toy:ToyTrainer"))
     assert (code, sent[-1].kind) == (1, "unsupported")
     assert "ToyTrainer does not read records" in sent[-1].message
-    np.savez(str(tmp_path / "a.npz"), images=np.zeros((3, 28, 28), np.uint8), labels=range(3))
+    np.savez(str(tmp_path / "a.npz"), images=np.arange(3 * 28 * 28).reshape(3, 28, 28) % 256, labels=range(3))
     task = wanted(data=DataSet("arrays", str(tmp_path / "a.npz")), folder=str(tmp_path / "new"))
     code, sent = work(make_job(task, trainer="toy:ToyTrainer"))
     assert (code, sent[-1].kind) == (1, "unsupported")

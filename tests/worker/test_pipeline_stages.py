@@ -7,7 +7,7 @@ import pytest
 from suite.worker.contract import Unsupported
 from suite.worker.pipeline_stages import crossing, stages
 from workloads.build import Builder
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 
 def pairwise(items):

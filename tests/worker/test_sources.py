@@ -16,6 +16,7 @@ from suite.worker.threaded import GatheringReader, Reader, ThreadedReader, batch
 from suite.worker.trainer import Trainer
 from suite.worker.view import View
 from tests.support import trainers
+from tests.support.jobs import READ_ONCE
 from workloads.preprocessing import PHOTOGRAPHS
 
 RED, GREEN = (200, 30, 60), (10, 220, 90)
@@ -210,7 +211,7 @@ def test_a_readers_error_reaches_the_training(readers):
 
 @pytest.mark.parametrize("repeat", [1, 3])
 def test_what_lies_in_memory_is_taken_out_in_the_same_order(arrays, repeat):
-    asked = {"repeat": repeat, "augment": "centre", "on_error": "fail"}
+    asked = READ_ONCE._replace(repeat=repeat)
     view = View(ArraySource(arrays[0], (1, 4, 4)), asked, 1, "unused")
     setup = trainers.setup(readers=2, batch=3)
     taken, threads = GatheringReader(view, setup), ThreadedReader(view, setup)
@@ -223,7 +224,7 @@ def test_what_lies_in_memory_is_taken_out_in_the_same_order(arrays, repeat):
 
 
 def test_random_crops_are_not_taken_out_of_memory(arrays):
-    view = View(ArraySource(arrays[0], (1, 4, 4)), {"repeat": 1, "augment": "random", "on_error": "fail"}, 1, "unused")
+    view = View(ArraySource(arrays[0], (1, 4, 4)), READ_ONCE._replace(augment="random"), 1, "unused")
     assert view.arrays is None
 
 

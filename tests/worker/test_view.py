@@ -15,7 +15,7 @@ from tests.support import trainers
 from tests.support.jobs import READ_ONCE
 from workloads.preprocessing import PHOTOGRAPHS
 
-ASKED = READ_ONCE._asdict()
+ASKED = READ_ONCE
 
 
 class Numbers(Source):
@@ -39,7 +39,7 @@ class Numbers(Source):
 @pytest.fixture
 def seen(tmp_path):
     def make(source, **changes):
-        return View(source, dict(ASKED, **changes), 1, str(tmp_path / "skipped.txt"))
+        return View(source, ASKED._replace(**changes), 1, str(tmp_path / "skipped.txt"))
 
     return make
 
@@ -99,7 +99,7 @@ def test_random_crops_are_other_ones_in_every_epoch_and_the_same_again(seen, fol
     first, second = one.sample(0)[0], one.sample(1)[0]  # the only image, in its first and second epoch
     assert np.abs(first - second).max() > 0.1
     np.testing.assert_array_equal(first, again.sample(0)[0])
-    other = View(folder, dict(ASKED, augment="random"), 2, "unused").sample(0)[0]
+    other = View(folder, ASKED._replace(augment="random"), 2, "unused").sample(0)[0]
     assert np.abs(first - other).max() > 0.1
     np.testing.assert_array_equal(seen(folder).sample(5)[0], folder.sample(0)[0])
 

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from suite.worker.contract import Batch, Joined, Unsupported
+from suite.worker.contract import Batch, Joined, LayerTimes, Unsupported
 from suite.worker.trainer import Trainer
 from workloads.preprocessing import PHOTOGRAPHS
 
@@ -137,8 +137,7 @@ class LayeredToy(ToyTrainer):
     def layer_times(self):
         since = self.calls[self._forgotten :]
         forward, backward, communication = (float(since.count(stage)) for stage in self.STAGES)
-        row = {"layer": "toy", "kind": "dense", "forward_s": forward, "backward_s": backward}
-        return [dict(row, communication_s=communication, bytes=0)]
+        return [LayerTimes("toy", "dense", forward, backward, communication, bytes=0)]
 
 
 class Group:

@@ -6,8 +6,8 @@ import pytest
 
 from workloads import kinds
 from workloads.build import Builder
-from workloads.catalogue import BUILT_IN
 from workloads.graph import Graph
+from workloads.networks import BUILT_IN
 
 
 def graph():

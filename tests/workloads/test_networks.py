@@ -2,7 +2,7 @@
 
 import pytest
 
-from workloads.catalogue import BUILT_IN, by_name
+from workloads.networks import BUILT_IN, by_name
 
 PARAMETERS = {
     "alexnet": 60965224,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 from workloads.preprocessing import PHOTOGRAPHS
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from workloads import weights
-from workloads.catalogue import by_name
 from workloads.graph import Graph, Parameter
+from workloads.networks import by_name
 
 # What NumPy 1.19 to 2.x draw: He's normal numbers, Caffe's uniform ones. A change means
 # that frameworks on different NumPy no longer start from the same weights.

@@ -1,7 +1,4 @@
-"""What a layer of the net is.
-
-Oldest Python: 3.6.
-"""
+"""What a layer of the net is."""
 
 from typing import Any, Dict, Sequence, Tuple
 

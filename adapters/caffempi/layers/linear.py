@@ -1,7 +1,4 @@
-"""Convolutions, 1x1 ones as matrix products where the layout allows it, and fully connected layers.
-
-Oldest Python: 3.6.
-"""
+"""Convolutions, 1x1 ones as matrix products where the layout allows it, and fully connected layers."""
 
 from typing import Any, Dict, Sequence
 

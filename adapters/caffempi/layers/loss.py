@@ -1,7 +1,4 @@
-"""Softmax cross-entropy.
-
-Oldest Python: 3.6.
-"""
+"""Softmax cross-entropy."""
 
 from typing import Any
 

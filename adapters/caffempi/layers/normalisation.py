@@ -1,7 +1,4 @@
-"""Batch normalisation and local response normalisation.
-
-Oldest Python: 3.6.
-"""
+"""Batch normalisation and local response normalisation."""
 
 from typing import Any, Dict, Sequence
 

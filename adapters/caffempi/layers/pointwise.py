@@ -1,7 +1,4 @@
-"""The kinds without a window and without parameters.
-
-Oldest Python: 3.6.
-"""
+"""The kinds without a window and without parameters."""
 
 from typing import Any, Sequence
 

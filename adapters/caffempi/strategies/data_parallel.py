@@ -1,7 +1,4 @@
-"""Every rank a replica; an all-reduce sums the gradients.
-
-Oldest Python: 3.6.
-"""
+"""Every rank a replica; an all-reduce sums the gradients."""
 
 from functools import partial
 

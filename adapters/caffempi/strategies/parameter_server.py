@@ -1,7 +1,4 @@
-"""A synchronous parameter server: rank 0 sums everybody's gradients, every rank updates (MXNet's dist_sync).
-
-Oldest Python: 3.6.
-"""
+"""A synchronous parameter server: rank 0 sums everybody's gradients, every rank updates (MXNet's dist_sync)."""
 
 from functools import partial
 

@@ -3,8 +3,6 @@
 No rank waits for another one's gradients. A rank's gradients are its batch's divided by the
 number of ranks, as in synchronous training: so many updates move the weights about as far as
 one of the joined batch does.
-
-Oldest Python: 3.6.
 """
 
 import threading

@@ -1,7 +1,4 @@
-"""One rank by itself.
-
-Oldest Python: 3.6.
-"""
+"""One rank by itself."""
 
 from adapters.caffempi.base import CaffeMPITrainer
 

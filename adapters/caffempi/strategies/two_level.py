@@ -1,7 +1,4 @@
-"""Every rank a replica; gradients are summed on each node's first rank, then over the nodes.
-
-Oldest Python: 3.6.
-"""
+"""Every rank a replica; gradients are summed on each node's first rank, then over the nodes."""
 
 from functools import partial
 

@@ -2,8 +2,6 @@
 
 K. Chen, Q. Huo, "Scalable training of deep learning machines by incremental block training with
 intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict

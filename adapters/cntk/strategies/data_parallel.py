@@ -1,7 +1,4 @@
-"""Every rank a replica; 32-bit gradients are summed over MPI in every step.
-
-Oldest Python: 3.6.
-"""
+"""Every rank a replica; 32-bit gradients are summed over MPI in every step."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""One process without MPI.
-
-Oldest Python: 3.6.
-"""
+"""One process without MPI."""
 
 from adapters.cntk.base import CNTKTrainer
 

@@ -1,8 +1,6 @@
 """Horovod's collectives by themselves, on MXNet's arrays: the operations of MXNet's engine that a training gives it.
 
 What is small waits for Horovod's next cycle (the knob `cycle_time_ms`): so does a gradient.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Callable, Dict

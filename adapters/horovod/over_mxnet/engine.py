@@ -2,8 +2,6 @@
 
 Horovod makes the symbols of all that it is linked against global, MXNet's own copy of libjpeg among
 them. What is loaded later takes those for its own: Pillow then finds images broken. It comes first.
-
-Oldest Python: 3.6.
 """
 
 import PIL.Image  # noqa: F401 - it binds its decoders

@@ -1,14 +1,5 @@
-"""Horovod's trainers over MXNet: strategies/STRATEGY.py holds the one of that name.
+"""Horovod's trainers over MXNet: strategies/STRATEGY.py holds the one of that name."""
 
-Oldest Python: 3.6.
-"""
+from suite.worker.trainer import by_strategy
 
-from importlib import import_module
-
-from suite.worker.contract import Setup
-from suite.worker.trainer import Trainer
-
-
-def trainer(setup: Setup) -> Trainer:
-    made: Trainer = import_module("adapters.horovod.over_mxnet.strategies." + setup.strategy).TRAINER(setup)
-    return made
+trainer = by_strategy("adapters.horovod.over_mxnet.strategies")

@@ -1,14 +1,5 @@
-"""Horovod over PyTorch: a class for each strategy, in strategies/STRATEGY.py, where TRAINER names it.
+"""Horovod's trainers over PyTorch: strategies/STRATEGY.py holds the one of that name."""
 
-Oldest Python: 3.6.
-"""
+from suite.worker.trainer import by_strategy
 
-import importlib
-
-from suite.worker.contract import Setup
-from suite.worker.trainer import Trainer
-
-
-def trainer(setup: Setup) -> Trainer:
-    made: Trainer = importlib.import_module("adapters.horovod.over_pytorch.strategies." + setup.strategy).TRAINER(setup)
-    return made
+trainer = by_strategy("adapters.horovod.over_pytorch.strategies")

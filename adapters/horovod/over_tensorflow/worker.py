@@ -1,15 +1,5 @@
-"""Horovod over TensorFlow: a class for each strategy, in strategies/STRATEGY.py, where TRAINER names it.
+"""Horovod's trainers over TensorFlow: strategies/STRATEGY.py holds the one of that name."""
 
-Oldest Python: 3.6.
-"""
+from suite.worker.trainer import by_strategy
 
-import importlib
-
-from suite.worker.contract import Setup
-from suite.worker.trainer import Trainer
-
-
-def trainer(setup: Setup) -> Trainer:
-    module = importlib.import_module("adapters.horovod.over_tensorflow.strategies." + setup.strategy)
-    made: Trainer = module.TRAINER(setup)
-    return made
+trainer = by_strategy("adapters.horovod.over_tensorflow.strategies")

@@ -3,8 +3,6 @@
 Horovod reads its settings from the environment when it starts, and so they are written there.
 Over MPI the ranks know each other already; over gloo rank 0 keeps a store in which everybody
 leaves an address (what horovodrun does from outside).
-
-Oldest Python: 3.6.
 """
 
 import ctypes
@@ -22,7 +20,6 @@ from suite.worker.rendezvous import interface_of, meeting_place
 from suite.worker.tuning import chosen
 
 MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
-KNOBS = {"fusion_threshold_mb": 128, "cycle_time_ms": 1}  # Horovod's own defaults
 PATIENCE = "300"  # seconds that gloo waits for another rank; its 30 pass while a big network is built
 
 
@@ -34,7 +31,7 @@ class Ring:
         self._hvd = hvd
         place = meeting_place("Horovod's ranks") if setup.world > 1 else ("127.0.0.1", 0)
         self._meeting = Meeting(setup.rank, setup.world, place)
-        self._controller, self._knobs = controller(setup), {**KNOBS, **setup.knobs}
+        self._controller, self._knobs = controller(setup), setup.knobs
         os.environ.update(settings(self._knobs, self._controller))
         if self._controller == "gloo":
             self._start_over_gloo(setup)

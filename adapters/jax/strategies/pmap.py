@@ -4,8 +4,6 @@ A body is one device's own, parameters are replicated, the batch is cut along it
 own (running statistics, loss, what the backward needs, gradients before the exchange) is stacked along a first axis
 that the mesh cuts. (`jax.pmap`, which gave this strategy its name, is built on shard_map since JAX 0.8 and no longer
 recommended.)
-
-Oldest Python: 3.11, JAX's own.
 """
 
 from typing import Any, Callable, Dict, List, Tuple

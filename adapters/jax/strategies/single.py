@@ -1,7 +1,4 @@
-"""One process, one device: a jitted step.
-
-Oldest Python: 3.11, JAX's own.
-"""
+"""One process, one device: a jitted step."""
 
 from adapters.jax.base import JaxTrainer
 

@@ -1,8 +1,6 @@
 """`dist_async`: parameter servers update as each worker's gradients come, and send the weights back.
 
 One stage, `communicate`: the servers' optimiser (server_optimiser.py) moves their weights.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, Optional

@@ -1,7 +1,4 @@
-"""`dist_device_sync`: as `dist_sync`, and a worker sums the gradients of its several devices on them.
-
-Oldest Python: 3.6.
-"""
+"""`dist_device_sync`: as `dist_sync`, and a worker sums the gradients of its several devices on them."""
 
 from adapters.mxnet.strategies.dist_sync import DistSync
 

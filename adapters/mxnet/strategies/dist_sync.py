@@ -1,7 +1,4 @@
-"""`dist_sync`: parameter servers sum the workers' gradients; every worker updates.
-
-Oldest Python: 3.6.
-"""
+"""`dist_sync`: parameter servers sum the workers' gradients; every worker updates."""
 
 from typing import Any, Optional, Sequence
 

@@ -1,7 +1,4 @@
-"""`kvstore_device`: several devices of one process; the key-value store "device" sums their gradients on the devices.
-
-Oldest Python: 3.6.
-"""
+"""`kvstore_device`: several devices of one process; the key-value store "device" sums gradients on the devices."""
 
 from adapters.mxnet.strategies.kvstore_local import KVStoreLocal
 

@@ -1,7 +1,4 @@
-"""`kvstore_local`: several devices of one process; the key-value store "local" sums their gradients on the host.
-
-Oldest Python: 3.6.
-"""
+"""`kvstore_local`: several devices of one process; the key-value store "local" sums their gradients on the host."""
 
 import mxnet as mx
 

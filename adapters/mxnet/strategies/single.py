@@ -1,7 +1,4 @@
-"""`single`: one process, one device, no exchange.
-
-Oldest Python: 3.6.
-"""
+"""`single`: one process, one device, no exchange."""
 
 from adapters.mxnet.base import MXNetTrainer
 

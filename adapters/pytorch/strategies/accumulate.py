@@ -1,7 +1,4 @@
-"""`accumulate`: the batch in pieces, their gradients summed up before they are exchanged.
-
-Oldest Python: 3.6.
-"""
+"""`accumulate`: the batch in pieces, their gradients summed up before they are exchanged."""
 
 from typing import Any, Dict, List
 
@@ -18,7 +15,7 @@ class AccumulatingTrainer(DDPTrainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.grouped = setup.world > 1
-        self._count = int(setup.knobs.get("microbatches", 4))
+        self._count = int(setup.knobs["microbatches"])
         self._losses: List[torch.Tensor] = []
 
     def forward(self, batch: Any) -> None:
@@ -38,10 +35,10 @@ class AccumulatingTrainer(DDPTrainer):
         """As DDP's documentation teaches: all pieces but the last under no_sync."""
         *earlier, last = self._pieces(batch)
         total = 0.0  # type: Any
-        if self._no_sync is None:
+        if self._ddp is None:
             total = self._accumulate(earlier)
         else:
-            with self._no_sync():
+            with self._ddp.no_sync():
                 total = self._accumulate(earlier)
         total = total + self._accumulate([last])
         self._optimise()

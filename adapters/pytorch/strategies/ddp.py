@@ -1,7 +1,4 @@
-"""`ddp`: DistributedDataParallel.
-
-Oldest Python: 3.6.
-"""
+"""`ddp`: DistributedDataParallel."""
 
 import inspect
 from typing import Any, Dict, Optional
@@ -9,15 +6,18 @@ from typing import Any, Dict, Optional
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from adapters.pytorch.exchange import CompressedExchange, Compression, Exchange, limits_of
+from adapters.pytorch.exchange import Averaging, CompressedExchange, Compression, Exchange, limits_of
 from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Setup
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
-class DDPTrainer(ReplicaTrainer):
-    """A replica on every rank; buckets of gradients are averaged while the backward goes on."""
+class DDPTrainer(Averaging, ReplicaTrainer):
+    """A replica on every rank; buckets of gradients are averaged while the backward goes on.
+
+    A staged forward is not DDP's own, so that its hooks keep silent in the backward.
+    """
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -28,27 +28,28 @@ class DDPTrainer(ReplicaTrainer):
             "gradient_as_bucket_view": chosen(setup, "gradient_as_bucket_view", default=False, tuned=True),
             "forward_sync_buffers": chosen(setup, "forward_sync_buffers", default=True, tuned=False),
         }
-        self._exchange: Optional[Exchange] = None
-        self._no_sync: Any = None
+        self._ddp: Any = None
 
     def communicate(self) -> None:
-        """All-reduce of flat buckets; the forward was not DDP's own, so its hooks kept silent in the backward."""
-        if self._exchange is not None:
-            self._exchange.average()
-
-    def update(self) -> None:
-        """Besides, the next exchange takes new gradients."""
-        super().update()
-        if self._exchange is not None:
-            self._exchange.forget()
+        """Besides, first, the first rank's buffers, where DDP keeps them alike: it sends them in each step."""
+        if self._exchange is not None and self._options["forward_sync_buffers"] and self._ddp.modules_buffers:
+            self._ddp._sync_buffers()
+        super().communicate()
 
     def step_alone(self, batch: Any) -> None:
         """The step under DDP's no_sync."""
-        with self._no_sync():
+        with self._ddp.no_sync():
             self.step(batch)
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), ddp=self._options, compression=self._compression().words)
+
+    def gradient_bytes(self) -> Optional[int]:
+        """Compressed to half the bits of a float32; None of PowerSGD, whose matrices' shapes decide."""
+        whole = super().gradient_bytes()
+        if whole is None or self._compressed == "none":
+            return whole
+        return None if self._compressed == "powersgd" else 2 * self.parameter_count()
 
     def _compression(self) -> Compression:
         # On one rank nothing is sent, so there is nothing to compress.
@@ -63,7 +64,7 @@ class DDPTrainer(ReplicaTrainer):
     def _wrap(self) -> None:
         wrapped, compression = wrap(self._net, self._device, self._options), self._compression()
         compression.register(wrapped)
-        self._no_sync = wrapped.no_sync
+        self._ddp = wrapped
         # Compiled around DDP, not inside it: the compiler then splits the graph at the buckets.
         self._native_net = torch.compile(wrapped) if self._compiled else wrapped
         parameters, limits = list(self._net.parameters()), limits_of(wrapped)
@@ -73,7 +74,7 @@ class DDPTrainer(ReplicaTrainer):
             self._exchange = Exchange(parameters, limits)
 
     def _release(self) -> None:
-        self._no_sync = self._exchange = None
+        self._ddp = self._exchange = None
         super()._release()
 
 

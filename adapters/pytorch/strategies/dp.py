@@ -1,7 +1,4 @@
-"""`dp`: DataParallel, one process that drives several GPUs.
-
-Oldest Python: 3.6.
-"""
+"""`dp`: DataParallel, one process that drives several GPUs."""
 
 from torch.nn.parallel import DataParallel
 

@@ -1,7 +1,4 @@
-"""`fsdp`: parameters, gradients and the optimiser's state in shares (FSDP2, fully_shard).
-
-Oldest Python: 3.6.
-"""
+"""`fsdp`: parameters, gradients and the optimiser's state in shares (FSDP2, fully_shard)."""
 
 from typing import Any, Dict, List
 

@@ -1,23 +1,19 @@
-"""`hybrid`: pipelines side by side, each with a batch of its own; every stage is data parallel.
+"""`hybrid`: pipelines side by side, each with a batch of its own; every stage is data parallel."""
 
-Oldest Python: 3.6.
-"""
-
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 import numpy as np
 
-from adapters.pytorch.exchange import Exchange, limits_of
+from adapters.pytorch.exchange import Averaging, Exchange, limits_of
 from adapters.pytorch.strategies.ddp import wrap
 from adapters.pytorch.strategies.pipeline import PipelineTrainer
 from workloads.graph import Graph
 
 
-class HybridTrainer(PipelineTrainer):
+class HybridTrainer(Averaging, PipelineTrainer):
     """Each stage is averaged over the ranks that hold it: DDP around it, within the last microbatch's backward."""
 
     _ddp: Any = None  # none where there is one pipeline
-    _exchange: Optional[Exchange] = None
     _native_alone: Any = None  # the schedule of a step without exchange
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
@@ -31,17 +27,6 @@ class HybridTrainer(PipelineTrainer):
         options = {"bucket_cap_mb": "auto", "gradient_as_bucket_view": self.setup.tuned, "forward_sync_buffers": False}
         self._ddp = wrap(self._stage, self._device, options, replicas)
         self._exchange = Exchange(list(self._stage.parameters()), limits_of(self._ddp), replicas)
-
-    def communicate(self) -> None:
-        """All-reduce of flat buckets over the ranks that hold the same stage."""
-        if self._exchange is not None:
-            self._exchange.average()
-
-    def update(self) -> None:
-        """Besides, the next exchange takes new gradients."""
-        super().update()
-        if self._exchange is not None:
-            self._exchange.forget()
 
     def step_alone(self, batch: Any) -> None:
         """The pipeline without DDP; its own values cross all the same."""

@@ -1,7 +1,4 @@
-"""`local_sgd`: every rank trains alone and the models are averaged now and then (Stich 2018).
-
-Oldest Python: 3.6.
-"""
+"""`local_sgd`: every rank trains alone and the models are averaged now and then (Stich 2018)."""
 
 from typing import Any, Dict
 
@@ -18,7 +15,7 @@ class LocalSGDTrainer(ReplicaTrainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.grouped = setup.world > 1
-        self._period = int(setup.knobs.get("period", 8))
+        self._period = int(setup.knobs["period"])
         self._averager: Any = None
 
     def step_alone(self, batch: Any) -> None:

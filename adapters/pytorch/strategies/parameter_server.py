@@ -1,7 +1,4 @@
-"""`parameter_server`: every rank serves a share of the parameters; gradients go there, weights come back.
-
-Oldest Python: 3.6.
-"""
+"""`parameter_server`: every rank serves a share of the parameters; gradients go there, weights come back."""
 
 from typing import Any, Dict, List
 
@@ -23,7 +20,7 @@ class ParameterServerTrainer(ReplicaTrainer):
     def __init__(self, setup: Setup) -> None:
         """Synchronous servers wait for all ranks' gradients, asynchronous ones take them as they come."""
         super().__init__(setup)
-        self._synchronous = setup.knobs.get("mode", "sync") == "sync"
+        self._synchronous = setup.knobs["mode"] == "sync"
         self._own: Any = None
 
     def start(self) -> Joined:

@@ -1,7 +1,4 @@
-"""`pipeline`: the ranks hold the network together, each the layers of a stage.
-
-Oldest Python: 3.6.
-"""
+"""`pipeline`: the ranks hold the network together, each the layers of a stage."""
 
 import functools
 from typing import Any, Dict, List, Optional
@@ -35,8 +32,8 @@ class PipelineTrainer(TorchTrainer):
     def __init__(self, setup: Setup) -> None:
         """Ranks in a row hold the network's stages in order."""
         super().__init__(setup)
-        self._count = int(setup.knobs.get("microbatches", 4))
-        self._schedule = SCHEDULES[setup.knobs.get("schedule", "gpipe")]
+        self._count = int(setup.knobs["microbatches"])
+        self._schedule = SCHEDULES[setup.knobs["schedule"]]
         self._index = setup.rank % setup.model_parallel_size
         self._first, self._last = self._index == 0, self._index == setup.model_parallel_size - 1
         self.places_images = self._first

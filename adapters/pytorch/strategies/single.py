@@ -1,7 +1,4 @@
-"""`single`: one process, no exchange.
-
-Oldest Python: 3.6.
-"""
+"""`single`: one process, no exchange."""
 
 from adapters.pytorch.replica import ReplicaTrainer
 

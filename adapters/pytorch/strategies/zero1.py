@@ -1,7 +1,4 @@
-"""`zero1`: DistributedDataParallel with the optimiser's state in shares.
-
-Oldest Python: 3.6.
-"""
+"""`zero1`: DistributedDataParallel with the optimiser's state in shares."""
 
 import warnings
 from typing import Any, Dict, List

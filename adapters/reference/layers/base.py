@@ -3,8 +3,6 @@
 Arrays are float64: (samples, channels, height, width) or (samples, features). A layer
 keeps nothing between the two calls: `forward` hands out what `backward` will need, so
 that several parts of a batch can be under way at once.
-
-Oldest Python: 3.6.
 """
 
 from abc import ABC, abstractmethod

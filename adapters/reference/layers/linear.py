@@ -1,7 +1,4 @@
-"""Layers with weights that multiply: convolution and dense.
-
-Oldest Python: 3.6.
-"""
+"""Layers with weights that multiply: convolution and dense."""
 
 from typing import Any, Dict, List, Tuple
 

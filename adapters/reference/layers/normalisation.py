@@ -1,7 +1,4 @@
-"""Local response normalisation and batch normalisation.
-
-Oldest Python: 3.6.
-"""
+"""Local response normalisation and batch normalisation."""
 
 from typing import Any, Dict, List, Tuple
 

@@ -1,7 +1,4 @@
-"""Layers without weights that work element by element or only move elements.
-
-Oldest Python: 3.6.
-"""
+"""Layers without weights that work element by element or only move elements."""
 
 from typing import Any, Dict, List, Tuple
 

@@ -1,7 +1,4 @@
-"""Max and average pooling.
-
-Oldest Python: 3.6.
-"""
+"""Max and average pooling."""
 
 from typing import Any, Dict, List, Tuple
 

@@ -1,6 +1,6 @@
 """Sliding windows: cut an image into patches, and the adjoint, which adds patches back.
 
-Oldest Python: 3.6; NumPy 1.19 has no sliding_window_view.
+NumPy 1.19 has no sliding_window_view.
 """
 
 from typing import Tuple

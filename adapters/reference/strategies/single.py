@@ -1,6 +1,6 @@
 """One process: the whole contract in NumPy float64.
 
-Oldest Python: 3.6; NumPy 1.19 or newer. BLAS takes its thread count from the
+NumPy 1.19 or newer. BLAS takes its thread count from the
 environment, which must be set before NumPy is loaded; the controller does.
 """
 
@@ -23,7 +23,7 @@ class ReferenceTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._shards, self._observed = int(setup.knobs.get("shards", 1)), int(setup.knobs.get("observed", 1))
+        self._shards, self._observed = int(setup.knobs["shards"]), int(setup.knobs["observed"])
         self._runs: List[Run] = []
         self._network: Network
         self._velocity: Dict[str, np.ndarray]

@@ -3,8 +3,6 @@
 This process alone has a program: it reads and cuts the batches and schedules functions, which
 workers without a program of their own run, each when it is free. The weights lie on parameter
 servers. Workers and servers run beside this rank (`server`); TensorFlow calls it the chief.
-
-Oldest Python: 3.6.
 """
 
 import gc
@@ -31,7 +29,7 @@ class Coordinator(TensorFlowTrainer):
     def __init__(self, setup: Setup) -> None:
         """Workers and servers are met in `join`."""
         super().__init__(setup)
-        self._servers = int(setup.knobs.get("servers", 1))
+        self._servers = int(setup.knobs["servers"])
         self._distribution: Any = None  # of tf.distribute
         self._coordinator: Any = None
 

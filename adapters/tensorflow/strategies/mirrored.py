@@ -1,7 +1,4 @@
-"""tf.distribute.MirroredStrategy, several devices of one process: the strategy `mirrored`.
-
-Oldest Python: 3.6.
-"""
+"""tf.distribute.MirroredStrategy, several devices of one process: the strategy `mirrored`."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Optional

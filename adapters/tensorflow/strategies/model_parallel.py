@@ -1,7 +1,4 @@
-"""One network whose layers lie on several devices of this process: the strategy `model_parallel`.
-
-Oldest Python: 3.6.
-"""
+"""One network whose layers lie on several devices of this process: the strategy `model_parallel`."""
 
 import gc
 from typing import Any, Dict, List, Optional, Tuple
@@ -26,7 +23,7 @@ class ModelParallel(TensorFlowTrainer):
     def __init__(self, setup: Setup) -> None:
         """The threads of the staged iteration start with its first."""
         super().__init__(setup)
-        self._microbatches = int(setup.knobs.get("microbatches", 1))
+        self._microbatches = int(setup.knobs["microbatches"])
         self._pipeline = Pipeline(setup.devices)
 
     # --- life ---------------------------------------------------------------
@@ -212,7 +209,7 @@ class ModelParallel(TensorFlowTrainer):
             layers = self.graph.layers[place.begin : place.end]
             share = 100.0 * sum(layer.macs for layer in layers) / max(1, self.graph.macs)
             rows.append("%s: %s to %s (%.0f %%)" % (device, layers[0].name, layers[-1].name, share))
-        found = dict(super().notes(), parts="; ".join(rows), microbatches=self._microbatches)
+        found = dict(super().notes(), stages="; ".join(rows), microbatches=self._microbatches)
         return dict(found, bubble=BUBBLE, split=SPLIT)
 
 

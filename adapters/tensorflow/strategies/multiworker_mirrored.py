@@ -1,7 +1,4 @@
-"""tf.distribute.MultiWorkerMirroredStrategy, one device a rank: the strategy `multiworker_mirrored`.
-
-Oldest Python: 3.6.
-"""
+"""tf.distribute.MultiWorkerMirroredStrategy, one device a rank: the strategy `multiworker_mirrored`."""
 
 from typing import Any, Dict, Optional
 
@@ -23,12 +20,8 @@ class MultiWorkerMirrored(Mirrored):
 
     def join(self) -> None:
         self._group = group = WorkerGroup(self.setup)
-        self.rank, self.world, self.transport, self._options = (
-            self.setup.rank,
-            group.world,
-            group.transport,
-            group.options,
-        )
+        self.rank, self.world, self.transport = self.setup.rank, group.world, group.transport
+        self._options = group.options
         self.distribute(group.distribution)
 
     def close(self) -> None:
@@ -48,7 +41,7 @@ class MultiWorkerMirrored(Mirrored):
         return context.all_reduce(tf.distribute.ReduceOp.MEAN, own, self._options)
 
     def notes(self) -> Dict[str, Any]:
-        return dict(super().notes(), pack_mb=self.setup.knobs.get("pack_mb", "auto"))
+        return dict(super().notes(), pack_mb=self.setup.knobs["pack_mb"])
 
 
 TRAINER = MultiWorkerMirrored

@@ -3,8 +3,6 @@
 Every rank is a worker with a program of its own, as in between-graph replication: it reads,
 places and times its own batches, and waits for nobody. In TensorFlow's younger strategy one
 process has a program, and schedules it on the workers: `coordinator`.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, List, Optional
@@ -30,7 +28,7 @@ class ParameterServer(Replicas):
     def __init__(self, setup: Setup) -> None:
         """Workers and servers are met in `join`."""
         super().__init__(setup)
-        self._servers = int(setup.knobs.get("servers", 1))
+        self._servers = int(setup.knobs["servers"])
         self._member: Any = None
         self._staleness = Staleness()
 

@@ -1,7 +1,4 @@
-"""One device, no exchange: the strategy `single`.
-
-Oldest Python: 3.6.
-"""
+"""One device, no exchange: the strategy `single`."""
 
 from adapters.tensorflow.replicas import Replicas
 

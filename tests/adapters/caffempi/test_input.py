@@ -1,6 +1,5 @@
 """Files and LMDB deliver the right samples, in the order every adapter follows."""
 
-import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,9 @@ from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
 from tests.support import trainers
+from tests.support.jobs import READ_ONCE, mark
 
-ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+ASKED = READ_ONCE
 
 
 def trainer(**changes: Any) -> Any:
@@ -37,17 +37,9 @@ def packed(source: Source, folder: Path, kind: str, parts: int = 2) -> RecordSou
         trainer().pack(
             "lmdb", (one(source, i) for i in range(part, len(source), parts)), str(folder / f"part-{part:05d}")
         )
-    about = {
-        "format": 1,
-        "form": "lmdb",
-        "kind": kind,
-        "classes": source.classes,
-        "shape": [] if kind == "folder" else list(source.sample(0)[0].shape),
-        "samples": len(source),
-        "parts": [f"part-{part:05d}" for part in range(parts)],
-        "source": "made",
-    }
-    (folder / "records.json").write_text(json.dumps(about))
+    shape = () if kind == "folder" else source.sample(0)[0].shape
+    names = [f"part-{part:05d}" for part in range(parts)]
+    mark(folder, "lmdb", kind, source.classes, len(source), names, shape)
     records = RecordSource(str(folder))
     records.check(source.sample(0)[0].shape, source.classes)
     return records
@@ -82,8 +74,8 @@ def test_a_database_of_photographs_is_the_folder(
 ) -> None:
     records = packed(folder, tmp_path / "lmdb", "folder")
     ours = trainer(readers=readers)
-    view = View(ours.open_records(records), dict(ASKED, augment=augment), 1, "unused")
-    plain = View(folder, dict(ASKED, augment=augment), 1, "unused")
+    view = View(ours.open_records(records), ASKED._replace(augment=augment), 1, "unused")
+    plain = View(folder, ASKED._replace(augment=augment), 1, "unused")
     ours.open_input(view)
     assert "LMDB" in ours._reader.words
     wanted, images = batches_of_indices(plain, ours.setup), []
@@ -172,7 +164,7 @@ def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(
     with pytest.raises(OSError, match=r"cannot read the record .*part-00001/data\.mdb, key 5: .*pack it again"):
         stored.sample(5)
     ours = trainer(readers=readers, batch=10)
-    view = View(stored, dict(ASKED, on_error="skip"), 1, str(tmp_path / "skipped.txt"))
+    view = View(stored, ASKED._replace(on_error="skip"), 1, str(tmp_path / "skipped.txt"))
     ours.open_input(view)
     assert ours.next_batch().images.shape == (10, 3, 32, 32)
     ours.close()

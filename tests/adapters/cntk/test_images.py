@@ -17,6 +17,7 @@ from suite.worker.records import RecordSource
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
 from tests.support import jobs
+from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
 from workloads import weights
 from workloads.build import Builder
@@ -63,7 +64,7 @@ def packed(trainer, folder, photographs, parts=2, resize=0):
 def reading(trainer, records, rank=0, world=1, augment="centre", threads=1, **options):
     ours = trainer(**options)
     ours.setup = ours.setup._replace(rank=rank, world=world, threads=threads)
-    ours.open_input(View(records, {"repeat": 1, "augment": augment, "on_error": "fail"}, 1, os.devnull))
+    ours.open_input(View(records, READ_ONCE._replace(augment=augment), 1, os.devnull))
     return ours
 
 

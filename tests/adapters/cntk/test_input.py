@@ -16,18 +16,19 @@ from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
 from tests.support import jobs
+from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 FORMS = ["cbf", "ctf"]
-ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}  # what a view wants to know of a case's input
+ASKED = READ_ONCE  # what a view wants to know of a case's input
 SAMPLES = 42  # not a multiple of a chunk's
 SHAPE = (1, 6, 5)
 
 
 def view_of(source, folder, seed=1, **asked):
-    return View(source, dict(ASKED, **asked), seed, str(folder / "skipped.txt"))
+    return View(source, ASKED._replace(**asked), seed, str(folder / "skipped.txt"))
 
 
 @pytest.fixture

@@ -15,7 +15,9 @@ from suite.contracts.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.CNTK()
-CASE = Case("cntk", "data_parallel", "mnist_small", Placement(ranks_per_node=2, launcher="mpiexec"))
+CASE = Case(
+    "cntk", "data_parallel", "mnist_small", Placement(ranks_per_node=2, launcher="mpiexec"), knobs={"block_steps": 10}
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +60,14 @@ def test_only_the_sum_of_32_bits_is_a_stage_and_synchronous():
         synchronous = strategy.name in ("single", "data_parallel")
         assert strategy.synchronous == synchronous
         assert ("communication" in strategy.separable) == synchronous
+
+
+def test_ranks_meet_by_open_mpi_and_those_of_blocks_seldom():
+    found = {
+        each.name: (ADAPTER.mpi(CASE.on(strategy=each.name)), each.periodic) for each in ADAPTER.capabilities.strategies
+    }
+    several = {"data_parallel": False, "one_bit_sgd": False, "block_momentum": True}
+    assert found == {"single": ("", False), **{name: ("Open MPI", periodic) for name, periodic in several.items()}}
 
 
 def test_a_block_is_not_empty_and_belongs_to_block_momentum():

@@ -11,7 +11,7 @@ from tests.support import proofs, trainers
 from tests.support.networks import two_heads
 from workloads import weights
 from workloads.build import Builder
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])

@@ -38,35 +38,22 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-@pytest.mark.parametrize(
-    ("launcher", "knobs", "pmi"),
-    [
-        ("slurm", {"controller": "mpi"}, "pmix"),
-        ("slurm", {"controller": "gloo"}, None),
-        ("slurm", {}, None),  # auto: gloo
-        ("mpiexec", {"controller": "mpi"}, None),
-    ],
-)
-def test_slurm_connects_the_ranks_of_mpi(adapter, launcher, knobs, pmi):
-    case = CASE.on(placement=Placement(ranks_per_node=2, launcher=launcher), knobs=knobs)
-    assert adapter.environ(case, PYTHON).get("SLURM_MPI_TYPE") == pmi
+def test_its_controller_decides_whether_ranks_meet_by_mpi(adapter):
+    found = {
+        name: adapter.mpi(CASE.on(knobs=declared.values(plugin.KNOBS, {"controller": name})))
+        for name in ("auto", "gloo", "mpi")
+    }
+    assert found == {"auto": "", "gloo": "", "mpi": "Open MPI"}
 
 
 @pytest.mark.parametrize(
-    ("launcher", "knobs", "words"),
+    ("knobs", "words"),
     [
-        ("local", {}, None),
-        ("local", {"controller": "gloo", "cycle_time_ms": 0.1, "fusion_threshold_mb": 0}, None),
-        ("local", {"controller": "mpi"}, "ranks that 'local' starts know of no MPI; take the launcher mpiexec"),
-        ("ssh", {"controller": "mpi"}, "ranks that 'ssh' starts"),
-        ("mpiexec", {"controller": "mpi"}, None),
-        ("slurm", {"controller": "mpi"}, None),
-        ("local", {"fusion_threshold_mb": -1}, "fusion_threshold_mb is -1, and the least is 0"),
-        ("local", {"cycle_time_ms": 0}, "cycle_time_ms is 0, and the least is 0.001"),
+        ({"controller": "gloo", "cycle_time_ms": 0.1, "fusion_threshold_mb": 0}, None),
+        ({"fusion_threshold_mb": -1}, "fusion_threshold_mb is -1, and the least is 0"),
+        ({"cycle_time_ms": 0}, "cycle_time_ms is 0, and the least is 0.001"),
     ],
 )
-def test_what_cannot_be_is_refused(launcher, knobs, words):
-    case = CASE.on(placement=Placement(ranks_per_node=2, launcher=launcher), knobs=knobs)
-    refused = declared.refusal(MXNET.name, MXNET.capabilities.knobs, case.strategy, knobs)
-    found = refused or MXNET.unsupported(case)
+def test_what_cannot_be_is_refused(knobs, words):
+    found = declared.refusal(MXNET.name, MXNET.capabilities.knobs, CASE.strategy, knobs)
     assert found is None if words is None else words in found

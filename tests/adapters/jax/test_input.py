@@ -7,10 +7,11 @@ from PIL import Image
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
+from tests.support.jobs import READ_ONCE
 from workloads import weights
 from workloads.networks.mnist import mnist_small
 
-ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+ASKED = READ_ONCE
 
 
 def test_arrays_are_taken_out_of_memory_in_order(trainer, tmp_path):
@@ -37,7 +38,7 @@ def test_files_are_read_with_threads(trainer, tmp_path, augment):
         pixels = np.random.RandomState(number).randint(0, 255, (40, 50, 3)).astype(np.uint8)
         Image.fromarray(pixels).save(tmp_path / "images" / "class" / f"{number}.jpg")
     source = FolderSource(str(tmp_path / "images"), (3, 32, 32))
-    view = View(source, dict(ASKED, augment=augment), 1, "unused")
+    view = View(source, ASKED._replace(augment=augment), 1, "unused")
     ours = trainer(batch=2, readers=2)
     ours.open_input(view)
     wanted = batches_of_indices(view, ours.setup)

@@ -15,7 +15,7 @@ from suite.worker.feed import synthetic
 from tests.support import proofs
 from tests.support.networks import perceptron, two_heads
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,6 +40,18 @@ def test_it_is_proven(trainer, tmp_path, strategy, tuning, precision):
 def built(ours, graph, samples=8):
     ours.build(graph, dict(weights.initial(graph)))
     return ours.to_device(synthetic(graph, samples, 1))
+
+
+def test_a_native_step_is_not_waited_for(trainer, monkeypatch):
+    ours = trainer(batch=8)
+    batch, waited = built(ours, perceptron()), []
+    monkeypatch.setattr(jax, "block_until_ready", lambda found: waited.append(found))
+    losses = []
+    for _ in range(3):
+        ours.step(batch)
+        losses.append(ours._loss)
+        ours.mark()
+    assert [id(one) for one in waited] == [id(None), id(losses[0]), id(losses[1])]
 
 
 def test_the_exchange_averages_and_a_lone_step_does_not(trainer):

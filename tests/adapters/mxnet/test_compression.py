@@ -7,7 +7,7 @@ import pytest
 from suite.worker.feed import synthetic
 from tests.support import processes
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 THRESHOLD = 0.02
 WORDS = "2 bits a number, threshold 0.02 of the sum over a device's samples"
@@ -65,6 +65,7 @@ def test_devices_of_one_process_compress_each_its_own(trainer, tuning):
     assert all(np.isfinite(values).all() for values in ours.parameters().values())
     assert any(not np.array_equal(before[name], values) for name, values in ours.parameters().items())
     assert ours.notes()["compression"] == WORDS
+    assert ours.gradient_bytes() == -(-graph.parameter_count // 4)
 
 
 def test_what_was_not_sent_is_sent_later(trainer):

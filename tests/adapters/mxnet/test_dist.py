@@ -6,7 +6,7 @@ import pytest
 from adapters.mxnet.ps_lite import numeric
 from suite.worker.contract import SGD, Adam
 from tests.support import processes, proofs
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)}
 STEPS = 20  # of rank.py's first worker in training

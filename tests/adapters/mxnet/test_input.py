@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from adapters.mxnet.input import shares
-from adapters.mxnet.records import files_of
+from adapters.mxnet.recordio import files_of
 from adapters.mxnet.worker import trainer as trainer_of
 from suite.worker.contract import Unsupported
 from suite.worker.jpeg import without_exif
@@ -58,7 +58,7 @@ def records(folder, tmp_path_factory):
 
 
 def view(source, **changes):
-    return View(source, dict(jobs.READ_ONCE._asdict(), **changes), 1, os.devnull)
+    return View(source, jobs.READ_ONCE._replace(**changes), 1, os.devnull)
 
 
 def delivered(trainer, batches):

@@ -11,13 +11,19 @@ from suite.contracts.case import Case, Placement
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.MXNet()
-DIST = Case("mxnet", "dist_sync", "mnist_small", Placement(nodes=2, ranks_per_node=2))
+
+
+def whole(asked):
+    return knobs.values(plugin.KNOBS, asked)
+
+
+DIST = Case("mxnet", "dist_sync", "mnist_small", Placement(nodes=2, ranks_per_node=2), knobs=whole({}))
 
 
 def test_a_distributed_store_has_a_scheduler_and_a_server_a_node():
     script = "adapters/mxnet/server.py"
     assert ADAPTER.sidecars(DIST) == ((script, "scheduler"), (script, "server"), (script, "server"))
-    assert ADAPTER.sidecars(DIST.on(knobs={"servers": 1})) == ((script, "scheduler"), (script, "server"))
+    assert ADAPTER.sidecars(DIST.on(knobs=whole({"servers": 1}))) == ((script, "scheduler"), (script, "server"))
     assert ADAPTER.sidecars(DIST.on(strategy="kvstore_local")) == ()
     assert (Path(plugin.__file__).parents[2] / script).is_file()
 
@@ -25,7 +31,7 @@ def test_a_distributed_store_has_a_scheduler_and_a_server_a_node():
 def test_every_process_has_the_numbers_of_workers_and_servers():
     counts = {"DMLC_NUM_WORKER": "4", "DMLC_NUM_SERVER": "2"}
     assert ADAPTER.environ(DIST, PYTHON) == {**counts, "STAGEBENCH_MXNET_NODES": "2"}
-    one_host = DIST.on(placement=Placement(ranks_per_node=4), knobs={"servers": 2})
+    one_host = DIST.on(placement=Placement(ranks_per_node=4), knobs=whole({"servers": 2}))
     assert ADAPTER.environ(one_host, PYTHON) == counts
     assert ADAPTER.environ(DIST.on(strategy="single"), PYTHON) == {}
 
@@ -57,7 +63,7 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
     ],
 )
 def test_knobs_that_mean_nothing_are_refused(changes, words):
-    case = DIST.on(**changes)
+    case = DIST.on(**{**changes, "knobs": whole(changes.get("knobs"))})
     declared = knobs.refusal("mxnet", ADAPTER.capabilities.knobs, case.strategy, case.knobs)
     found = declared or ADAPTER.unsupported(case)
     assert found is None if words is None else words in found
@@ -65,7 +71,7 @@ def test_knobs_that_mean_nothing_are_refused(changes, words):
 
 def test_compressed_gradients_are_not_exact():
     assert ADAPTER.synchronous(DIST)
-    assert not ADAPTER.synchronous(DIST.on(knobs={"compression": "2bit"}))
+    assert not ADAPTER.synchronous(DIST.on(knobs=whole({"compression": "2bit"})))
     assert not ADAPTER.synchronous(DIST.on(strategy="dist_async"))
 
 

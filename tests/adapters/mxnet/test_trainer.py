@@ -9,7 +9,7 @@ from suite.worker.feed import synthetic
 from tests.support import networks, proofs
 from workloads import weights
 from workloads.build import Builder
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 STORES = ["kvstore_local", "kvstore_device"]
 

@@ -18,16 +18,17 @@ from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
 from tests.support import processes
+from tests.support.jobs import READ_ONCE
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS
 
-ASKED = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+ASKED = READ_ONCE
 
 
 @pytest.fixture
 def seen(tmp_path):
     def make(source, **changes):
-        return View(source, dict(ASKED, **changes), 1, str(tmp_path / "skipped.txt"))
+        return View(source, ASKED._replace(**changes), 1, str(tmp_path / "skipped.txt"))
 
     return make
 
@@ -187,11 +188,10 @@ import os, psutil
 from adapters.pytorch import worker
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
-from tests.support import trainers
+from tests.support import jobs, trainers
 trainer = worker.trainer(trainers.setup(readers=2))
 trainer.start()
-asked = dict(repeat=1, augment="centre", on_error="fail")
-trainer.open_input(View(FolderSource({path!r}, (3, 32, 32)), asked, 1, "unused"))
+trainer.open_input(View(FolderSource({path!r}, (3, 32, 32)), jobs.READ_ONCE, 1, "unused"))
 trainer.next_batch()
 print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
 os._exit(1)

@@ -7,6 +7,7 @@ from adapters.pytorch.input import reader_of
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
 from tests.support import processes, trainers
+from tests.support.jobs import READ_ONCE
 from workloads.build import Builder
 
 NAP = 0.5  # seconds, as in rank.py
@@ -68,7 +69,7 @@ def test_a_stage_that_sees_no_images_opens_none(tmp_path):
         for number in range(4):
             (tmp_path / label / f"{number}.jpg").write_text("no image")
     source = FolderSource(str(tmp_path), (3, 8, 8))
-    asked = {"repeat": 1, "augment": "centre", "on_error": "fail"}
+    asked = READ_ONCE
     view = View(source, asked, 1, str(tmp_path / "skipped.txt"))
     for tuning in ("default", "tuned"):
         setup = trainers.setup(rank=1, world=2, strategy="pipeline", model_parallel_size=2, batch=8, tuning=tuning)

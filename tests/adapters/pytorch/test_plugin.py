@@ -14,7 +14,13 @@ from suite.contracts.hooks import PROJECT, Hooks
 PYTHON = Path(sys.executable)
 
 ADAPTER = plugin.PyTorch()
-DDP = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2))
+
+
+def whole(asked):
+    return knobs.values(plugin.KNOBS, asked)
+
+
+DDP = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2), knobs=whole({}))
 
 
 def test_it_registers_through_the_hook():
@@ -77,9 +83,9 @@ def test_every_strategy_has_a_file_of_its_name():
 
 def test_rounded_gradients_are_not_exact():
     assert ADAPTER.synchronous(DDP)
-    assert not ADAPTER.synchronous(DDP.on(knobs={"compression": "fp16"}))
-    assert "over NCCL alone" in ADAPTER.unsupported(DDP.on(knobs={"compression": "bf16"}))
-    layout = DDP.on(knobs={"compression": "powersgd", "memory_format": "channels_last"})
+    assert not ADAPTER.synchronous(DDP.on(knobs=whole({"compression": "fp16"})))
+    assert "over NCCL alone" in ADAPTER.unsupported(DDP.on(knobs=whole({"compression": "bf16"})))
+    layout = DDP.on(knobs=whole({"compression": "powersgd", "memory_format": "channels_last"}))
     assert "leave memory_format to auto" in ADAPTER.unsupported(layout)
 
 
@@ -87,8 +93,7 @@ def test_a_batch_is_taken_in_equal_pieces():
     case = DDP.on(strategy="accumulate", batch=8)
     assert ADAPTER.microbatches(case) == 4
     assert ADAPTER.microbatches(DDP) == 1
-    assert ADAPTER.unsupported(case) is None
-    assert "does not divide into microbatches = 3" in ADAPTER.unsupported(case.on(knobs={"microbatches": 3}))
+    assert ADAPTER.microbatches(case.on(knobs=whole({"microbatches": 3}))) == 3
 
 
 def test_a_pipeline_holds_one_network():
@@ -97,7 +102,7 @@ def test_a_pipeline_holds_one_network():
     assert (ADAPTER.model_parallel_size(pipeline), ADAPTER.microbatches(pipeline)) == (4, 4)
     assert ADAPTER.unsupported(pipeline) is None
     assert "nobody to hand on to" in ADAPTER.unsupported(pipeline.on(placement=Placement()))
-    few = pipeline.on(knobs={"schedule": "1f1b", "microbatches": 2})
+    few = pipeline.on(knobs=whole({"schedule": "1f1b", "microbatches": 2}))
     assert "1f1b wants as many pieces as there are stages, 4" in ADAPTER.unsupported(few)
     assert ADAPTER.model_parallel_size(pipeline.on(strategy="hybrid")) == 2
     assert ADAPTER.model_parallel_size(DDP) == 1
@@ -106,8 +111,13 @@ def test_a_pipeline_holds_one_network():
 def test_asynchronous_servers_are_not_exact():
     served = DDP.on(strategy="parameter_server")
     assert ADAPTER.synchronous(served)
-    assert not ADAPTER.synchronous(served.on(knobs={"mode": "async"}))
+    assert not ADAPTER.synchronous(served.on(knobs=whole({"mode": "async"})))
     assert not ADAPTER.synchronous(DDP.on(strategy="local_sgd"))
+    assert [ADAPTER.wire_share(DDP.on(strategy=name)) for name in ("ddp", "local_sgd", "pipeline")] == [1 / 64, 0, 0]
+
+
+def test_data_parallel_is_for_gpus_alone():
+    assert set(ADAPTER.capabilities.strategy("dp").refuses) == {("device", "cpu")}
 
 
 def test_only_tuned_cpu_processes_get_allocator_settings():

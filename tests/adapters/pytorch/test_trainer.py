@@ -12,7 +12,7 @@ from suite.worker.feed import synthetic
 from tests.support import networks, proofs
 from workloads import weights
 from workloads.build import Builder
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])

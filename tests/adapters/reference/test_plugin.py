@@ -32,7 +32,7 @@ def test_capabilities():
 
 @pytest.mark.parametrize(("batch", "shards", "refused"), [(4, 1, False), (4, 2, False), (4, 3, True)])
 def test_shards_must_divide_the_batch(batch, shards, refused):
-    case = Case("reference", "single", "mnist_small", batch=batch, knobs={"shards": shards})
+    case = Case("reference", "single", "mnist_small", batch=batch, knobs={"shards": shards, "observed": 1})
     reason = plugin.Reference().unsupported(case)
     assert (reason is not None) == refused
     if refused:

@@ -11,7 +11,7 @@ from suite.worker.contract import SGD, Adam
 from suite.worker.feed import synthetic
 from tests.support import processes, proofs
 from workloads import weights
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 SERVER = Path(processes.ROOT, "adapters", "tensorflow", "server.py")
 RANK = Path(__file__).with_name("coordinator_rank.py")

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from adapters.tensorflow import pixels, records
+from adapters.tensorflow import pixels, tfrecord
 from suite.worker import packing
 from suite.worker.photographs import random_box
 from suite.worker.records import RecordSource
@@ -24,12 +24,13 @@ from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import InMemory, View
 from tests.support import jobs, processes
+from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
 from workloads import weights
 from workloads.build import Builder
 from workloads.preprocessing import PHOTOGRAPHS
 
-ASKED = {"mode": "disk", "page_cache": "as is", "prefetch": 2, "repeat": 1, "augment": "centre", "on_error": "fail"}
+ASKED = READ_ONCE
 CROP = 32
 # What makes decoders differ: odd sides, sizes that libjpeg halves or quarters, kinds of files.
 KINDS = [
@@ -88,7 +89,7 @@ def opened(trainer, tmp_path):
         b = Builder("flat", shape, 10)
         b.head(b.dense("out", b.flatten("f", "input"), 10))
         ours.build(b.graph, dict(weights.initial(b.graph)))
-        view = View(source, dict(ASKED, **dict(asked)), ours.setup.seed, str(tmp_path / "skipped.txt"))
+        view = View(source, ASKED._replace(**dict(asked)), ours.setup.seed, str(tmp_path / "skipped.txt"))
         ours.open_input(view)
         return ours, view
 
@@ -333,7 +334,7 @@ def test_random_crops_of_records_change(opened, packed):
 
 @pytest.mark.parametrize(("damage", "readers"), [("cut off", 0), ("a wrong byte", 2)])
 def test_a_broken_record_file_is_named(opened, packed, readers, damage):
-    path = Path(packed.parts[1]) / records.FILE
+    path = Path(packed.parts[1]) / tfrecord.FILE
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content[: len(content) // 2] if damage == "cut off" else content)
@@ -343,8 +344,8 @@ def test_a_broken_record_file_is_named(opened, packed, readers, damage):
 
 
 def test_an_image_that_tensorflow_cannot_read_is_named_in_its_record_file(opened, packed):
-    path = os.path.join(packed.parts[1], records.FILE)
-    parsed = [tf.train.Example.FromString(record.numpy()) for record in records.opened(path)]
+    path = os.path.join(packed.parts[1], tfrecord.FILE)
+    parsed = [tf.train.Example.FromString(record.numpy()) for record in tfrecord.opened(path)]
     parsed[2].features.feature["image/encoded"].bytes_list.value[0] = b"not a picture"
     name = parsed[2].features.feature["image/filename"].bytes_list.value[0].decode()
     with tf.io.TFRecordWriter(path) as writer:
@@ -358,7 +359,7 @@ def test_an_image_that_tensorflow_cannot_read_is_named_in_its_record_file(opened
 def test_records_hold_the_files_byte_for_byte(packed, photographs):
     found = {}
     for part in packed.parts:
-        for record in records.opened(os.path.join(part, records.FILE)):
+        for record in tfrecord.opened(os.path.join(part, tfrecord.FILE)):
             features = tf.train.Example.FromString(record.numpy()).features.feature
             name = features["image/filename"].bytes_list.value[0].decode()
             found[name] = features["image/encoded"].bytes_list.value[0]
@@ -390,7 +391,7 @@ import sys
 from adapters.tensorflow import worker
 from suite.worker.sources import ArraySource
 from suite.worker.view import InMemory, View
-from tests.support import trainers
+from tests.support import jobs, trainers
 from workloads import weights
 from workloads.build import Builder
 import adapters.tensorflow.input
@@ -400,14 +401,14 @@ trainer.start()
 b = Builder("flat", (1, 8, 8), 10)
 b.head(b.dense("out", b.flatten("f", "input"), 10))
 trainer.build(b.graph, dict(weights.initial(b.graph)))
-trainer.open_input(View(ArraySource({path!r}, (1, 8, 8)), {asked!r}, 1, ""))
+trainer.open_input(View(ArraySource({path!r}, (1, 8, 8)), jobs.READ_ONCE, 1, ""))
 trainer.next_batch()
 sys.exit(3)
 """
 
 
 def test_a_process_ends_in_the_midst_of_reading(arrays, tmp_path):
-    script = ENDING.format(path=str(tmp_path / "digits.npz"), asked=ASKED)
+    script = ENDING.format(path=str(tmp_path / "digits.npz"))
     environ = processes.variables()
     done = subprocess.run([sys.executable, "-c", script], env=environ, timeout=120, check=False)
     assert done.returncode == 3

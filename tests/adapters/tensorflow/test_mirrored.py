@@ -7,7 +7,7 @@ import pytest
 
 from suite.worker.contract import SGD, Adam
 from tests.support import processes, proofs
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 WORKLOAD = by_name()["mnist_small"]
 PLAIN, ADAM = SGD(0.001, 0.9, 0.0), Adam(1e-3, 0.9, 0.999, 1e-7, 1e-4)

@@ -60,8 +60,8 @@ def test_in_stages_it_trains_and_answers_as_on_one_device_with_dropout(found):
 
 def test_the_notes_say_what_lies_where(found, small):
     notes = found["proofs"][0]["notes"]
-    assert notes["parts"].startswith(f"CPU:0: {small.layers[0].name} to ")
-    assert f"to {small.layers[-1].name} (" in notes["parts"]
+    assert notes["stages"].startswith(f"CPU:0: {small.layers[0].name} to ")
+    assert f"to {small.layers[-1].name} (" in notes["stages"]
     assert (notes["microbatches"], found["proofs"][1]["notes"]["microbatches"]) == (1, 2)
 
 

@@ -9,7 +9,7 @@ import pytest
 from adapters.tensorflow.parameter_store import server_of_each
 from suite.worker.contract import SGD, Adam
 from tests.support import processes, proofs
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 SERVER = Path(processes.ROOT, "adapters", "tensorflow", "server.py")
 RANK = Path(__file__).with_name("parameter_server_rank.py")

@@ -10,7 +10,7 @@ from suite.worker.feed import synthetic
 from tests.support import proofs, trainers
 from workloads import weights
 from workloads.build import Builder
-from workloads.catalogue import by_name
+from workloads.networks import by_name
 
 VARIANTS = [
     {"tuning": "default"},

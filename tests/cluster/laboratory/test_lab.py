@@ -16,7 +16,7 @@ from cluster.lab.layout import NETWORK, Layout, checked_layout
 from cluster.lab.links import shape, switch_link, wire
 from cluster.lab.people import processes
 from cluster.lab.rate import bits, discipline
-from cluster.lab.state import State, folder, load
+from cluster.lab.state import SETTING, State, folder, load
 from suite.errors import RequestError, Unavailable
 
 # --- values --------------------------------------------------------------------
@@ -48,6 +48,17 @@ def test_names_that_could_be_another_host_or_a_path_are_refused(name):
 def test_networks_without_room_are_refused(count, network, words):
     with pytest.raises(RequestError, match=words):
         checked_layout("lab", count, network)
+
+
+@pytest.mark.parametrize(
+    "content", ["{", '{"format": 1}', '{"format": 1, "name": "x", "count": "two", "network": "", "rate": ""}']
+)
+def test_a_damaged_laboratory_is_named(tmp_path, monkeypatch, content):
+    monkeypatch.setenv(SETTING, str(tmp_path))
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "lab.json").write_text(content)
+    with pytest.raises(RequestError, match=r"x: lab.json.*; remove the folder"):
+        load("x")
 
 
 def test_rates():

@@ -25,7 +25,8 @@ class Declared(Conformance):
 
     def refusal(self, case: Case) -> str | None:
         """What the plan's check answers."""
-        return checks.refusal(self.it(), self.it().capabilities, case, workloads()["mnist_small"].graph())
+        able, graph = self.it().capabilities, workloads()["mnist_small"].graph()
+        return checks.refusal(self.it(), able, case, graph, launchers())
 
     def test_its_declaration_is_whole(self) -> None:
         """Names, strategies, launchers, knobs, layer kinds."""
@@ -70,8 +71,10 @@ class Declared(Conformance):
     def test_its_declared_trainer_is_in_its_bundle(self) -> None:
         """The factory, a function or the trainer's class, stands in the file that will travel."""
         module, _, name = self.it().trainer.partition(":")
-        source = bundle.sources(self.it())[module.replace(".", "/") + ".py"].read_text()
-        there = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        body = ast.parse(bundle.sources(self.it())[module.replace(".", "/") + ".py"].read_text()).body
+        there = [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+        there += [target.id for target in targets if isinstance(target, ast.Name)]
         assert name in there, f"{module} has no {name!r} but {there}; correct `trainer` in plugin.py"
 
     def test_its_bundle_imports_only_what_it_declares(self) -> None:

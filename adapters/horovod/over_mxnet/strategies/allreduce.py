@@ -2,8 +2,6 @@
 
 An all-reduce is an operation of MXNet's engine, asked for as soon as the backward is: the engine
 begins it when its gradient is there, and the update of a weight when its sum is.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, Optional

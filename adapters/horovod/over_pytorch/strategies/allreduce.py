@@ -3,8 +3,6 @@
 As hvd.DistributedOptimizer does it: hooks begin an all-reduce for each gradient during the backward,
 and the update waits for all. That class itself wraps only optimisers that are made of parameters
 alone, and always exchanges; here the hooks can be silent, so that stages are told apart.
-
-Oldest Python: 3.6.
 """
 
 from functools import partial

@@ -2,8 +2,6 @@
 
 One fused tf.function a step, as hvd.DistributedGradientTape makes it. An all-reduce is an
 operation of its graph: the executor begins it when its gradient is there.
-
-Oldest Python: 3.6.
 """
 
 from typing import Any, Dict, Optional

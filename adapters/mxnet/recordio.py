@@ -2,8 +2,6 @@
 
 ImageRecordIter ends the process where a record or an image is broken: what is packed has
 been decoded by it, and the files are looked at before they are read.
-
-Oldest Python: 3.6.
 """
 
 import os

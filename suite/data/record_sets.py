@@ -1,16 +1,15 @@
 """Data sets packed as records for a framework's own reader: what they are made of, whether they still fit."""
 
 import hashlib
-import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 from suite.contracts.adapter import Format
 from suite.data.sets import kind_of, records_place
+from suite.worker.array_files import loaded
 from suite.worker.idx import pair
-from suite.worker.records import FORMAT, MARKER
-from suite.worker.sources import listed, loaded
+from suite.worker.records import read_marker
+from suite.worker.sources import listed
 from workloads.catalogue import Workload
 
 
@@ -19,12 +18,13 @@ def missing(data: str, source: Path, form: Format, workload: Workload) -> str | 
     folder = records_place(data, form, workload)
     for_whom = "" if form.whole else f" --workload {workload.name}"
     remedy = f"pack it: stagebench data convert {shlex.quote(data)} --to {form.name}{for_whom}"
-    about = read_json(folder / MARKER)
-    if about is None:
+    try:
+        marker = read_marker(str(folder))
+    except OSError:
         return f"{source.name} is not packed as {form.name} in {folder}; {remedy}"
-    if about.get("format") != FORMAT:
-        return f"{folder} was packed by another release of stagebench; remove it, then {remedy}"
-    if about.get("listing") != listing(source):
+    except ValueError as error:
+        return f"{folder} is damaged, or of another release of stagebench ({error}); remove it, then {remedy}"
+    if marker.listing != listing(source):
         return f"{source} has changed since it was packed as {form.name}; remove {folder}, then {remedy}"
     return None
 
@@ -41,12 +41,3 @@ def listing(source: Path) -> str:
 
 def count(source: Path) -> int:
     return len(listed(str(source))[0]) if kind_of(source) == "folder" else len(loaded(str(source))[1])
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What a file says; None when it is not there or damaged."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None

@@ -2,11 +2,8 @@
 
 Every rank reads its share of each part, chosen so that shares differ by one sample at most; the
 order is the parts' mixed order, mixed again by a buffer. An epoch ends before the next begins.
-
-Oldest Python: 3.6.
 """
 
-import json
 import os
 from typing import Any, Iterator, List, Tuple
 
@@ -15,7 +12,7 @@ import tensorflow as tf
 from adapters.tensorflow.input import TensorReader, mapped, under_way
 from adapters.tensorflow.pixels import Pixels
 from suite.worker.contract import Setup
-from suite.worker.records import PART, Record
+from suite.worker.records import Record, part_of
 from suite.worker.view import View
 
 FORM = "tfrecord"
@@ -97,8 +94,7 @@ def shares(parts: List[str], setup: Setup) -> List[int]:
     begins, before = [], 0
     for part in parts:
         begins.append((setup.rank - before) % setup.world)
-        with open(os.path.join(part, PART)) as stream:
-            before += json.load(stream)["samples"]
+        before += part_of(part).samples
     return begins
 
 

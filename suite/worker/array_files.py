@@ -1,0 +1,99 @@
+"""Images and labels from an .npz file, or from MNIST's original files; what cannot train is refused.
+
+A file is not trusted: no pickle is read, and nothing is allocated that the file cannot hold.
+"""
+
+import os
+import zipfile
+from typing import Any, Tuple
+
+import numpy as np
+
+from suite.worker import idx
+
+NAMES = ("images", "labels")
+IMAGES, LABELS = "uif", "iu"  # NumPy's kinds of numbers
+RATIO = 1100  # no deflated file grows more
+
+
+def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
+    """(images N x H x W, labels N), both whole; OSError or ValueError names the file and what is wrong with it."""
+    images, labels = _read(path, _whole)
+    refuse(path, images.shape, labels)
+    if images.dtype.kind == "f" and not np.isfinite(images).all():
+        raise ValueError("%s has pixels that are no numbers (NaN or infinite); correct the array 'images'" % path)
+    if images.min() == images.max():
+        raise ValueError("%s has the same value in every pixel: nothing can be learnt from it" % path)
+    return images, labels
+
+
+def described(path: str) -> Tuple[Tuple[int, ...], np.ndarray]:
+    """(shape of the images, labels): what a plan must know, without reading the images; errors as `loaded`."""
+    shape, labels = _read(path, _shape)
+    refuse(path, shape, labels)
+    return shape, labels
+
+
+def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
+    """ValueError for images and labels that do not belong together, or that no classifier can learn."""
+    if labels.dtype.kind not in LABELS:
+        raise ValueError("%s has labels of type %s; write them as whole numbers from 0" % (path, labels.dtype))
+    if labels.ndim != 1 or len(shape) != 3:
+        raise ValueError("%s holds images of shape %r and labels of shape %r; N x H x W and N are needed"
+                         % (path, shape, labels.shape))  # fmt: skip
+    if shape[0] != len(labels):
+        raise ValueError("%s holds %d images and %d labels; they do not match" % (path, shape[0], len(labels)))
+    if not labels.size or 0 in shape:
+        raise ValueError("%s holds no samples" % path)
+    if labels.min() < 0:
+        raise ValueError("%s has the label %d; classes are counted from 0" % (path, labels.min()))
+
+
+def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
+    """What `images` gives of the images, and the labels."""
+    try:
+        if os.path.isdir(path):
+            files = idx.pair(path)
+            if files is None:
+                wanted = " and ".join(idx.PARTS["train"])
+                raise ValueError("%s holds neither %s nor their gzipped forms" % (path, wanted))
+            return (idx.read if images is _whole else idx.shape_of)(files[0]), idx.read(files[1])
+        if not os.path.isfile(path):
+            raise ValueError("%s is no file" % path)
+        with zipfile.ZipFile(path) as archive:
+            absent = [name for name in NAMES if name + ".npy" not in archive.namelist()]
+            if absent:
+                raise ValueError("%s holds no array named %s" % (path, " or ".join(absent)))
+            return images(path, archive, "images", IMAGES), _whole(path, archive, "labels", IMAGES)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file makes zipfile, zlib and NumPy raise a dozen kinds
+        if isinstance(error, ValueError) and path in str(error):
+            raise
+        told = "%s: %s" % (type(error).__name__, error)
+        raise ValueError("%s is no array file (%s); write it with numpy.savez" % (path, told))
+
+
+def _whole(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> np.ndarray:
+    _shape(path, archive, name, kinds)
+    with archive.open(name + ".npy") as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Tuple[int, ...]:
+    """From the header; ValueError when it promises what it cannot hold, or what are no numbers."""
+    member = archive.getinfo(name + ".npy")
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError("%s: the array %r has NumPy's format %d.%d; write it again" % ((path, name) + version))
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, kind = read(stream)
+    if kind.kind not in kinds:
+        raise ValueError("%s: the array %r is of type %s; it must be numbers" % (path, name, kind))
+    size = kind.itemsize
+    for extent in shape:
+        size *= extent
+    if size > member.file_size or member.file_size > RATIO * min(member.compress_size, os.path.getsize(path)) + 1024:
+        raise ValueError("%s: the array %r is cut short: it should have %r numbers" % (path, name, shape))
+    return tuple(shape)

@@ -1,0 +1,93 @@
+"""What follows from a strategy's and a knob's declaration alone, without a line of the plugin's."""
+
+from pathlib import Path
+
+import pytest
+
+from suite.contracts import knobs
+from suite.contracts.adapter import Adapter, Capabilities, Strategy
+from suite.contracts.case import Case, Placement
+from suite.contracts.knobs import Knob
+from suite.contracts.launcher import Launcher, Process, Request
+from suite.plan.checks import refusal
+from workloads.networks import by_name
+
+START = ("alone", "together")
+KNOBS = {
+    "pieces": Knob(int, 2, "pieces of a batch"),
+    "held": Knob(int, 2, "ranks of one network", least=2),
+    "rounding": Knob(("none", "half"), "none", "of what is sent", relaxing=("half",)),
+    "by": Knob(("auto", "mpi"), "auto", "who connects", mpi=("mpi", "Open MPI")),
+}
+
+
+class Toy(Adapter):
+    contract = 2
+    name = "toy"
+    capabilities = Capabilities(
+        (
+            Strategy("ddp", "", START, refuses={("device", "cuda"): "no GPUs", ("rounding", "half"): "no halves"}),
+            Strategy("pipeline", "", START, model_parallel=True, microbatches="pieces"),
+            Strategy("hybrid", "", START, model_parallel="held"),
+            Strategy("blocks", "", START, synchronous=False, periodic=True),
+            Strategy("mpi", "", START, mpi="MPICH"),
+        ),
+        devices=("cpu", "cuda"),
+        knobs=KNOBS,
+    )
+
+
+class Start(Launcher):
+    def __init__(self, name: str, mpi: bool) -> None:
+        self.name, self.title, self.mpi = name, name, mpi
+
+    def missing(self, placement: Placement, interpreter: Path) -> None:
+        return None
+
+    def processes(self, request: Request) -> list[Process]:
+        return []
+
+
+LAUNCHERS = {"alone": Start("alone", False), "together": Start("together", True)}
+
+
+def case(strategy: str, ranks: int = 4, device: str = "cpu", launcher: str = "together", batch: int = 8, **asked):
+    placement = Placement(ranks_per_node=ranks, device=device, launcher=launcher)
+    return Case("toy", strategy, "mnist_small", placement, batch, knobs=knobs.values(KNOBS, asked))
+
+
+def test_devices_hold_a_network_together_as_the_strategy_says():
+    found = [Toy().model_parallel_size(case(name, held=2)) for name in ("ddp", "pipeline", "hybrid")]
+    assert found == [1, 4, 2]
+    assert [Toy().microbatches(case(name, pieces=3)) for name in ("ddp", "pipeline")] == [1, 3]
+
+
+def test_a_value_of_a_knob_takes_synchrony_away():
+    assert [Toy().synchronous(case("ddp", rounding=value)) for value in ("none", "half")] == [True, False]
+    assert not Toy().synchronous(case("blocks"))
+
+
+def test_who_meets_seldom_or_holds_a_part_need_not_use_the_wire():
+    found = [Toy().wire_share(case(name)) for name in ("ddp", "pipeline", "blocks")]
+    assert found == [1 / 64, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (case("ddp"), None),
+        (case("ddp", device="cuda"), "no GPUs"),
+        (case("ddp", rounding="half"), "no halves"),
+        (case("hybrid", ranks=3), "holds one network on 2 devices, and 3 do not divide"),
+        (case("hybrid", held="two"), "wants int"),
+        (case("pipeline", batch=8, pieces=5), "a batch of 32 does not divide into microbatches = 5 equal pieces"),
+        (case("ddp", by="mpi"), None),
+        (case("ddp", by="mpi", launcher="alone"), "ranks that 'alone' starts know of no MPI, by which toy/ddp meet"),
+        (case("mpi", launcher="alone"), "take the launcher 'together'"),
+        (case("blocks", launcher="alone"), None),
+    ],
+)
+def test_refusals_follow_from_the_declaration(asked: Case, words: str | None):
+    toy = Toy()
+    found = refusal(toy, toy.capabilities, asked, by_name()["mnist_small"].graph(), LAUNCHERS)
+    assert found is None if words is None else words in str(found)

@@ -1,0 +1,119 @@
+"""A plugin's own mistake is one sentence that names the plugin: every command needs all plugins."""
+
+import types
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pluggy
+import pytest
+
+from suite import plugins
+from suite.contracts.hooks import PROJECT, Hooks, hookimpl
+from suite.errors import RequestError
+from tests.suite.conftest import Alpha, Local
+
+
+class Point:
+    """An entry point of a package `lumen`."""
+
+    name, value, dist = "lumen", "lumen.plugin", SimpleNamespace(name="stagebench-lumen")
+
+    def __init__(self, load: Callable[[], object]) -> None:
+        self.load = load
+
+
+def leave() -> object:
+    raise SystemExit(0)
+
+
+class Empty:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("load", "told"),
+    [
+        (lambda: 7, "it is 7, without any function that is marked with hookimpl"),
+        (lambda: None, "it is None, without"),
+        (lambda: Empty, "it is the class Empty; name a module or an instance"),
+        (lambda: types.ModuleType("blank"), "without any function"),
+        (leave, "SystemExit: 0"),
+    ],
+)
+def test_what_is_no_plugin_is_refused_by_name(
+    load: Callable[[], object], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [Point(load)])
+    with pytest.raises(RequestError, match=r"the plugin 'lumen' \(lumen.plugin, of stagebench-lumen\) does not") as got:
+        plugins.manager.__wrapped__()
+    assert told in str(got.value)
+
+
+def named(name: object) -> Alpha:
+    adapter = Alpha()
+    adapter.name = name  # type: ignore[assignment]
+    return adapter
+
+
+def broken() -> Alpha:
+    class Broken(Alpha):
+        capabilities = 3  # type: ignore[assignment]
+
+    return Broken()
+
+
+def old() -> Alpha:
+    adapter = Alpha()
+    adapter.contract = "2"  # type: ignore[assignment]
+    return adapter
+
+
+def raising() -> Alpha:
+    raise ValueError("no libalpha")
+
+
+@pytest.mark.parametrize(
+    ("bring", "told"),
+    [
+        (lambda: None, "returned None from stagebench_adapters; it should be a list of adapters"),
+        (lambda: Alpha(), "it should be a list of adapters"),
+        (lambda: [3], "among its adapters is 3, no instance of suite.contracts.adapter.Adapter"),
+        (lambda: [Alpha], "no instance of suite.contracts.adapter.Adapter"),
+        (lambda: [Local()], "no instance of suite.contracts.adapter.Adapter"),
+        (lambda: [named(None)], "has name = None; take letters"),
+        (lambda: [named("../../etc")], "has name = '../../etc'; take letters"),
+        (lambda: [named("x" * 5000)], "take letters, digits"),
+        (lambda: [broken()], "its capabilities are 3; return Capabilities(...)"),
+        (lambda: [old()], "has contract = '2'; write 2"),
+        (lambda: [raising()], "ValueError: no libalpha"),
+    ],
+)
+def test_what_a_plugin_brings_is_checked_by_type_and_name(
+    bring: Callable[[], object], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lumen:
+        @hookimpl
+        def stagebench_adapters(self) -> object:
+            return bring()
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    plugins.register(manager, Lumen(), "lumen")
+    monkeypatch.setattr(plugins, "manager", lambda: manager)
+    with pytest.raises(RequestError, match=r"the plugin 'lumen'|the adapter 'alpha'") as got:
+        plugins.adapters()
+    assert told in str(got.value)
+    assert len(str(got.value)) < 500
+
+
+def test_a_command_s_hook_that_leaves_is_named() -> None:
+    class Lumen:
+        @hookimpl
+        def stagebench_commands(self, app: object) -> None:
+            raise SystemExit(3)
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    manager.register(Lumen(), "lumen")
+    with pytest.raises(RequestError, match="the plugin 'lumen' does not load: SystemExit: 3"):
+        list(plugins.call(manager, "stagebench_commands", app=None))

@@ -1,0 +1,163 @@
+"""Pipelines and their replicas: the bubble that is known, the best cut, and a simulation by simpy of the same."""
+
+import random
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import pytest
+import simpy
+
+from suite.errors import RequestError
+from suite.predict.collectives import Link, Network
+from suite.predict.pipeline import cut
+from suite.predict.prediction import predict, timeline
+from suite.predict.scenario import LayerCost, Scenario
+from suite.predict.stragglers import Jitter
+from suite.predict.what_if import helps
+
+FREE = Network(Link(0, 0))
+
+
+def layers_of(seed, count=12):
+    draw = random.Random(seed)
+    return tuple(
+        LayerCost(str(index), draw.uniform(1, 3) / 1e3, draw.uniform(2, 6) / 1e3, draw.choice([1e5, 8e6]), 4e5)
+        for index in range(count)
+    )
+
+
+def even(stages, microbatches, **changes):
+    layers = tuple(LayerCost(str(index), 0.01, 0.02, 1e6, 1e5) for index in range(stages))
+    values = {"network": FREE, "schedule": "fused", "stages": stages, "microbatches": microbatches}
+    return Scenario(8, layers, **{**values, **changes})
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 1), (4, 1), (4, 8), (3, 7)])
+def test_even_stages_have_the_bubble_that_is_known(stages, microbatches):
+    found = predict(even(stages, microbatches), stages)
+    assert found.bubble / found.stages == pytest.approx((stages - 1) / microbatches)
+    assert found.exposed == pytest.approx(0)
+    assert found.rate == pytest.approx(stages * 8 / found.iteration)
+
+
+def test_replicas_exchange_and_cuts_are_crossed():
+    sending = even(2, 4, network=Network(Link(1e-3, 0)))
+    alone, twice = predict(sending, 2), predict(sending, 4)
+    assert alone.exposed == pytest.approx(2e-3)  # the first microbatch on its way, and the last one's gradient
+    assert alone.messages == 0
+    assert twice.messages == 2
+    assert twice.iteration == pytest.approx(alone.iteration + 2e-3)  # stage 0's, a ring of two
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_other_cut_has_a_faster_slowest_stage(seed):
+    draw = random.Random(seed)
+    layers = tuple(replace(layer, activations=draw.choice([4e5, 6e6])) for layer in layers_of(seed, 9))
+
+    def slowest(parts):
+        crossing = [1e-9 * part[-1].activations for part in parts[:-1]] + [0]
+        return max(
+            max(count / 5 * sum(layer.forward for layer in part), count / 5 * cross)
+            + max(count / 5 * sum(layer.backward for layer in part), count / 5 * cross)
+            for part, cross in zip(parts, crossing, strict=True)
+        )
+
+    for count in (2, 3, 4):
+        borders = ([0, *inner, 9] for inner in combinations(range(1, 9), count - 1))
+        best = min(slowest([layers[a:b] for a, b in pairwise(each)]) for each in borders)
+        found = cut(Scenario(8, layers, Network(Link(0, 1e-9)), "fused", stages=count, microbatches=5))
+        assert sum(found, ()) == layers
+        assert slowest(found) == pytest.approx(best)
+
+
+class Simulation:
+    """One replica: a process for every stage and for each direction of every link."""
+
+    def __init__(self, scenario: Scenario, ranks: int) -> None:
+        self.scenario, self.env, self.slow = scenario, simpy.Environment(), scenario.jitter.slowest(ranks)
+        self.parts = cut(scenario)
+        self.piece = scenario.stages / scenario.microbatches
+        self.cost = scenario.network.all_reduce(ranks // scenario.stages)
+        # What each stage has received and what it sends, forward and backward.
+        boxes = {name: [simpy.Store(self.env) for _ in self.parts] for name in ("in+", "out+", "in-", "out-")}
+        for stage, part in enumerate(self.parts):
+            self.env.process(self.device(stage, part, {name: box[stage] for name, box in boxes.items()}))
+        for stage, (part, _) in enumerate(pairwise(self.parts)):
+            self.env.process(self.crossing(boxes["out+"][stage], boxes["in+"][stage + 1], part))
+            self.env.process(self.crossing(boxes["out-"][stage + 1], boxes["in-"][stage], part))
+
+    def run(self) -> float:
+        self.env.run()
+        return self.env.now
+
+    def crossing(self, source, target, part):
+        link = self.scenario.network.between
+        for _ in range(self.scenario.microbatches):
+            yield source.get()
+            yield self.env.timeout(link.alpha + link.beta * part[-1].activations * self.piece)
+            target.put(1)
+
+    def device(self, stage, part, box):
+        scenario = self.scenario
+        yield self.env.timeout(scenario.h2d * scenario.stages * self.slow if stage == 0 else 0.0)
+        yield from self.computing("forward", part, stage > 0 and box["in+"], box["out+"])
+        yield from self.computing("backward", part, stage + 1 < len(self.parts) and box["in-"], box["out-"])
+        size = sum(layer.bytes for layer in part)
+        update = scenario.update * size / sum(layer.bytes for layer in scenario.layers)
+        yield self.env.timeout(self.cost.seconds(size / scenario.compression) + update * self.slow)
+
+    def computing(self, task, part, arriving, sent):
+        for _ in range(self.scenario.microbatches):
+            if arriving:
+                yield arriving.get()
+            yield self.env.timeout(sum(getattr(layer, task) for layer in part) * self.piece * self.slow)
+            sent.put(1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_iteration_takes_as_long_as_in_the_simulation(seed):
+    draw = random.Random(seed)
+    scenario = Scenario(
+        batch=4,
+        layers=layers_of(seed),
+        network=Network(Link(draw.uniform(0, 2e-3), draw.uniform(0, 2e-8))),
+        schedule="fused",
+        h2d=1e-3,
+        update=5e-3,
+        stages=draw.randint(2, 6),
+        microbatches=draw.randint(1, 8),
+        jitter=Jitter.normal(0.05),
+    )
+    ranks = 3 * scenario.stages
+    assert timeline(scenario, ranks).seconds == pytest.approx(Simulation(scenario, ranks).run(), rel=1e-9)
+
+
+def test_twice_the_batch_crosses_cuts_with_twice_the_bytes():
+    slow = even(2, 1, network=Network(Link(0, 1e-5)))
+    gains = {each.change: each.gain for each in helps(slow, 2)}
+    assert gains["twice the batch, at the same seconds a sample"] == pytest.approx(0)
+
+
+def test_more_microbatches_help_a_pipeline():
+    gains = {each.change: each.gain for each in helps(even(8, 1), 8)}
+    assert gains["twice the microbatches"] == pytest.approx(8 / 4.5 - 1)  # eight stages: 8 against 4.5 of one's seconds
+
+
+def silent():
+    layers = tuple(LayerCost(str(index), 0.01, 0.02, 1e6) for index in range(2))
+    return Scenario(8, layers, FREE, "fused", stages=2)
+
+
+@pytest.mark.parametrize(
+    ("nonsense", "named"),
+    [
+        (lambda: predict(even(4, 2), 6), "6 ranks are no whole number of pipelines of 4 stages"),
+        (lambda: predict(even(4, 2).but(stages=5), 5), "4 layers .* cannot be cut into 5 stages"),
+        (lambda: even(4, 2, schedule="wfbp"), "schedule fused, not wfbp"),
+        (lambda: even(4, 0), "microbatches is 0"),
+        (lambda: predict(silent(), 2), "cross a cut"),
+    ],
+)
+def test_nonsense_is_refused_by_name(nonsense, named):
+    with pytest.raises(RequestError, match=named):
+        nonsense()
