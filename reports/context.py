@@ -20,6 +20,7 @@ from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import left_out
+from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
 Chart = tuple[Panel, Figure]
@@ -52,6 +53,7 @@ def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
         "stage_charts": _drawn(panels, charts.stages),
         "scaling_charts": _drawn(panels, scaling),
+        "predicted": beside_measured(folder, rows),
         "step_charts": _drawn(panels, charts.step_times),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
         "adapter_colours": {adapter: colour(index) for index, adapter in enumerate(adapters)},
@@ -89,6 +91,12 @@ def step_facts(row: Row) -> dict[str, float]:
 
 
 def gradient_bytes(row: Row) -> float | None:
-    """What every device contributes to an exchange: the proven number of parameters, in the precision of the case."""
+    """What every device contributes to an exchange, as its ranks reported.
+
+    Ranks of method 1 did not: the proven number of parameters, in the precision of the case.
+    """
+    reported = [process.gradient_bytes for process in row.measured if process.gradient_bytes]
+    if reported or (row.budget and row.budget.method > 1):
+        return float(reported[0]) if reported else None
     count, size = row.proof.parameter_count if row.proof else None, BYTES.get(row.case.precision)
     return float(count * size) if count and size else None

@@ -235,6 +235,10 @@ class MXNetTrainer(Trainer):
         own = self._net.collect_params().values()
         return sum(int(np.prod(parameter.shape)) for parameter in own if parameter.grad_req != "null")
 
+    def gradient_bytes(self) -> Optional[int]:
+        """Compressed: two bits a number."""
+        return super().gradient_bytes() if self._compression is None else -(-self.parameter_count() // 4)
+
     def macs(self) -> int:
         """Counted on the operators of the traced graph, with the shapes that MXNet infers."""
         return self._net.macs()

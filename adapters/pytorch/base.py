@@ -102,6 +102,10 @@ class TorchTrainer(Trainer):
     def elapsed(self, begin: Any, end: Any) -> float:
         return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
 
+    def peak_device_bytes(self) -> Optional[int]:
+        """What torch's allocator has held on the GPU."""
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+
     def notes(self) -> Dict[str, Any]:
         """What "auto" became, and what was chosen."""
         return dict(

@@ -20,6 +20,7 @@ NOTED = {
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
+    "subnormal": "parameters became too small for normal numbers, with which processors compute slowly",
     "one process": "the interval knows the noise of steps only",
     "unsteady breakdown": "the warm-up of another pass than native never settled; the speed is not concerned",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",

@@ -18,6 +18,7 @@ from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
 from suite.results.records import LOSSES, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
 
+NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
 
 
@@ -63,6 +64,7 @@ class Process:
     layers: list[Layer] | None
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
+    gradient_bytes: int | None  # that each device contributes to one exchange
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     about: Provenance
@@ -104,6 +106,7 @@ def process_of(record: Record, method: int) -> Process:
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks, record.method) if record.outcome == "ok" and whole else None,
+        gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
@@ -125,8 +128,8 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     ]
     if record.outcome == "diverged" or any(one.loss is None for one in trained):
         yield "non-finite loss"
-    if any("skipped" in rank.notes for rank in ranks):
-        yield "samples skipped"
+    noted = {name for rank in ranks for name in rank.notes}
+    yield from (mark for name, mark in NOTES.items() if name in noted)
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
     if "native" in unsteady and record.method == 1:
         yield "unsteady"

@@ -29,6 +29,7 @@ ORDER = (
     "unsteady",
     "unsteady breakdown",
     "samples skipped",
+    "subnormal",
 )
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 

@@ -70,9 +70,9 @@ def predict(
     """Predict the speed of synchronous training on more ranks, and what would help most."""
     from suite.cli.tables import show_json
     from suite.predict import from_numbers
-    from suite.predict.answer import answer
+    from suite.predict.answer import Answer
     from suite.predict.collectives import Link, Network
-    from suite.predict.from_run import fit, series_of
+    from suite.predict.from_run import asked_of
     from suite.results.run_folder import RunFolder
 
     sizes = ranks_from(ranks)
@@ -84,14 +84,13 @@ def predict(
         asked = [from_numbers.asked(numbers, network, link)]
     else:
         _only_without_a_run(run, numbers)
-        folder = RunFolder.open(run)
-        asked = [fit(folder, series, network, link, schedule is None) for series in series_of(folder, workload)]
+        asked = asked_of(RunFolder.open(run), workload, network, link, schedule is None)
     answers = []
     for one in asked:
         default = "fused" if stages > 1 else one.scenario.schedule
         changes = {"schedule": default, "compression": compression, "stages": stages, "microbatches": microbatches}
         one = replace(one, scenario=one.scenario.but(**changes))
-        answers.append(answer(one, _schedules(schedule, default), sizes))
+        answers.append(Answer(one, _schedules(schedule, default), sizes))
     if trace:
         _write_trace(trace, answers[0])
     if json:

@@ -5,7 +5,8 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-PASSES = ("native", "staged", "compute_only", "comm_only", "resident", "io_only")
+# In this order: after compute_only the ranks no longer hold the same parameters.
+PASSES = ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
 AUTO = "auto"  # for a launcher: the first of the strategy's
 TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 

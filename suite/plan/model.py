@@ -30,7 +30,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Readers = Annotated[int, Field(ge=0, le=MOST_READERS)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Pass = Literal["native", "staged", "compute_only", "comm_only", "resident", "io_only"]
+Pass = Literal["native", "staged", "resident", "compute_only", "comm_only", "io_only"]
 AnyPass = Literal[Pass, "train"]
 Word = Annotated[str, Field(min_length=1)]
 

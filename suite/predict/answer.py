@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from suite.analysis.stats import Interval
@@ -23,11 +24,25 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """The predictions, sizes first; gains on the largest size."""
+    """Every size by every schedule; RequestError, once it is looked at, for one that there is not."""
 
     asked: Asked
-    predictions: tuple[Prediction, ...]
-    gains: tuple[Gain, ...]
+    schedules: Sequence[str]
+    sizes: Sequence[int]  # ranks
+
+    @cached_property
+    def predictions(self) -> list[Prediction]:
+        """Sizes first."""
+        return [predict(scenario, ranks) for ranks in self.sizes for scenario in self._scenarios]
+
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """What would help most on the largest size, by the first schedule."""
+        return helps(self._scenarios[0], max(self.sizes))
+
+    @property
+    def _scenarios(self) -> list[Scenario]:
+        return [self.asked.scenario.but(schedule=name) for name in self.schedules]
 
     def error(self, one: Prediction) -> float | None:
         """Predicted over measured samples/s, less 1; None where nothing was measured."""
@@ -44,10 +59,3 @@ class Answer:
             "predictions": rows,
             "gains": [gain.to_dict() for gain in self.gains],
         }
-
-
-def answer(asked: Asked, schedules: Sequence[str], sizes: Sequence[int]) -> Answer:
-    """RequestError for a schedule or a size that there is not."""
-    scenarios = [asked.scenario.but(schedule=name) for name in schedules]
-    predictions = tuple(predict(scenario, ranks) for ranks in sizes for scenario in scenarios)
-    return Answer(asked, predictions, tuple(helps(scenarios[0], max(sizes))))

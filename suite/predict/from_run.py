@@ -5,6 +5,7 @@ stand beside the prediction and show how wrong it is.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,8 +20,8 @@ from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.plan.networks import read as read_network
 from suite.plugins import workloads
-from suite.predict.answer import Asked
-from suite.predict.collectives import Cost, Network
+from suite.predict.answer import Answer, Asked
+from suite.predict.collectives import Cost, Link, Network
 from suite.predict.from_numbers import BACKWARD, activations, by_arithmetic
 from suite.predict.known_link import KnownLink, of_fit
 from suite.predict.prediction import predict
@@ -67,11 +68,8 @@ class Series:
         return max(budget.native - (budget.communication or 0.0) - (budget.io or 0.0), 0.0)
 
 
-def series_of(folder: RunFolder, workload: str | None = None) -> list[Series]:
-    """Every training that a model can be fitted to; RequestError says what the run lacks."""
-    rows = [row for row in summarise(folder) if workload in (None, row.case.workload)]
-    if not rows:
-        raise RequestError(f"{folder.path} has no case of the workload {workload!r}; see `stagebench show`")
+def series_of(rows: Sequence[Row]) -> list[Series]:
+    """Every training of a run that a model can be fitted to."""
     groups: dict[str, list[Row]] = {}
     for row in sorted((row for row in rows if not _unlike(row)), key=_devices):
         groups.setdefault(_training(row), []).append(row)
@@ -80,10 +78,35 @@ def series_of(folder: RunFolder, workload: str | None = None) -> list[Series]:
     series = [[*alone.get(str(shared(group[0].case)), []), *group] for group in scaled] or list(alone.values())
     # What is the same on one device and on several is fitted to the latter: it has an exchange.
     bases = [min((row for row in group if not _lacks(row)), key=_several_first, default=None) for group in series]
-    found = [Series(base, tuple(group)) for base, group in zip(bases, series, strict=True) if base]
+    return [Series(base, tuple(group)) for base, group in zip(bases, series, strict=True) if base]
+
+
+def asked_of(
+    folder: RunFolder, workload: str | None, network: Network, link: KnownLink | None, schedule: bool
+) -> list[Asked]:
+    """Every training of a run (of this workload, if given) as `fit` has it; RequestError says what the run lacks."""
+    rows = [row for row in summarise(folder) if workload in (None, row.case.workload)]
+    if not rows:
+        raise RequestError(f"{folder.path} has no case of the workload {workload!r}; see `stagebench show`")
+    found = series_of(rows)
     if not found:
         reasons = "; ".join(dict.fromkeys(f"{row.case.label}: {_unlike(row) or _lacks(row)}" for row in rows))
         raise RequestError(f"{folder.path} has nothing to predict from. {reasons}")
+    return [fit(folder, series, network, link, schedule) for series in found]
+
+
+def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> list[Answer]:
+    """What the smallest placement of several devices predicts of the larger ones that were measured, too.
+
+    A training of which the run does not know enough is left out.
+    """
+    found = []
+    for series in series_of(rows):
+        sizes = [devices for devices in series.measured if devices > series.devices > 1]
+        if sizes:
+            with suppress(RequestError):
+                asked = fit(folder, series, Network(Link(0.0, 0.0)), None, True)
+                found.append(Answer(asked, [asked.scenario.schedule], sizes))
     return found
 
 

@@ -167,6 +167,7 @@ class Pass(Stored):
     loss: Finite = None  # the last step's; None: not a finite number, or a pass that has none (LOSSES)
     # Of a pass that takes turns with native steps, (native, its own) seconds per step of every pair of blocks.
     pairs_s: tuple[tuple[float, float], ...] | None = None
+    gradient_bytes: int | None = None  # of "native": what each device contributes to one exchange; None: nobody can say
 
 
 LOSSES = ("native", "staged", "compute_only")  # the passes that have one

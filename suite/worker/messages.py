@@ -103,6 +103,7 @@ class Pass(NamedTuple):
     loss: Optional[float] = None  # the last step's, where the pass trains
     # Of a pass that takes turns with native steps, [native, its own] seconds per step of every pair of blocks.
     pairs_s: Optional[List[List[float]]] = None
+    gradient_bytes: Optional[int] = None  # of "native": what each device contributes to one exchange
 
 
 class HostUse(NamedTuple):

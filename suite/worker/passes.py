@@ -49,7 +49,10 @@ class Passes:
         meter = Meter()
         timed = self._loop.run("native", self._reading, meter.begin)
         self.host_use = meter.end()
-        return self._result("native", timed)._replace(io_s=timed.returned, loss=self._trainer.loss())
+        found = self._result("native", timed)
+        return found._replace(
+            io_s=timed.returned, loss=self._trainer.loss(), gradient_bytes=self._trainer.gradient_bytes()
+        )
 
     def _reading(self) -> float:
         """A native step; returns how long the host waited for its batch."""

@@ -219,6 +219,16 @@ class Trainer(ABC):
     def forget_layer_times(self) -> None:  # noqa: B027 - most time no layers
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
+    def gradient_bytes(self) -> Optional[int]:
+        """What each of this rank's devices contributes to one exchange; None for one device, or a part of a network.
+
+        The default: every parameter's gradient in the type of the parameters, which in mixed precision are float32.
+        """
+        setup = self.setup
+        if setup.world * setup.devices == 1 or setup.model_parallel_size > 1:
+            return None
+        return self.parameter_count() * (8 if setup.precision == "float64" else 4)
+
     def peak_device_bytes(self) -> Optional[int]:
         """The most that the framework has held on this rank's devices at a time; None where it does not say."""
         return None

@@ -116,7 +116,7 @@ def measure(asked):
     initial = dict(weights.initial(graph))
     trainer.build(graph, initial)
     batch = share(synthetic(graph, asked.batch * asked.ranks, 1), rank.rank, asked.batch)
-    feed = ResidentFeed(trainer, batch)
+    feed = ResidentFeed(trainer, [batch])
     ways = {
         "ours": (lambda: trainer.step(feed.place(feed.read())), trainer.loss),
         "plain": hand_written(asked, list(initial.values()), batch),

@@ -123,7 +123,7 @@ def ways(asked, trainer, graph, batch, drops):
 
     initial = dict(weights.initial(graph))
     trainer.build(graph, initial)
-    feed = ResidentFeed(trainer, batch)
+    feed = ResidentFeed(trainer, [batch])
     found = {"ours": (lambda: trainer.step(feed.place(feed.read())), trainer.loss, lambda: None)}
     if "plain" in asked.against:
         found["plain"] = (*plain(asked.network, graph, initial, OPTIMISER, batch, drops), lambda: None)

@@ -18,7 +18,7 @@ def inputs(path: Path) -> RunFolder:
     run = MadeRun(path)
     for adapter in BOTH:
         run.proven(case_of(adapter, data="synthetic", passes=("native",), input=Input()))
-        run.proven(case_of(adapter, passes=("native",), input=Input(mode="memory")))
+        run.proven(case_of(adapter, passes=("native", "resident"), input=Input(mode="memory")))
         run.proven(case_of(adapter))
     run.proven(case_of("pytorch", readers=2))
     run.proven(case_of("caffempi", input=Input(format="lmdb")))

@@ -77,7 +77,8 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
     native, resident = compute * 0.97 + communication * 0.45, (compute - io - h2d) * 0.97 + communication * 0.45
 
     def turns(one: float, other: float) -> list[tuple[float, float]]:
-        return list(zip(noisy(one)[:8].tolist(), noisy(other)[:8].tolist(), strict=True))
+        drift = noisy(1.0)[:8]  # of a whole block: it hits both sides
+        return list(zip((one * drift).tolist(), (other * drift).tolist(), strict=True))
 
     if ranks > 1:
         alone = (compute - io - h2d) * 0.97

@@ -41,7 +41,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
     ("name", "words"),
     [
         ("inputs", "samples/s, the network takes 19.6: the network is the bottleneck"),
-        ("inputs", "0.1 % of an iteration is waiting: the network is the bottleneck"),
+        ("inputs", "0.3 % of an iteration is waiting: the network is the bottleneck"),
         ("inputs", "2 readers, files, page cache as is, centre crop"),
         ("inputs", "left out, no proof: reference/single"),
         ("inputs", "disk · lmdb"),

@@ -2,11 +2,12 @@
 
 import pytest
 
+from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.predict.answer import answer
+from suite.predict.answer import Answer
 from suite.predict.collectives import Link, Network
-from suite.predict.from_run import fit, series_of
+from suite.predict.from_run import asked_of, beside_measured, fit, series_of
 from suite.predict.known_link import KnownLink
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
@@ -63,19 +64,19 @@ def follow_the_model(run, schedule, ranks, timed=True):
 def test_a_run_that_follows_the_model_is_predicted_exactly(run, schedule):
     for ranks in (1, 2, 4):
         follow_the_model(run, schedule, ranks)
-    (series,) = series_of(run.folder)
+    (series,) = series_of(summarise(run.folder))
     asked = fit(run.folder, series, UNKNOWN, None, True)
     assert asked.fitted_to == 2
     assert sorted(asked.measured) == [1, 2, 4]
     assert vars(asked.scenario.network.between) == pytest.approx(vars(LINK))
-    found = answer(asked, [asked.scenario.schedule], [2, 4])
+    found = Answer(asked, [asked.scenario.schedule], [2, 4])
     assert [found.error(one) for one in found.predictions] == pytest.approx([0, 0], abs=1e-6)
     assert f"schedule: {schedule}, nearest to what 2 devices did" in asked.sources
 
 
 def test_without_layers_exchanges_all_of_comm_only_is_bandwidth(run):
     follow_the_model(run, "wfbp", 2, timed=False)
-    (series,) = series_of(run.folder)
+    (series,) = series_of(summarise(run.folder))
     asked = fit(run.folder, series, UNKNOWN, None, False)
     comm_only = sum(LINK.alpha * 2 + LINK.beta * layer.bytes for layer in LAYERS)
     assert asked.scenario.network.between.alpha == 0
@@ -85,7 +86,7 @@ def test_without_layers_exchanges_all_of_comm_only_is_bandwidth(run):
 
 def test_one_device_wants_a_link(run):
     follow_the_model(run, "wfbp", 1)
-    (series,) = series_of(run.folder)
+    (series,) = series_of(summarise(run.folder))
     with pytest.raises(RequestError, match="--alpha and --beta, or --comm"):
         fit(run.folder, series, UNKNOWN, None, True)
     asked = fit(run.folder, series, UNKNOWN, KnownLink(LINK, 0.0, "link: as given"), True)
@@ -98,7 +99,7 @@ def of_resnet50(ranks, **changes):
 
 def test_layers_without_times_are_divided_by_arithmetic(run):
     case = run.proven(of_resnet50(2))
-    (series,) = series_of(run.folder)
+    (series,) = series_of(summarise(run.folder))
     asked = fit(run.folder, series, UNKNOWN, None, True)
     assert "layers: no times; divided by multiply-accumulates" in asked.sources
     assert sum(layer.bytes for layer in asked.scenario.layers) == 4 * 25_557_032
@@ -110,7 +111,7 @@ def test_layers_without_times_are_divided_by_arithmetic(run):
 
 def test_another_network_of_the_same_name_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
-    (series,) = series_of(run.folder)
+    (series,) = series_of(summarise(run.folder))
     with pytest.raises(RequestError, match="its network 'resnet50' is not what is installed"):
         fit(run.folder, series, UNKNOWN, None, True)
 
@@ -131,7 +132,7 @@ def declaring(**changes):
 def test_what_the_model_does_not_describe_is_refused(run, declared, named):
     run.proven(of_resnet50(2), declared=declared)
     with pytest.raises(RequestError, match=named):
-        series_of(run.folder)
+        asked_of(run.folder, None, UNKNOWN, None, True)
 
 
 def test_forward_and_backward_that_are_one_are_divided(run):
@@ -142,7 +143,7 @@ def test_forward_and_backward_that_are_one_are_divided(run):
         stages["forward"] = [0.0] * len(stages["forward"])
 
     run.changed(case, together)
-    (series,) = series_of(run.folder)
+    (series,) = series_of(summarise(run.folder))
     scenario = fit(run.folder, series, UNKNOWN, KnownLink(LINK, 0.0, ""), False).scenario
     assert scenario.forward > 0.3 * scenario.backward > 0
 
@@ -153,7 +154,7 @@ def test_a_larger_size_needs_no_breakdown_and_nodes_are_a_series_of_their_own(ru
     run.changed(of_resnet50(4), without("staged"))
     placement = Placement(nodes=2, ranks_per_node=2, launcher="local")
     run.proven(of_resnet50(4, placement=placement))
-    one_node, nodes = series_of(run.folder)
+    one_node, nodes = series_of(summarise(run.folder))
     assert (one_node.devices, sorted(one_node.measured)) == (2, [2, 4])
     assert (nodes.devices, sorted(nodes.measured)) == (4, [4])
     assert "2 ranks a node" in nodes.label
@@ -168,23 +169,42 @@ def test_a_run_without_the_passes_is_refused_by_their_names(run, name):
     case = run.proven(case_of("pytorch", "resnet50", 2))
     run.changed(case, without(name))
     with pytest.raises(RequestError, match=f"nothing to predict from.*lacks the pass `{name}`"):
-        series_of(run.folder)
+        asked_of(run.folder, None, UNKNOWN, None, True)
 
 
 def test_another_network_than_the_run_s_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
     with pytest.raises(RequestError, match="no case of the workload 'alexnet'"):
-        series_of(run.folder, "alexnet")
+        asked_of(run.folder, "alexnet", UNKNOWN, None, True)
 
 
 def test_a_case_that_was_not_measured_is_named(run):
     run.refuse(case_of("pytorch", "resnet50", 2), "unavailable", "there is no PyTorch here")
     with pytest.raises(RequestError, match=r"not measured.*there is no PyTorch"):
-        series_of(run.folder)
+        asked_of(run.folder, None, UNKNOWN, None, True)
 
 
 def test_each_training_of_a_run_is_a_series(run):
     for workload in ("alexnet", "resnet50"):
         for ranks in (1, 2):
             run.proven(case_of("pytorch", workload, ranks))
-    assert [series.base.case.workload for series in series_of(run.folder)] == ["alexnet", "resnet50"]
+    assert [series.base.case.workload for series in series_of(summarise(run.folder))] == ["alexnet", "resnet50"]
+
+
+def test_the_larger_sizes_stand_beside_what_the_smallest_predicts(run):
+    for ranks in (1, 2, 4):
+        follow_the_model(run, "wfbp", ranks)
+    (found,) = beside_measured(run.folder, summarise(run.folder))
+    (four,) = found.predictions
+    assert (four.ranks, found.asked.fitted_to) == (4, 2)
+    assert found.error(four) == pytest.approx(0, abs=1e-6)
+
+
+def test_without_a_larger_size_or_a_link_nothing_stands_beside(run):
+    for ranks in (1, 2):
+        run.proven(of_resnet50(ranks))
+    assert beside_measured(run.folder, summarise(run.folder)) == []
+    run.proven(of_resnet50(4))
+    assert len(beside_measured(run.folder, summarise(run.folder))) == 1
+    run.changed(of_resnet50(2), without("comm_only"))
+    assert beside_measured(run.folder, summarise(run.folder)) == []

@@ -60,6 +60,10 @@ def unsteady(record):
     record["ranks"][0]["passes"]["native"]["steady"] = False
 
 
+def subnormal(record):
+    record["ranks"][0]["notes"]["subnormal"] = "0.5 % of the parameters"
+
+
 def unsteady_elsewhere(record):
     record["ranks"][0]["passes"]["io_only"]["steady"] = False
 
@@ -101,6 +105,7 @@ def other_proof(record):
         (nothing, FULL, 2, ["incomplete"]),
         (nothing, FULL, 1, ["incomplete", "one process"]),
         (unsteady_elsewhere, FULL, 3, ["unsteady breakdown"]),
+        (subnormal, FULL, 3, ["subnormal"]),
         (wrong_world, FULL, 3, ["missing rank"]),
         (nan_loss, FULL, 3, ["non-finite loss"]),
         (nan_loss_without_exchange, FULL, 3, []),

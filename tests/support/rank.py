@@ -77,4 +77,5 @@ def exchange(trainer, graph, folder):
         step(batch)
         trainer.synchronize()
         keep(folder, "step%d" % number, trainer, trainer.parameters())
-    return {"maximum": trainer.maximum(float(trainer.setup.rank)), "notes": trainer.notes(), "loss": trainer.loss()}
+    found = {"maximum": trainer.maximum(float(trainer.setup.rank)), "gradient_bytes": trainer.gradient_bytes()}
+    return dict(found, notes=trainer.notes(), loss=trainer.loss())

@@ -4,7 +4,7 @@ F. Seide, H. Fu, J. Droppo, G. Li, D. Yu, "1-Bit Stochastic Gradient Descent and
 Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014.
 """
 
-from typing import Any
+from typing import Any, Optional
 
 from adapters.cntk.distributed import ExchangeInUpdate
 
@@ -15,6 +15,10 @@ class OneBitSGD(ExchangeInUpdate):
     def distributed_learner(self, local: Any) -> Any:
         """It keeps the error that quantisation made."""
         return self.data_parallel_learner(local, bits=1)
+
+    def gradient_bytes(self) -> Optional[int]:
+        """A bit a number."""
+        return -(-self.parameter_count() // 8) if super().gradient_bytes() else None
 
 
 TRAINER = OneBitSGD

@@ -35,10 +35,10 @@ class AccumulatingTrainer(DDPTrainer):
         """As DDP's documentation teaches: all pieces but the last under no_sync."""
         *earlier, last = self._pieces(batch)
         total = 0.0  # type: Any
-        if self._no_sync is None:
+        if self._ddp is None:
             total = self._accumulate(earlier)
         else:
-            with self._no_sync():
+            with self._ddp.no_sync():
                 total = self._accumulate(earlier)
         total = total + self._accumulate([last])
         self._optimise()

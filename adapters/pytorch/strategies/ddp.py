@@ -1,7 +1,7 @@
 """`ddp`: DistributedDataParallel."""
 
 import inspect
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -28,15 +28,28 @@ class DDPTrainer(Averaging, ReplicaTrainer):
             "gradient_as_bucket_view": chosen(setup, "gradient_as_bucket_view", default=False, tuned=True),
             "forward_sync_buffers": chosen(setup, "forward_sync_buffers", default=True, tuned=False),
         }
-        self._no_sync: Any = None
+        self._ddp: Any = None
+
+    def communicate(self) -> None:
+        """Besides, first, the first rank's buffers, where DDP keeps them alike: it sends them in each step."""
+        if self._exchange is not None and self._options["forward_sync_buffers"] and self._ddp.modules_buffers:
+            self._ddp._sync_buffers()
+        super().communicate()
 
     def step_alone(self, batch: Any) -> None:
         """The step under DDP's no_sync."""
-        with self._no_sync():
+        with self._ddp.no_sync():
             self.step(batch)
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), ddp=self._options, compression=self._compression().words)
+
+    def gradient_bytes(self) -> Optional[int]:
+        """Compressed to half the bits of a float32; None of PowerSGD, whose matrices' shapes decide."""
+        whole = super().gradient_bytes()
+        if whole is None or self._compressed == "none":
+            return whole
+        return None if self._compressed == "powersgd" else 2 * self.parameter_count()
 
     def _compression(self) -> Compression:
         # On one rank nothing is sent, so there is nothing to compress.
@@ -51,7 +64,7 @@ class DDPTrainer(Averaging, ReplicaTrainer):
     def _wrap(self) -> None:
         wrapped, compression = wrap(self._net, self._device, self._options), self._compression()
         compression.register(wrapped)
-        self._no_sync = wrapped.no_sync
+        self._ddp = wrapped
         # Compiled around DDP, not inside it: the compiler then splits the graph at the buckets.
         self._native_net = torch.compile(wrapped) if self._compiled else wrapped
         parameters, limits = list(self._net.parameters()), limits_of(wrapped)
@@ -61,7 +74,7 @@ class DDPTrainer(Averaging, ReplicaTrainer):
             self._exchange = Exchange(parameters, limits)
 
     def _release(self) -> None:
-        self._no_sync = self._exchange = None
+        self._ddp = self._exchange = None
         super()._release()
 
 

@@ -42,6 +42,18 @@ def built(ours, graph, samples=8):
     return ours.to_device(synthetic(graph, samples, 1))
 
 
+def test_a_native_step_is_not_waited_for(trainer, monkeypatch):
+    ours = trainer(batch=8)
+    batch, waited = built(ours, perceptron()), []
+    monkeypatch.setattr(jax, "block_until_ready", lambda found: waited.append(found))
+    losses = []
+    for _ in range(3):
+        ours.step(batch)
+        losses.append(ours._loss)
+        ours.mark()
+    assert [id(one) for one in waited] == [id(None), id(losses[0]), id(losses[1])]
+
+
 def test_the_exchange_averages_and_a_lone_step_does_not(trainer):
     graph = perceptron()
     ours = trainer(strategy="pmap", batch=8)

@@ -65,6 +65,7 @@ def test_devices_of_one_process_compress_each_its_own(trainer, tuning):
     assert all(np.isfinite(values).all() for values in ours.parameters().values())
     assert any(not np.array_equal(before[name], values) for name, values in ours.parameters().items())
     assert ours.notes()["compression"] == WORDS
+    assert ours.gradient_bytes() == -(-graph.parameter_count // 4)
 
 
 def test_what_was_not_sent_is_sent_later(trainer):

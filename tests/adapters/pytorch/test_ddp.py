@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support import processes
+from tests.support import networks, processes
 from workloads.networks import by_name
 
 MNIST = by_name()["mnist_small"]
@@ -25,6 +25,7 @@ def test_the_exchange_averages_and_a_lone_step_does_not(ranks, tmp_path):
         assert "gloo" not in left
         assert "tcpstore" not in left
     assert found[0]["notes"]["ddp"]["gradient_as_bucket_view"] is True
+    assert found[0]["gradient_bytes"] == 4 * MNIST.graph().parameter_count
 
     names = ("local", "shared", "step0", "step1", "step2")
     local, shared, first, alone, second = (processes.saved_by(tmp_path, name) for name in names)
@@ -45,9 +46,20 @@ def test_the_staged_exchange_has_the_buckets_of_ddp(ranks, asked, count):
         assert len(found["buckets"]["ours"]) == count
 
 
+@pytest.mark.parametrize(("tuning", "alike"), [("default", True), ("tuned", False)])
+def test_buffers_that_ddp_sends_in_a_step_are_part_of_the_exchange(ranks, tmp_path, tuning, alike):
+    ranks("exchange", networks.one_convolution(normalised=True), batch=4, tuning=tuning)
+    staged = processes.saved_by(tmp_path, "staged")
+    running = [name for name in staged[0] if "running" in name]
+    assert running
+    for name in running:
+        assert np.array_equal(staged[0][name], staged[1][name]) == alike
+
+
 def test_gradients_are_rounded_on_their_way(ranks, tmp_path):
     found = ranks("exchange", MNIST.graph(), batch=4, compression="fp16")
     assert found[0]["notes"]["compression"] == "fp16_compress_hook"
+    assert found[0]["gradient_bytes"] == 2 * MNIST.graph().parameter_count
     local, shared, first = (processes.saved_by(tmp_path, name) for name in ("local", "shared", "step0"))
     distances = []
     for name in local[0]:

@@ -77,10 +77,11 @@ class Measured(Conformance):
 
     @pytest.mark.usefixtures("forked")
     def test_it_reads_data_in_a_pass_of_its_own(self, tmp_path: Path) -> None:
-        """An array file of the network's shape: `io_only` is measured, and native steps wait for batches."""
+        """An array file of the network's shape: `io_only` is measured, and what reading adds to native steps."""
         if not self.it().capabilities.real_data or not self.cases():
             pytest.skip(f"{self.adapter} declares that it reads no data")
-        case = self.plain().on(sampling=BRIEF, passes=("native", "io_only"), data=str(tmp_path / "noise.npz"))
+        asked = ("native", "resident", "io_only")
+        case = self.plain().on(sampling=BRIEF, passes=asked, data=str(tmp_path / "noise.npz"))
         noise = np.random.RandomState(1)
         images = noise.randint(0, 256, (64, 28, 28)).astype(np.uint8)
         np.savez(case.data, images=images, labels=noise.randint(0, 10, 64))
@@ -88,8 +89,9 @@ class Measured(Conformance):
         found = record_of(run([case], tmp_path / "run", proofs=False), case)
         assert found.outcome == "ok", found.reason
         passes = found.ranks[0].passes
-        assert set(passes) == {"native", "io_only"}
+        assert set(passes) == set(asked)
         assert len(passes["native"].io_s or ()) == len(passes["native"].step_s)
+        assert all(min(pair) > 0 for pair in passes["resident"].pairs_s or [(0.0, 0.0)])
 
     def _look_at(self, rank: Rank, case: Case) -> None:
         """One rank's record: passes, world, devices, versions."""
@@ -99,6 +101,11 @@ class Measured(Conformance):
             if "comm_only" not in case.passes:  # where the exchange has no stage of its own, it may not be left out
                 expected -= {name for name in ("compute_only",) if "not measured" in str(rank.notes.get(name))}
         assert set(rank.passes) == expected, rank.notes
+        assert rank.memory is not None
+        assert rank.memory.host_bytes > 10**7
+        assert rank.noise is not None
+        assert rank.noise.native is not None
+        assert rank.noise.native.seconds == pytest.approx(rank.passes["native"].wall_s, rel=0.5, abs=0.1)
         assert rank.joined is not None
         assert rank.joined.world == case.placement.ranks
         assert rank.joined.devices == case.placement.devices

@@ -1,0 +1,36 @@
+"""How noisy the machine was, from what the ranks of a record report."""
+
+import pytest
+
+from suite.analysis.noise import Noise, noise_of
+from suite.results.records import HostUse, Rank, Record
+from suite.results.records import Noise as Reported
+from tests.reports.made_run import case_of, record_of
+
+
+def record(*ranks: Rank) -> Record:
+    found = record_of(case_of(), 0)
+    return Record.model_validate({**found, "ranks": [rank.model_dump() for rank in ranks]})
+
+
+def rank(number: int, use: HostUse | None, *reference_s: float) -> Rank:
+    return Rank(rank=number, noise=Reported(reference_before_s=reference_s, reference_after_s=reference_s, native=use))
+
+
+def use(own_cpu_s: float | None, steal_cpu_s: float = 0.0, switches: int = 0) -> HostUse:
+    cpu = {"own_cpu_s": own_cpu_s, "busy_cpu_s": 15.0, "steal_cpu_s": steal_cpu_s}
+    return HostUse(seconds=10.0, cores=2, involuntary_switches=switches, **cpu)
+
+
+def test_the_noisiest_host_and_rank_count() -> None:
+    found = noise_of(record(rank(0, use(14.0, 1.0, 50), 0.1, 0.1), rank(1, use(11.0, 4.0, 20), 0.1, 0.3, 0.2)))
+    assert found.busy_share == pytest.approx(0.2)
+    assert found.steal_share == pytest.approx(0.2)
+    assert found.reference_slowdown == pytest.approx(2.0)
+    assert found.switches_per_s == pytest.approx(5.0)
+
+
+def test_what_nobody_could_tell_is_none() -> None:
+    assert noise_of(record(Rank(rank=0))) == Noise(None, None, None, None)
+    assert noise_of(record(rank(0, use(None), 0.1))).busy_share is None
+    assert noise_of(record(rank(0, None, 0.1))) == Noise(None, None, 1.0, None)

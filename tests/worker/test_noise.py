@@ -1,0 +1,100 @@
+"""What the system counts around a measurement, and what a measurement says of its machine."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import toy
+
+from suite.worker import machine, noise
+from suite.worker.tasks import subnormal_note
+from tests.support import trainers
+
+linux = pytest.mark.skipif(not os.path.exists(noise.STAT), reason="counts are Linux's")
+STAT = "cpu  100 10 50 1000 20 5 5 300 7 0\ncpu0 1 2\n"
+
+
+def test_the_reference_computation_is_short():
+    found = noise.reference()
+    assert len(found) == noise.TIMES
+    assert 0 < min(found) <= max(found) < 2.0
+
+
+def test_busy_and_stolen_time_of_a_host():
+    busy, stolen = noise.host_cpu(STAT)
+    assert (busy * noise.TICK, stolen * noise.TICK) == (pytest.approx(170), pytest.approx(300))
+
+
+@pytest.mark.parametrize("text", ["", "cpu 1 2\n", "intr 1 2 3 4 5 6 7 8 9\n"])
+def test_another_system_counts_nothing(text):
+    assert noise.host_cpu(text) is None
+
+
+@linux
+def test_a_meter_counts_this_measurement_s_processes_and_nobody_else_s(monkeypatch):
+    monkeypatch.setenv("STAGEBENCH_ATTEMPT", "of this test")
+    spinning = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    meter = noise.Meter()
+    marked = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)\n" + spinning + "\ntime.sleep(60)"])
+    try:
+        meter.begin()
+        time.sleep(0.2)
+        with subprocess.Popen([sys.executable, "-c", spinning], env=dict(os.environ, STAGEBENCH_ATTEMPT="of another")):
+            pass
+        deadline = time.time() + 20.0
+        while noise.own_cpu()[marked.pid] < 0.3 and time.time() < deadline:
+            time.sleep(0.05)
+        found = meter.end()
+    finally:
+        marked.kill()
+        marked.wait()
+    assert 0.25 < found.own_cpu_s < 0.7
+    assert found.busy_cpu_s > found.own_cpu_s + 0.2
+    assert found.seconds > 0.2
+    assert found.cores == os.cpu_count()
+
+
+@linux
+def test_without_a_mark_own_processes_are_not_told_apart(monkeypatch):
+    monkeypatch.delenv("STAGEBENCH_ATTEMPT", raising=False)
+    meter = noise.Meter()
+    meter.begin()
+    assert meter.end().own_cpu_s is None
+
+
+def test_the_clock_is_that_of_the_rank_s_cores(tmp_path):
+    for core, khz in ((0, 1000), (1, 3000), (2, 9000)):
+        (tmp_path / str(core)).write_text("%d\n" % khz)
+    assert noise.clock_hz([0, 1], str(tmp_path / "%d")) == pytest.approx(2e6)
+    table = tmp_path / "cpuinfo"
+    table.write_text("processor : 0\ncpu MHz : 1000.0\n\nprocessor : 1\ncpu MHz : 3000.0\n")
+    assert noise.clock_hz([1], str(tmp_path / "none%d"), str(table)) == pytest.approx(3e9)
+    assert noise.clock_hz([1], str(tmp_path / "none%d"), str(tmp_path / "none")) is None
+
+
+def test_gpus_by_uuid_and_their_driver(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '0, NVIDIA H100, GPU-1a, 550.1'; echo '1, NVIDIA H100, GPU-2b, 550.1'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    devices = ["GPU 0: NVIDIA H100 (UUID: GPU-1a)", "GPU 1: NVIDIA H100 (UUID: GPU-2b)"]
+    assert machine.gpus() == (devices, "550.1")
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert machine.gpus() == ([], None)
+
+
+@pytest.mark.parametrize(("small", "noted"), [(0, False), (1, False), (5, True)])
+def test_subnormal_parameters_are_named(small, noted):
+    values = np.ones(1000, dtype=np.float32)
+    values[:small] = 1e-40
+    values[500:] = 0.0
+
+    class Trained(toy.ToyTrainer):
+        def parameters(self):
+            return {"fc.weight": values}
+
+    note = subnormal_note(Trained(trainers.setup()))
+    assert note == ({"subnormal": "0.5 % of the parameters"} if noted else {})
