@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,10 +77,10 @@ class Rates:
     by_round: Mapping[int, float]
     steps: Values | None = None  # seconds of every step of the only process, for want of others
 
-    @property
+    @cached_property
     def value(self) -> float:
         """The median over processes."""
-        return float(np.median(list(self.by_round.values())))
+        return median(self.by_round.values())
 
     @cached_property
     def interval(self) -> Interval:

@@ -35,15 +35,22 @@ def trend(step_seconds: Values) -> Trend | None:
     if step_seconds.size < LEAST:
         return None
     stretches = step_seconds[step_seconds.size % size :].reshape(-1, size)
-    blocks = np.median(stretches, axis=1) if size > 1 else step_seconds
+    blocks = _median(stretches)
     count = blocks.size
     earlier, later = _pairs(count)
     rises = blocks[later] - blocks[earlier]
     balance = float(np.sign(rises).sum())
     spread = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     chance = math.erfc(max(abs(balance) - 1.0, 0.0) / spread / math.sqrt(2))
-    slope = float(np.median(rises / (later - earlier)))
-    return Trend(slope * (count - 1) / float(np.median(blocks)), chance)
+    slope = _median(rises / (later - earlier))
+    return Trend(float(slope * (count - 1) / _median(blocks)), chance)
+
+
+def _median(values: Values) -> Values:
+    """Along the last axis; `np.median` takes ten times as long for so few."""
+    ordered, count = np.sort(values), values.shape[-1]
+    middle: Values = (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
+    return middle
 
 
 @lru_cache

@@ -31,9 +31,15 @@ def predict(
     run: Annotated[Path | None, typer.Argument(help="A run folder to fit to; without one, give the numbers.")] = None,
     ranks: Annotated[str, typer.Option(help="A,B,...: how many devices, each a rank.")] = "2,4,8,16,32",
     schedule: Annotated[
-        str | None, typer.Option(help="When gradients leave: A,B,... or all; default: wfbp, or as the run's.")
+        str | None,
+        typer.Option(
+            help="When gradients leave: sequential, fused, wfbp, buckets, merged, priority; several as A,B,... or all. "
+            "Default: wfbp; of a run what comes nearest to it."
+        ),
     ] = None,
-    algorithm: Annotated[str, typer.Option(help="How gradients are exchanged: ring, tree, server, ....")] = "ring",
+    algorithm: Annotated[
+        str, typer.Option(help="Of the exchange: ring, tree, doubling, halving, hierarchical or server.")
+    ] = "ring",
     workload: Annotated[
         str | None, typer.Option(help="A workload, or a network's file; of a run: only this one.")
     ] = None,

@@ -5,12 +5,12 @@ Huang et al. 2019; 1F1B takes as long, with less memory). What crosses a cut is 
 When a stage has ended its last backward, its replicas exchange its gradients in one message, and it updates.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from suite.errors import RequestError
-from suite.predict.collectives import Network
 from suite.predict.scenario import LayerCost, Scenario
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
 
@@ -22,7 +22,11 @@ def pipeline(scenario: Scenario, ranks: int) -> Timeline:
     count = scenario.stages
     if ranks % count:
         raise RequestError(f"{ranks} ranks are no whole number of pipelines of {count} stages; ask for a multiple")
-    line, slow, parts = Timeline(), scenario.jitter.slowest(ranks), cut(scenario.layers, count)
+    if not all(layer.activations for layer in scenario.layers[:-1]):
+        raise RequestError(
+            "nothing says how many bytes cross a cut; give activation_bytes with the layers, or a workload"
+        )
+    line, slow, parts = Timeline(), scenario.jitter.slowest(ranks), cut(scenario)
     if scenario.input:
         line.add(INPUT, "reading", (), scenario.input)
     line.add(_device(0), "h2d", (), scenario.h2d * count * slow)
@@ -31,17 +35,23 @@ def pipeline(scenario: Scenario, ranks: int) -> Timeline:
     return line
 
 
-def cut(layers: Part, count: int) -> list[Part]:
-    """Consecutive layers, the slowest stage as fast as can be; RequestError where there are not as many layers."""
+def cut(scenario: Scenario) -> list[Part]:
+    """Consecutive layers for each stage, the slowest as fast as can be; RequestError where there are too few.
+
+    A stage takes, forward and backward apart, as long as it computes a microbatch or as the cut after it is crossed.
+    """
+    layers, count = scenario.layers, scenario.stages
     if count > len(layers):
         raise RequestError(f"{len(layers)} layers with gradients cannot be cut into {count} stages; ask for fewer")
-    before = np.concatenate([[0.0], np.cumsum([layer.forward + layer.backward for layer in layers])])
-    slowest, begins = before.copy(), []  # of the stages so far, by the layer after them
-    slowest[0] = np.inf
+    crossing = np.array([0.0, *(_crossing(scenario, layer) for layer in layers[:-1]), 0.0])
+    seconds = np.zeros((len(layers) + 1, len(layers) + 1))  # of a stage, by where it ends (rows) and begins
+    for task in ("forward", "backward"):
+        before = np.cumsum([0.0, *(getattr(layer, task) * _piece(scenario) for layer in layers)])
+        seconds += np.maximum(before[:, np.newaxis] - before, crossing[:, np.newaxis])
+    seconds[np.triu_indices(len(seconds))] = np.inf
+    slowest, begins = seconds[:, 0], []  # of the stages so far, by where the last of them ends
     for _ in range(count - 1):
-        # By where the last stage ends (rows) and begins (columns, earlier).
-        options = np.maximum(slowest, before[:, np.newaxis] - before)
-        options[np.triu_indices(len(before))] = np.inf
+        options = np.maximum(slowest, seconds)
         begins.append(options.argmin(axis=1))
         slowest = options.min(axis=1)
     borders = [len(layers)]
@@ -62,24 +72,22 @@ def _forward(line: Timeline, scenario: Scenario, parts: list[Part], slow: float)
             span = line.add(_device(stage), "forward", _ends(part), seconds, before)
             if stage + 1 < len(parts):
                 lane = f"link {stage} to {stage + 1}"
-                arrived[number] = [line.add(lane, "activations", (), _crossing(scenario, part), (span,))]
+                arrived[number] = [line.add(lane, "activations", (), _crossing(scenario, part[-1]), (span,))]
 
 
 def _backward(line: Timeline, scenario: Scenario, parts: list[Part], slow: float, replicas: int) -> None:
     arrived: list[list[int]] = [[] for _ in range(scenario.microbatches)]
     network, total = scenario.network, sum(layer.bytes for layer in scenario.layers) or 1.0
     per_node = max(1, network.ranks_per_node // scenario.stages)
-    cost = Network(network.between, network.within, per_node, network.algorithm, network.servers).all_reduce(replicas)
+    cost = replace(network, ranks_per_node=per_node).all_reduce(replicas)
     for stage in reversed(range(len(parts))):
         part = parts[stage]
-        seconds, size = (
-            sum(layer.backward for layer in part) * _piece(scenario) * slow,
-            sum(layer.bytes for layer in part),
-        )
+        seconds = sum(layer.backward for layer in part) * _piece(scenario) * slow
+        size = sum(layer.bytes for layer in part)
         for number, before in enumerate(arrived):
             span = line.add(_device(stage), "backward", _ends(part), seconds, before)
             if stage:
-                lane, crossing = f"link {stage} to {stage - 1}", _crossing(scenario, parts[stage - 1])
+                lane, crossing = f"link {stage} to {stage - 1}", _crossing(scenario, parts[stage - 1][-1])
                 arrived[number] = [line.add(lane, "activations' gradients", (), crossing, (span,))]
         if replicas > 1 and size:
             exchange = cost.seconds(size / scenario.compression)
@@ -92,16 +100,12 @@ def _piece(scenario: Scenario) -> float:
     return scenario.stages / scenario.microbatches
 
 
-def _crossing(scenario: Scenario, part: Part) -> float:
-    """Seconds of a microbatch's values, or of their gradients, from stage to stage."""
+def _crossing(scenario: Scenario, layer: LayerCost) -> float:
+    """Seconds of a microbatch's values after a layer, or of their gradients, from stage to stage."""
     network = scenario.network
     near = network.within if network.ranks_per_node >= scenario.stages else None
     link = near or network.between
-    if not part[-1].activations:
-        raise RequestError(
-            f"nothing says how many bytes cross the cut after {part[-1].name}; give activation_bytes, or a workload"
-        )
-    return link.alpha + link.beta * part[-1].activations * _piece(scenario)
+    return link.alpha + link.beta * layer.activations * _piece(scenario)
 
 
 def _ends(part: Part) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """One iteration of synchronous SGD as a model sees it: what a device does, what lies between devices, and how sure."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 from suite.errors import RequestError
@@ -17,8 +18,6 @@ SCHEDULES = {
     "merged": "during backward, neighbours merged so that the last one ends earliest (MG-WFBP's aim, met exactly)",
     "priority": "during backward and the next forward, what forward needs first goes first (P3, ByteScheduler)",
 }
-
-
 _UNITS = (("forward", "seconds"), ("backward", "seconds"), ("bytes", "bytes"), ("activations", "bytes"))
 
 
@@ -75,11 +74,11 @@ class Scenario:
         """Seconds that a device computes, without waiting for anybody."""
         return self.h2d + self.forward + self.backward + self.update
 
-    @property
+    @cached_property
     def forward(self) -> float:
         return sum(layer.forward for layer in self.layers)
 
-    @property
+    @cached_property
     def backward(self) -> float:
         return sum(layer.backward for layer in self.layers)
 

@@ -66,5 +66,6 @@ def _networks(network: Network) -> Iterator[tuple[str, str, Network]]:
 def _batch(scenario: Scenario, times: int) -> Scenario:
     """The update takes as long as before: it is the parameters'."""
     slower = scenario.slower(compute=times)
-    read = scenario.read * times
-    return slower.but(batch=scenario.batch * times, update=scenario.update, read=read)
+    layers = tuple(replace(layer, activations=layer.activations * times) for layer in slower.layers)
+    batch, read = scenario.batch * times, scenario.read * times
+    return slower.but(layers=layers, batch=batch, update=scenario.update, read=read)

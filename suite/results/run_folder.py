@@ -20,7 +20,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self
@@ -46,10 +46,11 @@ from suite.results.records import (
     Measured,
     Record,
 )
-from suite.results.stored import Part, content_of, intact, parsed, sealed
+from suite.results.stored import Part, intact, object_of, parsed, sealed, text_of
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
+TODAYS = f'{{\n "format": {FORMAT},'.encode()  # how every file begins that `_write` and `write_record` made
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
@@ -111,8 +112,8 @@ class ResultFolder(Generic[Entry, Measured]):
             (self.path / name).mkdir(parents=True, exist_ok=True)
 
     def _check_resumable(self) -> None:
-        method, (_, content) = self.open(self.path).about.method, content_of(self.path / "run.json", OF_THE_RUN)
-        written = content.get("format", 1)
+        method, path = self.open(self.path).about.method, self.path / "run.json"
+        written = object_of(text_of(path, OF_THE_RUN), path, OF_THE_RUN).get("format", 1)
         if self.begun and (written, method) != (FORMAT, METHOD):
             raise RequestError(
                 f"{self.path} was begun by another version of stagebench (format {written}, method {method}; this one "
@@ -255,17 +256,18 @@ class ResultFolder(Generic[Entry, Measured]):
         """The record of a file; None, and the reason in `invalid`, where it holds none of this run's."""
         upgraded = older.record if self.kind == TRAINING else older.comm_record
         try:
-            found: Measured = _read(path, self.record_type, upgraded, OF_A_RECORD)
+            text = text_of(path, OF_A_RECORD)
+            found: Measured = _understood(text, path, self.record_type, upgraded, OF_A_RECORD)
         except StoreError as error:
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
-        misfit = self._misfit(found, path) or broken(found)
+        misfit = self._misfit(found, path, text) or broken(found)
         if misfit:
             self.invalid[path.name] = f"records/{path.name}: {misfit}; {OF_A_RECORD}"
             return None
         return found
 
-    def _misfit(self, record: Measured, path: Path) -> str | None:
+    def _misfit(self, record: Measured, path: Path, text: bytes) -> str | None:
         """Why a record is not this place's; None when it is."""
         if path.name != self._place(record.case_id, record.repeat).name:
             return f"it holds repeat {record.repeat} of the case {record.case_id}, and its name is another one's"
@@ -274,7 +276,7 @@ class ResultFolder(Generic[Entry, Measured]):
             return "its case has other values than cases.json gives it"
         if not own.run:
             return None
-        if not intact(path.read_bytes(), record.digest):
+        if not intact(text, record.digest):
             return "it was changed after it was written: its digest is another one"
         if record.run != own.run:
             return f"it belongs to another run ({record.run})"
@@ -342,7 +344,14 @@ def case_of(record: str) -> str:
 
 
 def _read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
-    text, content = content_of(path, remedy)
+    return _understood(text_of(path, remedy), path, kind, upgrade, remedy)
+
+
+def _understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
+    if text.startswith(TODAYS):
+        with suppress(StoreError):  # which the long way words better
+            return parsed(kind, text, path, remedy)
+    content = object_of(text, path, remedy)
     written = content.get("format", 1)  # of format 1, only run.json and the records say so
     if written in (1, 2):
         return parsed(kind, json.dumps(older.upgraded(written, upgrade, content, path, remedy)), path, remedy)

@@ -36,20 +36,25 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-
 Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 
-def content_of(path: Path, remedy: str) -> tuple[bytes, dict[str, Any]]:
-    """A file's text and the JSON object in it; StoreError when it cannot be read or is none."""
+def text_of(path: Path, remedy: str) -> bytes:
+    """A file's text; StoreError when it cannot be read."""
     try:
         if not path.is_file():  # reading from a pipe would never end
             raise StoreError(f"{path} is no file; {remedy}")
-        text = path.read_bytes()
-        found = json.loads(text, parse_constant=_refused)
+        return path.read_bytes()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
+
+
+def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file's text; StoreError when it is none."""
+    try:
+        found = json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not readable JSON ({error}); {remedy}") from error
     if not isinstance(found, dict):
         raise StoreError(f"{path} holds no JSON object; {remedy}")
-    return text, found
+    return found
 
 
 def _refused(constant: str) -> Any:

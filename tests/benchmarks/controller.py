@@ -1,4 +1,4 @@
-"""What the controller itself costs: `--help`, seconds per case, peak memory.
+"""What the controller itself costs: `--help`, a prediction, seconds per case, peak memory.
 
     python tests/benchmarks/controller.py
 
@@ -31,6 +31,11 @@ precision = "float64"
 workload = "mnist_small"
 batch = 2
 """
+# 100 sizes by five schedules.
+PREDICT = (
+    "predict --workload resnet50 --batch 64 --rate 253.1 --alpha 2e-4 --beta 8e-10 "
+    f"--schedule fused,wfbp,buckets,merged,priority --ranks {','.join(str(40 * size) for size in range(1, 101))}"
+).split()
 
 
 def timed(command: list[str], **options: object) -> tuple[float, int]:
@@ -67,9 +72,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         runs(1, folder)  # makes the oracle and the proof, which the cache keeps
-        helps, extra, peaks = [], [], []
+        helps, predictions, extra, peaks = [], [], [], []
         for _ in range(rounds):
             helps.append(timed([sys.executable, "-m", "suite.cli", "--help"])[0])
+            predictions.append(timed([sys.executable, "-m", "suite.cli", *PREDICT])[0])
             one, _, output = runs(1, folder)
             several, peak, _ = runs(5, folder)
             extra.append((several - one) / 4 - by_hand(output))
@@ -77,6 +83,7 @@ def main() -> int:
     failed = False
     for name, values, scale, unit, limit in (
         ("stagebench --help", helps, 1.0, "s", 0.4),
+        ("stagebench predict, 500 predictions", predictions, 1.0, "s", 1.0),
         ("controller per case", extra, 1.0, "s", 0.5),
         ("controller peak memory", peaks, 1e6, "MB", 200.0),
     ):

@@ -1,4 +1,4 @@
-"""What it costs to make rows of a large run: seconds and peak memory of `summarise`.
+"""What it costs to make rows of a large run: seconds of a processor and peak memory of `summarise`.
 
     python tests/benchmarks/summarise.py [--cases 10000] [--in FOLDER]
 
@@ -7,6 +7,7 @@ It is made once where FOLDER keeps it; 10,000 cases are 2.5 GB.
 """
 
 import argparse
+import json
 import resource
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from suite.analysis.summary import summarise
-from suite.results.records import CaseEntry
+from suite.results.proof import Proof
+from suite.results.records import CaseEntry, Record
 from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 
@@ -26,24 +28,25 @@ PROCESSES, SECONDS, GIGABYTES = 5, 20.0, 1.0  # of 10,000 cases
 
 
 def make(path: Path, cases: int) -> None:
-    """Groups of two adapters, one and two ranks, with and without a proof's neighbours."""
-    run, entries = MadeRun(path), []
-    every = product(range(cases), ("pytorch", "caffempi"), (1, 2))
-    for batch, adapter, ranks in islice(every, cases):
-        case = case_of(adapter, "mnist_small", ranks, batch=batch + 1)
-        proof = proof_of(case)
-        run.write(f"proofs/{proof['key']}.json", proof)
+    """Groups of two adapters; a proof for each adapter and number of ranks."""
+    every = list(islice(product(range(1, cases + 1), ("pytorch", "caffempi"), (1, 2)), cases))
+    entries = [case_of(adapter, "mnist_small", ranks, batch=batch) for batch, adapter, ranks in every]
+    folder = MadeRun(path).folder
+    folder.write_about(folder.about.but(id="large"))
+    folder.write_cases([CaseEntry(id=case.id, case=case) for case in entries])
+    for case, (batch, adapter, ranks) in zip(entries, every, strict=True):
+        proof = proof_of(case_of(adapter, "mnist_small", ranks, batch=1))
+        if batch == 1:
+            folder.write_proof(Proof.model_validate_json(json.dumps(proof)))
         for repeat in range(PROCESSES):
-            run.write(f"records/{case.id}-r{repeat}.json", record_of(case, repeat, proof))
-        entries.append(CaseEntry(id=case.id, case=case))
-    run.folder.write_cases(entries)
+            folder.write_record(Record.model_validate_json(json.dumps(record_of(case, repeat, proof))))
 
 
 def measured(path: Path) -> tuple[float, float]:
     """(seconds, GB) of a process that does nothing else."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     rows = summarise(RunFolder.open(path))
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     assert all(row.rate for row in rows)
     return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 

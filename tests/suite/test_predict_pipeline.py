@@ -1,6 +1,7 @@
 """Pipelines and their replicas: the bubble that is known, the best cut, and a simulation by simpy of the same."""
 
 import random
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -50,15 +51,21 @@ def test_replicas_exchange_and_cuts_are_crossed():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_other_cut_has_a_faster_slowest_stage(seed):
-    layers = layers_of(seed, 9)
+    draw = random.Random(seed)
+    layers = tuple(replace(layer, activations=draw.choice([4e5, 6e6])) for layer in layers_of(seed, 9))
 
     def slowest(parts):
-        return max(sum(layer.forward + layer.backward for layer in part) for part in parts)
+        crossing = [1e-9 * part[-1].activations for part in parts[:-1]] + [0]
+        return max(
+            max(count / 5 * sum(layer.forward for layer in part), count / 5 * cross)
+            + max(count / 5 * sum(layer.backward for layer in part), count / 5 * cross)
+            for part, cross in zip(parts, crossing, strict=True)
+        )
 
     for count in (2, 3, 4):
         borders = ([0, *inner, 9] for inner in combinations(range(1, 9), count - 1))
         best = min(slowest([layers[a:b] for a, b in pairwise(each)]) for each in borders)
-        found = cut(layers, count)
+        found = cut(Scenario(8, layers, Network(Link(0, 1e-9)), "fused", stages=count, microbatches=5))
         assert sum(found, ()) == layers
         assert slowest(found) == pytest.approx(best)
 
@@ -68,7 +75,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, ranks: int) -> None:
         self.scenario, self.env, self.slow = scenario, simpy.Environment(), scenario.jitter.slowest(ranks)
-        self.parts = cut(scenario.layers, scenario.stages)
+        self.parts = cut(scenario)
         self.piece = scenario.stages / scenario.microbatches
         self.cost = scenario.network.all_reduce(ranks // scenario.stages)
         # What each stage has received and what it sends, forward and backward.
@@ -125,6 +132,12 @@ def test_an_iteration_takes_as_long_as_in_the_simulation(seed):
     assert timeline(scenario, ranks).seconds == pytest.approx(Simulation(scenario, ranks).run(), rel=1e-9)
 
 
+def test_twice_the_batch_crosses_cuts_with_twice_the_bytes():
+    slow = even(2, 1, network=Network(Link(0, 1e-5)))
+    gains = {each.change: each.gain for each in helps(slow, 2)}
+    assert gains["twice the batch, at the same seconds a sample"] == pytest.approx(0)
+
+
 def test_more_microbatches_help_a_pipeline():
     gains = {each.change: each.gain for each in helps(even(8, 1), 8)}
     assert gains["twice the microbatches"] == pytest.approx(8 / 4.5 - 1)  # eight stages: 8 against 4.5 of one's seconds
@@ -142,7 +155,7 @@ def silent():
         (lambda: predict(even(4, 2).but(stages=5), 5), "4 layers .* cannot be cut into 5 stages"),
         (lambda: even(4, 2, schedule="wfbp"), "schedule fused, not wfbp"),
         (lambda: even(4, 0), "microbatches is 0"),
-        (lambda: predict(silent(), 2), "cross the cut"),
+        (lambda: predict(silent(), 2), "cross a cut"),
     ],
 )
 def test_nonsense_is_refused_by_name(nonsense, named):
