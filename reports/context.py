@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from reports import charts, facts
+from reports import charts, facts, overview
 from reports.best import answers, configuration, plan_of, said, winners_of
 from reports.epochs import epochs_of
 from reports.exchanges import ways_of
@@ -12,7 +12,7 @@ from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
 from reports.matrix import matrix, place_of
 from reports.matrix import told as told_place
-from reports.panels import Panel, by_network, for_charts
+from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
 from suite import __version__
 from suite.analysis.best import USUAL
@@ -33,16 +33,26 @@ def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
     tables = by_network(rows)
     adapters = list(dict.fromkeys(row.case.adapter for row in rows))
     plan = facts.plan_of(folder)
-    winners = winners_of(rows)
+
+    def shades(shown: list[Row]) -> dict[str, str]:
+        """The colours of the adapters that have a row there."""
+        there = {row.case.adapter for row in shown}
+        return {adapter: colour(index) for index, adapter in enumerate(adapters) if adapter in there}
+
+    winners, groups = winners_of(rows), overview.groups_of(rows)
     return {
         "about": folder.about,
         "version": __version__,
         "plan": plan,
         "hosts": folder.hosts(),
+        "noise": facts.noise_of(rows),
         "software": facts.software_of(rows),
         "left_out": left_out(folder),
         "progress": facts.progress_of(rows),
-        "findings": answers(winners) + facts.findings(rows),
+        "findings": answers(winners) + [overview.sentence(group) for group in groups],
+        "first_chart": overview.chart(groups, adapters),
+        "compared": shades([row for group in groups for row in group.rows]),
+        "set_aside": set_aside(rows),
         "rows": rows,
         "tables": tables,
         "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),
@@ -56,7 +66,7 @@ def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         "predicted": beside_measured(folder, rows),
         "step_charts": _drawn(panels, charts.step_times),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
-        "adapter_colours": {adapter: colour(index) for index, adapter in enumerate(adapters)},
+        "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,
         "gradient_bytes": gradient_bytes,
         "inputs": inputs_of(rows),

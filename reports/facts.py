@@ -3,11 +3,9 @@
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
+from statistics import median
 
-from reports.names import differences, names
-from reports.text import number
-from suite.analysis.comparison import Key
-from suite.analysis.leaders import Against
+from reports.text import number, share
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
 from suite.errors import StoreError
@@ -80,33 +78,28 @@ def software_of(rows: list[Row]) -> list[Software]:
     return [_software(adapter, abouts) for adapter, abouts in found.items() if abouts]
 
 
-def findings(rows: list[Row]) -> list[str]:
-    """A sentence for every group of comparable rows: who is fastest, and by how much, if it can be told."""
-    groups: dict[Key, list[Row]] = {}
-    for row in rows:
-        if row.against:
-            groups.setdefault(row.group, []).append(row)
-    firsts = [members[0].case for members in groups.values()]
-    titles = [
-        " · ".join(dict.fromkeys([case.workload, *differing]))
-        for case, differing in zip(firsts, differences(firsts), strict=True)
+def noise_of(rows: list[Row]) -> list[str]:
+    """How noisy the machine was, and which rows it hit; nothing where no record tells."""
+    every = [(row, process.noise) for row in rows for process in row.measured]
+    kinds = (
+        ("other programs took", [noise.busy_share for _, noise in every if noise.busy_share is not None]),
+        ("a hypervisor gave away", [noise.steal_share for _, noise in every if noise.steal_share is not None]),
+    )
+    told = [
+        f"{words} {share(median(known))} of all cores' time in the median process, {share(max(known))} in the worst"
+        for words, known in kinds
+        if known
     ]
-    return [_finding(title, members) for title, members in zip(titles, groups.values(), strict=True)]
-
-
-def _finding(title: str, members: list[Row]) -> str:
-    ordered = sorted(members, key=lambda row: -row.rates.value if row.rates else 0.0)
-    called = dict(zip([row.id for row in ordered], names([row.case for row in ordered]), strict=True))
-    told = [f"{called[row.id]} {_compared(row.against)}" for row in ordered if row.against]
-    speed = number(ordered[0].rate.value if ordered[0].rate else None)
-    return f"{title}: {told[0]} with {speed} samples/s; {'; '.join(told[1:])}."
-
-
-def _compared(against: Against) -> str:
-    ratio = against.ratio
-    if ratio.low == ratio.high:
-        return against.verdict
-    return f"{against.verdict}: {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
+    slow = [noise.reference_slowdown for _, noise in every if noise.reference_slowdown is not None]
+    if slow:
+        told.append(f"a fixed computation took up to {number(max(slow))} times as long as at its best")
+    if not told:
+        return []
+    hit = Counter(row.case.label for row, noise in every if noise.disturbed)
+    count = f"{hit.total()} of {len(every)} processes were disturbed"
+    shown = ", ".join(f"{label} ({times})" for label, times in hit.most_common(5))
+    more = f" and {len(hit) - 5} other rows" if len(hit) > 5 else ""
+    return [*(f"{each[0].upper()}{each[1:]}." for each in told), f"{count}: {shown}{more}." if hit else f"{count}."]
 
 
 def _software(adapter: str, abouts: list[Provenance]) -> Software:

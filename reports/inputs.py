@@ -40,7 +40,8 @@ def inputs_of(rows: list[Row]) -> Inputs | None:
 
 def words(fed: Fed) -> str:
     """The bottleneck in a sentence."""
-    waits = f"{share(fed.row.waited_share)} of an iteration is waiting"
+    added = fed.row.waited_share or 0.0
+    waits = f"{share(added)} of an iteration is waiting" if added > 0 else "reading adds nothing to an iteration"
     found = fed.bottleneck
     if found is None:
         return "nothing is read" if fed.mode == "synthetic" else ""

@@ -29,19 +29,34 @@ def by_network(rows: Iterable[Row]) -> list[Panel]:
 
 
 def for_charts(rows: Iterable[Row]) -> list[Panel]:
-    """The same for charts: rows that may not be compared get a chart of their own, one an adapter."""
+    """The same for charts: rows that may not be compared are left out where other frameworks' rows stand."""
     found = []
     for panel in by_network(rows):
-        comparable = [row for row in panel.rows if row.comparable]
-        if comparable:
-            found.append(_panel(panel.title, comparable))
-        others: dict[str, list[Row]] = {}
-        for row in (row for row in panel.rows if not row.comparable):
-            others.setdefault(row.case.adapter, []).append(row)
-        for adapter, group in others.items():
-            marks = sorted({mark for row in group for mark in row.marks if mark in DISQUALIFYING})
-            found.append(_panel(f"{panel.title}: {adapter} alone", group, f"not to be compared: {', '.join(marks)}"))
+        kept, warning = beside_others(panel.rows)
+        if kept:
+            found.append(_panel(panel.title, kept, "" if len(kept) < len(panel.rows) else warning))
     return found
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Rows with a speed that are not compared, for one and the same reason."""
+
+    marks: tuple[str, ...]
+    reason: str
+    rows: tuple[Row, ...]
+
+
+def set_aside(rows: Iterable[Row]) -> list[Aside]:
+    """What no chart compares, by reason."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        marks = tuple(mark for mark in row.marks if mark in DISQUALIFYING)
+        if marks and row.rate is not None:
+            found.setdefault(marks, []).append(row)
+    return [
+        Aside(marks, "; ".join(DISQUALIFYING[mark] for mark in marks), tuple(those)) for marks, those in found.items()
+    ]
 
 
 def beside_others(rows: list[Row]) -> tuple[list[Row], str]:

@@ -8,6 +8,7 @@ from suite.contracts.case import Case
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
 DISQUALIFYING = {
     "no proof": "nothing shows that it trains the same network",
+    "proof of another machine": "its proof ran on other processors than its measurement",
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
     "trend": "every process was still getting faster, or slower, while it was measured",
@@ -20,6 +21,7 @@ NOTED = {
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
+    "disturbed": "other programs, or other guests of the machine, had a part of its cores in at least one process",
     "subnormal": "parameters became too small for normal numbers, with which processors compute slowly",
     "one process": "the interval knows the noise of steps only",
     "unsteady breakdown": "the warm-up of another pass than native never settled; the speed is not concerned",

@@ -11,6 +11,7 @@ from suite.analysis import input_wait, staleness
 from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
+from suite.analysis.noise import Noise, noise_of
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
@@ -44,6 +45,7 @@ class Provenance:
     transport: str | None
     versions: dict[str, str]
     hosts: list[str]
+    processors: frozenset[str]  # models
     wire: dict[str, Carrier] | None  # by host
     notes: dict[str, Any]
 
@@ -67,6 +69,7 @@ class Process:
     gradient_bytes: int | None  # that each device contributes to one exchange
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
+    noise: Noise
     about: Provenance
 
     @property
@@ -110,6 +113,7 @@ def process_of(record: Record, method: int) -> Process:
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
+        noise=noise_of(record),
         about=_about(record),
     )
 
@@ -164,6 +168,7 @@ def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]
 def _about(record: Record) -> Provenance:
     ranks = record.ranks
     joined = ranks[0].joined if ranks else None
+    machines = [rank.hello.machine for rank in ranks if rank.hello and rank.hello.machine]
     notes: dict[str, Any] = {}
     for rank in reversed(ranks):
         notes.update(rank.notes)
@@ -178,6 +183,7 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
+        processors=frozenset(machine.cpu or "unknown" for machine in machines),
         wire=carriers(ranks),
         notes=notes,
     )

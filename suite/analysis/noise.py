@@ -5,6 +5,9 @@ from statistics import median
 
 from suite.results.records import HostUse, Record
 
+# Beyond these a process counts as disturbed: shares of all cores' time, and of the fixed computation's best time.
+BUSY, STOLEN, SLOWED = 0.10, 0.02, 1.25
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -14,6 +17,14 @@ class Noise:
     steal_share: float | None  # of all cores' time, given to other guests by a hypervisor
     reference_slowdown: float | None  # the fixed computation's median over its best time; 1.0: always as fast
     switches_per_s: float | None  # times that the kernel took a core away from a rank
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something else had a part in the process's figures."""
+        return any(
+            value is not None and value > most
+            for value, most in ((self.busy_share, BUSY), (self.steal_share, STOLEN), (self.reference_slowdown, SLOWED))
+        )
 
 
 def noise_of(record: Record) -> Noise:

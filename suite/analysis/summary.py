@@ -104,9 +104,25 @@ def _outcome(entry: CaseEntry, processes: list[Process]) -> tuple[str, str]:
     return (failed[0].outcome, failed[0].reason) if failed else ("ok", "")
 
 
+def _of_the_proof(row: Row) -> Iterable[str]:
+    if row.proof is None:
+        yield "no proof"
+    elif not row.proof.passed:
+        yield "proof failed"
+    elif _elsewhere(row):
+        yield "proof of another machine"
+
+
+def _elsewhere(row: Row) -> set[str]:
+    """Processors that measured and did not prove; nothing where they were not kept yet."""
+    measured = set().union(*(process.about.processors for process in row.processes))
+    return measured - set(row.proof.processors) if row.proof and row.proof.processors else set()
+
+
 def _proof_reason(row: Row, keys: set[str]) -> str:
     if row.proof:
-        return ""
+        others = ", ".join(sorted(_elsewhere(row)))
+        return f"proven on {', '.join(row.proof.processors)}, measured on {others}" if others else ""
     if len(keys) > 1:
         return f"its records name different proofs ({', '.join(sorted(keys))}): the framework changed during the run"
     if keys:
@@ -127,10 +143,9 @@ def _marks(row: Row) -> Iterable[str]:
 def _of_the_row(row: Row) -> Iterable[str]:
     if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
         yield "large residual"
-    if row.proof is None:
-        yield "no proof"
-    elif not row.proof.passed:
-        yield "proof failed"
+    yield from _of_the_proof(row)
+    if any(process.noise.disturbed for process in row.processes):
+        yield "disturbed"
     if row.case.sampling.quick:
         yield "quick"
     if row.answers < row.case.sampling.processes:

@@ -17,6 +17,7 @@ class Estimate:
         self._began = clock()
         self._started: float | None = None
         self._case: Case | None = None
+        self._repeat = 0
         self.fraction = 0.0  # of the running process
         self._seconds: dict[str, list[float]] = {}  # finished processes, by case
         self.processes = self.done = 0
@@ -25,14 +26,18 @@ class Estimate:
         """What lies ahead; `processes` counts those already `done`."""
         self.processes, self.done, self._began = processes, done, self._clock()
 
-    def started(self, case: Case) -> None:
-        self._case, self._started, self.fraction = case, self._clock(), 0.0
+    def further(self, processes: int) -> None:
+        """More than planned lies ahead."""
+        self.processes += processes
+
+    def started(self, case: Case, repeat: int) -> None:
+        self._case, self._repeat, self._started, self.fraction = case, repeat, self._clock(), 0.0
 
     def message(self, message: Message) -> None:
         """Rank 0's progress moves the fraction of the running process."""
         if not isinstance(message, Progress) or self._case is None:
             return
-        passes = passes_run(self._case)
+        passes = passes_run(self._case, self._repeat)
         if message.name not in passes:
             return
         step = min(1.0, message.step / max(1, message.of))
@@ -80,9 +85,9 @@ class Estimate:
         return running / self.fraction if self.fraction > 0.05 else max(running, expected)
 
 
-def passes_run(case: Case) -> list[str]:
-    """The passes that have something to measure; as suite.worker.passes skips them."""
+def passes_run(case: Case, repeat: int) -> list[str]:
+    """The passes of a process that have something to measure; as suite.worker.passes skips them."""
     skipped = {"compute_only", "comm_only"} if case.placement.device_count == 1 else set()
     if case.data == "synthetic":
         skipped |= {"resident", "io_only"}
-    return [name for name in case.passes if name not in skipped]
+    return [name for name in case.passes_of(repeat) if name not in skipped]

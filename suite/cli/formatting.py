@@ -10,6 +10,7 @@ from suite.results.records import Record
 from suite.worker import messages
 from suite.worker.messages import Message
 
+TIME_IS_UP = "the time is up; the same command goes on with what is missing"
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
 
 
@@ -22,6 +23,16 @@ def once_per_adapter(refused: Iterable[tuple[Case, str, str]]) -> list[tuple[str
         (outcome, cases[0].label if len(cases) == 1 else f"{adapter} ({len(cases)} cases)", reason)
         for (outcome, adapter, reason), cases in groups.items()
     ]
+
+
+def repeat(case: Case, number: int) -> str:
+    """Which of the case's processes runs, counted from 1."""
+    planned = case.sampling.processes
+    return f"repeat {number + 1} of {planned}" if number < planned else f"repeat {number + 1} ({planned} planned)"
+
+
+def further(processes: int) -> str:
+    return f"a further round: {counted(processes, 'case')} cannot be told from another yet"
 
 
 def mark(outcome: str) -> tuple[str, str]:

@@ -67,8 +67,8 @@ class LiveDisplay(Observer[Case, Record]):
 
     def started(self, case: Case, repeat: int) -> None:
         """A case is the thing that runs now."""
-        self._estimate.started(case)
-        repeats = f"  repeat {repeat + 1}/{case.sampling.processes}"
+        self._estimate.started(case, repeat)
+        repeats = f"  {formatting.repeat(case, repeat)}"
         self._now(formatting.label(case, self._console.width - len(repeats) - 4) + repeats)
 
     def message(self, case: Case, rank: int, message: Message) -> None:
@@ -93,6 +93,13 @@ class LiveDisplay(Observer[Case, Record]):
         if outcome:
             self._print_reason(record.reason, colour)
         self._now("choosing what comes next")
+
+    def further(self, processes: int) -> None:
+        self._estimate.further(processes)
+        self._print("+", "cyan", formatting.further(processes))
+
+    def time_is_up(self) -> None:
+        self._print("·", "cyan", formatting.TIME_IS_UP)
 
     def end(self) -> None:
         """Stop drawing and say how it ended."""

@@ -42,8 +42,8 @@ class PlainDisplay(Observer[Case, Record]):
             self._say(f"proof FAILED: {case.label}: {formatting.proof_problem(proof)}")
 
     def started(self, case: Case, repeat: int) -> None:
-        self._estimate.started(case)
-        self._say(f"{self._count(1)} running {case.label}, repeat {repeat + 1} of {case.sampling.processes}")
+        self._estimate.started(case, repeat)
+        self._say(f"{self._count(1)} running {case.label}, {formatting.repeat(case, repeat)}")
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
@@ -58,6 +58,13 @@ class PlainDisplay(Observer[Case, Record]):
         left = self._estimate.left
         ahead = f"; about {formatting.duration(left)} left" if left else ""
         self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(parts)}{ahead}")
+
+    def further(self, processes: int) -> None:
+        self._estimate.further(processes)
+        self._say(formatting.further(processes))
+
+    def time_is_up(self) -> None:
+        self._say(formatting.TIME_IS_UP)
 
     def end(self) -> None:
         estimate = self._estimate

@@ -80,6 +80,14 @@ def run(
     retry: Annotated[
         bool, typer.Option("--retry", help="Measure again what failed, or lacked something, before.")
     ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="N%", help="Measure on until every comparison shows a difference, or none within N %."),
+    ] = None,
+    for_: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="Start no process later, such as 20min; go on till then."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome counts as JSON, and nothing else.")] = False,
 ) -> None:
     """Measure every case of a plan, or of what options describe: proofs first, then interleaved rounds of processes.
@@ -91,6 +99,7 @@ def run(
     from datetime import UTC, datetime
 
     from suite import __version__
+    from suite.analysis.open_cases import open_cases
     from suite.cli.display import for_terminal
     from suite.cli.options import hosts_from, interpreters_from
     from suite.cli.show import print_results
@@ -101,10 +110,12 @@ def run(
     from suite.results.lock import held
     from suite.results.records import About, Record
     from suite.results.run_folder import RunFolder
+    from suite.session.end_rule import end_rule
     from suite.session.observer import Observer
     from suite.session.resumable import FAILURES
     from suite.session.training import Settings, TrainingSession
 
+    end = end_rule(until, for_)
     loaded = registered(_plan(context, plan, scale, knob or [], set_ or []))
     resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts), launcher)
     if print_plan:
@@ -126,7 +137,9 @@ def run(
             typer.echo(f"{path}: {why}", err=True)
         for name in loaded.networks:
             folder.keep_network(workloads()[name].graph())
-        outcomes = TrainingSession(folder, resolved, interpreters, observer, Settings(proofs, retry, scale)).run()
+        outcomes = TrainingSession(
+            folder, resolved, interpreters, observer, Settings(proofs, retry, scale, end, open_cases)
+        ).run()
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
     else:

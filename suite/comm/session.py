@@ -56,7 +56,7 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
         named = gradient_tensors(workloads()[item.case.workload])
         return {"tensors": [Tensor(name=name, numbers=numbers) for name, numbers in named]}
 
-    def attempt(self, item: Runnable[CommCase], folder: Path, on_message: OnMessage) -> Attempt:
+    def attempt(self, item: Runnable[CommCase], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
         """Every size, or every gradient tensor."""
         return item.launch.run(folder, task(item.case, self._offers[item.case.id], workloads()), on_message)
 

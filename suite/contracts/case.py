@@ -51,7 +51,8 @@ class Sampling:
     warmup_limit: float = 30.0  # seconds, after which a warm-up that still gets quicker ends and its row is marked
     steps: int = 50  # at least
     seconds: float = 10.0  # at least, per pass and process
-    processes: int = 3
+    processes: int = 5  # that measure the speed; `breakdowns` of them run the other passes, too
+    breakdowns: int = 2
     quick: bool = False  # fewer than the design asks for: such rows are marked
 
 
@@ -134,6 +135,16 @@ class Case(Configuration):
         """Twelve hexadecimal digits over every value."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def passes_of(self, repeat: int) -> tuple[str, ...]:
+        """What its process number `repeat` runs: a speed wants many processes, a breakdown a few.
+
+        The first has the speed alone, so that every case soon has one.
+        """
+        of = self.sampling
+        first = 1 if of.processes > of.breakdowns else 0
+        whole = "native" not in self.passes or first <= repeat < min(first + of.breakdowns, of.processes)
+        return self.passes if whole else ("native",)
 
     @property
     def label(self) -> str:

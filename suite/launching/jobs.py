@@ -44,11 +44,11 @@ def reading(configuration: Configuration) -> Input:
     return Input(how.mode, how.page_cache, how.repeat, how.augment, how.on_error)
 
 
-def measuring(case: Case, workload: Workload, data: DataSet | None) -> Task:
-    """Measure or, of a case with the pass `train`, Train."""
+def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None) -> Task:
+    """Measure or, of a case with the pass `train`, Train; of the case's process number `repeat`."""
     graph, how = workload.graph(), reading(case)
     if case.passes == (TRAIN,):
         return Train(graph, case.training.epochs, case.training.held_out, how, data)
     rule = case.sampling
     sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steps, rule.seconds)
-    return Measure(graph, list(case.passes), sampling, how, data)
+    return Measure(graph, list(case.passes_of(repeat)), sampling, how, data)

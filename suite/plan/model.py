@@ -94,11 +94,12 @@ class SamplingBlock(Strict):
     steps: Count = Sampling.steps
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Sampling.seconds
     processes: Count = Sampling.processes
+    breakdowns: Count = Sampling.breakdowns
     quick: bool = Sampling.quick
 
     def below_design(self) -> list[str]:
         """The keys that ask for less than a full measurement, as `key = value (full: n)`."""
-        keys = ("warmup_steps", "steps", "seconds", "processes")
+        keys = ("warmup_steps", "steps", "seconds", "processes", "breakdowns")
         asked = [(key, getattr(self, key), getattr(Sampling, key)) for key in keys]
         return [f"{key} = {value:g} (full: {full:g})" for key, value, full in asked if value < full]
 

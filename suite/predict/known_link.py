@@ -37,7 +37,11 @@ def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownL
     chosen = [(link, fit) for link, fit in found if backend in (None, link.case.backend)]
     names = ", ".join(dict.fromkeys(link.case.backend for link, _ in found))
     if not chosen:
-        there = f" by {backend}; it has those of {names}" if names else "; measure it over three sizes or more"
+        there = (
+            f" by {backend}; it has those of {names}"
+            if names
+            else " that determines a bandwidth; measure three sizes or more, or longer"
+        )
         raise RequestError(f"{folder.path} has no fit of {GRADIENTS}{there}")
     if len({link.case.backend for link, _ in chosen}) > 1:
         raise RequestError(f"{folder.path} has measured {names}; choose one with --backend")

@@ -15,13 +15,15 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     """The verdict on one run; a proof that could not be run has not passed, and says why."""
     sent = [message for rank in attempt.messages.values() for message in rank]
     proofs, joined = of_type(messages.Proof, sent), of_type(messages.Joined, sent)
+    hellos = of_type(messages.Hello, sent)
     if attempt.outcome != "ok" or not proofs:
         reason = f"the proof could not be run: {attempt.outcome}, {attempt.reason}"
         return Verdict(passed=False, outcome=attempt.outcome, reason=reason)
     bounds, graph = tolerance(precision, workload.name, optimiser), workload.graph()
     losses = {kind: _mean([getattr(proof.losses, kind) for proof in proofs]) for kind in ("staged", "native", "oracle")}
     errors = _worst_over_ranks([proof.errors for proof in proofs])
-    findings = [*_loss_findings(losses, bounds), *_tensor_findings(errors, bounds)]
+    # The layers first: a wrong one makes every loss wrong.
+    findings = [*_tensor_findings(errors, bounds), *_loss_findings(losses, bounds)]
     worst = max(findings, key=lambda found: found.error / found.tolerance)
     problems = [_sentence(found) for found in findings if not found.error <= found.tolerance]
     for what, ours in (("parameter_count", graph.parameter_count), ("macs", graph.macs)):
@@ -40,6 +42,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
         graph=graph.digest,
         weights=proofs[0].weights_digest,
         versions=joined[0].versions if joined else {},
+        processors=tuple(sorted({hello.machine.cpu or "unknown" for hello in hellos if hello.machine})),
         tolerance={key: value for key, value in asdict(bounds).items() if key != "reason"},
         looser_because=bounds.reason,
     )
@@ -87,6 +90,8 @@ def _found(what: str, tensor: str, error: float, bound: float) -> Finding:
 
 
 def _sentence(found: Finding) -> str:
+    if found.error >= 1e300:
+        return f"{found.what} of {found.tensor} is missing, no number, or of another shape"
     return f"{found.what} of {found.tensor} is off by {found.error:.2g} (allowed {found.tolerance:.2g})"
 
 

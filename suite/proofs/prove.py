@@ -23,6 +23,8 @@ from suite.contracts.case import Case, Configuration
 from suite.contracts.optimisers import for_proof
 from suite.environments.find import find
 from suite.environments.fingerprint import fingerprint
+from suite.environments.hosts import here
+from suite.environments.inherited import inherited
 from suite.errors import StagebenchError
 from suite.files import write_whole
 from suite.launching import bundle
@@ -34,6 +36,7 @@ from suite.proofs.tolerances import tolerance
 from suite.results.proof import Proof, Subject, Verdict
 from suite.supervision import Limits
 from suite.worker.job import MakeOracle, Prove
+from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
 PATIENCE = 1800.0  # seconds for a proof
@@ -61,7 +64,7 @@ class Proofs:
             return Proof(key=None, **dict(subject(case)), passed=False, reason=f"no proof could be made: {error}")
 
     def _prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
-        proven = configuration_of_proof(case, launch.adapter, launch.workload)
+        proven = configuration_of_proof(case, launch.adapter, launch.workload, runs_here(launch))
         # A compiler says nothing for minutes; until it begins, a rank is as patient as the case.
         limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
         launch = replace(launch, configuration=proven, limits=limits)
@@ -97,9 +100,16 @@ class Proofs:
             "packages": launch.interpreter.packages,
             "python": launch.interpreter.version,
             "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser)),
-            "host": [self._host.cpu, self._host.gpus if proven.placement.device != "cpu" else []],
+            "host": self._machine(launch),
+            "variables": arithmetic({**inherited(), **launch.adapter.environ(proven, launch.interpreter.path)}),
         }
         return _digest(parts)
+
+    def _machine(self, launch: Launch) -> list[Any]:
+        """What computes: this machine, or others by their names, or whichever the launcher chooses."""
+        if runs_here(launch):
+            return [self._host.cpu, self._host.gpus if launch.configuration.placement.device != "cpu" else []]
+        return [launch.launcher.name, *launch.configuration.placement.hosts]
 
     def _oracle(self, proven: Launch) -> Path:
         """The folder of the float64 results for a proof, made when needed and kept in the cache."""
@@ -154,8 +164,14 @@ def _remembered(path: Path) -> Proof | None:
         return None
 
 
-def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> Configuration:
-    """What proves a case: the same strategy, a small batch, a learning rate of the proof's own."""
+def runs_here(launch: Launch) -> bool:
+    """Whether all ranks certainly run on this machine."""
+    hosts = launch.configuration.placement.hosts
+    return all(map(here, hosts)) if hosts else not launch.launcher.chooses_hosts
+
+
+def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload, local: bool = True) -> Configuration:
+    """What proves a case, on this machine or not: the same strategy, a small batch, a learning rate of its own."""
     placement = case.placement
     if not adapter.synchronous(case):
         # What it does between devices is another thing by design; what one of them computes is not.
@@ -163,13 +179,15 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
     microbatches = adapter.microbatches(case)
     samples = max(workload.proof_batch, 2 * workload.proof_batch // placement.device_count)
     samples += -samples % microbatches
+    # What cannot change the verdict keeps its default, so that plans share their proofs; threads are this machine's, so
+    # that a proof is quick, or as many as the placement has on another.
     cores = len(os.sched_getaffinity(0))
-    # What cannot change the verdict keeps its default, so that plans share their proofs.
+    shared = max(1, cores // (placement.ranks_per_node * placement.devices))
     return Configuration(
         case.adapter,
         case.strategy,
         case.workload,
-        replace(placement, threads=max(1, cores // (placement.ranks_per_node * placement.devices))),
+        replace(placement, threads=shared if local else placement.threads),
         batch=samples,
         precision=case.precision,
         tuning=case.tuning,

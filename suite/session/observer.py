@@ -33,5 +33,11 @@ class Observer(Generic[C, R]):
     def finished(self, case: C, record: R) -> None:
         """A record has been written."""
 
+    def further(self, processes: int) -> None:
+        """A round beyond the plan's processes begins: comparisons are open, and time is left."""
+
+    def time_is_up(self) -> None:
+        """No further process is started; what is missing is measured when the run is resumed."""
+
     def end(self) -> None:
         """The session is over, also when it failed or was interrupted."""

@@ -20,6 +20,7 @@ from suite.launching.launch import Launch, OnMessage
 from suite.results.lock import held
 from suite.results.records import CANCELLED, AnyRank, Entry, Host, Measured
 from suite.results.run_folder import ResultFolder
+from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.supervision import Attempt
 from suite.worker.messages import Message
@@ -75,9 +76,11 @@ class Session(ABC, Generic[C, Entry, Measured]):
         planned: Sequence[Planned[C]],
         observer: Observer[C, Measured],
         retry: bool = False,
+        end: EndRule = PLANNED,
     ) -> None:
         """`retry`: measure again what failed, or lacked something, before. Nothing is started yet."""
-        self._folder, self._planned, self._observer, self._retry = folder, planned, observer, retry
+        self._folder, self._planned, self._observer = folder, planned, observer
+        self._retry, self._end = retry, end
 
     # --- what a subclass says -------------------------------------------------
 
@@ -86,8 +89,8 @@ class Session(ABC, Generic[C, Entry, Measured]):
         """The launch of a case, its bundle below `bundles`; Unavailable says what this machine lacks."""
 
     @abstractmethod
-    def attempt(self, item: Runnable[C], folder: Path, on_message: OnMessage) -> Attempt:
-        """Measure once."""
+    def attempt(self, item: Runnable[C], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
+        """Measure once, for the time number `repeat`."""
 
     @abstractmethod
     def ranks(self, attempt: Attempt) -> Sequence[AnyRank]:
@@ -96,6 +99,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def processes(self, case: C) -> int:
         """Process groups, each with a record of its own."""
         return 1
+
+    def wanting(self, items: list[Runnable[C]], processes: int) -> list[Runnable[C]]:
+        """Those that want a process more; asked before each further round, when they have `processes` at most."""
+        return []
 
     def before(self, item: Runnable[C]) -> dict[str, Any]:
         """Called before each process group; further fields of its record."""
@@ -111,10 +118,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
         """
         with held(self._folder.path):
             items = self._prepare()
-            todo, total = list(self._todo(items)), sum(self.processes(item.case) for item in items)
+            total = sum(self.processes(item.case) for item in items)
             self._observer.begin([item.case for item in items], total, self._done(items))
             try:
-                for repeat, item in todo:
+                for repeat, item in self._rounds(items):
                     self._measure(item, repeat)
             except KeyboardInterrupt:
                 raise Interrupted(
@@ -152,11 +159,27 @@ class Session(ABC, Generic[C, Entry, Measured]):
             self._observer.refused(*each)
         return found
 
-    def _todo(self, items: list[Runnable[C]]) -> Iterator[tuple[int, Runnable[C]]]:
-        for repeat in range(max(self.processes(item.case) for item in items)):
-            for item in items:
-                if repeat < self.processes(item.case) and not self._have(item.case, repeat):
-                    yield repeat, item
+    def _rounds(self, items: list[Runnable[C]]) -> Iterator[tuple[int, Runnable[C]]]:
+        """What to measure next, a round after the other: the plan's, then as many as `wanting` asks for."""
+        time_is_up = self._end.clock()
+        planned = max(self.processes(item.case) for item in items)
+        for repeat in range(self._most(planned)):
+            wanting = [item for item in items if repeat < self.processes(item.case)]
+            if repeat >= planned:
+                wanting = self.wanting(items, repeat)
+                if not wanting:
+                    return
+            todo = [item for item in wanting if not self._have(item.case, repeat)]
+            if repeat >= planned and todo:
+                self._observer.further(len(todo))
+            for item in todo:
+                if time_is_up():
+                    self._observer.time_is_up()
+                    return
+                yield repeat, item
+
+    def _most(self, planned: int) -> int:
+        return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
 
     def _have(self, case: C, repeat: int) -> bool:
         record = self._folder.record(case.id, repeat)
@@ -199,7 +222,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
             return record
 
         try:
-            attempt = self.attempt(item, self._folder.attempt(case.id, repeat), on_message)
+            attempt = self.attempt(item, repeat, self._folder.attempt(case.id, repeat), on_message)
         except KeyboardInterrupt:
             seconds = (datetime.now(UTC) - started).total_seconds()
             write(Attempt(CANCELLED, f"stopped by a person after {seconds:.0f} s", {}, seconds, {}))
@@ -212,7 +235,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def _outcomes(self, items: list[Runnable[C]]) -> Counter[str]:
         counts = Counter(str(entry.outcome) for entry in self._folder.cases if entry.outcome)
         for item in items:
-            for repeat in range(self.processes(item.case)):
+            for repeat in range(self._most(self.processes(item.case))):
                 record = self._folder.record(item.case.id, repeat)
                 if record is not None:
                     counts[record.outcome] += 1

@@ -1,6 +1,6 @@
 """A session that measures training: each case proven before its first process, then measured in rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,18 @@ from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
 from suite.results.records import CaseEntry, Declared, Rank, Record
 from suite.results.run_folder import RunFolder
+from suite.session.end_rule import PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt, Limits
+
+# (folder, cases, each with whether it is synchronous, processes so far at most, half-width): ids worth another round.
+OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[str]]
+
+
+def none_open(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes: int, threshold: float) -> set[str]:
+    """The plan's processes are enough."""
+    return set()
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,8 @@ class Settings:
     proofs: bool = True
     retry: bool = False  # measure again what failed or lacked something before
     scale: str | None = None  # the plan's, for the record
+    end: EndRule = PLANNED
+    open_cases: OpenCases = none_open  # asked where the end rule goes on
 
 
 class TrainingSession(Session[Case, CaseEntry, Record]):
@@ -43,8 +54,9 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         settings: Settings,
     ) -> None:
         """`interpreters` are the explicit settings (adapter: path)."""
-        super().__init__(folder, resolved, observer, settings.retry)
+        super().__init__(folder, resolved, observer, settings.retry, settings.end)
         self.scale, self._interpreters = settings.scale, interpreters
+        self._run, self._open_cases = folder, settings.open_cases
         self._proofs = Proofs(interpreters) if settings.proofs else None
         self._proof_of: dict[str, Proof] = {}
 
@@ -56,6 +68,12 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         """As the plan's sampling says."""
         return case.sampling.processes
 
+    def wanting(self, items: list[Runnable[Case]], processes: int) -> list[Runnable[Case]]:
+        """The cases whose comparisons are still open."""
+        asked = [(item.case, item.launch.adapter.synchronous(item.case)) for item in items]
+        found = self._open_cases(self._run, asked, processes, self._end.clear)
+        return [item for item in items if item.case.id in found]
+
     def before(self, item: Runnable[Case]) -> dict[str, Any]:
         """The proof that the record names, and what the adapter declares of the case."""
         declared = declared_of(item.case, item.launch.adapter)
@@ -64,11 +82,11 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         proof = self._prove(item, self._proofs)
         return {"declared": declared, "proof": proof.key, "proof_reason": proof.reason}
 
-    def attempt(self, item: Runnable[Case], folder: Path, on_message: OnMessage) -> Attempt:
-        """Every pass of the case."""
+    def attempt(self, item: Runnable[Case], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
+        """The passes of one process."""
         case, launch = item.case, item.launch
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
-        return launch.run(folder, measuring(case, launch.workload, data), on_message)
+        return launch.run(folder, measuring(case, repeat, launch.workload, data), on_message)
 
     def ranks(self, attempt: Attempt) -> list[Rank]:
         """The last message of each kind, the passes by name, the notes joined."""

@@ -20,6 +20,7 @@ from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
+from suite.worker.variables import arithmetic
 
 # Variables that set up libraries of communication; of Open MPI's not those by which its daemons find each other.
 COMMUNICATION = (
@@ -53,8 +54,9 @@ def main(argv: List[str]) -> int:
         outbox.send(messages.Wire(wire.growth(before, wire.counters())))
     except BaseException as error:
         traceback.print_exc()
-        text = "%s: %s" % (type(error).__name__, error)
-        outbox.send(messages.Failed(kind_of(error), text, traceback.format_exc(), time.time()))
+        kind, text = kind_of(error), "%s: %s" % (type(error).__name__, error)
+        text += place_of(error) if kind == "crash" else ""
+        outbox.send(messages.Failed(kind, text, traceback.format_exc(), time.time()))
         # Other ranks may wait for this one in a collective call: leave at once, tidy or not.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -77,7 +79,7 @@ def hello(rank: Rank, cores: List[int]) -> messages.Hello:
         numpy=np.__version__,
         cores=cores,
         threads={name: os.environ[name] for name in THREADS if name in os.environ},
-        settings=settings(os.environ),
+        settings=dict(settings(os.environ), **arithmetic(os.environ)),
         boot=wire.boot(),
         host_cores=os.cpu_count(),
         machine=machine(),
@@ -148,7 +150,7 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     outbox.send(messages.Phase("join"))
     joined = made.start()
     # Again: joining may have set more of them, as the interface to take.
-    outbox.send(messages.Joined(settings=settings(os.environ), **joined._asdict()))
+    outbox.send(messages.Joined(settings=dict(settings(os.environ), **arithmetic(os.environ)), **joined._asdict()))
     if joined.world != group.ranks or joined.rank != made.setup.rank:
         raise WrongWorld(
             "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "
@@ -160,6 +162,23 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
             "rank %d was asked to drive %d devices, the framework drives %d"
             % (joined.rank, group.devices, joined.devices)
         )
+
+
+def place_of(error: BaseException) -> str:
+    """Where the adapter's code, else ours, met an error: " (file, line N: the line)"; "" where we say ourselves why."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    frames = [(os.path.relpath(frame.filename, root), frame) for frame in traceback.extract_tb(error.__traceback__)]
+    bundled = [(name, frame) for name, frame in frames if not name.startswith("..") and "site-packages" not in name]
+    ours = ("suite" + os.sep, "workloads" + os.sep)
+    last = frames[-1:]
+    if not bundled or (bundled[-1:] == last and last[0][0].startswith(ours) and "raise " in _line(last[0][1])):
+        return ""
+    name, frame = ([each for each in bundled if not each[0].startswith(ours)] or bundled)[-1]
+    return " (%s, line %s: %s)" % (name, frame.lineno, _line(frame))
+
+
+def _line(frame: traceback.FrameSummary) -> str:
+    return frame.line or ""
 
 
 def kind_of(error: BaseException) -> str:

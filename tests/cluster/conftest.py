@@ -71,7 +71,7 @@ def job(tiny, tmp_path):
         )
         attempt = tmp_path / "attempt"
         attempt.mkdir(exist_ok=True)
-        task = measuring(case, by_name()["mnist_small"], None)
+        task = measuring(case, 0, by_name()["mnist_small"], None)
         (attempt / "job.json").write_text(encode(Job(str(attempt), group(case, tiny), task)))
         code = bundle.write(tiny, tmp_path / "bundles" / "tiny")
         command, variables = bundle.command(interpreter, code, attempt / "job.json", placement.threads)

@@ -52,7 +52,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("epochs", "first ÷ second"),
         ("exchanges", "the lowest loss is that of pytorch/ddp, 0.373 (not told apart from pytorch/dist_sync)."),
         ("exchanges", "After 2.80 s of training the lowest loss is that of pytorch/ddp, 0.575."),
-        ("exchanges", "pytorch/dist_async 1 694"),
+        ("exchanges", "pytorch/dist_async quick 1 694"),
         ("exchanges", "1.40 3.00 2"),
         ("batches", "with batch 128, after 2.91 s, in epoch 5 (not told apart from 32); best accuracy 0.9899"),
         ("batches", "0 of 3"),

@@ -134,7 +134,7 @@ def test_the_live_view_says_what_runs_and_how_long_is_left() -> None:
     finally:
         display.end()
     told = capture.get()
-    assert "alpha/ddp alexnet 2 ranks batch 8 imagenet-like  repeat 2/2" in told
+    assert "alpha/ddp alexnet 2 ranks batch 8 imagenet-like  repeat 2 of 2" in told
     assert "rank 0  native: step 3/5" in told
     assert "rank 1  native: step 4/5" in told
     assert "0/4 processes" in told
@@ -203,8 +203,8 @@ def test_durations(seconds: float, told: str) -> None:
 
 
 def test_passes_that_have_nothing_to_measure_do_not_count() -> None:
-    assert passes_run(ONE) == ["native", "staged", "resident", "io_only"]
-    assert passes_run(TWO.on(data="synthetic")) == ["native", "staged", "compute_only", "comm_only"]
+    assert passes_run(ONE, 0) == ["native", "staged", "resident", "io_only"]
+    assert passes_run(TWO.on(data="synthetic"), 0) == ["native", "staged", "compute_only", "comm_only"]
 
 
 class Clock:
@@ -220,7 +220,7 @@ def test_the_first_estimate_comes_from_how_far_the_first_process_is() -> None:
     estimate = Estimate(clock)
     estimate.begin(4, 0)
     assert estimate.left is None
-    estimate.started(ONE)
+    estimate.started(ONE, 0)
     clock.now = 10.0
     estimate.message(messages.Progress("staged", "measure", 5, 5))
     assert estimate.left == pytest.approx(10.0 + 3 * 20.0)  # two of four passes in 10 s
@@ -231,11 +231,11 @@ def test_later_estimates_come_from_finished_processes() -> None:
     estimate = Estimate(clock)
     estimate.begin(5, 1)
     for case, seconds in ((ONE, 10.0), (TWO, 30.0)):
-        estimate.started(case)
+        estimate.started(case, 0)
         clock.now += seconds
         estimate.finished(case)
     assert estimate.left == pytest.approx(2 * 20.0)
-    estimate.started(ONE)
+    estimate.started(ONE, 0)
     clock.now += 4.0
     assert estimate.left == pytest.approx(6.0 + 20.0)
     assert (estimate.done, estimate.elapsed) == (3, 44.0)

@@ -34,3 +34,13 @@ def test_what_nobody_could_tell_is_none() -> None:
     assert noise_of(record(Rank(rank=0))) == Noise(None, None, None, None)
     assert noise_of(record(rank(0, use(None), 0.1))).busy_share is None
     assert noise_of(record(rank(0, None, 0.1))) == Noise(None, None, 1.0, None)
+
+
+def test_a_quiet_process_is_not_disturbed():
+    assert not Noise(0.01, 0.0, 1.02, 3.0).disturbed
+    assert not Noise(None, None, None, None).disturbed, "nobody could tell"
+
+
+@pytest.mark.parametrize("values", [(0.2, 0.0, 1.0, 0.0), (0.0, 0.1, 1.0, 0.0), (0.0, 0.0, 1.5, 0.0)])
+def test_what_has_a_part_of_the_cores_disturbs(values):
+    assert Noise(*values).disturbed

@@ -230,10 +230,11 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
 
 @pytest.mark.parametrize(("name", "scale"), [(name, scale) for name, scale in shipped() if scale != "tiny"])
 def test_every_shipped_plan_tells_what_reading_costs(name: str, scale: str | None) -> None:
-    """For every framework in it: some case without data, with data in memory and from disk, else alike."""
+    """For every framework in it: beside resident batches; or without data, from memory and from disk, else alike."""
     found = resolve(load(name, scale), adapters(), launchers(), workloads())
     alike: dict[tuple[str, str], set[str]] = {}
     for each in found:
         alike.setdefault((each.case.adapter, fed_alike(each.case).id), set()).add(mode_of(each.case))
     told = {adapter for (adapter, _), modes in alike.items() if modes == set(MODES)}
+    told |= {each.case.adapter for each in found if each.case.data != "synthetic" and "resident" in each.case.passes}
     assert told == {each.case.adapter for each in found}

@@ -32,13 +32,13 @@ NUMBERS = (
 )
 
 
-def told(done: SimpleNamespace) -> list[dict]:
+def printed(done: SimpleNamespace) -> list[dict]:
     assert done.code == 0, done.error
     return json.loads(done.stdout)
 
 
 def test_numbers_alone_are_enough(stagebench: Run) -> None:
-    (found,) = told(stagebench(*NUMBERS, "--ranks", "1,4,8", "--json"))
+    (found,) = printed(stagebench(*NUMBERS, "--ranks", "1,4,8", "--json"))
     one, four, eight = found["predictions"]
     assert one["rate"] == pytest.approx(253.1)
     assert 1 > four["efficiency"] > eight["efficiency"] > 0
@@ -48,7 +48,7 @@ def test_numbers_alone_are_enough(stagebench: Run) -> None:
 
 
 def test_every_schedule_is_a_row_and_merging_is_never_worse(stagebench: Run) -> None:
-    (found,) = told(stagebench(*NUMBERS, "--ranks", "8,64", "--schedule", "all", "--json"))
+    (found,) = printed(stagebench(*NUMBERS, "--ranks", "8,64", "--schedule", "all", "--json"))
     rates = {(row["ranks"], row["schedule"]): row["rate"] for row in found["predictions"]}
     assert {schedule for _, schedule in rates} == set(SCHEDULES)
     for ranks in (8, 64):
@@ -69,7 +69,7 @@ def test_measured_layers_stand_in_for_a_workload(stagebench: Run, tmp_path: Path
     rows = [{"layer": name, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4000} for name in "ab"]
     (tmp_path / "layers.json").write_text(json.dumps(rows))
     options = ("--layers", str(tmp_path / "layers.json"), "--batch", "8", "--alpha", "0", "--beta", "0")
-    (found,) = told(stagebench("predict", *options, "--ranks", "2", "--json"))
+    (found,) = printed(stagebench("predict", *options, "--ranks", "2", "--json"))
     assert found["predictions"][0]["iteration"] == pytest.approx(0.08)
 
 
@@ -122,7 +122,7 @@ def run_folder(tmp_path: Path) -> Path:
 
 
 def test_a_run_is_predicted_beside_what_it_measured(stagebench: Run, run_folder: Path) -> None:
-    (found,) = told(stagebench("predict", str(run_folder), "--ranks", "2,4,64", "--json"))
+    (found,) = printed(stagebench("predict", str(run_folder), "--ranks", "2,4,64", "--json"))
     assert found["fitted_to"] == 2
     assert set(found["measured"]) == {"1", "2", "4"}
     assert [row["error"] is None for row in found["predictions"]] == [False, False, True]
@@ -136,7 +136,7 @@ def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_fo
     options = ("predict", str(run_folder), "--ranks", "8", "--comm", str(link_folder.path), "--json")
     rates = {}
     for backend in ("copper", "glass"):
-        (found,) = told(stagebench(*options, "--backend", backend, "--schedule", "fused"))
+        (found,) = printed(stagebench(*options, "--backend", backend, "--schedule", "fused"))
         assert any(backend in source for source in found["sources"])
         rates[backend] = found["predictions"][0]["exposed"]
     # A ring over 8: 14 start-ups of half a millisecond, and 7/4 of the bytes, of which 2 ranks send one each.
@@ -149,7 +149,7 @@ def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_fo
 
 def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: CommFolder) -> None:
     options = ("--ranks", "2", "--schedule", "fused", "--comm", str(link_folder.path), "--backend", "glass")
-    (found,) = told(stagebench(*NUMBERS[:7], *options, "--json"))
+    (found,) = printed(stagebench(*NUMBERS[:7], *options, "--json"))
     assert found["predictions"][0]["exposed"] == pytest.approx(1e-3 + 2e-9 * 4 * 25_557_032)
 
 

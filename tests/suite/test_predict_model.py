@@ -136,7 +136,7 @@ def test_the_critical_path_leads_from_the_begin_to_the_end(schedule):
     assert all(one.end == after.begin for one, after in itertools.pairwise(path))
 
 
-def test_the_critical_path_is_told_in_words():
+def test_the_critical_path_in_words():
     layers = (LayerCost("conv", 0.01, 0.02, 1e6), LayerCost("fc", 0.005, 0.01, 5e7))
     words = timeline(Scenario(8, layers, Network(Link(0, 1e-9))), 2).words
     assert words == "forward 15 ms, then backward of fc 10 ms, then 2 messages of fc to conv 51 ms"

@@ -167,7 +167,7 @@ def test_a_fresh_scaffold_is_clean(installed):
 def test_the_conformance_suite_of_a_fresh_scaffold_fails_at_the_stubs_and_says_so(installed):
     folder, python = installed
     told = call(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder, code=1)
-    stub = "LumenTrainer.start in stagebench_lumen/strategies/single.py is a stub still; write what its docstring"
+    stub = "LumenTrainer.start in stagebench_lumen/strategies/single.py is a stub still; write what its docstring says"
     lines = [line for line in told.splitlines() if line.startswith("E ")]
     assert any(stub in line for line in lines), told
     failed = {line.split("::")[-1].split(" ")[0] for line in told.splitlines() if line.startswith("FAILED")}

@@ -67,7 +67,9 @@ def test_launchers_start_them_after_the_ranks_with_the_ranks_variables(tmp_path:
     python = Path(sys.executable)
     tokens = bundle.script(python, tmp_path, ("adapters/x/server.py", "scheduler"))
     assert tokens == (sys.executable, "-B", "-u", str(tmp_path / "adapters/x/server.py"), "scheduler")
-    request = Request(Placement(ranks_per_node=2), ("worker",), python, {"A": "1"}, tmp_path, 29500, (tokens,))
+    request = Request(
+        Placement(ranks_per_node=2), ("worker",), python, {"A": "1"}, tmp_path, port=29500, sidecars=(tokens,)
+    )
     *ranks, server = Local().processes(request)
     assert [rank.sidecar for rank in ranks] == [False, False]
     assert (server.tokens, server.rank, server.sidecar) == (tokens, None, True)

@@ -98,10 +98,27 @@ def other_proof(record):
     record["proof"] = "somebody-elses"
 
 
+def other_processor(record):
+    for rank in record["ranks"]:
+        rank["hello"]["machine"] = {**(rank["hello"].get("machine") or {}), "cpu": "another"}
+
+
+def crowded(record):
+    use = {
+        "seconds": 2.0,
+        "cores": 2,
+        "busy_cpu_s": 3.0,
+        "own_cpu_s": 2.0,
+        "steal_cpu_s": 0.0,
+        "involuntary_switches": 9,
+    }
+    record["ranks"][0]["noise"] = {"reference_before_s": [0.01], "reference_after_s": [0.01], "native": use}
+
+
 @pytest.mark.parametrize(
     ("change", "sampling", "repeats", "marks"),
     [
-        (nothing, Sampling(quick=True), 3, ["quick"]),
+        (nothing, Sampling(quick=True, processes=3), 3, ["quick"]),
         (nothing, FULL, 2, ["incomplete"]),
         (nothing, FULL, 1, ["incomplete", "one process"]),
         (unsteady_elsewhere, FULL, 3, ["unsteady breakdown"]),
@@ -110,6 +127,8 @@ def other_proof(record):
         (nan_loss, FULL, 3, ["non-finite loss"]),
         (nan_loss_without_exchange, FULL, 3, []),
         (other_proof, FULL, 3, ["no proof"]),
+        (other_processor, FULL, 3, ["proof of another machine"]),
+        (crowded, FULL, 3, ["disturbed"]),
         (older_method, FULL, 3, ["other method"]),
         (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
     ],

@@ -1,0 +1,135 @@
+"""The page's first screen: who leads on every network, in a sentence each and in one chart."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from reports.figure import Figure, axis, colour, layout, whiskers
+from reports.names import differences, names
+from reports.text import interval, milliseconds, number
+from suite.analysis.budget import STAGES
+from suite.analysis.leaders import Against
+from suite.analysis.rows import Row
+
+LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
+WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
+MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that are compared with each other, the fastest first."""
+
+    title: str
+    rows: tuple[Row, ...]
+    names: tuple[str, ...]
+
+    @property
+    def against(self) -> list[Against]:
+        """Each row's comparison with the leaders."""
+        return [row.against for row in self.rows if row.against]
+
+
+def groups_of(rows: Iterable[Row]) -> list[Group]:
+    """Every group of the run in the plan's order; a row alone in its group is none."""
+    found: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        if row.against:
+            found.setdefault(row.group, []).append(row)
+    members = [sorted(group, key=speed, reverse=True) for group in found.values()]
+    firsts = [group[0].case for group in members]
+    return [
+        Group(
+            " · ".join(dict.fromkeys([case.workload, *differing])),
+            tuple(group),
+            tuple(names([row.case for row in group])),
+        )
+        for case, differing, group in zip(firsts, differences(firsts), members, strict=True)
+    ]
+
+
+def speed(row: Row) -> float:
+    return row.rate.value if row.rate else 0.0
+
+
+def sentence(group: Group) -> str:
+    """Who leads, how far the others are behind, and in which stage the next one loses most."""
+    led = [index for index, each in enumerate(group.against) if each.leads]
+    first, *rest = led or [0]
+    rates = " and ".join(number(speed(group.rows[index])) for index in (first, *rest))
+    called = " and ".join(group.names[index] for index in (first, *rest))
+    if not led:
+        words = f"{called} was the fastest with {rates} samples/s, but two rounds at least tell one row from another"
+    elif rest:
+        words = f"{called} lead, no difference between them ({rates} samples/s)"
+    else:
+        words = f"{called} leads with {rates} samples/s"
+    others = [index for index in range(len(group.rows)) if index not in (first, *rest)]
+    told = [_behind(group, index) + (_why(group, index) if index == others[0] else "") for index in others]
+    return f"{group.title}: " + "; ".join([words, *told]) + "."
+
+
+def _behind(group: Group, index: int) -> str:
+    ratio = group.against[index].ratio
+    return f"{group.names[index]} reaches {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
+
+
+def _why(group: Group, index: int) -> str:
+    """The stage in which a row loses most against the one it is compared with; nothing where no budget can tell."""
+    fastest = next((row for row in group.rows if row.id == group.against[index].fastest), group.rows[index])
+    slower, faster = group.rows[index].budget, fastest.budget
+    if slower is None or faster is None or group.against[index].verdict != "slower":
+        return ""
+    lost = {name: (getattr(slower, name) or 0.0) - (getattr(faster, name) or 0.0) for name in STAGES}
+    stage = max(lost, key=lambda name: lost[name])
+    return f", mostly by {LOST.get(stage, stage)}: {milliseconds(lost[stage])} ms more an iteration"
+
+
+def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
+    """Every row's speed against the leader of its group, in per cent, coloured by adapter."""
+    if not groups:
+        return None
+    traces: dict[str, Figure] = {}
+    notes, y = [], 0.0
+    for group in groups:
+        notes.append(
+            {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": y, "yanchor": "top", "showarrow": False}
+            | {"text": f"<b>{escape(group.title)}</b>", "align": "left", "borderpad": 0}
+        )
+        y -= TITLE
+        for row, name, against in zip(group.rows, group.names, group.against, strict=True):
+            percent = against.ratio.scaled(100)
+            trace = traces.setdefault(row.case.adapter, _trace(adapters.index(row.case.adapter)))
+            trace["x"].append(percent.value)
+            trace["y"].append(y)
+            for end, values in whiskers([percent]).items():
+                if end in ("array", "arrayminus"):
+                    trace["error_x"][end] += values
+            trace["customdata"].append(
+                f"{escape(name)}<br>{number(speed(row))} samples/s ({interval(row.rate)})<br>"
+                f"{number(percent.value)} % of the leader ({interval(percent)})"
+            )
+            y -= MEMBER
+        y -= MEMBER
+    figure = layout(round(-y) + 52)
+    figure["xaxis"] |= axis("per cent of the leader's samples/s, 95 % intervals") | {"range": [0, WIDEST]}
+    figure["yaxis"] = {"visible": False, "range": [y, 4], "fixedrange": True}
+    figure["annotations"] = notes
+    figure["shapes"] = [
+        {"type": "line", "x0": 100, "x1": 100, "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+        | {"line": {"color": "--muted", "width": 1, "dash": "dot"}}
+    ]
+    return {"data": list(traces.values()), "layout": figure}
+
+
+def _trace(index: int) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [],
+        "y": [],
+        "marker": {"color": colour(index), "size": 9},
+        "error_x": {**whiskers([]), "color": colour(index), "width": 0},
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "customdata": [],
+    }

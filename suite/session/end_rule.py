@@ -1,0 +1,57 @@
+"""When a run has measured enough: beyond the plan's processes until the verdicts are clear, or until its time is up."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from suite.errors import RequestError
+
+CLEAR = 0.03  # half-width of a ratio's interval that is good enough where only a time was named
+MOST_PROCESSES = 50  # of a case: what fifty processes cannot tell apart is equal for every practical purpose
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class EndRule:
+    """What `--until` and `--for` say; without either a run ends with the plan's processes."""
+
+    precision: float | None = None  # half-width of a ratio's 95 % interval: 0.03 is 3 %
+    seconds: float | None = None  # no process begins later
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether cases may get more processes than the plan's."""
+        return self.precision is not None or self.seconds is not None
+
+    @property
+    def clear(self) -> float:
+        """The half-width at which a comparison is settled though it shows no difference."""
+        return CLEAR if self.precision is None else self.precision
+
+    def clock(self, now: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
+        """From this moment on: whether the time is up."""
+        began = now()
+        return lambda: self.seconds is not None and now() - began >= self.seconds
+
+
+PLANNED = EndRule()
+
+
+def end_rule(until: str | None, time_limit: str | None) -> EndRule:
+    """`--until 3%` and `--for 20min`; RequestError for what does not read so."""
+    return EndRule(_share(until) if until is not None else None, _seconds(time_limit) if time_limit else None)
+
+
+def _share(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    if not found or not 0.1 <= float(found[1]) <= 50:
+        raise RequestError(f"--until {text!r} should read N%, between 0.1% and 50%, such as 3%")
+    return float(found[1]) / 100
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", text.strip())
+    if not found or float(found[1]) <= 0:
+        raise RequestError(f"--for {text!r} should read a time with its unit (s, min or h), such as 20min")
+    return float(found[1]) * UNITS[found[2]]

@@ -1,0 +1,65 @@
+"""What a proof vouches for: its key changes with all that could change what is computed."""
+
+from dataclasses import replace
+
+import pytest
+
+from suite.contracts.case import Case, Placement
+from suite.launching.launch import launch_of
+from suite.proofs.prove import Proofs, configuration_of_proof, runs_here
+from suite.supervision import Limits
+from workloads.networks.__init__ import by_name
+
+NETWORK = by_name()["mnist_small"]
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    case = Case("reference", "single", "mnist_small", precision="float64", knobs={"shards": 1, "observed": 1})
+    return launch_of(case, Limits(10.0, 10.0), {}, tmp_path_factory.mktemp("bundles") / "reference")
+
+
+def key(launch):
+    return Proofs({})._key(launch)
+
+
+def test_it_is_the_same_for_the_same(launch):
+    assert key(launch) == key(launch)
+
+
+@pytest.mark.parametrize("name", ["ONEDNN_DEFAULT_FPMATH_MODE", "XLA_FLAGS", "LD_PRELOAD", "NVIDIA_TF32_OVERRIDE"])
+def test_a_variable_that_changes_arithmetic_changes_it(launch, monkeypatch, name):
+    monkeypatch.delenv(name, raising=False)
+    before = key(launch)
+    monkeypatch.setenv(name, "1")
+    assert key(launch) != before
+
+
+def test_any_other_does_not(launch, monkeypatch):
+    before = key(launch)
+    monkeypatch.setenv("EDITOR", "ed")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert key(launch) == before
+
+
+def on(launch, **changes):
+    configuration = launch.configuration
+    return replace(launch, configuration=configuration.on(placement=replace(configuration.placement, **changes)))
+
+
+def test_another_machine_is_named_instead_of_this_one(launch):
+    assert runs_here(on(launch, hosts=("localhost",)))
+    assert key(on(launch, hosts=("localhost",))) == key(launch)
+    far = [on(launch, hosts=(name,)) for name in ("far.example", "farther.example")]
+    assert not any(map(runs_here, far))
+    assert len({key(launch), *map(key, far)}) == 3
+
+
+def test_a_launcher_that_chooses_hosts_may_take_others(launch):
+    chooser = type("Chooser", (), {"name": "chooser", "chooses_hosts": True})()
+    assert not runs_here(replace(launch, launcher=chooser))
+
+
+def test_on_another_machine_it_takes_the_placement_s_own_threads(launch):
+    case = Case("reference", "single", "mnist_small", Placement(threads=3), precision="float64")
+    assert configuration_of_proof(case, launch.adapter, NETWORK, local=False).placement.threads == 3
