@@ -45,7 +45,8 @@ class MXNetTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._choices = Choices(setup.knobs["lrn"], setup.tuned, setup.precision)
+        lrn = setup.knobs.get("lrn", "composed")  # Horovod's adapter builds on this one without its knobs
+        self._choices = Choices(lrn, setup.tuned, setup.precision)
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
