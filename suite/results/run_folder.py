@@ -310,7 +310,8 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def _write(self, name: str, content: BaseModel) -> None:
         """Write one JSON file whole or not at all; StoreError when the disk refuses."""
-        self.__dict__.pop("_identity", None)
+        if name in ("run.json", "cases.json"):
+            self.__dict__.pop("_identity", None)
         write_whole(self.path / name, content.model_dump_json(indent=1) + "\n")
 
 
