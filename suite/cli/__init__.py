@@ -4,9 +4,11 @@ Command functions import what they need themselves: a person asking for `--help`
 pressing Tab, should not wait for NumPy, pydantic and rich.
 """
 
+import errno
+import re
 import sys
 
-LONGEST = 4000  # characters of a line on the terminal, whatever a name or a path is
+LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
 
 
 def main() -> int:
@@ -19,6 +21,11 @@ def main() -> int:
     except StagebenchError as error:
         tell(str(error))
         return error.exit_code
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        tell(f"no file can have so long a name: {error.filename}; choose a shorter one")
+        return 2
     except KeyboardInterrupt:  # outside a command; inside, typer makes it exit code 130
         tell("interrupted")
         return 130
@@ -29,7 +36,6 @@ def main() -> int:
 
 def tell(message: str) -> None:
     """An error, on stderr; red where a person looks."""
-    lines = (line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…" for line in message.splitlines())
-    message, colour = "\n".join(lines), sys.stderr.isatty()
+    message, colour = LONG_WORD.sub(r"\1…", message), sys.stderr.isatty()
     red, plain = ("\033[31m", "\033[0m") if colour else ("", "")
     sys.stderr.write(f"{red}stagebench: {message}{plain}\n")

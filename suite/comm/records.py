@@ -102,3 +102,14 @@ class CommFolder(ResultFolder[CommEntry, CommRecord]):
     entry_type = CommEntry
     cases_type = Cases[CommEntry]
     record_type = CommRecord
+
+    def broken(self, record: CommRecord) -> str | None:
+        """Beside what holds of every record: ranks took the same samples, and each took some time."""
+        for number, rows in enumerate(zip(*(rank.rows for rank in record.ranks), strict=False)):
+            taken = [{name: times for name, times in row if name.endswith("_s")} for row in rows]
+            if len({(row.kind, *map(len, each.values())) for row, each in zip(rows, taken, strict=True)}) > 1:
+                return f"row {number} is not of the same samples on every rank"
+            timed = [times for each in taken for name, times in each.items() if name != "wait_s"]
+            if any(not times or min(times) <= 0 for times in timed):
+                return f"row {number} has no samples, or some that took no time"
+        return super().broken(record)

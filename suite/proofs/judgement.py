@@ -22,7 +22,8 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     bounds, graph = tolerance(precision, workload.name, optimiser), workload.graph()
     losses = {kind: _mean([getattr(proof.losses, kind) for proof in proofs]) for kind in ("staged", "native", "oracle")}
     errors = _worst_over_ranks([proof.errors for proof in proofs])
-    findings = [*_loss_findings(losses, bounds), *_tensor_findings(errors, bounds)]
+    # The layers first: a wrong one makes every loss wrong.
+    findings = [*_tensor_findings(errors, bounds), *_loss_findings(losses, bounds)]
     worst = max(findings, key=lambda found: found.error / found.tolerance)
     problems = [_sentence(found) for found in findings if not found.error <= found.tolerance]
     for what, ours in (("parameter_count", graph.parameter_count), ("macs", graph.macs)):
@@ -89,6 +90,8 @@ def _found(what: str, tensor: str, error: float, bound: float) -> Finding:
 
 
 def _sentence(found: Finding) -> str:
+    if found.error >= 1e300:
+        return f"{found.what} of {found.tensor} is missing, no number, or of another shape"
     return f"{found.what} of {found.tensor} is off by {found.error:.2g} (allowed {found.tolerance:.2g})"
 
 

@@ -261,11 +261,15 @@ class ResultFolder(Generic[Entry, Measured]):
         except StoreError as error:
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
-        misfit = self._misfit(found, path, text) or broken(found)
+        misfit = self._misfit(found, path, text) or self.broken(found)
         if misfit:
             self.invalid[path.name] = f"records/{path.name}: {misfit}; {OF_A_RECORD}"
             return None
         return found
+
+    def broken(self, record: Measured) -> str | None:
+        """The first invariant that a record breaks; None when all hold."""
+        return broken(record)
 
     def _misfit(self, record: Measured, path: Path, text: bytes) -> str | None:
         """Why a record is not this place's; None when it is."""

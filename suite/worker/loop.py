@@ -9,7 +9,7 @@ from suite.worker.trainer import Trainer
 
 WINDOW, QUICK_WINDOW = 8, 6  # last steps that are looked at for a trend; the shorter where fewer are asked for
 LEAST_FALL = 0.03  # a trend is at least this: the later half's median below the earlier half's
-PATIENCE, LIMIT = 3, 30  # times `warmup_steps`: no giving up before, no going on after
+PATIENCE, LIMIT = 3, 30  # times the steps that are needed: no giving up before, no going on after
 PAIRS = 4  # at least, and always an even number: the first and the last block are of the same kind
 BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in steps
 RESUMED = 2  # untimed steps at the begin of a block that reads
@@ -30,8 +30,8 @@ class Side(NamedTuple):
     """One of two bodies that are measured in turns."""
 
     body: Callable[[], Any]
-    reads: Callable[[], None] = lambda: None  # drains what was read ahead; only of a body that reads
-    untimed: int = 0  # steps at the begin of each block
+    begin: Callable[[], None] = lambda: None  # called before each block
+    untimed: int = 0  # steps that each block begins with
 
 
 class Loop:
@@ -51,7 +51,8 @@ class Loop:
         warmup, steady = self._warm_up(name, body)
         steps = self._sampling.steps if alone else self._agreed_steps(warmup)
         measured()
-        seconds, wall, returned = self._timed(name, body, steps, steps, self._sampling.seconds if alone else 0.0)
+        least_s = self._sampling.seconds if alone else 0.0
+        seconds, wall, returned = self._timed(name, body, steps, 0, steps, least_s)
         return Timed(warmup, steady, seconds, wall, returned)
 
     def in_turns(self, name: str, native: Side, other: Side) -> Tuple[Timed, List[List[float]]]:
@@ -68,10 +69,11 @@ class Loop:
             pair = [0.0, 0.0]
             for place in (0, 1) if number % 2 == 0 else (1, 0):
                 side = (native, other)[place]
-                side.reads()
+                side.begin()
                 for _ in range(side.untimed):
                     side.body()
-                seconds, wall, returned = self._timed(name, side.body, steps, 2 * pairs * steps)
+                done = (2 * number + (pair != [0.0, 0.0])) * steps
+                seconds, wall, returned = self._timed(name, side.body, steps, done, 2 * pairs * steps)
                 pair[place] = wall / steps
                 if side is other:
                     total = total._replace(wall_s=total.wall_s + wall)
@@ -81,9 +83,12 @@ class Loop:
         return total, found
 
     def _timed(
-        self, name: str, body: Callable[[], Any], steps: int, of: int, least_s: float = 0.0
+        self, name: str, body: Callable[[], Any], steps: int, done: int, of: int, least_s: float = 0.0
     ) -> Tuple[List[float], float, List[Any]]:
-        """(seconds of each step, wall seconds from a common barrier until all is done, what the body returned)."""
+        """(seconds of each step, wall seconds from a common barrier until all is done, what the body returned).
+
+        `done` steps of the pass's `of` have been run before.
+        """
         trainer = self._trainer
         marks: List[Any] = []
         returned: List[Any] = []
@@ -94,7 +99,7 @@ class Loop:
         while len(returned) < steps or time.perf_counter() < begin + least_s:
             returned.append(body())
             marks.append(trainer.mark())
-            self._progress(name=name, phase="measure", step=len(returned), of=max(of, len(returned)))
+            self._progress(name=name, phase="measure", step=done + len(returned), of=max(of, len(returned)))
         trainer.synchronize()
         wall = time.perf_counter() - begin
         return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], wall, returned
@@ -103,7 +108,7 @@ class Loop:
         """(seconds of each step, whether no trend was left), the same decision on every rank.
 
         It ends when the last steps show no trend on any rank. A trend that stays ends it, too: after
-        `warmup_limit_s`, but not before PATIENCE x `warmup_steps` steps, or after LIMIT x `warmup_steps` steps.
+        `warmup_limit_s`, but not before PATIENCE times the steps that are needed, or after LIMIT times as many.
         """
         sampling = self._sampling
         window = WINDOW if sampling.warmup_steps >= WINDOW else QUICK_WINDOW

@@ -54,8 +54,9 @@ def main(argv: List[str]) -> int:
         outbox.send(messages.Wire(wire.growth(before, wire.counters())))
     except BaseException as error:
         traceback.print_exc()
-        text = "%s: %s" % (type(error).__name__, error)
-        outbox.send(messages.Failed(kind_of(error), text, traceback.format_exc(), time.time()))
+        kind, text = kind_of(error), "%s: %s" % (type(error).__name__, error)
+        text += place_of(error) if kind == "crash" else ""
+        outbox.send(messages.Failed(kind, text, traceback.format_exc(), time.time()))
         # Other ranks may wait for this one in a collective call: leave at once, tidy or not.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -161,6 +162,23 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
             "rank %d was asked to drive %d devices, the framework drives %d"
             % (joined.rank, group.devices, joined.devices)
         )
+
+
+def place_of(error: BaseException) -> str:
+    """Where the adapter's code, else ours, met an error: " (file, line N: the line)"; "" where we say ourselves why."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    frames = [(os.path.relpath(frame.filename, root), frame) for frame in traceback.extract_tb(error.__traceback__)]
+    bundled = [(name, frame) for name, frame in frames if not name.startswith("..") and "site-packages" not in name]
+    ours = ("suite" + os.sep, "workloads" + os.sep)
+    last = frames[-1:]
+    if not bundled or (bundled[-1:] == last and last[0][0].startswith(ours) and "raise " in _line(last[0][1])):
+        return ""
+    name, frame = ([each for each in bundled if not each[0].startswith(ours)] or bundled)[-1]
+    return " (%s, line %s: %s)" % (name, frame.lineno, _line(frame))
+
+
+def _line(frame: traceback.FrameSummary) -> str:
+    return frame.line or ""
 
 
 def kind_of(error: BaseException) -> str:

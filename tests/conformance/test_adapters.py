@@ -1,6 +1,6 @@
 """Every adapter that is registered here, through the suite that is shipped.
 
-An adapter's own refusals and gaps stand in tests/adapters/FOLDER/conformance.py, as its code in adapters/FOLDER. What
+An adapter's own rows (ROWS) stand in tests/adapters/FOLDER/conformance.py, as its code in adapters/FOLDER. What
 needs a framework runs in the adapter's own interpreter; where there is none it is skipped, and fails for the adapters
 that STAGEBENCH_NEED names ("pytorch,jax"), as tox.ini does. STAGEBENCH_EVERY_PAIR=1 proves the network of every layer
 kind in every pair of strategy and tuning (`tox run -e verify`): too long for every day.
@@ -19,6 +19,7 @@ from workloads.kinds import KINDS
 
 OWN = {path.parent.name: path for path in Path(__file__).parents[1].glob("adapters/*/conformance.py")}
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
+ROWS = {"gaps", "refusals", "fresh_sidecars"}
 EVERY_PAIR = os.environ.get("STAGEBENCH_EVERY_PAIR") == "1"
 
 
@@ -32,7 +33,7 @@ def suite_of(name: str) -> type[AdapterConformance]:
     """The whole suite with what the adapter's own file says."""
     place = OWN.get(folder_of(adapters()[name]))
     own = runpy.run_path(str(place)) if place else {}
-    rows = {row: own[row] for row in ("gaps", "refusals") if row in own}
+    rows = {row: own[row] for row in ROWS if row in own}
     missing = "fail" if name in NEEDED else "skip"
     choices = {"where_missing": missing, "every_pair": EVERY_PAIR, "warm": not EVERY_PAIR}
     return type(f"Test_{name}", (AdapterConformance,), {"adapter": name, **choices, **rows})
@@ -55,7 +56,7 @@ def test_an_adapter_s_own_rows_are_an_adapter_s_and_are_read(name):
     assert name in map(folder_of, adapters().values())
     rows = {row for row in runpy.run_path(str(OWN[name])) if row.islower() and not row.startswith("_")}
     assert rows
-    assert rows <= {"gaps", "refusals"}, "only these are looked for"
+    assert rows <= ROWS, "only these are looked for"
 
 
 def test_cases_run_on_the_kind_of_device_that_a_class_names():

@@ -8,9 +8,11 @@ import sys
 import time
 
 import pytest
-from stagebench_conformance.warm import Servers
+from stagebench_conformance import warm_rank
+from stagebench_conformance.warm import Servers, modules
 
 from suite.contracts.launcher import Process
+from suite.plugins import adapters
 
 MAIN = """
 import numpy
@@ -30,17 +32,17 @@ def start(tmp_path):
     worker = bundle / "suite" / "worker"
     worker.mkdir(parents=True)
     servers.folder.mkdir()
-    (bundle / "bundle.json").write_text(json.dumps({"digest": "d", "trainer": "framework:Trainer"}))
+    (bundle / "bundle.json").write_text(
+        json.dumps({"digest": "d", "adapter": "nobody", "trainer": "framework:Trainer"})
+    )
     (bundle / "__main__.py").write_text("import sys; from suite.worker.main import main; sys.exit(main(sys.argv[1:]))")
     (bundle / "suite" / "__init__.py").touch()
     (worker / "__init__.py").touch()
     (worker / "main.py").write_text(MAIN)
     (worker / "counted.py").write_text(f"open({str(tmp_path / 'imports')!r}, 'a').write('x')")
 
-    def started(program, framework="", strategy="", **variables):
+    def started(program, framework="", **variables):
         (bundle / "framework.py").write_text(framework)
-        (bundle / "strategies").mkdir(exist_ok=True)
-        (bundle / "strategies" / "single.py").write_text(strategy)
         job = tmp_path / f"job-{len(list(tmp_path.iterdir()))}.py"
         job.write_text(program)
         rank = Process((sys.executable, "-B", "-u", str(bundle), str(job)), {"STAGEBENCH_RANK": "1", **variables}, 1)
@@ -69,9 +71,27 @@ def test_ranks_of_several_tests_share_an_import(start, tmp_path):
     assert (tmp_path / "imports").read_text() == "x"
 
 
-def test_strategies_are_imported_too_since_a_factory_imports_them_late(start):
-    program = "import sys; print('strategies.single' in sys.modules)"
-    assert start(program, strategy="number = 1").communicate(timeout=60)[0] == "True\n"
+def test_what_a_factory_imports_late_is_imported_beforehand_but_what_joins_an_mpi():
+    about = {"adapter": "caffempi", "trainer": "adapters.caffempi.worker:trainer"}
+    assert modules(about) == [
+        "adapters.caffempi.worker",
+        *adapters()["caffempi"].requires,
+        "adapters.caffempi.strategies.single",
+    ]
+
+
+def test_an_engine_and_a_sidecar_get_a_stand_in_and_other_programs_stay(tmp_path):
+    bundle, servers = tmp_path / "bundle", Servers(tmp_path / "servers")
+    for folder in (bundle, servers.folder):
+        folder.mkdir()
+    (bundle / "bundle.json").write_text(json.dumps({"digest": "d", "adapter": "nobody", "trainer": "json:T"}))
+    for program in (str(bundle), str(bundle / "adapters" / "server.py")):
+        tokens = servers.tokens(Process(("mpiexec", "-n", "2", sys.executable, "-B", "-u", program, "job")))
+        assert tokens[:3] == ("mpiexec", "-n", "2")
+        assert tokens[6] == warm_rank.__file__
+        assert tokens[-5:] == (sys.executable, "-B", "-u", program, "job")
+    servers.close()
+    assert servers.tokens(Process(("mpiexec", "hostname"))) == ("mpiexec", "hostname")
 
 
 def test_another_variable_that_a_framework_may_read_is_another_import(start, tmp_path):

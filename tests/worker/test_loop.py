@@ -149,7 +149,7 @@ class TestInTurns:
         """(result, "n" and "o" for every step and "d" for every drain, in order)."""
 
         def run(native_s=0.5, other_s=0.3, drift=1.0, **rule):
-            clock, called = Scripted(), []
+            clock, called, progress = Scripted(), [], []
 
             def stepping(name, seconds):
                 def body():
@@ -161,9 +161,12 @@ class TestInTurns:
             monkeypatch.setattr("suite.worker.loop.time", clock)
             trainer = toy.ToyTrainer(trainers.setup())
             trainer.mark = clock.perf_counter
-            loop = Loop(trainer, sampling._replace(**rule), silent)
+            loop = Loop(trainer, sampling._replace(**rule), lambda **now: progress.append((now["step"], now["of"])))
             native = Side(stepping("n", native_s), lambda: called.append("d"), 1)
-            return loop.in_turns("resident", native, Side(stepping("o", other_s))), "".join(called)
+            found = loop.in_turns("resident", native, Side(stepping("o", other_s))), "".join(called)
+            assert progress[-1][0] == progress[-1][1]
+            assert progress[6:] == sorted(progress[6:])
+            return found
 
         return run
 

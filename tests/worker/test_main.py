@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 
 import numpy as np
 import pytest
@@ -159,6 +160,12 @@ def test_only_a_pass_that_exchanges_can_diverge(make_job, work, method):
     assert notes["compute_only"].endswith(" steps of the compute_only pass, which trains without the exchange")
 
 
+def test_what_the_worker_cannot_take_from_an_adapter_has_its_place(make_job, work):
+    _, found = work(make_job(trainer=TOY, knobs={"loss": [0.1, 0.2]}))
+    place = r"\((tests/worker/toy|suite/worker/\w+)\.py, line \d+: \S.*\)$"
+    assert re.search(place, failed(found).message), failed(found).message
+
+
 @pytest.mark.parametrize(
     ("method", "error", "kind"),
     [("build", "RuntimeError", "crash"), ("step", "MemoryError", "oom"), ("start", "KeyboardInterrupt", "crash")],
@@ -168,7 +175,10 @@ def test_an_error_is_reported_with_its_traceback(make_job, work, method, error, 
     code, found = work(job)
     assert code == 1
     last = failed(found)
-    assert (last.kind, last.message) == (kind, "%s: told to in %s" % (error, method))
+    assert last.kind == kind
+    told, _, place = last.message.partition(" (")
+    assert told == "%s: told to in %s" % (error, method)
+    assert re.match(r"tests/worker/toy\.py, line \d+: raise getattr", place) if kind == "crash" else not place
     assert "in _called" in last.traceback
     assert "told to in " + method in (job.parent / "rank-0.log").read_text()
 

@@ -208,6 +208,27 @@ def test_draining_stops_where_batches_must_be_waited_for(behind):
     assert trainer.calls.count("next_batch") < 48 + RESIDENT + drains * (READ_AHEAD + 4)
 
 
+@pytest.mark.parametrize(
+    ("setup", "size"),
+    [
+        ({"world": 2}, 40),
+        ({"devices": 2}, 40),
+        ({"world": 2, "precision": "bfloat16"}, 40),  # mixed precision: gradients are float32
+        ({"world": 2, "precision": "float64"}, 80),
+        ({}, None),
+        ({"world": 4, "model_parallel_size": 2}, None),
+    ],
+)
+def test_what_is_exchanged_is_gradients_in_the_type_of_the_parameters(sampling, setup, size):
+    class Ten(toy.ToyTrainer):
+        def parameter_count(self):
+            return 10
+
+    trainer = Ten(trainers.setup(**setup))
+    made = Passes(trainer, resident(trainer), Loop(trainer, sampling, lambda **_: None))
+    assert made.run("native").gradient_bytes == size
+
+
 class PartToy(toy.ToyTrainer):
     """Holds a part of a network: half of its forward and a quarter of its backward is waiting."""
 

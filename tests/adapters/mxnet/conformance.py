@@ -1,5 +1,6 @@
 """What the conformance suite expects of MXNet: what its `unsupported` refuses, and the words of the answer."""
 
+fresh_sidecars = True  # importing mxnet is what serves
 refusals = [
     ({"knobs": {"servers": 2}}, "belongs to the strategy 'dist_sync'"),
     ({"strategy": "dist_sync", "knobs": {"servers": 0}}, "the least is 1"),

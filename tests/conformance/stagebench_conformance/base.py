@@ -38,6 +38,8 @@ class Conformance:
     every_pair: ClassVar[bool] = True
     # Fork ranks from a process that has imported the framework, where their start and end is not the question.
     warm: ClassVar[bool] = False
+    # ... but not its sidecars, where importing the framework is what serves.
+    fresh_sidecars: ClassVar[bool] = False
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """A test that takes `case` runs for every strategy and tuning, one that takes `lowered` for those."""
@@ -60,7 +62,7 @@ class Conformance:
     def forked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Used by what does not look at how processes begin and end."""
         if self.warm:
-            warm.use(monkeypatch)
+            warm.use(monkeypatch, sidecars=not self.fresh_sidecars)
 
     def test_every_gap_names_a_test(self) -> None:
         """And gives a reason."""

@@ -1,30 +1,30 @@
 """Ranks that are forked from a process which has imported the framework already, in place of importing it every time.
 
 Most of a short test is `import tensorflow`. With `Conformance.warm` a server is started for each interpreter, bundle
-and set of variables; it imports the trainer's module, with the strategies beside it, and forks a process for every
-rank (`warm_server`). What the
-group of an attempt starts and watches is a program that stands for the forked one (`warm_rank`). Ranks that an engine
-starts (mpiexec), and whatever runs beside the ranks, start as ever.
+and set of variables; it imports the framework and forks a process for every rank and sidecar (`warm_server`). What the
+group of an attempt, or an mpiexec, starts and watches is a program that stands for the forked one (`warm_rank`).
 """
 
 import atexit
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stagebench_conformance import warm_rank, warm_server
 from suite.contracts.launcher import Process
 from suite.environments.inherited import inherited
+from suite.plugins import adapters
 from suite.supervision import processes
 
 # Each rank's, attempt's or test's: set in the forked process, and nothing that a framework reads when it is imported.
@@ -55,12 +55,15 @@ class Servers:
     running: "OrderedDict[str, Server]" = field(default_factory=OrderedDict)
 
     def tokens(self, process: Process) -> tuple[str, ...]:
-        """What is to be started for a process: a stand-in for a rank's worker, any other program as it is."""
-        if process.rank is None or process.sidecar or not is_worker(process.tokens):
-            return tuple(process.tokens)
-        server = self._server(process)
-        stand_in = (sys.executable, "-I", "-S", warm_rank.__file__, str(server.place), str(server.process.pid))
-        return (*stand_in, *process.tokens)
+        """What is to be started: a stand-in for a program of a bundle, an engine's too; any other as it is."""
+        for place, token in enumerate(process.tokens):
+            bundle = bundle_of(token)
+            if bundle is not None:  # INTERPRETER -B -u PROGRAM, as `suite.launching.bundle` writes it
+                engine, program = process.tokens[: place - 3], process.tokens[place - 3 :]
+                server = self._server(program[0], bundle, process.environ)
+                stand_in = (sys.executable, "-I", "-S", warm_rank.__file__, str(server.place), str(server.process.pid))
+                return (*engine, *stand_in, *program)
+        return tuple(process.tokens)
 
     def close(self) -> None:
         """End all."""
@@ -68,24 +71,23 @@ class Servers:
             self.running.popitem()[1].close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _server(self, process: Process) -> Server:
-        interpreter, bundle = process.tokens[0], Path(process.tokens[3])
-        common = {**inherited(), **process.environ}
-        common = {name: value for name, value in common.items() if name not in OWN}
+    def _server(self, interpreter: str, bundle: Path, environ: Mapping[str, str]) -> Server:
+        common = {name: value for name, value in {**inherited(), **environ}.items() if name not in OWN}
         about = json.loads((bundle / "bundle.json").read_text())
         key = hashlib.sha256(json.dumps([interpreter, about["digest"], sorted(common.items())]).encode()).hexdigest()
         if key not in self.running:
             while len(self.running) >= MOST:
                 self.running.popitem(last=False)[1].close()
-            self.running[key] = self._started(interpreter, bundle, about["trainer"], common, key[:12])
+            kept = self.folder / f"{key[:12]}-bundle"  # a test's own folder may be gone before its server is
+            shutil.copytree(bundle, kept, dirs_exist_ok=True)
+            self.running[key] = self._started(interpreter, kept, modules(about), common, key[:12])
         self.running.move_to_end(key)
         return self.running[key]
 
-    def _started(self, interpreter: str, bundle: Path, trainer: str, common: dict[str, str], name: str) -> Server:
-        place, kept = self.folder / name, self.folder / f"{name}-bundle"
+    def _started(self, interpreter: str, bundle: Path, imports: list[str], common: dict[str, str], name: str) -> Server:
+        place = self.folder / name
         place.unlink(missing_ok=True)
-        shutil.copytree(bundle, kept, dirs_exist_ok=True)  # a test's own folder may be gone before its server is
-        tokens = [interpreter, "-B", "-u", warm_server.__file__, str(kept), str(place), *modules(bundle, trainer)]
+        tokens = [interpreter, "-B", "-u", warm_server.__file__, str(bundle), str(place), *imports]
         with (self.folder / f"{name}.log").open("wb") as log:
             return Server(
                 place,
@@ -95,18 +97,26 @@ class Servers:
             )
 
 
-def modules(bundle: Path, trainer: str) -> Iterator[str]:
-    """The trainer's, and those of the strategies beside it: its factory imports one when a rank is made."""
-    module = trainer.partition(":")[0]
-    yield module
-    beside = f"{module.rpartition('.')[0]}.strategies".lstrip(".")
-    for path in sorted((bundle / beside.replace(".", "/")).glob("[!_]*.py")):
-        yield f"{beside}.{path.stem}"
+def modules(about: dict[str, Any]) -> list[str]:
+    """What a server imports: the trainer's module, what its adapter requires, and strategies.
+
+    An adapter's factory imports a strategy's module when a trainer is made. One that only an engine can start is left
+    for then: importing MPI joins it.
+    """
+    trainer = about["trainer"].partition(":")[0]
+    beside = trainer.rpartition(".")[0]
+    adapter = adapters().get(about["adapter"])
+    if adapter is None:
+        return [trainer]
+    local = [strategy.name for strategy in adapter.capabilities.strategies if "local" in strategy.launchers]
+    names = [f"{beside}.strategies.{name}" for name in local]
+    return [trainer, *adapter.requires, *(name for name in names if find_spec(name))]
 
 
-def is_worker(tokens: tuple[str, ...]) -> bool:
-    """Whether this starts a bundle's worker, as `suite.launching.bundle.command` does."""
-    return len(tokens) == 5 and os.path.exists(os.path.join(tokens[3], "bundle.json"))
+def bundle_of(program: str) -> Path | None:
+    """The bundle that a program is of: the folder itself, whose worker it is, or one of its files."""
+    path = Path(program)
+    return next((folder for folder in (path, *path.parents) if (folder / "bundle.json").exists()), None)
 
 
 _servers: list[Servers] = []
@@ -120,7 +130,12 @@ def servers() -> Servers:
     return _servers[0]
 
 
-def use(patch: pytest.MonkeyPatch) -> None:
-    """Fork the ranks of every attempt that is started until the patch is undone."""
+def use(patch: pytest.MonkeyPatch, sidecars: bool = True) -> None:
+    """Fork the ranks of every attempt that is started until the patch is undone; their sidecars, too, if asked."""
     guarded = processes.guarded
-    patch.setattr(processes, "guarded", lambda each: guarded(replace(each, tokens=servers().tokens(each))))
+
+    def forked(process: Process) -> list[str]:
+        fresh = process.sidecar and not sidecars
+        return guarded(process if fresh else replace(process, tokens=servers().tokens(process)))
+
+    patch.setattr(processes, "guarded", forked)

@@ -1,8 +1,8 @@
-"""Stands for a rank that a server forks (`warm_server`): ends as that one does, and takes it along when it is killed.
+"""Stands for a rank or sidecar that a server forks (`warm_server`): ends as that one does, is killed with it.
 
-    python warm_rank.py SOCKET SERVER_PID INTERPRETER -B -u BUNDLE JOB
+    python warm_rank.py SOCKET SERVER_PID INTERPRETER -B -u PROGRAM ARGUMENT...
 
-Where the server is gone, as when its framework cannot be imported, it becomes the worker itself.
+Where the server is gone, as when its framework cannot be imported, it becomes the program itself.
 """
 
 import array
@@ -20,7 +20,7 @@ def main(place: str, server: int, tokens: list[str]) -> int:
         if gone(server):
             os.execv(tokens[0], tokens)
         time.sleep(0.01)
-    asked = {"environ": dict(os.environ), "folder": os.getcwd(), "arguments": tokens[4:]}
+    asked = {"environ": dict(os.environ), "folder": os.getcwd(), "arguments": tokens[3:]}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(place)
         descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import random
+import runpy
 import select
 import signal
 import socket
@@ -18,13 +19,14 @@ import sys
 from contextlib import suppress
 from typing import Any, Dict, List, Optional, Tuple
 
+ENGINE = {"PMIX_RANK", "PMI_RANK"}  # one of them is in the environment of a rank that an engine started
 DESCRIPTORS = 3  # standard input, output and error
 
 
 def main(bundle: str, place: str, *modules: str) -> int:
-    """Serve until nobody needs it; in a forked process: run the worker, and end with its exit code."""
+    """Serve until nobody needs it; in a forked process: run the program, and end with its exit code."""
     sys.path[0] = bundle
-    worker: Any = importlib.import_module("suite.worker.main")
+    importlib.import_module("suite.worker.main")
     for module in modules:
         importlib.import_module(module)
     share_memory()
@@ -36,7 +38,13 @@ def main(bundle: str, place: str, *modules: str) -> int:
     if asked is None:
         return 0
     become(asked)
-    code: int = worker.main(asked["arguments"])
+    code = 0
+    try:
+        runpy.run_path(asked["arguments"][0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    if not ENGINE.isdisjoint(os.environ):
+        return code  # MPI is left when the interpreter ends
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # the interpreter's own end would touch, and so copy, all that was imported
@@ -113,7 +121,7 @@ def become(asked: "Dict[str, Any]") -> None:
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environ"])
-    sys.argv = sys.argv[:1] + asked["arguments"]
+    sys.argv = asked["arguments"]
     random.seed()
     sys.modules["numpy"].random.seed()
 

@@ -1,0 +1,187 @@
+"""Whatever stands in the files of a run folder: commands end well or with one message, and never wait or trace back."""
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from suite.cli import app, main
+from suite.errors import StagebenchError
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "runs"
+RUNS = max(FIXTURES.iterdir())  # of the newest format
+WRONG = (b"", b"[]", b"{}", b"null", b"NaN", b'"x"', b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe\x00\x01")
+FILES = ("run.json", "cases.json", "plan.toml", "hosts", "proofs", "records")
+PLAN = """\
+name = "tiny"
+[sampling]
+quick = true
+warmup_steps = 3
+warmup_limit = 0.1
+steps = 2
+seconds = 0.01
+processes = 1
+[[cases]]
+adapter = "reference"
+strategy = "single"
+workload = "mnist_small"
+precision = "float64"
+batch = 2
+passes = ["native"]
+"""
+
+
+def ends_well(*arguments: str | Path) -> str:
+    """Run a command; what it told. It must not fail otherwise than with a message of a reasonable length."""
+    done = CliRunner().invoke(app.build(), [str(each) for each in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        assert isinstance(done.exception, StagebenchError), done.exception
+        assert len(str(done.exception)) < 2000
+    return done.output + str(done.exception or "")
+
+
+def one_of(run: Path, name: str) -> Path | None:
+    """A file of the run, the first of a folder's."""
+    place = run / name
+    return next(iter(sorted(place.iterdir())), None) if place.is_dir() else place
+
+
+@pytest.mark.parametrize("kind", ["training", "comm"])
+@pytest.mark.parametrize("name", FILES)
+def test_reading_a_run_with_a_hostile_file(kind: str, name: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(RUNS / kind, run)
+    path = one_of(run, name)
+    if path is None or not path.exists():
+        pytest.skip(f"a run of {kind} has no {name}")
+    whole = path.read_bytes()
+    for wrong in (*WRONG, whole[: len(whole) // 2]):
+        path.write_bytes(wrong)
+        ends_well("report", run, "--json")
+    path.unlink()
+    os.mkfifo(path)
+    for command in (("show", run), ("report", run, "--json"), ("collect", run, "-o", tmp_path / "all")):
+        ends_well(*command)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value but the root."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*path, key)
+        yield from places(each, (*path, key))
+
+
+VALUES = (None, [], {}, "x", -1, 0, 1e300, 10**30, True, "", [[]], {"a": 1}, "../../x", "x" * 5000)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_reading_a_run_with_a_hostile_value(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    source = chance.choice(sorted(RUNS.glob("*/**/*.json")))
+    content = json.loads(source.read_text())
+    *outer, last = chance.choice(list(places(content)))
+    inner = content
+    for key in outer:
+        inner = inner[key]
+    inner[last] = chance.choice(VALUES)
+    kind = source.relative_to(RUNS).parts[0]
+    shutil.copytree(RUNS / kind, tmp_path / "run")
+    (tmp_path / "run" / source.relative_to(RUNS / kind)).write_text(json.dumps(content))
+    ends_well("report", tmp_path / "run", "--json")
+
+
+def test_a_host_of_a_record_cannot_leave_the_folder(tmp_path: Path) -> None:
+    """collect writes hosts and proofs by the names that a folder gives them."""
+    for name, key in (("hosts", "host"), ("proofs", "key")):
+        run = tmp_path / name
+        shutil.copytree(RUNS / "training", run)
+        path = one_of(run, name)
+        assert path is not None
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: "../../escaped"}))
+        assert f"{key}: String should match pattern" in ends_well("collect", run, "-o", tmp_path / "all")
+    assert not list(tmp_path.rglob("*escaped*"))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("resume")
+    (folder / "tiny.toml").write_text(PLAN)
+    command = ("run", folder / "tiny.toml", "--no-proofs", "-o")
+    assert "1 ok" in ends_well(*command, folder / "run")
+    return SimpleNamespace(run=folder / "run", command=command)
+
+
+@pytest.mark.parametrize("name", ["run.json", "cases.json", "plan.toml", "hosts", "bundles", "attempts", "records"])
+def test_resuming_a_run_with_a_hostile_file(measured: SimpleNamespace, name: str, tmp_path: Path) -> None:
+    files = [Path(name)] if "." in name else sorted(measured.run.glob(f"{name}/**/*.*"))[:1]
+    for wrong in WRONG[:1] if name == "records" else WRONG:
+        run = tmp_path / str(WRONG.index(wrong))
+        shutil.copytree(measured.run, run)
+        (run / measured.run.joinpath(*files).relative_to(measured.run)).write_bytes(wrong)
+        told = ends_well(*measured.command, run)
+        assert "1 ok" in told or str(run) in told
+
+
+def test_resuming_communication_with_a_hostile_file(measured: SimpleNamespace, tmp_path: Path) -> None:
+    """A run of another kind, and one of an older format."""
+    for run in (measured.run, RUNS / "comm"):
+        shutil.copytree(run, tmp_path / run.name)
+        assert str(tmp_path / run.name) in ends_well("comm", "-o", tmp_path / run.name)
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", LONG),
+        ("run", "--adapter", LONG, "--workload", LONG),
+        ("run", "--adapter", "reference", "--workload", f"{LONG}.json"),
+        ("run", "--adapter", "reference", "--workload", "mnist_small", "--data", LONG),
+        ("run", "--adapter", "reference", "--workload", "mnist_small", "--hosts", LONG),
+        ("run", "--adapter", "reference", "--workload", "mnist_small", "--python", f"reference={LONG}"),
+        ("run", "--adapter", "reference", "--workload", "mnist_small", "--knob", f"{LONG}={LONG}"),
+        ("run", "--adapter", "reference", "--workload", "mnist_small", "-o", LONG),
+        ("run", "--set", f"{LONG}=1"),
+        ("run", "--set", "batch=" + "[" * 5000),
+        ("comm", "--backend", LONG),
+        ("comm", "--hosts", f"a,{LONG}"),
+        ("comm", "-o", LONG),
+        ("show", LONG),
+        ("report", LONG),
+        ("report", RUNS / "training", "-o", LONG),
+        ("collect", LONG, "-o", "x"),
+        ("collect", RUNS / "training", "-o", LONG),
+        ("data", "check", LONG),
+        ("data", "convert", LONG),
+        ("data", "make", "digits", "-o", LONG),
+        ("verify", "--workload", LONG),
+        ("new-adapter", LONG),
+        ("new-adapter", "lumen", "-o", LONG),
+        ("predict", LONG),
+        ("manifests", LONG, "-o", "x", "--image", "y"),
+        ("manifests", "quick", "-o", LONG, "--image", "y"),
+    ],
+    ids=lambda arguments: " ".join(str(each)[:12] for each in arguments),
+)
+def test_a_name_that_is_too_long_is_one_short_message(
+    arguments: tuple[str | Path, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["stagebench", *map(str, arguments)])
+    assert main() in (1, 2)
+    told = capsys.readouterr().err
+    assert told.startswith("stagebench: ")
+    assert len(told) < 2000
