@@ -43,7 +43,6 @@ class Arena:
         return sum(int(np.prod(shape)) for _, shape in self._places.values())
 
     def view(self, flat: Any, name: str) -> Any:
-        """A parameter's place in one of the buffers, in its canonical shape."""
         offset, shape = self._places[name]
         piece = flat[offset : offset + size(shape)]
         if self._channels_last and len(shape) == 4:
@@ -58,10 +57,8 @@ class Arena:
         self.velocities.zero_()
 
     def export(self, flat: Any) -> Dict[str, np.ndarray]:
-        """Copies of all tensors of a buffer, canonical names and layouts."""
         return {name: exported(self.view(flat, name)) for name in self._places}
 
 
 def exported(tensor: Any) -> np.ndarray:
-    """A NumPy copy in C order."""
     return np.array(tensor.numpy(), order="C", copy=True)

@@ -38,16 +38,12 @@ class CaffeMPITrainer(Trainer):
         return Joined(self.setup.rank, self.setup.world, "none", versions)
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """The net with its buffers, and the solver that updates them."""
         self._graph, self._net = graph, lower(graph, self._layout == "channels_last", self.setup.world, self._dtype)
         self._arena, self._clock = self._net.arena, LayerClock(self._net)
         self._arena.load(weights)
         self._solver = solver_of(self._arena, self.setup.optimiser)
         self._all = Span(0, len(self._arena.gradients))
         torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank))
-
-    def synchronize(self) -> None:
-        """Operators on a CPU have finished when they return."""
 
     # --- data ---------------------------------------------------------------
 
@@ -72,7 +68,6 @@ class CaffeMPITrainer(Trainer):
         return DatabaseReader(source, self._database, self.setup)
 
     def to_device(self, batch: Any) -> Batch:
-        """NumPy to tensors, in the net's memory format and precision."""
         images = torch.from_numpy(batch.images).to(self._dtype)
         if self._layout == "channels_last":
             images = images.contiguous(memory_format=torch.channels_last)
@@ -90,14 +85,12 @@ class CaffeMPITrainer(Trainer):
         self._net.backward(self._clock.backward)
 
     def update(self) -> None:
-        """The solver's rule over all parameters."""
         self._solver.begin()
         self._solver.update(self._all)
 
     # --- the native iteration -----------------------------------------------
 
     def step_alone(self, batch: Any) -> None:
-        """Forward, backward and update as fast as they go."""
         self._net.forward(batch.images, batch.labels)
         self._net.backward()
         self._solver.begin()
@@ -144,16 +137,11 @@ class CaffeMPITrainer(Trainer):
 
     # --- what the measuring loop needs ----------------------------------------
 
-    def maximum(self, value: float) -> float:
-        """This rank's; a strategy of several ranks asks all of them."""
-        return value
-
     def layer_times(self) -> List[LayerTimes]:
         """Caffe's table; the losses have a row of their own."""
         return self._clock.rows()
 
     def forget_layer_times(self) -> None:
-        """The staged pass's warm-up is over."""
         self._clock.forget()
 
     def notes(self) -> Dict[str, Any]:

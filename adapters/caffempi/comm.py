@@ -19,7 +19,6 @@ class MPICommunicator(Communicator):
     """COMM_WORLD's ranks on a communicator of their own."""
 
     def start(self) -> Joined:
-        """Join; MPI numbers the ranks."""
         self.comm = MPI.COMM_WORLD.Dup()
         library = MPI.Get_library_version().rstrip("\0").split(",")[0].strip().split("\n")[0]
         library = " ".join(library.split())  # MPICH sets it in columns
@@ -106,7 +105,6 @@ class AllGather(Collective):
 
     @staticmethod
     def sizes(count: int, world: int) -> "tuple":
-        """A part is given, the whole taken."""
         return count // world, count
 
     def arguments(self) -> List[Any]:
@@ -122,7 +120,6 @@ class ReduceScatter(Collective):
 
     @staticmethod
     def sizes(count: int, world: int) -> "tuple":
-        """The whole is given, a part taken."""
         return count, count // world
 
     def arguments(self) -> List[Any]:

@@ -68,7 +68,6 @@ def number(key: int, value: int) -> bytes:
 
 
 def block(key: int, content: bytes) -> bytes:
-    """A field of bytes, or of packed numbers."""
     return bytes(varint_of(key << 3 | BYTES)) + bytes(varint_of(len(content))) + bytes(content)
 
 

@@ -51,7 +51,6 @@ class DistributedTrainer(CaffeMPITrainer):
         self.open_exchange(self._plan.groups, self._pace)
 
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
-        """Get ready to send these groups."""
         self._exchange = Exchange(self._arena.gradients.numpy(), groups, self.transfer(), pace)
 
     def end_exchange(self) -> None:
@@ -65,7 +64,6 @@ class DistributedTrainer(CaffeMPITrainer):
         self._exchange.close()
 
     def close(self) -> None:
-        """Stop reading, end the exchange, leave MPI."""
         super().close()
         self.end_exchange()
         self._ranks.leave()
@@ -97,7 +95,6 @@ class DistributedTrainer(CaffeMPITrainer):
         return FAR if progress == "thread" else NEAR
 
     def _ready_s(self) -> List[float]:
-        """When each layer's gradient is ready, measured."""
         clock = LayerClock(self._net)
         self.run_trial(self.setup.batch, TRIALS, clock)
         return clock.ready_s()
@@ -127,7 +124,6 @@ class SynchronousTrainer(DistributedTrainer):
         self._sums += 1
 
     def update(self) -> None:
-        """The solver's rule, on averages."""
         self._average()
         super().update()
 

@@ -152,7 +152,6 @@ class Driver:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to bring forward."""
         self._work.set()
 
     def close(self) -> None:

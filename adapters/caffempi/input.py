@@ -91,7 +91,6 @@ class Database(Source):
         return floats.reshape(datum.shape), datum.label
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
-        """A random crop, perhaps flipped."""
         if self.photographs is None:
             return super().augmented(index, stream)
         datum, _, name = self._found(index)

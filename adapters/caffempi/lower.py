@@ -59,7 +59,6 @@ def layer_of(node: Node, channels_last: bool) -> Layer:
 
 
 def bind(node: Node, layer: Layer, arena: Arena) -> None:
-    """Hand a layer its views."""
     names = {parameter.name.rpartition(".")[2]: parameter.name for parameter in node.parameters}
     if names:
         layer.bind(

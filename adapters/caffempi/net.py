@@ -59,7 +59,6 @@ class Net:
                 lap(index)
 
     def loss(self) -> float:
-        """The last forward's loss, weighted over heads."""
         return sum(loss.value() for _, loss in self.losses)
 
     def macs(self) -> int:
@@ -67,7 +66,6 @@ class Net:
         return sum(slot.layer.macs() for slot in self.slots)
 
     def buffers(self) -> Dict[str, Tensor]:
-        """Running statistics by canonical name."""
         return {
             "%s.%s" % (slot.layer.name, role): tensor
             for slot in self.slots

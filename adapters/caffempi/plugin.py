@@ -106,16 +106,13 @@ class CaffeMPI(Adapter):
     remedy = "tox run -e caffempi"
     backends = BACKENDS
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """One rank alone, or data-parallel ranks under an engine of MPI, on CPUs."""
-        return Capabilities(
-            strategies=STRATEGIES,
-            precisions=("float32", "float64"),
-            optimisers=("sgd", "adam"),
-            knobs=KNOBS,
-            formats=(LMDB,),
-        )
+    capabilities = Capabilities(
+        strategies=STRATEGIES,
+        precisions=("float32", "float64"),
+        optimisers=("sgd", "adam"),
+        knobs=KNOBS,
+        formats=(LMDB,),
+    )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""

@@ -30,7 +30,6 @@ class Ranks:
         self.nodes = int(self.comm.bcast(self.leaders.size))
 
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks."""
         number = np.array([value])
         MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, number, MPI.MAX)
         return float(number[0])

@@ -61,7 +61,6 @@ class Server:
         self._driver.wake()
 
     def check(self) -> None:
-        """Raise what stopped the thread."""
         if self._answers and self._failure:
             raise self._failure[0]
 

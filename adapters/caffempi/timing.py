@@ -18,7 +18,6 @@ class LayerClock:
         self.forget()
 
     def forget(self) -> None:
-        """Drop what was collected (warm-up)."""
         rows = len(self._net.slots) + 1
         self._seconds = {stage: [[] for _ in range(rows)] for stage in ("forward", "backward", "communication")}
 
@@ -26,11 +25,9 @@ class LayerClock:
         self._last = time.perf_counter()
 
     def forward(self, index: int) -> None:
-        """A layer's forward has ended."""
         self._lap("forward", index)
 
     def backward(self, index: int) -> None:
-        """A layer's backward has ended."""
         self._lap("backward", index)
 
     def communication(self, group: Group, seconds: float) -> None:

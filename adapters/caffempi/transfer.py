@@ -27,7 +27,6 @@ class InFlight:
         self._requests = next(steps, [])
 
     def test(self) -> bool:
-        """Make progress; True when it has arrived."""
         while MPI.Request.Testall(self._requests):
             requests = next(self._steps, None)
             if requests is None:

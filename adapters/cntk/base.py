@@ -39,7 +39,6 @@ class CNTKTrainer(Trainer):
         return Joined(0, 1, "none", machine.versions())
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """Lower, make the learners; a second call starts afresh."""
         self._release()
         setup = self.setup
         mask_seed = partial(dropout_seed, setup.seed, setup.rank)
@@ -51,15 +50,11 @@ class CNTKTrainer(Trainer):
         # What a staged forward wants: each sample's loss, and the logits.
         self._outputs = C.combine([self._net.loss, self._net.logits])
 
-    def synchronize(self) -> None:
-        """A CPU has done it already."""
-
     def distributed_learner(self, local: Any) -> Any:
         """The learner that exchanges around the local one; one rank needs none."""
         return local
 
     def close(self) -> None:
-        """Stop reading, let go of what was built."""
         super().close()
         self._release()
 
@@ -142,7 +137,6 @@ class CNTKTrainer(Trainer):
         self._step_with(self._trainer, batch)
 
     def step_alone(self, batch: Any) -> None:
-        """The same with the local learner."""
         if self._local_trainer is None:
             self._local_trainer = self._trainer_with(self._local)
         self._step_with(self._local_trainer, batch)
@@ -183,19 +177,12 @@ class CNTKTrainer(Trainer):
         """Counted on CNTK's own graph of operations."""
         return self._net.macs()
 
-    # --- what the measuring loop needs ----------------------------------------
-
-    def maximum(self, value: float) -> float:
-        """This rank's; a strategy of several ranks asks all of them."""
-        return value
-
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), **machine.notes(self.setup))
 
     # --- inside -------------------------------------------------------------
 
     def _release(self) -> None:
-        """Let go of what was built."""
         self._forget()
         self._net = self._local = self._learner = self._trainer = self._local_trainer = self._outputs = None
         self._last_trainer, self._found = None, {}

@@ -19,7 +19,6 @@ class CNTKCommunicator(Communicator):
         return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions())
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """The one that it has."""
         if operation != "all-reduce":
             raise Unsupported("CNTK's communicator has no %s; it has all-reduce" % operation)
         return Sum(self._group, count)
@@ -42,7 +41,6 @@ class Sum(Exchange):
         self.fill(np.zeros(count, dtype=np.float32))
 
     def fill(self, values: np.ndarray) -> None:
-        """Copied into a new view."""
         self._views = [C.NDArrayView.from_data(np.ascontiguousarray(values))]
 
     def run(self) -> None:

@@ -34,7 +34,6 @@ class Group:
         return float(view.asarray().max())
 
     def barrier(self) -> None:
-        """Return when all ranks have come."""
         self._communicator.barrier()
 
     def close(self) -> None:

@@ -56,7 +56,6 @@ def write(samples: Iterable[Record], folder: str) -> None:
 
 
 def join(parts: List[str], folder: str) -> None:
-    """One map, every path of it whole."""
     joined = in_folder(folder)
     with opened(joined.images) as images, opened(joined.lengths) as lengths:
         for part in parts:
@@ -89,7 +88,6 @@ def check(folder: str) -> None:
 
 
 def listed(folder: str) -> Iterator[Tuple[str, str]]:
-    """(path, class) of each image."""
     with opened(in_folder(folder).images, "r") as stream:
         for line in stream:
             path, _, label = line.rstrip("\n").partition("\t")

@@ -50,7 +50,6 @@ class TakingReader(GatheringReader):
     words = "gathered from memory, by position"
 
     def next_batch(self) -> Batch:
-        """The samples at the next positions."""
         rows = [self._source.index(position) for position in next(self._indices)]
         return Batch(self._images.take(rows, axis=0), self._labels.take(rows))
 
@@ -118,7 +117,6 @@ class PackedReader(MinibatchReader):
         super().__init__(path, setup, device, lambda: self._opened(records))
 
     def as_numpy(self, batch: Batch) -> Batch:
-        """Copies, images in their shape."""
         return Batch(images_of(batch, self._shape).asarray(), labels_of(batch))
 
     def _opened(self, records: RecordSource) -> Any:

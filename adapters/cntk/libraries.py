@@ -30,7 +30,6 @@ def loads(library: str) -> bool:
 
 
 def missing() -> List[str]:
-    """Those that do not load."""
     return [name for name in IMAGE_LIBRARIES if not loads(name)]
 
 

@@ -29,7 +29,6 @@ class Lowering:
         self._number = tensors.dtype.type
 
     def operation(self, layer: Layer, inputs: List[Any]) -> Any:
-        """The layer's output for these inputs."""
         return METHODS[layer.kind](self, layer, layer.attrs, *inputs)
 
     def _conv(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
@@ -138,7 +137,6 @@ METHODS: Dict[str, Callable[..., Any]] = {
 
 
 def strided(x: Any, attrs: Dict[str, Any]) -> Any:
-    """Every stride-th row and column."""
     step = attrs["stride"]
     return x if step == 1 else C.slice(x, [1, 2], [0, 0], list(x.shape[1:]), [step, step])
 

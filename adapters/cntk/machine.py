@@ -16,7 +16,6 @@ DEFAULT = {"relu": "cntk.relu", "convolution": "cntk.convolution", "lrn": "cntk.
 
 
 def prepare(setup: Setup) -> Any:
-    """Choose the CPU and set its threads."""
     device = C.device.cpu()
     C.device.try_set_default_device(device)
     C.cntk_py.set_max_num_cputhreads(setup.threads)
@@ -24,7 +23,6 @@ def prepare(setup: Setup) -> Any:
 
 
 def versions() -> Dict[str, str]:
-    """Of CNTK and of the library that decides its speed."""
     found = {"cntk": C.__version__}
     text = ctypes.create_string_buffer(256)
     ctypes.CDLL("libmklml_intel.so").MKL_Get_Version_String(text, len(text))

@@ -72,5 +72,4 @@ def macs_of(operation: Any) -> int:
 
 
 def elements(shape: Any) -> int:
-    """The number of elements of a shape."""
     return int(np.prod(shape, dtype=np.int64))

@@ -97,16 +97,14 @@ class CNTK(Adapter):
         "libbz2-dev libreadline-dev libsqlite3-dev libffi-dev liblzma-dev"
     )
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """CPUs: the wheel is CNTK's CPU one, and no CUDA of its time drives a GPU of today."""
-        return Capabilities(
-            strategies=STRATEGIES,
-            precisions=("float32", "float64"),
-            knobs=KNOBS,
-            optimisers=("sgd", "adam"),
-            formats=FORMATS,
-        )
+    # CPUs: the wheel is CNTK's CPU one, and no CUDA of its time drives a GPU of today.
+    capabilities = Capabilities(
+        strategies=STRATEGIES,
+        precisions=("float32", "float64"),
+        knobs=KNOBS,
+        optimisers=("sgd", "adam"),
+        formats=FORMATS,
+    )
 
     def missing(self, interpreter: Path) -> str | None:
         """Open MPI's libraries, C++ included, which even a single process of CNTK loads."""

@@ -63,11 +63,9 @@ class Horovod(Adapter):
 
     contract = 2
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            strategies=STRATEGIES, precisions=("float32", "float64"), knobs=dict(KNOBS), optimisers=("sgd", "adam")
-        )
+    capabilities = Capabilities(
+        strategies=STRATEGIES, precisions=("float32", "float64"), knobs=KNOBS, optimisers=("sgd", "adam")
+    )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator."""

@@ -36,7 +36,6 @@ class JaxTrainer(Trainer):
         return Joined(0, 1, self.transport, machine.versions(self._devices), len(self._devices))
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """Lower, place; a second call starts afresh."""
         self._state = self._pull = self._local = self._gradients = self._loss = self._logits = self._marked = None
         self._net = Net(graph, self.setup.tuned)
         solver = solver_of(self.setup.optimiser)
@@ -88,9 +87,6 @@ class JaxTrainer(Trainer):
         self._local = self._gradients = self._programs.backward(self._pull)
         self._pull = None
 
-    def communicate(self) -> None:
-        """One device exchanges nothing."""
-
     def update(self) -> None:
         params, moments, stats, key = self._state
         params, moments = self._programs.update(params, moments, self._gradients)
@@ -106,11 +102,9 @@ class JaxTrainer(Trainer):
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
-        """The mean over this process's devices."""
         return float(jnp.mean(self._loss))
 
     def logits(self) -> np.ndarray:
-        """All samples', in the devices' order."""
         return np.asarray(self._logits, np.float32)
 
     def predict(self, batch: Any) -> np.ndarray:
@@ -142,10 +136,6 @@ class JaxTrainer(Trainer):
         return macs_of(jax.make_jaxpr(self._net.forward)(params, bare, sample, key).jaxpr)
 
     # --- what the measuring loop needs ----------------------------------------
-
-    def maximum(self, value: float) -> float:
-        """One process has nobody to ask."""
-        return value
 
     def mark(self) -> Any:
         """The monotonic clock, when the step before the last is done: JAX shows no device's own events.

@@ -34,7 +34,6 @@ def prepare(setup: Setup) -> List[Any]:
 
 
 def cuda(setup: Setup) -> List[Any]:
-    """The first GPUs of this host."""
     try:
         found = jax.devices("cuda")
     except RuntimeError as error:
@@ -46,7 +45,6 @@ def cuda(setup: Setup) -> List[Any]:
 
 
 def enough(found: List[Any], setup: Setup, remedy: str) -> List[Any]:
-    """As many as were asked for."""
     if len(found) < setup.devices:
         raise Unavailable(
             "%d devices were asked for and JAX has %d %s device(s); %s"
@@ -56,5 +54,4 @@ def enough(found: List[Any], setup: Setup, remedy: str) -> List[Any]:
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:
-    """Of JAX, of XLA's library and of what it runs on."""
     return {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "xla": devices[0].client.platform_version}

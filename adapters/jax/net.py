@@ -51,7 +51,6 @@ class Net:
         return total, (heads[-1], stats)
 
     def statistics(self) -> Dict[str, np.ndarray]:
-        """Running means 0 and variances 1."""
         return {name: np.full(shape, name.endswith("_var"), np.float32) for name, shape in self.graph.buffers}
 
 

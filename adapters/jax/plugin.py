@@ -31,15 +31,12 @@ class Jax(Adapter):
     environment = "jax"
     remedy = "tox run -e jax"
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Whatever the machine; a missing device is the worker's to report."""
-        return Capabilities(
-            strategies=STRATEGIES,
-            devices=("cpu", "cuda"),
-            precisions=("float32", "float64"),
-            optimisers=("sgd", "adam"),
-        )
+    capabilities = Capabilities(
+        strategies=STRATEGIES,
+        devices=("cpu", "cuda"),
+        precisions=("float32", "float64"),
+        optimisers=("sgd", "adam"),
+    )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process wants of the allocator; it must stand before the process starts."""

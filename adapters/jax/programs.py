@@ -84,7 +84,6 @@ class Programs:
         return gradients
 
     def own_key(self, key: Any) -> Any:
-        """This device's, of a step's key."""
         return key
 
     def stacked(self, tree: Any) -> Any:

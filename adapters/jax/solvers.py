@@ -67,10 +67,8 @@ def one_minus_power(beta: float, updates: Any) -> Any:
 
 
 def zeros_like(tensors: Tensors) -> Tensors:
-    """As many zeros, under the same names."""
     return {name: np.zeros_like(tensor) for name, tensor in tensors.items()}
 
 
 def solver_of(rule: Optimiser) -> Solver:
-    """The solver of a rule."""
     return AdamSolver(rule) if isinstance(rule, Adam) else Momentum(rule)

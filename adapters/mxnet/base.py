@@ -45,7 +45,8 @@ class MXNetTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._choices = Choices(setup.knobs["lrn"], setup.tuned, setup.precision)
+        lrn = setup.knobs.get("lrn", "composed")  # Horovod's adapter builds on this one without its knobs
+        self._choices = Choices(lrn, setup.tuned, setup.precision)
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
@@ -124,7 +125,6 @@ class MXNetTrainer(Trainer):
         return Batch(as_numpy(batch.images), as_numpy(batch.labels).astype(np.int64))
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """As RecordIO, the only form that is declared."""
         pack(samples, folder)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:
@@ -142,7 +142,6 @@ class MXNetTrainer(Trainer):
     # --- the staged iteration -----------------------------------------------
 
     def forward(self, batch: Any) -> None:
-        """Every device's network and loss, recorded."""
         self._heads, self._losses = [], []
         with autograd.record(train_mode=True):
             for images, labels in batch:
@@ -172,7 +171,6 @@ class MXNetTrainer(Trainer):
         wait_for(gradients)
 
     def update(self) -> None:
-        """The optimiser on every device."""
         self._optimiser.apply(self._local(), 1.0 / self._samples())
         self._summed = False
 
@@ -220,11 +218,9 @@ class MXNetTrainer(Trainer):
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
-        """The mean over this rank's samples."""
         return float(np.mean([loss.asnumpy() for loss in self._losses], dtype=np.float64))
 
     def logits(self) -> np.ndarray:
-        """Of all devices, in their order."""
         return np.concatenate([heads[-1].asnumpy() for heads in self._heads])
 
     def gradients(self) -> Dict[str, np.ndarray]:
@@ -253,11 +249,6 @@ class MXNetTrainer(Trainer):
         first = self._contexts[0]
         return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
 
-    # --- what the measuring loop needs ----------------------------------------
-
-    def maximum(self, value: float) -> float:
-        return value
-
     def notes(self) -> Dict[str, Any]:
         rule = name_of(self.setup.optimiser)
         notes = dict(
@@ -282,7 +273,6 @@ def placed(values: Any, context: Any, dtype: str) -> Any:
 
 
 def like(arrays: Arrays) -> Arrays:
-    """New arrays of the same shapes on the same devices."""
     return [[mx.nd.zeros_like(each) for each in devices] for devices in arrays]
 
 

@@ -28,7 +28,6 @@ class StoreCommunicator(Communicator):
         return int(self._group.store.rank)
 
     def exchange(self, operation: str, count: int) -> Exchange:
-        """A sum or a broadcast."""
         if operation == "all-reduce":
             return Sum(self._group, count)
         if operation == "broadcast":

@@ -53,7 +53,6 @@ class MemoryReader(GatheringReader):
         self._labels = self._labels.astype(np.float32)
 
     def next_batch(self) -> Batch:
-        """In the order of positions."""
         return over(super().next_batch())
 
 
@@ -159,5 +158,4 @@ def joined(pieces: Any) -> Any:
 
 
 def as_numpy(pieces: List[Any]) -> np.ndarray:
-    """A copy in NumPy's memory."""
     return np.concatenate([piece.asnumpy() for piece in pieces])

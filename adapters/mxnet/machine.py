@@ -30,7 +30,6 @@ def contexts(setup: Setup) -> List[Any]:
 
 
 def versions() -> Dict[str, str]:
-    """Of MXNet and of the libraries that decide its speed."""
     features = mx.runtime.Features()
     built = [name for name in ("MKLDNN", "CUDA", "CUDNN", "BLAS_OPEN", "BLAS_MKL") if features.is_enabled(name)]
     return {"mxnet": mx.__version__, "built with": ", ".join(built)}

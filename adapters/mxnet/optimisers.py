@@ -52,7 +52,6 @@ class Documented:
         self._updaters = [mx.optimizer.get_updater(self._optimiser) for _ in self._parameters[0].list_ctx()]
 
     def apply(self, gradients: List[List[Any]], rescale: float) -> None:
-        """Update every device's weights with its gradients times `rescale`."""
         self._optimiser.rescale_grad = rescale
         weights = [parameter.list_data() for parameter in self._parameters]
         for device, updater in enumerate(self._updaters):
@@ -76,7 +75,6 @@ class Operators:
         ]
 
     def apply(self, gradients: List[List[Any]], rescale: float) -> None:
-        """Update every device's weights with its gradients times `rescale`."""
         self._done += 1
         update, rates = self._operator(self._done)
         for states, ours in zip(self._states, gradients):

@@ -114,17 +114,14 @@ class MXNet(Adapter):
         'pyenv install -s 3.11 && PATH="$(pyenv prefix 3.11)/bin:$PATH" tox run -e mxnet'
     )
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Whatever the machine; a missing device is the worker's to report."""
-        return Capabilities(
-            strategies=STRATEGIES,
-            devices=("cpu", "cuda"),
-            precisions=("float32", "float64"),
-            knobs=dict(KNOBS),
-            optimisers=("sgd", "adam"),
-            formats=FORMATS,
-        )
+    capabilities = Capabilities(
+        strategies=STRATEGIES,
+        devices=("cpu", "cuda"),
+        precisions=("float32", "float64"),
+        knobs=KNOBS,
+        optimisers=("sgd", "adam"),
+        formats=FORMATS,
+    )
 
     def unsupported(self, case: Configuration) -> str | None:
         """Precisions that MXNet's own LRN and compression do not have; a threshold of no use."""

@@ -37,7 +37,6 @@ class TorchTrainer(Trainer):
     # --- life ---------------------------------------------------------------
 
     def start(self) -> Joined:
-        """Set threads and device, join the process group."""
         setup = self.setup
         self._device = machine.prepare(setup, self._compiled)
         versions = machine.versions(setup.device)
@@ -52,7 +51,6 @@ class TorchTrainer(Trainer):
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        """Stop reading, leave the group."""
         super().close()
         if self._group is not None:
             # What was built holds the group, whose threads must end before the interpreter does:
@@ -102,7 +100,6 @@ class TorchTrainer(Trainer):
         return event
 
     def elapsed(self, begin: Any, end: Any) -> float:
-        """Seconds between two marks; CUDA events give milliseconds."""
         return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
 
     def peak_device_bytes(self) -> Optional[int]:

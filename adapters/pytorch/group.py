@@ -55,7 +55,6 @@ class Group:
         return self._groups[name]
 
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks."""
         cell = torch.tensor([value], dtype=torch.float64)
         dist.all_reduce(cell, dist.ReduceOp.MAX, group=self._host)
         return cell.item()

@@ -100,7 +100,6 @@ class LoaderReader(Reader):
         self._batches = iter(loader)
 
     def next_batch(self) -> Batch:
-        """The next batch as tensors; OSError names the file that cannot be read."""
         read = next(self._batches)
         if isinstance(read, str):
             raise OSError(read)

@@ -65,5 +65,4 @@ class FastLRN(nn.Module):
         self.constants = (size, alpha, beta, k)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Same shape and memory format."""
         return Normalise.apply(x, *self.constants)

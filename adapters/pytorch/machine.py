@@ -50,7 +50,6 @@ def cuda(setup: Setup) -> torch.device:
 
 
 def versions(device: str) -> Dict[str, str]:
-    """Of torch and of the libraries that decide its speed."""
     found = {"torch": str(torch.__version__)}  # a subclass of str until then
     patterns = {"onednn": r"MKL-DNN v([\d.]+)", "mkl": r"Math Kernel Library Version (\S+)", "openmp": r"OpenMP (\S+)"}
     text = torch.__config__.show()

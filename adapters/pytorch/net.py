@@ -108,7 +108,6 @@ class Places:
 
 
 def read_counts(graph: Graph) -> Dict[str, int]:
-    """How often each value is read."""
     counts: Dict[str, int] = {}
     for layer in graph.layers:
         for name in layer.inputs:

@@ -29,7 +29,6 @@ class KerasAdam(torch.optim.Adam):
         )
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """One update of all parameters."""
         self._updates += 1
         self.param_groups[0]["eps"] = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2**self._updates)
         return super().step(closure)
@@ -53,6 +52,5 @@ def make_optimiser(parameters: List[torch.Tensor], rule: Optimiser, fused: bool)
 
 
 def described(rule: Optimiser, fused: bool) -> str:
-    """In words, for the record."""
     name = "torch.optim.Adam, eps scaled to the contract's rule" if isinstance(rule, Adam) else "torch.optim.SGD"
     return name + ", fused" * fused

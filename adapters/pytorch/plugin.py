@@ -155,16 +155,13 @@ class PyTorch(Adapter):
     remedy = "tox run -e pytorch"
     backends = BACKENDS
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Whatever the machine; a missing device is the worker's to report."""
-        return Capabilities(
-            strategies=STRATEGIES,
-            devices=("cpu", "cuda"),
-            precisions=("float32", "bfloat16", "float64"),
-            optimisers=("sgd", "adam"),
-            knobs=dict(KNOBS),
-        )
+    capabilities = Capabilities(
+        strategies=STRATEGIES,
+        devices=("cpu", "cuda"),
+        precisions=("float32", "bfloat16", "float64"),
+        optimisers=("sgd", "adam"),
+        knobs=KNOBS,
+    )
 
     def unsupported(self, case: Configuration) -> str | None:
         """What data cannot say of knobs and batches; DDP on one rank is allowed, it shows what DDP itself costs."""

@@ -27,7 +27,6 @@ class ReplicaTrainer(TorchTrainer):
     # --- life ---------------------------------------------------------------
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """Lower, place, wrap; a second call starts afresh."""
         self._begin_build(graph)
         self._net = Net(graph, weights, fast=self.setup.tuned)
         self._net.to(self._device, self._dtype, memory_format=self._weights_format()).train()
@@ -51,7 +50,6 @@ class ReplicaTrainer(TorchTrainer):
         """Nothing, unless a subclass exchanges gradients by themselves."""
 
     def update(self) -> None:
-        """The optimiser; the gradients are let go."""
         self._optimise()
 
     # --- the native iteration -----------------------------------------------
@@ -72,7 +70,6 @@ class ReplicaTrainer(TorchTrainer):
         return to_numpy(self._heads[-1])
 
     def predict(self, batch: Any) -> np.ndarray:
-        """With dropout off and running statistics."""
         self._net.eval()
         with torch.no_grad():
             heads = self._net(batch.images)
@@ -86,7 +83,6 @@ class ReplicaTrainer(TorchTrainer):
         return {name: to_numpy(tensor) for name, tensor in self._net.tensors()}
 
     def parameter_count(self) -> int:
-        """Of the module's own parameters."""
         return sum(parameter.numel() for parameter in self._net.parameters() if parameter.requires_grad)
 
     def macs(self) -> int:

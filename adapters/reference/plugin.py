@@ -18,20 +18,17 @@ class Reference(Adapter):
     oracle = True
     remedy = "pip install numpy"
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """One process, one precision; the data-parallel results of n ranks through the knob `shards`."""
-        return Capabilities(
-            strategies=(Strategy("single", "one process", launchers=("local",), distributed=False),),
-            precisions=("float64",),
-            tunings=("default",),
-            optimisers=("sgd", "adam"),
-            real_data=False,
-            knobs={
-                "shards": Knob(int, 1, "equal parts of the batch, each computed as by a data-parallel rank", least=1),
-                "observed": Knob(int, 1, "of them, how many the running statistics see, one after the other", least=1),
-            },
-        )
+    capabilities = Capabilities(
+        strategies=(Strategy("single", "one process", launchers=("local",), distributed=False),),
+        precisions=("float64",),
+        tunings=("default",),
+        optimisers=("sgd", "adam"),
+        real_data=False,
+        knobs={
+            "shards": Knob(int, 1, "equal parts of the batch, each computed as by a data-parallel rank", least=1),
+            "observed": Knob(int, 1, "of them, how many the running statistics see, one after the other", least=1),
+        },
+    )
 
     def unsupported(self, case: Configuration) -> str | None:
         """The batch must divide into its shards, and no more shards can be observed than there are."""

@@ -27,7 +27,6 @@ class TensorFlowTrainer(Trainer):
     xla_when_tuned = "update"  # the knob `xla`'s "auto"
 
     def __init__(self, setup: Setup) -> None:
-        """Resolve what "auto" means for this tuning."""
         super().__init__(setup)
         self.xla = chosen(setup, "xla", default="off", tuned=self.xla_when_tuned)
         self._images = chosen(setup, "layout", default="NHWC", tuned="NCHW" if setup.device == "cuda" else "NHWC")
@@ -36,7 +35,6 @@ class TensorFlowTrainer(Trainer):
     # --- life ---------------------------------------------------------------
 
     def start(self) -> Joined:
-        """Threads and devices, then the group."""
         self.devices = self.prepare()
         self.join()
         return Joined(self.rank, self.world, self.transport, machine.versions(self.setup.device), len(self.devices))
@@ -49,7 +47,6 @@ class TensorFlowTrainer(Trainer):
         """Meet the other processes: sets `rank`, `world` and `transport`, and `devices` where they change."""
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """Lower and place; a second call starts afresh."""
         self.release()
         self.graph, self.layout = graph, Layout(graph, self._images)
         precision = self.setup.precision
@@ -76,10 +73,6 @@ class TensorFlowTrainer(Trainer):
         """Release the network too; a strategy then leaves its group."""
         super().close()
         self.release()
-
-    def maximum(self, value: float) -> float:
-        """One rank's own; a strategy with several asks them over TCP, which touches no device's queue."""
-        return value
 
     # --- data ---------------------------------------------------------------
 
@@ -131,7 +124,6 @@ class TensorFlowTrainer(Trainer):
         return macs(compiled(self.heads).get_concrete_function(sample).graph)
 
     def notes(self) -> Dict[str, Any]:
-        """What was resolved and chosen."""
         notes = dict(super().notes(), layout=self._images, xla=self.xla, **described(self.style))
         if self.style.fast and self.xla == "off":
             notes["optimiser"] = kernel_name(self.setup.optimiser)

@@ -66,7 +66,6 @@ class TensorFlowCommunicator(Communicator):
         return whole
 
     def _broadcast(self, count: int, instance: int) -> Callable[[Any], Any]:
-        """Rank 0 sends, the others receive."""
         setup, device = self.setup, self._group.device
         keys = {"group_size": setup.world, "group_key": OWN_GROUP, "instance_key": instance}
 
@@ -97,6 +96,5 @@ class Collective(Exchange):
         self._taken = self._function(self._given)
 
     def result(self) -> np.ndarray:
-        """What the last call returned."""
         found: np.ndarray = self._taken.numpy()
         return found

@@ -27,7 +27,6 @@ class Layout:
         self._rows = {dense: shapes[flat] for dense, flat in read.items() if flat in self.folded}
 
     def native(self, name: str, tensor: np.ndarray) -> np.ndarray:
-        """From the workload's layout to TensorFlow's."""
         layer = name.rsplit(".", 1)[0]
         if tensor.ndim == 4:
             return tensor.transpose(2, 3, 1, 0)

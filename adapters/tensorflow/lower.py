@@ -33,7 +33,6 @@ class Style(NamedTuple):
         return 3 if self.layout == "NHWC" else 1
 
     def spatial(self, rows: Any, columns: Any, other: Any) -> List[Any]:
-        """Values for the four axes."""
         return [other, rows, columns, other] if self.layout == "NHWC" else [other, other, rows, columns]
 
 

@@ -80,7 +80,6 @@ def grouped_gradients(device: str, layout: str, precision: str) -> bool:
 
 
 def versions(device: str) -> Dict[str, str]:
-    """Of TensorFlow and of the libraries that decide its speed."""
     found = {"tensorflow": tf.__version__}  # to ask Keras for its own would load it
     built: Dict[str, Any] = dict(tf.sysconfig.get_build_info())
     if device == "cuda":

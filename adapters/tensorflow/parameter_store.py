@@ -37,7 +37,6 @@ class ParameterStore:
         self._session.run(self._first, dict(zip(self._fed, weights)))
 
     def read(self) -> List[np.ndarray]:
-        """All weights as they are now."""
         found: List[np.ndarray] = self._session.run(self._weights)
         return found
 
@@ -49,7 +48,6 @@ class ParameterStore:
         return self._session.run((self._pulled, self._counted), dict(zip(self._fed, gradients)))
 
     def close(self) -> None:
-        """What the servers hold stays."""
         self._session.close()
 
     def _make(self, weights: Sequence[np.ndarray], servers: int, optimiser: Optimiser) -> None:

@@ -36,7 +36,6 @@ class StageNet(Net):
         stage: Stage,
         device: str,
     ) -> None:
-        """The layers from `stage.begin` to before `stage.end`."""
         super().__init__(graph, variables, style, seed, graph.layers[stage.begin : stage.end])
         self.device, self.last = device, stage.end == len(graph.layers)
         self._takes, self._gives = stage.entering, stage.leaving
@@ -91,7 +90,6 @@ class StageFunctions:
         self.predict = compiled(self._predict)
 
     def _step(self, images: Tensors, labels: Tensors) -> Tensors:
-        """Of all microbatches; returns their losses."""
         found = [self._differentiated(*microbatch) for microbatch in zip(images, labels)]
         own = []
         for index, stage in enumerate(self._stages):
@@ -117,7 +115,6 @@ class StageFunctions:
         return loss, gradients
 
     def _mean(self, microbatches: List[Tensors]) -> Tensors:
-        """Over the microbatches, of one stage."""
         if len(microbatches) == 1:
             return microbatches[0]
         return [tf.add_n(each) / len(microbatches) for each in zip(*microbatches)]

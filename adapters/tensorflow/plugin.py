@@ -137,17 +137,14 @@ class TensorFlow(Adapter):
     remedy = "tox run -e tensorflow"
     backends = BACKENDS
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Whatever the machine; a missing device is the worker's to report."""
-        return Capabilities(
-            strategies=STRATEGIES,
-            devices=("cpu", "cuda"),
-            precisions=("float32", "float64"),
-            knobs=dict(KNOBS),
-            optimisers=("sgd", "adam"),
-            formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
-        )
+    capabilities = Capabilities(
+        strategies=STRATEGIES,
+        devices=("cpu", "cuda"),
+        precisions=("float32", "float64"),
+        knobs=KNOBS,
+        optimisers=("sgd", "adam"),
+        formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
+    )
 
     def unsupported(self, case: Configuration) -> str | None:
         """What depends on several knobs and devices at once: exchanges and kernels that there are not."""

@@ -103,7 +103,6 @@ class Replicas(TensorFlowTrainer):
     # --- training -----------------------------------------------------------
 
     def to_device(self, batch: Any) -> Batch:
-        """An equal contiguous share on every device."""
         images: List[Any] = []
         labels: List[Any] = []
         for device, own in zip(self.devices, split(batch, len(self.devices))):
@@ -123,8 +122,6 @@ class Replicas(TensorFlowTrainer):
         self._tapes, self._losses, self._logits = zip(*self.each(on))
 
     def backward(self) -> None:
-        """The compiled backward, every device's own gradients."""
-
         def on(index: int) -> Any:
             with tf.device(self.devices[index]):
                 return self._tapes[index].gradient(self._losses[index], self.nets[index].trainable)
@@ -138,7 +135,6 @@ class Replicas(TensorFlowTrainer):
             self.averaged = self._communicate(self.local)
 
     def update(self) -> None:
-        """The optimiser; the gradients are let go."""
         self._update(self.averaged or self.local)
         self.local = self.averaged = None
 
@@ -147,7 +143,6 @@ class Replicas(TensorFlowTrainer):
         self._losses = self._step(*batch.images, *batch.labels)
 
     def step_alone(self, batch: Any) -> None:
-        """The same function without the exchange."""
         if self.setup.world * self.setup.devices == 1:
             self.step(batch)
         else:
@@ -160,11 +155,9 @@ class Replicas(TensorFlowTrainer):
         return sum(float(each) for each in self._losses) / len(self._losses)
 
     def logits(self) -> np.ndarray:
-        """Of all devices, in the samples' order."""
         return concatenated(self._logits)
 
     def predict(self, batch: Any) -> np.ndarray:
-        """With running statistics and without dropout, on all devices."""
         return concatenated(self._predict(batch.images))
 
     def gradients(self) -> Dict[str, np.ndarray]:
@@ -179,14 +172,12 @@ class Replicas(TensorFlowTrainer):
         }
 
     def parameter_count(self) -> int:
-        """Of the first device's trainable variables."""
         return sum(int(np.prod(own[0].shape)) for own in self.variables.values() if own[0].trainable)
 
     def heads(self, images: Any) -> List[Any]:
         return self._net(0, True).heads(images)
 
     def notes(self) -> Dict[str, Any]:
-        """And how the staged pass is cut."""
         return dict(super().notes(), split=SPLIT)
 
     # --- one device's part ----------------------------------------------------

@@ -65,7 +65,6 @@ class Scheduled:
             self._held = [self._zeros() for _ in range(self._shares)]
 
     def gradients(self) -> List[np.ndarray]:
-        """The mean over the shares' last ones."""
         return [sum(each.numpy() for each in own) / self._shares for own in zip(*self._held)]
 
     # --- functions ------------------------------------------------------------
@@ -97,7 +96,6 @@ class Scheduled:
     # --- inside -----------------------------------------------------------------
 
     def net(self, values: Dict[str, Any], style: Style, turn: Any) -> Net:
-        """The network over these weights."""
         trainer = self._trainer
         return Net(trainer.graph, dict(values, **{COUNT: Turn(turn)}), style, (trainer.setup.seed, 0))
 

@@ -35,7 +35,6 @@ def write(samples: Iterator[Record], folder: str) -> None:
 
 
 def example(sample: Record) -> Any:
-    """A sample as a tf.train.Example."""
     values = (sample.encoded, sample.label, sample.name.encode("utf-8", "surrogateescape"))
     features = {}
     for name, value in zip(FEATURES, values):
@@ -85,7 +84,6 @@ def shuffled(parts: List[str], setup: Setup) -> Any:
 
 
 def opened(path: Any) -> Any:
-    """The records of one file."""
     return tf.data.TFRecordDataset(path, compression_type="", buffer_size=BUFFER, num_parallel_reads=None)
 
 

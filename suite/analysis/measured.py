@@ -156,10 +156,12 @@ def _mean_layers(tables: Sequence[Sequence[Layer]]) -> list[Layer] | None:
 def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]], float]) -> list[Layer]:
     """Tables of the same layers as one; `merge` makes one number of several."""
     return [
-        rows[0].but(
-            forward_s=merge([row.forward_s for row in rows]),
-            backward_s=merge([row.backward_s for row in rows]),
-            communication_s=merge([row.communication_s for row in rows]),
+        rows[0].model_copy(
+            update={
+                "forward_s": merge([row.forward_s for row in rows]),
+                "backward_s": merge([row.backward_s for row in rows]),
+                "communication_s": merge([row.communication_s for row in rows]),
+            }
         )
         for rows in zip(*tables, strict=False)
     ]

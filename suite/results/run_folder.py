@@ -273,7 +273,7 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def _misfit(self, record: Measured, path: Path, text: bytes) -> str | None:
         """Why a record is not this place's; None when it is."""
-        if path.name != self._place(record.case_id, record.repeat).name:
+        if path.name != f"{record.case_id}-r{record.repeat}.json":
             return f"it holds repeat {record.repeat} of the case {record.case_id}, and its name is another one's"
         own = self._identity
         if own.cases.get(record.case_id, record.case) != record.case:
@@ -310,7 +310,8 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def _write(self, name: str, content: BaseModel) -> None:
         """Write one JSON file whole or not at all; StoreError when the disk refuses."""
-        self.__dict__.pop("_identity", None)
+        if name in ("run.json", "cases.json"):
+            self.__dict__.pop("_identity", None)
         write_whole(self.path / name, content.model_dump_json(indent=1) + "\n")
 
 

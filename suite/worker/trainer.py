@@ -54,9 +54,10 @@ class Trainer(ABC):
         The optimiser's state starts at zero, running statistics at mean 0 and variance 1.
         """
 
-    @abstractmethod
     def synchronize(self) -> None:
-        """Return when everything asked of the device has been done (on a CPU: at once)."""
+        """Return when everything asked of the device has been done; the default is for CPUs, which have done it."""
+        if self.setup.device != "cpu":
+            raise NotImplementedError("%s does not say how to wait for %r" % (type(self).__name__, self.setup.device))
 
     def close(self) -> None:
         """Stop reading; called once, last, when all went well.
@@ -127,12 +128,13 @@ class Trainer(ABC):
     def backward(self) -> None:
         """Compute every device's gradients, without any exchange (stage `backward`)."""
 
-    @abstractmethod
     def communicate(self) -> None:
-        """Average the gradients over all devices (stage `communication`); nothing on a single one.
+        """Average the gradients over all devices (stage `communication`); the default is for a single rank: nothing.
 
         Also called many times in a row by the `comm_only` pass.
         """
+        if self.setup.world > 1:
+            raise NotImplementedError("%s does not say how ranks exchange" % type(self).__name__)
 
     @abstractmethod
     def update(self) -> None:
@@ -193,9 +195,11 @@ class Trainer(ABC):
 
     # --- what the measuring loop needs ----------------------------------------
 
-    @abstractmethod
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks; also the barrier."""
+        """The largest value over all ranks; also the barrier. The default is for a single rank."""
+        if self.setup.world > 1:
+            raise NotImplementedError("%s does not ask the other ranks" % type(self).__name__)
+        return value
 
     def mark(self) -> Any:
         """A point in time on the device's own time line; on a CPU the monotonic clock."""

@@ -1,8 +1,6 @@
 """Variables of the environment that change what is computed, or with which library.
 
 A proof holds only where these are the same: they are part of its key, and every rank reports those that it has.
-
-Oldest Python: 3.6.
 """
 
 from typing import Dict, Mapping

@@ -18,7 +18,6 @@ class Layer:
     aliases = False  # whether forward returns a view of its input
 
     def __init__(self, node: Node) -> None:
-        """`node` is the graph's description of the layer."""
         self.name, self.kind, self.attrs = node.name, node.kind, node.attrs
         self.node = node
         self.wants: Tuple[bool, ...] = (True,) * len(node.inputs)  # inputs whose gradient somebody needs

@@ -66,7 +66,6 @@ class PointConvolution(Convolution):
 
     @staticmethod
     def fits(node: Node) -> bool:
-        """Whether a convolution is of this form."""
         attrs = node.attrs
         return (attrs["kernel"], attrs["stride"], attrs["pad"], attrs["groups"]) == (1, 1, 0, 1)
 
@@ -78,7 +77,6 @@ class PointConvolution(Convolution):
         self._matrix_gradient = self.weight_gradient.view(out, channels)
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """One product for all samples' pixels."""
         samples, _, height, width = xs[0].shape
         self._x = pixels(xs[0])
         if self.bias is None:
@@ -89,7 +87,6 @@ class PointConvolution(Convolution):
         return y.view(samples, height, width, -1).permute(0, 3, 1, 2)
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """Two products and a sum."""
         samples, _, height, width = dy.shape
         flat = pixels(dy)
         torch.mm(flat.t(), self._x, out=self._matrix_gradient)
@@ -115,7 +112,6 @@ class Dense(Layer):
         self.bias, self.bias_gradient = parameters.get("bias"), gradients.get("bias")
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """(samples, in) to (samples, out)."""
         self._x = xs[0]
         if self.bias is None:
             y = torch.mm(self._x, self.weight.t())
@@ -125,7 +121,6 @@ class Dense(Layer):
         return y
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """Two products and a sum."""
         torch.mm(dy.t(), self._x, out=self.weight_gradient)
         self._x = None
         if self.bias is not None:

@@ -29,7 +29,6 @@ class SoftmaxLoss:
         self._value = self._log.gather(1, self._labels)
 
     def value(self) -> float:
-        """The weighted loss of the last forward."""
         return -self._weight * float(self._value.mean())
 
     def backward(self) -> Tensor:

@@ -36,7 +36,6 @@ class BatchNormalisation(Layer):
         return y
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """Gradients of input, scale and shift."""
         x, mean, inverse = self._kept
         del self._kept
         dx, dw, db = aten.native_batch_norm_backward.default(
@@ -71,7 +70,6 @@ class LocalResponse(Layer):
         self._below, self._above = attrs["size"] // 2, (attrs["size"] - 1) // 2
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """Scale every activation by its neighbourhood."""
         x = xs[0]
         square = x * x
         scale = torch.add(square.mul(self._share), self._k)

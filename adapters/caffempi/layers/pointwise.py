@@ -66,7 +66,6 @@ class Flatten(Layer):
         return xs[0].reshape(self._shape[0], -1)
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """Back to the input's shape."""
         return (dy.reshape(self._shape),)
 
 
@@ -93,12 +92,10 @@ class Add(Layer):
     fresh = False
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """The sum of two inputs or more."""
         total = torch.add(xs[0], xs[1]) if len(xs) > 1 else xs[0].clone()
         for x in xs[2:]:
             total.add_(x)
         return total
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """The gradient itself, to each."""
         return (dy,) * len(self.wants)

@@ -20,13 +20,11 @@ class MaxPooling(Layer):
         self._window = ([attrs["kernel"]] * 2, [attrs["stride"]] * 2, [attrs["pad"]] * 2, [1, 1], attrs["ceil"])
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """Keep where each maximum was."""
         y, indices = aten.max_pool2d_with_indices.default(xs[0], *self._window)
         self._kept = xs[0], indices
         return y
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """Send each gradient to where the maximum was."""
         x, indices = self._kept
         del self._kept
         return (aten.max_pool2d_with_indices_backward.default(dy, x, *self._window, indices),)
@@ -47,6 +45,5 @@ class AveragePooling(Layer):
         return aten.avg_pool2d.default(xs[0], *self._window)
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """Spread each gradient over its window."""
         x, self._x = self._x, None
         return (aten.avg_pool2d_backward.default(dy, x, *self._window),)

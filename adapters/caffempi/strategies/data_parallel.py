@@ -11,7 +11,6 @@ class DataParallel(SynchronousTrainer):
     """Sums around a ring over a wire, by the MPI library where memory is shared."""
 
     def transfer(self) -> Transfer:
-        """An all-reduce of all ranks."""
         return partial(all_reduce if self._pace is FAR else library_all_reduce, self._ranks.comm)
 
 

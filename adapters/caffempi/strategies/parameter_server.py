@@ -10,7 +10,6 @@ class ParameterServer(SynchronousTrainer):
     """Pushes to rank 0, and pulls the sum from there."""
 
     def transfer(self) -> Transfer:
-        """To rank 0 and back."""
         return partial(star, self._ranks.comm)
 
 

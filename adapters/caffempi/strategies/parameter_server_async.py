@@ -108,7 +108,6 @@ class ParameterServerAsync(DistributedTrainer):
         return found
 
     def _apply(self, server: Server) -> None:
-        """Rank 0's push and pull."""
         server.check()
         self._staleness.exchanged(server.apply(self._arena.gradients, self._arena.parameters))
 

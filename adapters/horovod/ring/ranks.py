@@ -50,7 +50,6 @@ class Ring:
         return self._meeting.maximum(value)
 
     def barrier(self) -> None:
-        """Return when all ranks have come."""
         self._meeting.maximum(0.0)
 
     def close(self) -> None:

@@ -24,7 +24,6 @@ class LocalSGDTrainer(ReplicaTrainer):
         self._averager = averager
 
     def notes(self) -> Dict[str, Any]:
-        """How often models are averaged."""
         period = self._period  # the averager asks step % period, and counts from 0
         words = "models averaged after the steps 1, %d, %d, ..." % (period + 1, 2 * period + 1)
         return dict(super().notes(), local_sgd=words)

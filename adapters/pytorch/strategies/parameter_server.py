@@ -48,7 +48,6 @@ class ParameterServerTrainer(ReplicaTrainer):
         return {name: to_numpy(means[index]) for index, name in enumerate(names)}
 
     def begin_training(self) -> None:
-        """Count stale weights from now on."""
         self._staleness.begin()
 
     def notes(self) -> Dict[str, Any]:

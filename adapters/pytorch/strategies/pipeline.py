@@ -61,7 +61,6 @@ class PipelineTrainer(TorchTrainer):
     # --- the staged iteration -----------------------------------------------
 
     def forward(self, batch: Any) -> None:
-        """Every microbatch through this stage, one after the other."""
         self._staged.forward(batch)
         self._loss = self._staged.loss
 
@@ -115,17 +114,14 @@ class PipelineTrainer(TorchTrainer):
         return self._gather.tensors(dict(self._stage.net.tensors()))
 
     def parameter_count(self) -> int:
-        """Summed up over the stages."""
         return self._gather.total(sum(parameter.numel() for parameter in self._stage.parameters()))
 
     def macs(self) -> int:
-        """Summed up over the stages."""
         options = {"dtype": self._stage.crosses, "device": self._device}
         samples = [torch.zeros((1,) + tuple(shape), **options) for shape in self._stage.enters]
         return self._gather.total(counted_macs(self._stage, *samples))
 
     def notes(self) -> Dict[str, Any]:
-        """Where it was cut, how it is run."""
         about = {"schedule": self._schedule.__name__, "microbatches": self._count, "stages begin at": self._borders}
         about["staged"] = "every forward before the first backward"
         about["bubble"] = "waiting for the neighbours, the transfer of what crosses included"

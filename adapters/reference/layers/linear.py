@@ -74,7 +74,6 @@ class Dense(Layer):
     """y = W x + b with W (out, in)."""
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """(samples, in) to (samples, out)."""
         output = inputs[0] @ self.weights["weight"].T
         if "bias" in self.weights:
             output += self.weights["bias"]

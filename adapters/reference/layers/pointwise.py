@@ -16,7 +16,6 @@ class Relu(Layer):
         return np.maximum(inputs[0], 0.0), inputs[0] > 0.0
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
-        """Passes where the input was positive."""
         return [gradient * kept]
 
 
@@ -46,7 +45,6 @@ class Concat(Layer):
         return np.concatenate(inputs, axis=1), np.cumsum([x.shape[1] for x in inputs])[:-1]
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
-        """Cut where they were joined."""
         return list(np.split(gradient, kept, axis=1))
 
 

@@ -21,7 +21,6 @@ class MaxPool(Layer):
         self.windows = Windows(node)
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """(n, c, h, w) to (n, c, out_h, out_w)."""
         patches = self.windows.patches(inputs[0], fill=-np.inf)
         n, c, kernel = patches.shape[:3]
         flat = patches.reshape((n, c, kernel * kernel) + self.windows.output)
@@ -29,7 +28,6 @@ class MaxPool(Layer):
         return np.take_along_axis(flat, winner, axis=2)[:, :, 0], winner
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
-        """Each window's gradient goes to its winner."""
         kernel = self.windows.kernel
         position = np.arange(kernel * kernel).reshape(1, 1, -1, 1, 1)
         patches = np.where(kept == position, gradient[:, :, np.newaxis], 0.0)
@@ -52,11 +50,9 @@ class AvgPool(Layer):
         self.divisor = rows[:, np.newaxis] * columns
 
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """(n, c, h, w) to (n, c, out_h, out_w)."""
         return self.windows.patches(inputs[0]).sum(axis=(2, 3)) / self.divisor, None
 
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
-        """Every element of a window takes an equal share."""
         kernel = self.windows.kernel
         shares = (gradient / self.divisor)[:, :, np.newaxis, np.newaxis]
         shape = gradient.shape[:2] + (kernel, kernel) + self.windows.output

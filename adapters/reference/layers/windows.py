@@ -15,7 +15,6 @@ class Windows:
     """The windows of one convolution or pooling layer over images of a fixed size."""
 
     def __init__(self, node: graph.Layer) -> None:
-        """Geometry from the layer's attributes and shapes."""
         self.kernel, self.stride, self.pad = node.attrs["kernel"], node.attrs["stride"], node.attrs["pad"]
         self.extent: Tuple[int, ...] = tuple(node.input_shapes[0][1:])
         self.output: Tuple[int, ...] = tuple(node.shape[1:])

@@ -48,9 +48,6 @@ class ReferenceTrainer(Trainer):
         self._updates, self._squares = 0, {}
         self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
 
-    def synchronize(self) -> None:
-        """NumPy has nothing pending."""
-
     def to_device(self, batch: Batch) -> Batch:
         return Batch(np.asarray(batch.images, dtype=np.float64), np.asarray(batch.labels))
 
@@ -72,9 +69,6 @@ class ReferenceTrainer(Trainer):
         for index, run in enumerate(self._runs):
             self._network.backward(run, 1.0 / self._shards)
             self._runs[index] = run._replace(kept=[], seeds={})
-
-    def communicate(self) -> None:
-        """One process exchanges nothing."""
 
     def update(self) -> None:
         """As `suite.worker.contract` defines SGD and Adam."""
@@ -101,7 +95,6 @@ class ReferenceTrainer(Trainer):
         self.update()
 
     def loss(self) -> float:
-        """The mean over the shards."""
         return sum(run.loss for run in self._runs) / len(self._runs)
 
     def logits(self) -> np.ndarray:
@@ -122,9 +115,6 @@ class ReferenceTrainer(Trainer):
     def macs(self) -> int:
         """Counted on the layers' own weights and outputs."""
         return self._network.macs()
-
-    def maximum(self, value: float) -> float:
-        return value
 
 
 def blas() -> str:

@@ -27,7 +27,6 @@ class Coordinator(TensorFlowTrainer):
     xla_when_tuned = "off"  # the servers update
 
     def __init__(self, setup: Setup) -> None:
-        """Workers and servers are met in `join`."""
         super().__init__(setup)
         self._servers = int(setup.knobs["servers"])
         self._distribution: Any = None  # of tf.distribute
@@ -91,23 +90,17 @@ class Coordinator(TensorFlowTrainer):
         """It has happened in the forward."""
 
     def update(self) -> None:
-        """The servers apply every share's gradients."""
         for function in self._scheduled.update:
             self._coordinator.schedule(function)
         self._coordinator.join()
 
-    def communicate(self) -> None:
-        """It has happened in the forward."""
-
     def step(self, batch: Any) -> None:
-        """Every share's gradients are applied as they come."""
         found = self._all([self._scheduled.step] * len(batch.labels), batch)
         self._losses = [loss for loss, _ in found]
         for _, others in found:
             self._staleness.missed(int(others))
 
     def step_alone(self, batch: Any) -> None:
-        """There is no such step."""
         raise Unsupported("coordinator cannot leave its exchange out")
 
     def begin_training(self) -> None:
@@ -127,15 +120,12 @@ class Coordinator(TensorFlowTrainer):
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
-        """The mean over the shares."""
         return sum(map(float, self._losses)) / len(self._losses)
 
     def logits(self) -> np.ndarray:
-        """Of all shares, in the samples' order."""
         return np.concatenate(self._logits).astype(np.float32)
 
     def predict(self, batch: Any) -> np.ndarray:
-        """With running statistics and without dropout, by all workers."""
         found = [self._coordinator.schedule(self._scheduled.predict, args=(images,)) for images in batch.images]
         self._coordinator.join()
         return np.concatenate([each.fetch() for each in found]).astype(np.float32)
@@ -146,7 +136,6 @@ class Coordinator(TensorFlowTrainer):
         return {name: self.layout.canonical(name, own) for name, own in zip(names, self._scheduled.gradients())}
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """As the servers hold them."""
         return {name: self.layout.canonical(name, own.numpy()) for name, own in self._scheduled.variables.items()}
 
     def parameter_count(self) -> int:
@@ -154,7 +143,6 @@ class Coordinator(TensorFlowTrainer):
         return sum(int(np.prod(own.shape)) for own in self._scheduled.variables.values() if own.trainable)
 
     def heads(self, images: Any) -> List[Any]:
-        """Of the function that workers run."""
         net = self._scheduled.net(self._scheduled.variables, self.style, tf.constant(0, tf.int64))
         found: List[Any] = net.heads(images)
         return found

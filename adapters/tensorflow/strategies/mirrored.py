@@ -30,7 +30,6 @@ class Mirrored(Replicas):
         self._threads: Optional[ThreadPoolExecutor] = None
 
     def join(self) -> None:
-        """The strategy over this process's devices."""
         # The default is what the strategy would take by itself, written down.
         by_device = "nccl" if self.setup.device == "cuda" else "reduction_to_one"
         exchange = chosen(self.setup, "cross_device", default=by_device)

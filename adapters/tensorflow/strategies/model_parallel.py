@@ -46,7 +46,6 @@ class ModelParallel(TensorFlowTrainer):
         gc.collect()
 
     def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
-        """Each on its stage's device."""
         self._places = stages(self.graph, len(self.devices))
         homes = {}
         for device, place in zip(self.devices, self._places):
@@ -74,7 +73,6 @@ class ModelParallel(TensorFlowTrainer):
         self._pipeline.close()
 
     def _cut(self, training: bool) -> List[StageNet]:
-        """The stages, for training or for use."""
         style, seed = self.style._replace(training=training), (self.setup.seed, self.setup.rank)
         return [
             StageNet(self.graph, dict(self.variables, **{COUNT: masks}), style, seed, place, device)
@@ -143,11 +141,7 @@ class ModelParallel(TensorFlowTrainer):
                 self._gradients.append(self._functions.mean([self._own[index, number] for number in numbers]))
         self._runs, self._own = {}, {}
 
-    def communicate(self) -> None:
-        """Activations travel within forward and backward."""
-
     def update(self) -> None:
-        """Every device its own layers."""
         self._functions.update(self._gradients)
         self._gradients = []
 
@@ -160,7 +154,6 @@ class ModelParallel(TensorFlowTrainer):
         self._losses = self._functions.step(batch.images, batch.labels)
 
     def step_alone(self, batch: Any) -> None:
-        """There is no such step."""
         raise Unsupported("a network in stages exchanges activations within its forward and its backward")
 
     def _wait(self, made: Any) -> None:
@@ -172,11 +165,9 @@ class ModelParallel(TensorFlowTrainer):
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
-        """The mean over the microbatches."""
         return sum(float(each) for each in self._losses) / len(self._losses)
 
     def logits(self) -> np.ndarray:
-        """Of all microbatches, in the samples' order."""
         return concatenated(self._logits)
 
     def predict(self, batch: Any) -> np.ndarray:
@@ -193,7 +184,6 @@ class ModelParallel(TensorFlowTrainer):
         return {name: self.layout.canonical(name, own.numpy()) for name, own in self.variables.items()}
 
     def parameter_count(self) -> int:
-        """Of all stages' trainable variables."""
         return sum(int(np.prod(each.shape)) for stage in self._stages for each in stage.trainable)
 
     def heads(self, images: Any) -> List[Any]:

@@ -14,7 +14,6 @@ class MultiWorkerMirrored(Mirrored):
     """All-reduce by a ring over gRPC, or by NCCL between GPUs."""
 
     def __init__(self, setup: Setup) -> None:
-        """The others are met in `join`."""
         super().__init__(setup)
         self._group: Optional[WorkerGroup] = None
 

@@ -26,7 +26,6 @@ class ParameterServer(Replicas):
     _gradients: Any = None  # a compiled function
 
     def __init__(self, setup: Setup) -> None:
-        """Workers and servers are met in `join`."""
         super().__init__(setup)
         self._servers = int(setup.knobs["servers"])
         self._member: Any = None
@@ -47,7 +46,6 @@ class ParameterServer(Replicas):
             store.close()
 
     def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
-        """Here, and on the servers."""
         super().make_variables(weights)
         self._gradients = compiled(self._differentiate[0])
         own = [each.numpy() for each in self.nets[0].trainable]
@@ -101,7 +99,6 @@ class ParameterServer(Replicas):
     # --- notes --------------------------------------------------------------
 
     def begin_training(self) -> None:
-        """Count stale steps from now on."""
         self._staleness.begin()
 
     def notes(self) -> Dict[str, Any]:
