@@ -22,10 +22,10 @@ PRINTED = (
         r"PID\s+(?P<pid>\d+)\s+RUNNING AT\s+\S+\s+=\s+EXIT CODE:\s+(?P<code>\d+)(.*?\(signal (?P<signal>\d+)\))?",
         re.DOTALL,
     ),
-    re.compile(
-        r"srun: error: \S+: tasks? (?P<rank>\d+)\S*: "
-        r"(Exited with exit code (?P<code>\d+)|(?P<strsignal>" + "|".join(map(re.escape, SIGNALS)) + "))"
-    ),
+)
+SRUN = re.compile(
+    r"srun: error: \S+: tasks? (?P<rank>\d+)\S*: "
+    r"(Exited with exit code (?P<code>\d+)|(?P<strsignal>" + "|".join(map(re.escape, SIGNALS)) + "))"
 )
 
 # Where another host's part of it ended badly too, MPICH forgets to say whether its code was a signal's number.
@@ -60,7 +60,17 @@ def first_death(log: Path, pids: dict[int, int]) -> tuple[int, int] | None:
         rank = groups["rank"] if "rank" in groups else pids.get(int(groups["pid"]))
         if rank is not None:
             return int(rank), _code(groups, unsure=UNSURE in text)
-    return None
+    return _by_srun(text)
+
+
+def _by_srun(text: str) -> tuple[int, int] | None:
+    """The first that srun names, but one ended by a signal that is no answer before one that left by itself.
+
+    srun names tasks as their nodes report them, and Open MPI's ranks leave when they miss another one: whoever is
+    quicker stands first. What srun itself ends gets SIGTERM.
+    """
+    named = [(int(found["rank"]), _code(found.groupdict(), unsure=False)) for found in SRUN.finditer(text)]
+    return next((each for each in named if -each[1] in NO_ANSWER), named[0] if named else None)
 
 
 def _code(groups: dict[str, str | None], unsure: bool) -> int:

@@ -43,6 +43,18 @@ UNSURE = "[mpiexec@a] main (mpiexec.c:260): process manager error waiting for co
 SIGNAL = "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
 
 
+# Slurm 22.05 with Open MPI 5: rank 1 was killed, rank 0 missed it and left; the nodes report in either order.
+LEFT, KILLED = "srun: error: a: task 0: Exited with exit code 14\n", "srun: error: b: task 1: Killed\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [(KILLED + LEFT, (1, -9)), (LEFT + KILLED, (1, -9)), (LEFT, (0, 14)), ("srun: forcing\n", None)]
+)
+def test_srun_names_a_killed_rank_and_one_that_left_in_either_order(tmp_path: Path, text: str, found: object) -> None:
+    (tmp_path / "log").write_text(text)
+    assert first_death(tmp_path / "log", {}) == found
+
+
 @pytest.mark.parametrize(
     ("text", "found"), [(CLOSED, (None, 0)), (PEER, ("b", None)), (PEER + CLOSED, ("b", 0)), ("all is well\n", None)]
 )
