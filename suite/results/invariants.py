@@ -21,7 +21,13 @@ def _broken(record: AnyRecord) -> Iterator[str]:
         yield f"its outcome is ok, and {len(found)} of {place.ranks} ranks reported"
     if record.repeat < 0 or record.seconds < 0:
         yield f"repeat = {record.repeat}, seconds = {record.seconds:g}: neither can be below 0"
-    for rank in (rank for rank in record.ranks if isinstance(rank, Rank)):
+    ranks = [rank for rank in record.ranks if isinstance(rank, Rank)]
+    if len({tuple(map(len, (it.epochs, it.losses, it.loss_s))) for it in (rank.training for rank in ranks) if it}) > 1:
+        yield "its ranks trained for different numbers of epochs or steps"
+    for rank in ranks:
+        learnt = rank.training
+        if learnt and not len(learnt.loss_steps) == len(learnt.losses) == len(learnt.loss_s or learnt.losses):
+            yield f"rank {rank.rank}: its losses, their steps and their times are not as many"
         for name, measured in rank.passes.items():
             per_step = record.case.batch * place.devices
             yield from (f"rank {rank.rank}, pass {name!r}: {told}" for told in _of_pass(name, measured, per_step))

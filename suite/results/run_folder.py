@@ -47,6 +47,7 @@ from suite.results.records import (
     Record,
 )
 from suite.results.stored import Part, intact, object_of, parsed, sealed, text_of
+from suite.suggest import shown
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
@@ -363,7 +364,7 @@ def _understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrad
     if written != FORMAT:
         error = RequestError if path.name == "run.json" else StoreError
         raise error(
-            f"{path} has format {written!r}, this stagebench reads {FORMAT}, 2 and 1; "
+            f"{path} has format {shown(written)}, this stagebench reads {FORMAT}, 2 and 1; "
             "read it with the version that wrote it (run.json says which)"
         )
     return parsed(kind, text, path, remedy)

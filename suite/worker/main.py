@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 import traceback
-from typing import Dict, List, Mapping, Union
+from typing import List, Union
 
 import numpy as np
 
@@ -20,18 +20,7 @@ from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
-from suite.worker.variables import arithmetic
-
-# Variables that set up libraries of communication; of Open MPI's not those by which its daemons find each other.
-COMMUNICATION = (
-    *("OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_yield", "OMPI_MCA_mtl", "OMPI_MCA_pml"),
-    *("FI_", "GLOO_", "HOROVOD_", "MPICH_", "MPIR_CVAR_", "NCCL_", "UCX_"),
-)
-# Nor those by which Horovod's ranks do.
-MEETING = (
-    *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_", "HOROVOD_CROSS_"),
-    *("HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_"),
-)
+from suite.worker.variables import settings
 
 
 class WrongWorld(Exception):
@@ -79,17 +68,11 @@ def hello(rank: Rank, cores: List[int]) -> messages.Hello:
         numpy=np.__version__,
         cores=cores,
         threads={name: os.environ[name] for name in THREADS if name in os.environ},
-        settings=dict(settings(os.environ), **arithmetic(os.environ)),
+        settings=settings(os.environ),
         boot=wire.boot(),
         host_cores=os.cpu_count(),
         machine=machine(),
     )
-
-
-def settings(variables: Mapping[str, str]) -> Dict[str, str]:
-    """How libraries of communication are set up here, by the launcher, the adapter or a person."""
-    found = ((name, value) for name, value in sorted(variables.items()) if name.startswith(COMMUNICATION))
-    return {name: value for name, value in found if not name.startswith(MEETING)}
 
 
 def redirect_output(path: str) -> None:
@@ -150,7 +133,7 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     outbox.send(messages.Phase("join"))
     joined = made.start()
     # Again: joining may have set more of them, as the interface to take.
-    outbox.send(messages.Joined(settings=dict(settings(os.environ), **arithmetic(os.environ)), **joined._asdict()))
+    outbox.send(messages.Joined(settings=settings(os.environ), **joined._asdict()))
     if joined.world != group.ranks or joined.rank != made.setup.rank:
         raise WrongWorld(
             "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "

@@ -1,9 +1,9 @@
-"""Variables of the environment that change what is computed, or with which library.
+"""Variables of the environment that change what is computed, or with which library, or how ranks exchange.
 
-A proof holds only where these are the same: they are part of its key, and every rank reports those that it has.
+A proof holds only where the first are the same: they are part of its key. Every rank reports all that it has.
 """
 
-from typing import Dict, Mapping
+from typing import Dict, Mapping, Tuple
 
 from suite.worker.job import THREADS
 
@@ -14,12 +14,29 @@ ARITHMETIC = (
 )
 # Among them those that say where or how many, and not how; the number of threads is the placement's.
 ELSEWHERE = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "TORCH_HOME", *THREADS)
+# Libraries of communication; of Open MPI's not those by which its daemons find each other.
+COMMUNICATION = (
+    *("OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_yield", "OMPI_MCA_mtl", "OMPI_MCA_pml"),
+    *("FI_", "GLOO_", "HOROVOD_", "MPICH_", "MPIR_CVAR_", "NCCL_", "UCX_"),
+)
+# Nor those by which Horovod's ranks do.
+MEETING = (
+    *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_", "HOROVOD_CROSS_"),
+    *("HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_"),
+)
 
 
 def arithmetic(variables: Mapping[str, str]) -> Dict[str, str]:
-    """Those of an environment, by name."""
-    return {
-        name: value
-        for name, value in sorted(variables.items())
-        if name.startswith(ARITHMETIC) and name not in ELSEWHERE
-    }
+    """Those of an environment that change what is computed, by name."""
+    return {name: value for name, value in _beginning(ARITHMETIC, variables).items() if name not in ELSEWHERE}
+
+
+def settings(variables: Mapping[str, str]) -> Dict[str, str]:
+    """How computation and communication are set up here, by the launcher, the adapter or a person."""
+    found = _beginning(COMMUNICATION, variables)
+    exchange = {name: value for name, value in found.items() if not name.startswith(MEETING)}
+    return dict(arithmetic(variables), **exchange)
+
+
+def _beginning(prefixes: Tuple[str, ...], variables: Mapping[str, str]) -> Dict[str, str]:
+    return {name: value for name, value in sorted(variables.items()) if name.startswith(prefixes)}

@@ -9,7 +9,7 @@ from suite.analysis.summary import left_out, summarise
 from suite.contracts.case import Placement, Sampling
 from suite.results.records import METHOD
 from suite.results.stored import sealed
-from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
+from tests.reports.made_run import MadeRun, case_of, learner_of, proof_of, record_of
 
 FULL = Sampling(processes=3)
 
@@ -363,6 +363,14 @@ def test_a_record_that_was_changed_by_hand_is_invalid(run, change):
     path = run.folder.path / "records" / f"{case.id}-r1.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     assert "it was changed after it was written: its digest is another one" in only(run).reason
+
+
+def test_losses_without_their_steps_are_invalid(run):
+    case = case_of(passes=("train",), sampling=FULL)
+    learner = learner_of(0.0)
+    learner["training"]["losses"].pop()
+    run.proven(case, ranks=[learner])
+    assert "its losses, their steps and their times are not as many" in only(run).reason
 
 
 def test_a_repeat_beyond_the_plan_s_is_a_process_like_any_other(run):
