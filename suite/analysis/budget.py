@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from suite.analysis.differences import Difference, difference, mean, pairs, variance
+from suite.analysis.differences import Difference, difference, joined, mean, pairs, variance
 from suite.analysis.overlappable import hideable
 from suite.analysis.stats import determined
 from suite.results.records import METHOD, Rank
@@ -192,11 +192,8 @@ def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm
 
 
 def _joined(found: Sequence[Difference | None]) -> Difference | None:
-    """Over processes, a value each; of one process its own."""
     known = [one for one in found if one]
-    if len(known) > 1:
-        return mean([one.value for one in known])
-    return known[0] if known else None
+    return joined(known) if known else None
 
 
 def _center(values: list[float | None], center: Callable[[list[float]], float]) -> float | None:

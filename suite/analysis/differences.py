@@ -47,3 +47,18 @@ def variance(values: Sequence[float]) -> float:
     """As `statistics.variance`, which counts in fractions and takes twenty times as long."""
     middle = fmean(values)
     return math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1)
+
+
+def joined(found: Sequence[Difference]) -> Difference:
+    """Over processes: from three on, a value each; of two, whose scatter is one number, the pairs of both.
+
+    The latter's error is no less than half of what they disagree by.
+    """
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 2:
+        return mean([one.value for one in found])
+    values, count = [one.value for one in found], sum(one.of for one in found)
+    errors = [(one.high - one.value) / student_t(0.975, one.of - 1) for one in found]
+    reach = student_t(0.975, count - 2) * max(math.hypot(*errors) / 2, abs(values[0] - values[1]) / 2)
+    return Difference(fmean(values), fmean(values) - reach, fmean(values) + reach, count)

@@ -12,6 +12,7 @@ LEAST_FALL = 0.03  # a trend is at least this: the later half's median below the
 PATIENCE, LIMIT = 3, 30  # times the steps that are needed: no giving up before, no going on after
 PAIRS = 4  # at least, and always an even number: the first and the last block are of the same kind
 BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in steps
+FIRST = 3  # steps of the other side before turns begin: the first may compile
 RESUMED = 2  # untimed steps at the begin of a block that reads
 
 Timed = NamedTuple(
@@ -60,11 +61,12 @@ class Loop:
 
         Blocks follow each other as native, other, other, native, and so on: what drifts hits both sides alike.
         """
-        warmup, steady = self._warm_up(name, other.body)
+        # No trend is waited for: the native side is warm from its own pass, and what drifts hits both.
+        warmup = [self._synchronised(name, other.body, step, FIRST) for step in range(1, FIRST + 1)]
         steps, pairs = self._agreed_blocks(warmup)
         for _ in range(BLOCK_STEPS):
             native.body()
-        total, found = Timed(warmup, steady, [], 0.0, []), []  # type: Timed, List[List[float]]
+        total, found = Timed(warmup, True, [], 0.0, []), []  # type: Timed, List[List[float]]
         for number in range(pairs):
             pair = [0.0, 0.0]
             for place in (0, 1) if number % 2 == 0 else (1, 0):
@@ -116,11 +118,7 @@ class Loop:
         seconds: List[float] = []
         began = time.perf_counter()
         while True:
-            start = time.perf_counter()
-            body()
-            self._trainer.synchronize()
-            seconds.append(time.perf_counter() - start)
-            self._progress(name=name, phase="warmup", step=len(seconds), of=least)
+            seconds.append(self._synchronised(name, body, len(seconds) + 1, least))
             if len(seconds) < least:
                 continue
             # Two collective questions, so that all ranks leave the loop together.
@@ -129,6 +127,14 @@ class Loop:
             late = len(seconds) >= PATIENCE * least and time.perf_counter() - began > sampling.warmup_limit_s
             if self._trainer.maximum(float(late)) or len(seconds) >= LIMIT * least:
                 return seconds, False
+
+    def _synchronised(self, name: str, body: Callable[[], Any], step: int, of: int) -> float:
+        """Seconds of one step of a warm-up, until all of it is done."""
+        start = time.perf_counter()
+        body()
+        self._trainer.synchronize()
+        self._progress(name=name, phase="warmup", step=step, of=of)
+        return time.perf_counter() - start
 
     def _agreed_steps(self, warmup: List[float]) -> int:
         wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual(warmup))))

@@ -1,6 +1,7 @@
 import pytest
 
 from suite.analysis.budget import STAGES, of_process, over_processes
+from suite.analysis.differences import joined, mean
 from suite.results.records import Rank
 from tests.reports.made_run import case_of, passes_of
 
@@ -53,6 +54,14 @@ def test_differences_are_means_of_pairs_with_intervals():
     assert budget.hidden_communication.value == pytest.approx(0.05)
     assert budget.hidden_communication.high == pytest.approx(0.05 + reach, rel=1e-3)
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+
+
+def test_two_processes_join_their_pairs_and_are_no_surer_than_they_agree():
+    alike = joined([mean([1.0, 1.1, 0.9, 1.0]), mean([1.05, 1.0, 0.95, 1.0])])
+    assert alike.value == pytest.approx(1.0)
+    assert (alike.of, 0.9 < alike.low < alike.high < 1.1) == (8, True)
+    apart = joined([mean([1.0, 1.0, 1.0, 1.001]), mean([2.0, 2.0, 2.0, 2.001])])
+    assert (apart.low < 1.0, apart.high > 2.0) == (True, True)
 
 
 def test_each_side_of_a_pair_is_the_slowest_rank_s():

@@ -165,18 +165,18 @@ class TestInTurns:
             native = Side(stepping("n", native_s), lambda: called.append("d"), 1)
             found = loop.in_turns("resident", native, Side(stepping("o", other_s))), "".join(called)
             assert progress[-1][0] == progress[-1][1]
-            assert progress[6:] == sorted(progress[6:])
+            assert progress[3:] == sorted(progress[3:])
             return found
 
         return run
 
     def test_blocks_alternate_and_both_sides_are_kept(self, turns):
         (timed, pairs), called = turns()
-        assert called == "o" * 6 + "nn" + "dnnnoo" + "oodnnn" + "dnnnoo" + "oodnnn"
+        assert called == "ooo" + "nn" + "dnnnoo" + "oodnnn" + "dnnnoo" + "oodnnn"
         assert pairs == [[pytest.approx(0.5), pytest.approx(0.3)]] * 4
         assert timed.step_s == pytest.approx([0.3] * 8)
         assert timed.wall_s == pytest.approx(8 * 0.3)
-        assert timed.warmup_s == pytest.approx([0.3] * 6)
+        assert timed.warmup_s == pytest.approx([0.3] * 3)
 
     def test_quick_steps_make_longer_blocks(self, turns):
         (timed, pairs), _ = turns(0.002, 0.001, seconds=1.0)
