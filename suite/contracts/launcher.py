@@ -32,9 +32,9 @@ class Request:
     environ: dict[str, str]  # variables that every rank must see
     folder: Path  # the attempt's folder, for hostfiles and batch scripts
     port: int = 0  # a free port on the first host, for rendezvous
-    mpi: str = ""  # the library by which the ranks meet, where the adapter names it (suite.contracts.adapter.Strategy)
     sidecars: tuple[tuple[str, ...], ...] = ()  # tokens of programs to start beside the ranks
     seconds: float = 1800.0  # the case's time limit, for engines that must know one
+    mpi: str = ""  # the library by which the ranks meet, where the adapter names it (suite.contracts.adapter.Strategy)
 
 
 class Launcher(ABC):

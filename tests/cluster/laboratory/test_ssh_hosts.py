@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster import remote
@@ -49,7 +51,10 @@ def told(process):
 
 def people(host):
     """Command lines of what runs in a host, but for sshd's own."""
-    lines = [" ".join(process.cmdline()) for process in processes(host)]
+    lines = []
+    for process in processes(host):
+        with suppress(psutil.NoSuchProcess):  # gone, or about to be
+            lines.append(" ".join(process.cmdline()))
     return [line for line in lines if line and "sshd" not in line.partition(" ")[0]]
 
 
