@@ -157,7 +157,7 @@ def test_more_devices_than_there_are_is_said(trainer):
 
 
 THREADS = """
-import pathlib
+import time
 import numpy as np
 from adapters.jax.worker import trainer
 from suite.worker.feed import synthetic
@@ -165,33 +165,27 @@ from tests.support.trainers import setup
 from workloads import weights
 from workloads.networks.mnist import mnist_large
 
-def ticks():
-    threads = pathlib.Path("/proc/self/task").iterdir()
-    fields = {one.name: (one / "stat").read_text().rpartition(")")[2].split() for one in threads}
-    return {thread: int(of[11]) + int(of[12]) for thread, of in fields.items()}
-
 ours = trainer(setup(batch=64, tuning="tuned"))
 ours.start()
 graph = mnist_large()
 ours.build(graph, dict(weights.initial(graph)))
 batch = ours.to_device(synthetic(graph, 64, 1))
 ours.step(batch)
-before = ticks()
+begin, computed = time.perf_counter(), time.process_time()
 for _ in range(10):
     ours.step(batch)
     ours.synchronize()
-spent = [then - before.get(thread, 0) for thread, then in ticks().items()]
-print(max(spent) / sum(spent))
+print((time.process_time() - computed) / (time.perf_counter() - begin))
 """
 
 
 def test_one_thread_is_one_thread():
-    """Threads' shares of the work, which a busy machine does not change: two that compute would have half each."""
+    """Processor time over wall time: a busy machine makes it less, a second thread that computes makes it more."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     environment.pop("NPROC", None)
     done = subprocess.run([sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) > 0.65
+    assert float(done.stdout) < 1.25
 
 
 def test_versions_name_what_decides_the_speed(trainer):
