@@ -15,7 +15,7 @@ from pathlib import Path
 from inside import adapters, tokens_and_variables
 
 HERE = Path(__file__).resolve().parent
-TOGETHER = 3  # most tests compute on one thread, and wait for processes meanwhile
+TOGETHER = 2  # most tests compute on one thread
 NOTHING_SELECTED = 5  # pytest's exit code, as with -k for another adapter
 
 
