@@ -52,6 +52,7 @@ from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
 TODAYS = f'{{\n "format": {FORMAT},'.encode()  # how every file begins that `_write` and `write_record` made
+OLDER = tuple(range(1, FORMAT))
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
@@ -359,12 +360,12 @@ def _understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrad
             return parsed(kind, text, path, remedy)
     content = object_of(text, path, remedy)
     written = content.get("format", 1)  # of format 1, only run.json and the records say so
-    if written in (1, 2):
+    if written in OLDER:
         return parsed(kind, json.dumps(older.upgraded(written, upgrade, content, path, remedy)), path, remedy)
     if written != FORMAT:
         error = RequestError if path.name == "run.json" else StoreError
         raise error(
-            f"{path} has format {shown(written)}, this stagebench reads {FORMAT}, 2 and 1; "
+            f"{path} has format {shown(written)}, this stagebench reads 1 to {FORMAT}; "
             "read it with the version that wrote it (run.json says which)"
         )
     return parsed(kind, text, path, remedy)
