@@ -11,6 +11,7 @@ from suite.results.stored import Part, object_of, parsed, text_of
 from suite.suggest import shown
 
 TODAYS = f'{{\n "format": {FORMAT},'.encode()  # how every file begins that this version wrote
+OLDER = tuple(range(1, FORMAT))
 
 
 def read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
@@ -25,12 +26,12 @@ def understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrade
             return parsed(kind, text, path, remedy)
     content = object_of(text, path, remedy)
     written = content.get("format", 1)  # of format 1, only run.json and the records say so
-    if written in (1, 2):
+    if written in OLDER:
         return parsed(kind, json.dumps(older.upgraded(written, upgrade, content, path, remedy)), path, remedy)
     if written != FORMAT:
         error = RequestError if path.name == "run.json" else StoreError
         raise error(
-            f"{path} has format {shown(written)}, this stagebench reads {FORMAT}, 2 and 1; "
+            f"{path} has format {shown(written)}, this stagebench reads 1 to {FORMAT}; "
             "read it with the version that wrote it (run.json says which)"
         )
     return parsed(kind, text, path, remedy)

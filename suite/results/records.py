@@ -1,4 +1,4 @@
-"""What a run folder holds, one definition each, with units in the names: format 3, docs/record-format.md.
+"""What a run folder holds, one definition each, with units in the names: format 4, docs/record-format.md.
 
 A type's fields are the file's: `suite.results.run_folder` reads and writes them, and nothing else does. What the ranks
 report is in `suite.results.rank_report`. Times are seconds. null is what was not measured, not reported, or no number.
@@ -12,8 +12,8 @@ from suite.contracts.case import Case
 from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored
 
-FORMAT: Literal[3] = 3  # of every file below; suite.results.older reads 1 and 2
-METHOD = 2  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
+FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
+METHOD = 3  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
 
 TRAINING = "training"
 Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
@@ -23,7 +23,7 @@ CANCELLED: Outcome = "cancelled"  # the outcome of what a person stopped: measur
 class About(Stored):
     """run.json: which run this is."""
 
-    format: Literal[3] = FORMAT
+    format: Literal[4] = FORMAT
     method: int = METHOD
     kind: str = TRAINING  # or "comm", see suite.comm.records
     id: str = ""  # of this run, which its records name; "": before format 3
@@ -66,7 +66,7 @@ class CaseEntry(AnyEntry):
 class Cases(Stored, Generic[Entry]):
     """cases.json: the plan as resolved."""
 
-    format: Literal[3] = FORMAT
+    format: Literal[4] = FORMAT
     scale: str | None = None  # of the plan; None: the plan itself
     cases: tuple[Entry, ...]
 
@@ -74,7 +74,7 @@ class Cases(Stored, Generic[Entry]):
 class Host(Machine):
     """hosts/NAME.json: a host of the run; of one where only ranks ran, what they reported of it."""
 
-    format: Literal[3] = FORMAT
+    format: Literal[4] = FORMAT
     host: FileName  # its name
     cores: int | None = None  # that a process may use
     cores_installed: int | None = None
@@ -165,7 +165,7 @@ class Evidence(Stored):
 class AnyRecord(Stored):
     """What a record of a training and one of communication have in common."""
 
-    format: Literal[3] = FORMAT
+    format: Literal[4] = FORMAT
     digest: str = ""  # of the file's text with "" here; this and the next two: "" before format 3
     run: str = ""  # the id of the run
     plan: str = ""  # the digest of its plan.toml
