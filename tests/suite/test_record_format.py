@@ -9,7 +9,8 @@ import pytest
 from suite.comm.records import CommFolder
 from suite.errors import RequestError, StoreError
 from suite.results import older
-from suite.results.records import FORMAT, About, Host, Machine, Record
+from suite.results.rank_report import Machine
+from suite.results.records import FORMAT, About, Host, Record
 from suite.results.run_folder import RunFolder
 from suite.schema import schema
 
