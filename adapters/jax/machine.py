@@ -7,12 +7,14 @@ made, at the first look at the devices.
 
 import contextlib
 import os
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import jax
 import jaxlib
+import numpy as np
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.peaks import Yardstick
 
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
 
@@ -51,6 +53,23 @@ def enough(found: List[Any], setup: Setup, remedy: str) -> List[Any]:
             % (setup.devices, len(found), setup.device, remedy)
         )
     return found[: setup.devices]
+
+
+def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
+    """What measures the peaks of these devices."""
+
+    def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
+        values, jitted = [jax.device_put(np.ones(shape, dtype), device) for device in devices], jax.jit(work)
+        return lambda: jax.block_until_ready([jitted(value) for value in values])
+
+    def multiply(value: Any) -> Any:
+        return jax.lax.dot(value, value, precision="highest")  # as the networks' products
+
+    return Yardstick(
+        "JAX " + jax.__version__,
+        lambda side: everywhere((side, side), setup.precision, multiply),
+        lambda size: everywhere(size, "uint8", jax.numpy.invert),
+    )
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:
