@@ -46,8 +46,8 @@ def machine_peaks(rows: "Iterable[Row]") -> "dict[str, Peak]":
         per_node = place.ranks_per_node * place.devices
         for process in row.processes:
             if process.peak:
-                key = (place.device, place.nodes, per_node, place.threads, place.binding, row.case.precision)
-                keys[row.id] = key = (*key, process.about.processors)
+                devices = (place.device, place.nodes, per_node, place.threads, place.binding)
+                keys[row.id] = key = (*devices, row.case.precision, process.about.processors)
                 known = best.get(key, process.peak)
                 best[key] = Peak(
                     max(known.flop_per_s, process.peak.flop_per_s),
