@@ -170,7 +170,7 @@ def devices_problem(placement: Placement, reports: Sequence[RankReport]) -> str 
     for device, ranks in drivers.items():
         if len(ranks) > 1 and not placement.share_devices:
             return (
-                f"ranks {', '.join(map(str, ranks))} drove the same GPU, {device}: what started them showed each the same; "
+                f"ranks {', '.join(map(str, ranks))} drove the same GPU, {device}: each was shown the same; "
                 "let it show each rank its own, ask for fewer ranks per node, or write share_devices = true"
             )
     return None

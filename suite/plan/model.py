@@ -68,7 +68,7 @@ class Block(Strict):
     launcher: Swept[Word] = ["auto"]
     binding: Swept[Literal["none", "cores"]] = ["none"]
     share_devices: Swept[bool] = [False]
-    memory_limit: Swept[Memory] = [0]
+    memory_limit: Swept[Memory] = [ByteSize(0)]
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
     optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]

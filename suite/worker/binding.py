@@ -1,7 +1,7 @@
 """The cores of each rank where a placement binds them (`binding = "cores"`).
 
 A rank gets whole cores, with both of a core's hardware threads; two of its threads share a core only where the host
-has too few. It lies in one NUMA node where one has room, and ranks spread over the nodes: each adds a memory controller.
+has too few. It lies in one NUMA node where one has room; ranks spread over the nodes, for each has memory of its own.
 """
 
 import glob

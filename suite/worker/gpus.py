@@ -22,8 +22,8 @@ def own_devices(setup: Setup, visible: int) -> List[int]:
     given = visible == setup.devices and any(name in os.environ for name in CHOSEN)
     if visible < setup.devices or not (enough or given or setup.share_devices):
         raise Unavailable(
-            "local rank %d wants %d GPU(s) of its own, after %d of the ranks before it, and sees %d; ask for fewer ranks "
-            "per node or devices, for share_devices = true, or for device = 'cpu'"
+            "local rank %d wants %d GPU(s) of its own, after %d of the ranks before it, and sees %d; ask for fewer "
+            "ranks per node or devices, for share_devices = true, or for device = 'cpu'"
             % (setup.local_rank, setup.devices, first, visible)
         )
     return [(first + index) % visible for index in range(setup.devices)]

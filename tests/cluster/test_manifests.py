@@ -85,7 +85,9 @@ def test_a_job_asks_for_what_the_placement_says(name):
 
 def test_readers_have_cores_beside_the_training():
     read = CASES["mpijob-ssh"].on(data="photographs", readers=3)
-    asked = [pods.resources(Inside("a", "MPIJob", each))["requests"]["cpu"] for each in (read, read.on(data="synthetic"))]
+    asked = [
+        pods.resources(Inside("a", "MPIJob", each))["requests"]["cpu"] for each in (read, read.on(data="synthetic"))
+    ]
     assert asked == ["12", "9"]
 
 
