@@ -1,5 +1,6 @@
 """One record as numbers of one process group, and what speaks against them."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -138,6 +139,8 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     ]
     if record.outcome == "diverged" or any(one.loss is None for one in trained):
         yield "non-finite loss"
+    if _crowded(record):
+        yield "more threads than cores"
     noted = {name for rank in ranks for name in rank.notes}
     yield from (mark for name, mark in NOTES.items() if name in noted)
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
@@ -145,6 +148,15 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
         yield "unsteady"
     if unsteady - {"native"}:
         yield "unsteady breakdown"
+
+
+def _crowded(record: Record) -> bool:
+    """Whether some host has fewer physical cores for its ranks than they train with threads."""
+    place, cores, threads = record.case.placement, defaultdict[str, set[int]](set), Counter[str]()
+    for hello in (rank.hello for rank in record.ranks if rank.hello and rank.hello.cores):
+        cores[hello.host].update(hello.core_of or hello.cores)
+        threads[hello.host] += place.threads * place.devices
+    return any(threads[host] > len(there) for host, there in cores.items())
 
 
 def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:

@@ -31,6 +31,7 @@ ORDER = (
     "trend",
     "unsteady",
     "unsteady breakdown",
+    "more threads than cores",
     "samples skipped",
     "subnormal",
 )

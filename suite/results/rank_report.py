@@ -30,6 +30,7 @@ class Hello(Stored):
     python: str | None = None
     numpy: str | None = None
     cores: tuple[int, ...] = ()  # that this rank may use
+    core_of: tuple[int, ...] = ()  # the physical core under each, by the lowest CPU on it; empty: format 3 and before
     host_cores: int | None = None
     boot: str = ""  # tells the running kernel from every other
     threads: dict[str, str] = {}  # the variables that say how many threads a library runs
@@ -45,6 +46,7 @@ class Joined(Stored):
     transport: str = ""
     versions: dict[str, str] = {}
     settings: dict[str, str] | None = None  # as of Hello, after joining
+    device_ids: tuple[str, ...] = ()  # UUIDs of the GPUs that it drives
 
 
 class Failed(Stored):
