@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reports import comm, page
+from reports import comm, site
 from reports.text import milliseconds, number
 from suite.analysis.budget import STAGES
 from suite.analysis.links import links
@@ -61,7 +61,7 @@ def test_the_rows_are_those_of_then(runs: Path) -> None:
 
 
 def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
-    text = Page(page.write(RunFolder.open(runs / "training"), tmp_path).read_text()).text
+    text = Page(site.write_single(RunFolder.open(runs / "training"), tmp_path).read_text()).text
     for row in stored(runs / "training.json"):
         speed, budget = row["samples_per_second"], row["budget_seconds"]
         if speed:
