@@ -54,10 +54,9 @@ def known(now: Any, then: Any) -> Any:
 def test_the_rows_are_those_of_then(runs: Path) -> None:
     then = stored(runs / "training.json")
     now = as_json([row.to_dict() for row in summarise(RunFolder.open(runs / "training"))])
-    for row, old in zip(now, then, strict=True):
-        row["case"], row["budget_seconds"] = (known(row[key], old[key]) for key in ("case", "budget_seconds"))
+    for old in then:
         old["case"]["sampling"].pop("steady", None)  # which nothing was ever shown of
-    assert now == then
+    assert [known(row, old) for row, old in zip(now, then, strict=True)] == then
 
 
 def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
