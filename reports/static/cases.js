@@ -85,7 +85,7 @@
       const value = row[at[name]];
       if (index === 0) return el("th", { scope: "row" }, el("a", { href: "case.html#" + row[at.id] }, value));
       if (name === "rate") return el("td", { class: "strong" }, number(value), value === null ? null : el("span", { class: "ends" }, `${number(row[at.low])} … ${number(row[at.high])}`));
-      if (name === "marks") return el("td", { class: "word" }, ...value.map((mark) => el("span", { class: "mark" }, mark)));
+      if (name === "marks") return el("td", { class: "word marks" }, ...value.map((mark) => el("span", { class: "mark" }, mark)));
       return el("td", { class: NUMBERS.includes(name) ? null : "word" }, value);
     });
   }

@@ -71,7 +71,12 @@ def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
 
 def test_communication_is_that_of_then(runs: Path, tmp_path: Path) -> None:
     folder = CommFolder.open(runs / "comm")
-    assert as_json([link.to_dict() for link in links(folder)]) == stored(runs / "comm.json")
+    old = stored(runs / "comm.json")
+    for link in old:
+        link.pop("id")  # it is worked out from the case, which has had more fields since
+    assert [
+        known(link, then) for link, then in zip(as_json([link.to_dict() for link in links(folder)]), old, strict=True)
+    ] == old
     then, now = stored(runs / "comm-page.json"), Cells(comm.write(folder, tmp_path).read_text())
     assert now.rows == then["rows"]
     assert as_json(now.figures) == then["figures"]
