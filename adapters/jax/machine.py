@@ -14,11 +14,8 @@ import jaxlib
 import numpy as np
 
 from suite.worker.contract import Setup, Unavailable
-<<<<<<< HEAD
-from suite.worker.peaks import Yardstick
-=======
 from suite.worker.gpus import own_devices
->>>>>>> main
+from suite.worker.peaks import Yardstick
 
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
 

@@ -5,11 +5,8 @@ from typing import Any, Callable, Dict, List
 import mxnet as mx
 
 from suite.worker.contract import Setup, Unavailable
-<<<<<<< HEAD
-from suite.worker.peaks import Yardstick
-=======
 from suite.worker.gpus import own_devices
->>>>>>> main
+from suite.worker.peaks import Yardstick
 
 
 def contexts(setup: Setup) -> List[Any]:

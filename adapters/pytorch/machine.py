@@ -8,11 +8,8 @@ from typing import Any, Callable, Dict
 import torch
 
 from suite.worker.contract import Setup, Unavailable
-<<<<<<< HEAD
-from suite.worker.peaks import Yardstick
-=======
 from suite.worker.gpus import own_devices
->>>>>>> main
+from suite.worker.peaks import Yardstick
 
 
 def prepare(setup: Setup, compiled: bool = False) -> torch.device:

@@ -5,11 +5,8 @@ from typing import Any, Callable, Dict, List
 import tensorflow as tf
 
 from suite.worker.contract import Setup, Unavailable
-<<<<<<< HEAD
-from suite.worker.peaks import Yardstick
-=======
 from suite.worker.gpus import own_devices
->>>>>>> main
+from suite.worker.peaks import Yardstick
 
 INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
 

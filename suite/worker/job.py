@@ -5,11 +5,7 @@ job.json holds `format`, `output`, `group`, and the task under its name, with wh
     {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
-<<<<<<< HEAD
-warm-up's last steps); 4 (whether to measure the peaks).
-=======
-warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory).
->>>>>>> main
+warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory; whether to measure the peaks).
 """
 
 import json
