@@ -176,6 +176,13 @@ class Proof(NamedTuple):
     macs: int  # multiply-accumulates of one sample's forward pass
     graph_digest: str
     weights_digest: str
+    wrong: Dict[str, str] = {}  # "gradient of fc.weight": "is missing", "has shape (2, 3), not (3, 2)", ...
+
+
+class Behaviour(NamedTuple):
+    """What is wrong with dropout, `predict` or `step_alone`; empty: nothing."""
+
+    problems: List[str]
 
 
 class ExchangeTimes(NamedTuple):
@@ -239,6 +246,7 @@ Message = Union[
     Layers,
     Training,
     Proof,
+    Behaviour,
     ExchangeTimes,
     OverlapTimes,
     SkippedSizes,
@@ -259,6 +267,7 @@ CODEC = LineCodec(
         "layers": Layers,
         "training": Training,
         "proof": Proof,
+        "behaviour": Behaviour,
         "exchange": ExchangeTimes,
         "overlap": OverlapTimes,
         "skipped": SkippedSizes,
