@@ -11,7 +11,8 @@ from suite.contracts.case import PASSES, Case, Training
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.proofs.prove import Proofs, configuration_of_proof, networks
-from suite.results.records import About, HostUse, Rank, Record
+from suite.results.rank_report import HostUse, Rank
+from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
