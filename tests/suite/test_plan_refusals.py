@@ -218,6 +218,6 @@ def test_many_problems_are_counted_and_the_first_of_them_told(toys: SimpleNamesp
 
 
 def test_a_batch_that_all_devices_cannot_share_is_refused(toys: SimpleNamespace, plan_file: Write) -> None:
-    text = GOOD.replace('"single"', '"ddp"') + 'scaling = "strong"\nbatch = 64\nranks = [2, 3]\n'
+    text = GOOD.replace('"single"', '"ddp"').replace("= 8", "= 64") + 'scaling = "strong"\nranks = [2, 3]\n'
     told = refused(toys, plan_file(text))
     assert "64 samples do not divide over 3 devices; choose a multiple of 3" in told
