@@ -21,8 +21,10 @@ class Placement:
     devices: int = 1  # per rank: one process drives them all
     threads: int = 1  # per device
     launcher: str = AUTO  # a launcher's name, or the first of the strategy's
-    binding: str = "none"  # "none" or "cores": rank r gets cores of its own, `threads` for each of its devices
+    binding: str = "none"  # "none" or "cores": each rank has cores of its own (suite.worker.binding)
     hosts: tuple[str, ...] = ()
+    share_devices: bool = False  # ranks may drive the same GPU; without it that is an error
+    memory_limit: int = 0  # bytes that each process of a rank may allocate on its host (RLIMIT_DATA); 0: no limit
 
     @property
     def ranks(self) -> int:
@@ -126,6 +128,8 @@ class Case(Configuration):
     passes: tuple[str, ...] = PASSES
     sampling: Sampling = field(default_factory=Sampling)
     training: Training = field(default_factory=Training)
+    # "strong": made from a batch for all devices together, which a sweep over devices keeps; one device is "weak".
+    scaling: str = "weak"
     graph_digest: str = ""
     time_limit: float = 1800.0  # seconds for one process group
     silence_limit: float = 300.0  # seconds without any sign of progress from a rank

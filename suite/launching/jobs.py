@@ -13,6 +13,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
     placement = configuration.placement
     return Group(
         ranks=placement.ranks,
+        ranks_per_node=placement.ranks_per_node,
         binding=placement.binding,
         trainer=adapter.trainer,
         strategy=configuration.strategy,
@@ -29,6 +30,8 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         readers=0 if configuration.input.mode == "memory" else configuration.readers,
         prefetch=configuration.input.prefetch,
         model_parallel_size=max(1, adapter.model_parallel_size(configuration) // placement.devices),
+        share_devices=placement.share_devices,
+        memory_limit=placement.memory_limit,
     )
 
 
@@ -51,4 +54,4 @@ def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None)
         return Train(graph, case.training.epochs, case.training.held_out, how, data)
     rule = case.sampling
     sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steps, rule.seconds)
-    return Measure(graph, list(case.passes_of(repeat)), sampling, how, data)
+    return Measure(graph, list(case.passes_of(repeat)), sampling, how, data, peaks=repeat == 0)

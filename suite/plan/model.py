@@ -9,7 +9,7 @@ from itertools import product
 from math import prod
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
 from suite.contracts.case import Input, Sampling, Training
 from suite.environments.hosts import refused
@@ -33,6 +33,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pass = Literal["native", "staged", "resident", "compute_only", "comm_only", "io_only"]
 AnyPass = Literal[Pass, "train"]
 Word = Annotated[str, Field(min_length=1)]
+Memory = Annotated[ByteSize, Field(ge=0)]  # "8 GiB", or a number of bytes; 0: no limit
 
 
 def _host(name: str) -> str:
@@ -59,6 +60,7 @@ class Block(Strict):
     workload: Swept[Word] = []
     data: Swept[Word] = ["synthetic"]
     batch: Swept[Count] = [8]
+    scaling: Swept[Literal["weak", "strong"]] = ["weak"]  # "strong": the batch is that of all devices together
     nodes: Swept[Count] = [1]
     ranks: Swept[RanksOfNode] = [1]
     devices: Swept[RanksOfNode] = [1]
@@ -66,6 +68,8 @@ class Block(Strict):
     threads: Swept[Count] = [1]
     launcher: Swept[Word] = ["auto"]
     binding: Swept[Literal["none", "cores"]] = ["none"]
+    share_devices: Swept[bool] = [False]
+    memory_limit: Swept[Memory] = [ByteSize(0)]
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
     optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]

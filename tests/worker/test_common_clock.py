@@ -14,6 +14,7 @@ from tests.support import trainers
 TICK = 5e-8  # seconds that looking at a clock takes
 EXCHANGE = 1e-5  # seconds from the last arrival to the end, on every rank
 ANSWER, SKEW = 2e-6, 6e-5  # from the last arrival to the answer of a question, and how much later a rank may have it
+STALL = 3e-4  # seconds that a rank is kept from running, once
 AHEAD = (0.0, 3.7, 1234.5)  # how far each rank's clock is ahead of the truth, seconds
 DRIFT = (0.0, 2e-5, -2e-5)
 
@@ -24,7 +25,7 @@ class Made(Communicator):
     def __init__(self, setup, threads):
         super().__init__(setup)
         self._threads, self._random, self.true = threads, random.Random(setup.rank), 100.0 + setup.rank
-        self.stall_at = float("inf")
+        self.exchanges, self.stall_after = 0, None
 
     def start(self):
         pass
@@ -34,17 +35,18 @@ class Made(Communicator):
 
     def clock(self):
         self.true += TICK
-        if self.true > self.stall_at:
-            self.true, self.stall_at = self.true + 3e-4, float("inf")
         return self.true * (1 + DRIFT[self.rank]) + AHEAD[self.rank]
 
     def maximum(self, value):
         found = self._threads.exchange(self.rank, (self.true, value))
         self.true = max(came for came, _ in found) + ANSWER + self._random.uniform(0.0, SKEW)
+        if self.exchanges == self.stall_after:
+            self.true, self.stall_after = self.true + STALL, None
         return max(each for _, each in found)
 
     def all_reduce(self):
         self.true = max(self._threads.exchange(self.rank, self.true)) + EXCHANGE
+        self.exchanges += 1
 
 
 def group(work):
@@ -95,12 +97,12 @@ def test_a_sample_does_not_count_how_far_apart_the_ranks_leave_a_barrier():
 def test_a_late_start_says_so():
     def sampled(made):
         if made.rank == 1:
-            made.stall_at = 102.005
+            made.stall_after = 50
         return Sampler(made, 0.02, lambda **_: None).times("x", made.all_reduce).late
 
     late = group(sampled)
-    assert max(late[1]) > 1e-4
-    assert sum(each > 5e-5 for each in late[1]) < len(late[1]) / 4
+    assert [each for each in late[1] if each > STALL / 2] == [pytest.approx(STALL, abs=STALL / 2)]
+    assert max(late[0]) < STALL / 2
 
 
 def test_on_one_kernel_the_clock_is_one():
