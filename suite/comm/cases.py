@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from suite.comm.offers import Offer
@@ -98,8 +98,8 @@ def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iter
             if operation in asked.operations:
                 yield CommCase(backend.name, operation, placement, asked.seconds, counts, asked.budget, dtype=dtype)
         for name in asked.workloads:
-            network = {"workload": name, "graph_digest": workloads[name].graph().digest}
-            yield CommCase(backend.name, GRADIENTS, placement, asked.seconds, **network, dtype=dtype)
+            case = CommCase(backend.name, GRADIENTS, placement, asked.seconds, dtype=dtype)
+            yield replace(case, workload=name, graph_digest=workloads[name].graph().digest)
 
 
 def refusal(case: CommCase, offer: Offer) -> str | None:
