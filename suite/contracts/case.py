@@ -79,6 +79,21 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """How the learning rate changes in the pass `train`; `suite.worker.schedule` says what the words mean."""
+
+    warmup_epochs: float = 0.0
+    decay: str = "none"
+
+    @property
+    def words(self) -> str:
+        """What a label adds to the optimiser: "" for one rate throughout."""
+        rising = f"warm-up of {self.warmup_epochs:g} epochs" if self.warmup_epochs else ""
+        falling = f"{self.decay} decay" if self.decay != "none" else ""
+        return ", ".join(filter(None, (rising, falling)))
+
+
+@dataclass(frozen=True)
 class Configuration:
     """How trainers are set up and placed: what an adapter is asked about, and what its worker half is given.
 
@@ -99,6 +114,7 @@ class Configuration:
     beta2: float = 0.0
     epsilon: float = 0.0
     weight_decay: float = 0.0
+    schedule: Schedule = field(default_factory=Schedule)  # of the rate
     seed: int = 1
     readers: int = 1
     input: Input = field(default_factory=Input)
@@ -133,7 +149,10 @@ class Case(Configuration):
     @property
     def id(self) -> str:
         """Twelve hexadecimal digits over every value."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        values = self.to_dict()
+        if self.schedule == Schedule():
+            del values["schedule"]  # younger than the others: a case that does without keeps its id
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def passes_of(self, repeat: int) -> tuple[str, ...]:

@@ -2,21 +2,22 @@
 
 job.json holds `format`, `output`, `group`, and the task under its name, with what that task takes:
 
-    {"format": 3, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
+    {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
-warm-up's last steps).
+warm-up's last steps); 4 (learning rates that change).
 """
 
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from suite.worker.contract import Optimiser
+from suite.worker.schedule import Schedule
 from suite.worker.typed_json import from_json, to_json
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
-FORMAT = 3
+FORMAT = 4
 # What tells the libraries of computation how many threads to run; every rank must see them.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -40,6 +41,7 @@ class Group(NamedTuple):
     readers: int
     prefetch: int
     model_parallel_size: int  # ranks that hold one network together
+    changing_rate: bool
 
 
 # --- parts of tasks ----------------------------------------------------------
@@ -102,6 +104,7 @@ class Train(NamedTuple):
     graph: Graph
     epochs: int
     held_out: float  # the share of the data that is tested with
+    schedule: Schedule
     input: Input
     data: Optional[DataSet] = None
 
