@@ -13,6 +13,7 @@ import jax
 import jaxlib
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.gpus import own_devices
 
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
 
@@ -26,11 +27,17 @@ def prepare(setup: Setup) -> List[Any]:
     if setup.threads == 1 and SERIAL not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " " + SERIAL).strip()
     jax.config.update("jax_platforms", "cpu")
-    with contextlib.suppress(RuntimeError):  # the client stands already and keeps its devices: `enough` counts them
+    with contextlib.suppress(RuntimeError):  # the client stands already and keeps its devices: they are counted below
         jax.config.update("jax_num_cpu_devices", setup.devices)
     # A step's call returns when the step is done: the loop's clock reads the step, not its dispatch.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    return enough(jax.devices("cpu"), setup, "jax_num_cpu_devices came too late, the client stood already")
+    found = jax.devices("cpu")
+    if len(found) < setup.devices:
+        raise Unavailable(
+            "%d devices were asked for and JAX has %d on the CPU; jax_num_cpu_devices came too late, the client stood "
+            "already" % (setup.devices, len(found))
+        )
+    return found[: setup.devices]
 
 
 def cuda(setup: Setup) -> List[Any]:
@@ -41,16 +48,7 @@ def cuda(setup: Setup) -> List[Any]:
             "no CUDA device: JAX %s says %s; install its CUDA plugin (jax[cuda12]), see whether nvidia-smi lists a "
             "device, or ask for device = 'cpu'" % (jax.__version__, " ".join(str(error).split())[:200])
         )
-    return enough(found, setup, "ask for fewer")
-
-
-def enough(found: List[Any], setup: Setup, remedy: str) -> List[Any]:
-    if len(found) < setup.devices:
-        raise Unavailable(
-            "%d devices were asked for and JAX has %d %s device(s); %s"
-            % (setup.devices, len(found), setup.device, remedy)
-        )
-    return found[: setup.devices]
+    return [found[number] for number in own_devices(setup, len(found))]
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:

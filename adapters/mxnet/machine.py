@@ -5,6 +5,7 @@ from typing import Any, Dict, List
 import mxnet as mx
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.gpus import own_devices
 
 
 def contexts(setup: Setup) -> List[Any]:
@@ -15,18 +16,12 @@ def contexts(setup: Setup) -> List[Any]:
     """
     if setup.device == "cpu":
         return [mx.cpu(number) for number in range(setup.devices)]
-    first, have = setup.local_rank * setup.devices, mx.context.num_gpus()
     if not mx.runtime.Features().is_enabled("CUDA"):
         raise Unavailable(
             "no CUDA device: MXNet %s is built without CUDA; install an mxnet-cu wheel and name its interpreter with "
             "--python mxnet=/path/to/python, or ask for device = 'cpu'" % mx.__version__
         )
-    if first + setup.devices > have:
-        raise Unavailable(
-            "local rank %d wants %d device(s) of its own and this host has %d for all of its ranks; ask for fewer "
-            "ranks or devices, or for device = 'cpu'" % (setup.local_rank, setup.devices, have)
-        )
-    return [mx.gpu(first + number) for number in range(setup.devices)]
+    return [mx.gpu(number) for number in own_devices(setup, mx.context.num_gpus())]
 
 
 def versions() -> Dict[str, str]:

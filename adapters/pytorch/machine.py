@@ -8,6 +8,7 @@ from typing import Dict
 import torch
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.gpus import own_devices
 
 
 def prepare(setup: Setup, compiled: bool = False) -> torch.device:
@@ -32,21 +33,12 @@ def cuda(setup: Setup) -> torch.device:
         raise Unavailable(
             "no CUDA device: PyTorch %s is built %s; %s, or ask for device = 'cpu'" % (torch.__version__, built, remedy)
         )
-    if setup.local_rank >= torch.cuda.device_count():
-        raise Unavailable(
-            "local rank %d wants a device of its own and this host has %d; ask for fewer ranks per node"
-            % (setup.local_rank, torch.cuda.device_count())
-        )
-    if setup.devices > torch.cuda.device_count():
-        raise Unavailable(
-            "'%s' is to drive %d devices and this host has %d; ask for fewer devices"
-            % (setup.strategy, setup.devices, torch.cuda.device_count())
-        )
-    torch.cuda.set_device(setup.local_rank)
+    own = own_devices(setup, torch.cuda.device_count())
+    torch.cuda.set_device(own[0])
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = setup.tuned
-    return torch.device("cuda", setup.local_rank)
+    return torch.device("cuda", own[0])
 
 
 def versions(device: str) -> Dict[str, str]:

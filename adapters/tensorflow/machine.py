@@ -5,6 +5,7 @@ from typing import Any, Dict, List
 import tensorflow as tf
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.gpus import own_devices
 
 INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
 
@@ -46,13 +47,7 @@ def cuda(setup: Setup) -> List[str]:
         raise Unavailable(
             "no CUDA device: TensorFlow %s is built %s; %s, or ask for device = 'cpu'" % (tf.__version__, built, remedy)
         )
-    begin = setup.local_rank * setup.devices
-    own = found[begin : begin + setup.devices]
-    if len(own) < setup.devices:
-        raise Unavailable(
-            "local rank %d wants %d devices of its own and this host has %d for all of its ranks; ask for fewer"
-            % (setup.local_rank, setup.devices, len(found))
-        )
+    own = [found[number] for number in own_devices(setup, len(found))]
     tf.config.set_visible_devices(own, "GPU")
     for each in own:
         tf.config.experimental.set_memory_growth(each, True)  # or else one process takes all

@@ -1,5 +1,6 @@
 """One record as numbers of one process group, and what speaks against them."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -17,7 +18,8 @@ from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
-from suite.results.records import LOSSES, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
+from suite.results.rank_report import LOSSES, Layer, Rank
+from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
@@ -132,6 +134,8 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     ]
     if record.outcome == "diverged" or any(one.loss is None for one in trained):
         yield "non-finite loss"
+    if _crowded(record):
+        yield "more threads than cores"
     noted = {name for rank in ranks for name in rank.notes}
     yield from (mark for name, mark in NOTES.items() if name in noted)
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
@@ -139,6 +143,15 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
         yield "unsteady"
     if unsteady - {"native"}:
         yield "unsteady breakdown"
+
+
+def _crowded(record: Record) -> bool:
+    """Whether some host has fewer physical cores for its ranks than they train with threads."""
+    place, cores, threads = record.case.placement, defaultdict[str, set[int]](set), Counter[str]()
+    for hello in (rank.hello for rank in record.ranks if rank.hello and rank.hello.cores):
+        cores[hello.host].update(hello.core_of or hello.cores)
+        threads[hello.host] += place.threads * place.devices
+    return any(threads[host] > len(there) for host, there in cores.items())
 
 
 def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:

@@ -30,6 +30,7 @@ ORDER = (
     "trend",
     "unsteady",
     "unsteady breakdown",
+    "more threads than cores",
     "samples skipped",
     "subnormal",
 )

@@ -21,8 +21,10 @@ class Placement:
     devices: int = 1  # per rank: one process drives them all
     threads: int = 1  # per device
     launcher: str = AUTO  # a launcher's name, or the first of the strategy's
-    binding: str = "none"  # "none" or "cores": rank r gets cores of its own, `threads` for each of its devices
+    binding: str = "none"  # "none" or "cores": each rank has cores of its own (suite.worker.binding)
     hosts: tuple[str, ...] = ()
+    share_devices: bool = False  # ranks may drive the same GPU; without it that is an error
+    memory_limit: int = 0  # bytes that each process of a rank may allocate on its host (RLIMIT_DATA); 0: no limit
 
     @property
     def ranks(self) -> int:
@@ -134,6 +136,11 @@ class Configuration:
         return asdict(self)
 
 
+# Younger than the rest: a case that has these values keeps the id that it had before they came.
+YOUNGER = {"schedule": asdict(Schedule())}
+YOUNGER_IN_PLACEMENT = {"share_devices": False, "memory_limit": 0}
+
+
 @dataclass(frozen=True)
 class Case(Configuration):
     """adapter x strategy x workload x placement x batch x data x knobs, and how it is measured."""
@@ -150,9 +157,8 @@ class Case(Configuration):
     def id(self) -> str:
         """Twelve hexadecimal digits over every value."""
         values = self.to_dict()
-        if self.schedule == Schedule():
-            del values["schedule"]  # younger than the others: a case that does without keeps its id
-        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+        kept = {**_but(values, YOUNGER), "placement": _but(values["placement"], YOUNGER_IN_PLACEMENT)}
+        text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def passes_of(self, repeat: int) -> tuple[str, ...]:
@@ -175,3 +181,7 @@ class Case(Configuration):
     def data_name(self) -> str:
         """The data set's short name: a named set's own, the last part of a path."""
         return self.data.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _but(values: dict[str, Any], unless: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in unless or value != unless[name]}

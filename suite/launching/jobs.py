@@ -14,6 +14,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
     placement = configuration.placement
     return Group(
         ranks=placement.ranks,
+        ranks_per_node=placement.ranks_per_node,
         binding=placement.binding,
         trainer=adapter.trainer,
         strategy=configuration.strategy,
@@ -31,6 +32,8 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         prefetch=configuration.input.prefetch,
         changing_rate=configuration.schedule != Schedule(),
         model_parallel_size=max(1, adapter.model_parallel_size(configuration) // placement.devices),
+        share_devices=placement.share_devices,
+        memory_limit=placement.memory_limit,
     )
 
 

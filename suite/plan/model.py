@@ -9,7 +9,7 @@ from itertools import product
 from math import prod
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
 from suite.contracts.case import Input, Sampling, Schedule, Training
 from suite.environments.hosts import refused
@@ -33,6 +33,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pass = Literal["native", "staged", "resident", "compute_only", "comm_only", "io_only"]
 AnyPass = Literal[Pass, "train"]
 Word = Annotated[str, Field(min_length=1)]
+Memory = Annotated[ByteSize, Field(ge=0)]  # "8 GiB", or a number of bytes; 0: no limit
 
 
 def _host(name: str) -> str:
@@ -66,6 +67,8 @@ class Block(Strict):
     threads: Swept[Count] = [1]
     launcher: Swept[Word] = ["auto"]
     binding: Swept[Literal["none", "cores"]] = ["none"]
+    share_devices: Swept[bool] = [False]
+    memory_limit: Swept[Memory] = [ByteSize(0)]
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
     optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]

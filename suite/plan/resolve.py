@@ -201,6 +201,8 @@ class _Maker:
             threads=choice["threads"],
             launcher=launcher,
             binding=choice["binding"],
+            share_devices=choice["share_devices"],
+            memory_limit=int(choice["memory_limit"]),
             hosts=hosts_of(choice, self.hosts),
         )
         return Case(

@@ -56,6 +56,8 @@ def _case(case: Case) -> Iterable[str]:
         "device": (place.device, Placement.device),
         "threads": (place.threads, Placement.threads),
         "binding": (place.binding, Placement.binding),
+        "share_devices": (place.share_devices, Placement.share_devices),
+        "memory_limit": (place.memory_limit, Placement.memory_limit),
         "hosts": (list(place.hosts), list(Placement.hosts)),
         "precision": (case.precision, USUAL.precision),
         "optimiser": (case.optimiser, USUAL.optimiser),

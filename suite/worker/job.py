@@ -5,7 +5,7 @@ job.json holds `format`, `output`, `group`, and the task under its name, with wh
     {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
-warm-up's last steps); 4 (learning rates that change).
+warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory, learning rates that change).
 """
 
 import json
@@ -26,7 +26,8 @@ class Group(NamedTuple):
     """The ranks: how many, and what each of them is set up with. suite.worker.contract.Setup explains the fields."""
 
     ranks: int
-    binding: str  # "none", or "cores": rank r gets cores of its own, `threads` for each of its devices
+    ranks_per_node: int
+    binding: str  # "none", or "cores": each rank has cores of its own (suite.worker.binding)
     trainer: str  # "module:name" inside the bundle
     strategy: str
     device: str
@@ -42,6 +43,8 @@ class Group(NamedTuple):
     prefetch: int
     model_parallel_size: int  # ranks that hold one network together
     changing_rate: bool
+    share_devices: bool
+    memory_limit: int  # bytes that each process of a rank may allocate; 0: no limit
 
 
 # --- parts of tasks ----------------------------------------------------------

@@ -45,6 +45,7 @@ class Hello(NamedTuple):
     boot: str = ""  # tells the running kernel from every other; "" where the system has no such mark
     host_cores: Optional[int] = None
     machine: Optional[Machine] = None
+    core_of: List[int] = []  # the physical core under each of `cores`, by the lowest CPU on it
 
 
 class Joined(NamedTuple):
@@ -56,6 +57,7 @@ class Joined(NamedTuple):
     versions: Dict[str, str]
     devices: int
     settings: Dict[str, str]
+    device_ids: List[str] = []  # UUIDs of the GPUs that it drives; empty where nobody can tell
 
 
 class Phase(NamedTuple):

@@ -210,6 +210,12 @@ def test_what_the_machine_lacked_is_measured_again_when_asked(folder):
     assert len(again.order) == 2
 
 
+def test_a_case_that_eats_more_than_its_memory_ends_and_the_rest_goes_on(folder):
+    greedy = case(batch=2_000_000, placement=Placement(memory_limit=600 << 20))
+    assert run(folder, [greedy, case()]) == {"oom": 2, "ok": 2}
+    assert "MemoryError: Unable to allocate" in folder.record(greedy.id, 0).reason
+
+
 def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
     other = case(batch=3)
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(other, None, "")]
@@ -248,7 +254,7 @@ def test_a_run_folder_belongs_to_one_plan_once_it_has_records(folder, tmp_path):
 
 def test_a_folder_of_another_format_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RequestError, match=r"run\.json has format 99, this stagebench reads 3, 2 and 1"):
+    with pytest.raises(RequestError, match=r"run\.json has format 99, this stagebench reads 1 to 4"):
         RunFolder.open(tmp_path)
 
 

@@ -142,6 +142,19 @@ def test_marks(run, change, sampling, repeats, marks):
     assert set(marks) <= {*DISQUALIFYING, *NOTED}
 
 
+@pytest.mark.parametrize(("core_of", "marks"), [([0, 1], []), ([0, 0], ["more threads than cores"]), ([], [])])
+def test_two_threads_of_one_core_are_more_threads_than_cores(run, core_of, marks):
+    case = run.proven(case_of(ranks=2, sampling=FULL))
+
+    def on_cores(record):
+        for rank in record["ranks"]:
+            rank["hello"] |= {"cores": [0, 4], "core_of": core_of}
+
+    changed(run, case, on_cores)
+    row = only(run)
+    assert (row.marks, row.comparable) == (marks, True)
+
+
 def of_method(run, method, *cases):
     """Let a run be measured by another method."""
     run.folder.write_about(run.folder.about.but(method=method))
