@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from suite.contracts.case import PASSES, Case, Sampling, Training
+from suite.contracts.case import PASSES, Case, Sampling, Schedule, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
@@ -220,6 +220,16 @@ def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
     assert (three.case.passes, three.case.training.epochs, ten.case.training.epochs) == (("train",), 3, 10)
     assert three.case.id != ten.case.id
     assert stored_and_read(three.case) == three.case
+
+
+def test_a_rate_that_changes_is_declared_by_the_strategy(cases: Cases) -> None:
+    learning = SINGLE + 'passes = ["train"]\ndata = "real"\nwarmup_epochs = [0, 2.5]\ndecay = "cosine"\n'
+    kept, rising = cases(learning)
+    assert (kept.case.schedule, rising.case.schedule) == (Schedule(0, "cosine"), Schedule(2.5, "cosine"))
+    assert rising.reason == "alpha/single keeps one learning rate; leave warmup_epochs and decay out of its block"
+    assert stored_and_read(rising.case) == rising.case
+    (speed,), (usual,) = cases(SINGLE + "warmup_epochs = 2.5\n"), cases(SINGLE)
+    assert speed.case == usual.case, "a pass that measures speed has no epochs"
 
 
 def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:
