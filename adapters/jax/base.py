@@ -1,6 +1,6 @@
 """What JAX's trainers share: a training as jitted functions of its state, with donated buffers; here on one device."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from adapters.jax.programs import Programs
 from adapters.jax.solvers import Solver, solver_of
 from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.masks import dropout_seed
+from suite.worker.peaks import Yardstick
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
@@ -150,6 +151,10 @@ class JaxTrainer(Trainer):
         jax.block_until_ready(self._marked)
         self._marked = self._loss
         return super().mark()
+
+    def yardstick(self) -> Optional[Yardstick]:
+        """NumPy on CPUs, JAX on GPUs."""
+        return super().yardstick() or machine.yardstick(self.setup, self._devices)
 
     def notes(self) -> Dict[str, Any]:
         ours = "products of matrices where faster, groups one by one, pooling by comparisons, rbg keys"

@@ -7,13 +7,15 @@ made, at the first look at the devices.
 
 import contextlib
 import os
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import jax
 import jaxlib
+import numpy as np
 
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import own_devices
+from suite.worker.peaks import Yardstick
 
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
 
@@ -49,6 +51,23 @@ def cuda(setup: Setup) -> List[Any]:
             "device, or ask for device = 'cpu'" % (jax.__version__, " ".join(str(error).split())[:200])
         )
     return [found[number] for number in own_devices(setup, len(found))]
+
+
+def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
+    """What measures the peaks of these devices."""
+
+    def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
+        values, jitted = [jax.device_put(np.ones(shape, dtype), device) for device in devices], jax.jit(work)
+        return lambda: jax.block_until_ready([jitted(value) for value in values])
+
+    def multiply(value: Any) -> Any:
+        return jax.lax.dot(value, value, precision="highest")  # as the networks' products
+
+    return Yardstick(
+        "JAX " + jax.__version__,
+        lambda side: everywhere((side, side), setup.precision, multiply),
+        lambda size: everywhere(size, "uint8", jax.numpy.invert),
+    )
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:

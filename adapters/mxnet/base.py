@@ -22,6 +22,7 @@ from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_o
 from adapters.mxnet.recordio import join, pack
 from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.masks import dropout_seed
+from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
@@ -255,6 +256,10 @@ class MXNetTrainer(Trainer):
         """All shares by the first device's network: running statistics are every device's own."""
         first = self._contexts[0]
         return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
+
+    def yardstick(self) -> Optional[Yardstick]:
+        """NumPy on CPUs, MXNet on GPUs."""
+        return super().yardstick() or machine.yardstick(self.setup, self._contexts)
 
     def notes(self) -> Dict[str, Any]:
         rule = name_of(self.setup.optimiser)

@@ -3,12 +3,13 @@
 import os
 import re
 import shutil
-from typing import Dict
+from typing import Any, Callable, Dict
 
 import torch
 
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import own_devices
+from suite.worker.peaks import Yardstick
 
 
 def prepare(setup: Setup, compiled: bool = False) -> torch.device:
@@ -39,6 +40,23 @@ def cuda(setup: Setup) -> torch.device:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = setup.tuned
     return torch.device("cuda", own[0])
+
+
+def yardstick(setup: Setup, first: torch.device) -> Yardstick:
+    """What measures the peaks of this rank's devices, which stand in a row from the first."""
+    places = range(setup.devices)
+    devices = [first] if first.type == "cpu" else [torch.device("cuda", first.index + place) for place in places]
+    dtype = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}[setup.precision]
+
+    def product(side: int) -> Callable[[], Any]:
+        matrices = [torch.rand(side, side, device=device).to(dtype) for device in devices]
+        return lambda: [torch.mm(matrix, matrix) for matrix in matrices]
+
+    def copy(size: int) -> Callable[[], Any]:
+        pairs = [[torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2)] for device in devices]
+        return lambda: [there.copy_(here) for there, here in pairs]
+
+    return Yardstick("torch " + str(torch.__version__), product, copy)
 
 
 def versions(device: str) -> Dict[str, str]:

@@ -13,6 +13,7 @@ from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
 from suite.analysis.noise import Noise, noise_of
+from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
@@ -72,6 +73,8 @@ class Process:
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     noise: Noise
+    peak: Peak | None  # measured in a case's first process
+    joules: float | None  # of the native pass, on all hosts
     about: Provenance
 
     @property
@@ -116,6 +119,8 @@ def process_of(record: Record, method: int) -> Process:
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
         noise=noise_of(record),
+        peak=peak_of(record),
+        joules=joules_of(record),
         about=_about(record),
     )
 

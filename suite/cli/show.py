@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from suite.comm.records import CommFolder
     from suite.results.run_folder import RunFolder
 
-COLUMNS = ("case", "outcome", "samples/s", "95 % interval", "per device", "ms/step", "proof", "marks")
+SPEED = ("samples/s", "95 % interval", "per device", "ms/step", "of peak", "J/sample")
+COLUMNS = ("case", "outcome", *SPEED, "proof", "marks")
+OPTIONAL = ("of peak", "J/sample", "marks")  # not shown where no row has one
 
 
 def register(app: typer.Typer) -> None:
@@ -57,8 +59,8 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     rows = summarise(folder)
     measured = [row for row in rows if row.processes]
     if measured:
-        shown = [column for column in COLUMNS if column != "marks" or any(row.marks for row in measured)]
-        tables.show([_cells(row) for row in measured], shown)
+        cells = [_cells(row) for row in measured]
+        tables.show(cells, [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)])
     missing = [(row.case, row.outcome, row.reason) for row in rows if row.outcome != "ok"] if reasons else []
     for outcome, whose, reason in formatting.once_per_adapter(missing):
         typer.echo(f"{outcome}: {whose}{': ' if reason else ''}{reason}")
@@ -77,4 +79,8 @@ def _cells(row: "Row") -> dict[str, Any]:
         cells["95 % interval"] = f"{significant(row.rate.low)} to {significant(row.rate.high)}"
         cells["per device"] = significant(row.rate_per_device.value)
         cells["ms/step"] = significant(1000 * row.case.global_batch / row.rate.value)
+    if row.utilisation:
+        cells["of peak"] = f"{row.utilisation:.0%}"
+    if row.joules_per_sample:
+        cells["J/sample"] = significant(row.joules_per_sample)
     return cells

@@ -57,4 +57,4 @@ def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None)
         return Train(graph, case.training.epochs, case.training.held_out, rate, how, data)
     rule = case.sampling
     sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steps, rule.seconds)
-    return Measure(graph, list(case.passes_of(repeat)), sampling, how, data)
+    return Measure(graph, list(case.passes_of(repeat)), sampling, how, data, peaks=repeat == 0)

@@ -5,7 +5,8 @@ job.json holds `format`, `output`, `group`, and the task under its name, with wh
     {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
-warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory, learning rates that change).
+warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory, learning rates that change; whether to
+measure the peaks).
 """
 
 import json
@@ -99,6 +100,7 @@ class Measure(NamedTuple):
     sampling: Sampling
     input: Input
     data: Optional[DataSet] = None
+    peaks: bool = False  # whether to measure what the devices can do at most, too
 
 
 class Train(NamedTuple):

@@ -118,6 +118,8 @@ class HostUse(NamedTuple):
     cores: int  # of the host
     own_cpu_s: Optional[float] = None  # of all processes of this measurement here; None: nothing tells them apart
     clock_hz: Optional[float] = None  # of the rank's cores, the mean right after the last step
+    cpu_joules: Optional[float] = None  # of the host's processors and their memory (RAPL); None: not readable
+    gpu_joules: Optional[float] = None  # of all of its GPUs (NVML); likewise
 
 
 class Noise(NamedTuple):
@@ -133,6 +135,14 @@ class Memory(NamedTuple):
 
     host_bytes: int  # resident, of the process itself
     device_bytes: Optional[int] = None  # that the framework allocated on its devices; None: it does not say
+
+
+class Peaks(NamedTuple):
+    """What this rank's devices can do at most, measured while all ranks of the host do the same."""
+
+    flop_per_s: float  # of a matrix product, in the precision of the training
+    bytes_per_s: float  # of a copy, read and written
+    library: str  # that did both
 
 
 class Layers(NamedTuple):
@@ -238,6 +248,7 @@ Message = Union[
     Pass,
     Noise,
     Memory,
+    Peaks,
     Layers,
     Training,
     Proof,
@@ -258,6 +269,7 @@ CODEC = LineCodec(
         "pass": Pass,
         "noise": Noise,
         "memory": Memory,
+        "peaks": Peaks,
         "layers": Layers,
         "training": Training,
         "proof": Proof,

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from suite.worker import evidence, job, messages, noise, packing
+from suite.worker import evidence, job, messages, noise, packing, peaks
 from suite.worker.comm import comm
 from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
@@ -54,6 +54,8 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         check_loss(found, outbox)
     outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
     outbox.send(peak_memory(trainer))
+    if task.peaks:  # afterwards: the matrices take memory too
+        measure_peaks(trainer, outbox)
     outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer))))
 
 
@@ -67,6 +69,18 @@ def reference(trainer: Trainer) -> List[float]:
 def peak_memory(trainer: Trainer) -> messages.Memory:
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts it in KiB
     return messages.Memory(resident, trainer.peak_device_bytes())
+
+
+def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
+    """On all ranks at once; a note where the yardstick fails, which must not cost a measurement that is done."""
+    outbox.send(messages.Phase("peaks"))
+    trainer.maximum(0.0)
+    try:
+        yardstick = trainer.yardstick()
+        if yardstick is not None:
+            outbox.send(peaks.measure(yardstick, trainer.setup.devices, trainer.synchronize))
+    except Exception as error:
+        outbox.send(messages.Notes({"peaks": "not measured: %s: %s" % (type(error).__name__, error)}))
 
 
 def subnormal_note(trainer: Trainer) -> Dict[str, Any]:

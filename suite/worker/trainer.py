@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import numpy as np
 
+from suite.worker import peaks
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from workloads.graph import Graph
@@ -241,6 +242,13 @@ class Trainer(ABC):
     def peak_device_bytes(self) -> Optional[int]:
         """The most that the framework has held on this rank's devices at a time; None where it does not say."""
         return None
+
+    def yardstick(self) -> Optional[peaks.Yardstick]:
+        """What measures the peaks of this rank's devices, in the setup's precision; asked last, after all passes.
+
+        The default: NumPy on CPUs, in float32 and float64. Override it for other devices and precisions.
+        """
+        return peaks.on_cores(self.setup)
 
     def begin_training(self) -> None:  # noqa: B027 - most count nothing
         """The pass `train` begins: what would disturb a speed may be counted from now on, for `notes`."""
