@@ -137,7 +137,7 @@ class Configuration:
 
 
 # Younger than the rest: a case that has these values keeps the id that it had before they came.
-YOUNGER = {"schedule": asdict(Schedule())}
+YOUNGER = {"schedule": asdict(Schedule()), "scaling": "weak"}
 YOUNGER_IN_PLACEMENT = {"share_devices": False, "memory_limit": 0}
 
 

@@ -254,3 +254,11 @@ def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -
     assert some.outcome is None
     (two,) = cases(SINGLE.replace("single", "ddp") + 'passes = ["comm_only"]\nranks = 2\n')
     assert two.outcome is None
+
+
+def test_a_case_keeps_its_id_where_it_leaves_younger_keys_alone() -> None:
+    """Runs of months are compared by ids: 903bb8c43b02 is what this case had before the first of them came."""
+    case = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2, hosts=("a", "b")), seed=3)
+    assert case.id == "903bb8c43b02"
+    assert case.on(schedule=Schedule(1.0)).id != case.id
+    assert case.on(placement=replace(case.placement, memory_limit=1)).id != case.id
