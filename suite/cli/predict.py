@@ -78,8 +78,6 @@ def predict(
     from suite.predict import from_numbers
     from suite.predict.answer import Answer
     from suite.predict.collectives import Link, Network
-    from suite.predict.from_run import asked_of
-    from suite.results.run_folder import RunFolder
 
     sizes = ranks_from(ranks)
     within = _link(node_alpha, node_beta, gamma, "--node-")
@@ -89,6 +87,9 @@ def predict(
     if run is None:
         asked = [from_numbers.asked(numbers, network, link)]
     else:
+        from suite.predict.from_run import asked_of
+        from suite.results.run_folder import RunFolder
+
         _only_without_a_run(run, numbers)
         asked = asked_of(RunFolder.open(run), workload, network, link, schedule is None)
     answers = []
@@ -126,13 +127,15 @@ def _link(alpha: float | None, beta: float | None, gamma: float, prefix: str) ->
 
 
 def _known_link(given: "Link | None", comm: Path | None, backend: str | None, network: "Network") -> "KnownLink | None":
-    from suite.comm.records import CommFolder
-    from suite.predict.known_link import KnownLink, of_comm
+    from suite.predict.known_link import KnownLink
 
     if comm is None:
         return KnownLink(given, 0.0, "link: as given") if given else None
     if given:
         raise RequestError("--comm and --alpha both say what the link is; leave one of them out")
+    from suite.comm.records import CommFolder
+    from suite.predict.from_comm import of_comm
+
     return of_comm(CommFolder.open(comm), backend, network)
 
 

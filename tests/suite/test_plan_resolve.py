@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from suite.contracts.case import PASSES, Case, Sampling, Schedule, Training
+from suite.contracts.case import PASSES, Case, Placement, Sampling, Schedule, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
@@ -68,6 +68,15 @@ def test_lr_scales_with_the_global_batch_unless_given(cases: Cases) -> None:
     block = SINGLE.replace("single", "ddp") + "batch = 64\nranks = [1, 4]\n"
     assert [r.case.lr for r in cases(block)] == pytest.approx([0.01, 0.04])
     assert [r.case.lr for r in cases(block + "lr = 0.5\n")] == [0.5, 0.5]
+
+
+def test_strong_scaling_shares_one_batch_among_all_devices(cases: Cases) -> None:
+    block = SINGLE.replace("single", "ddp") + 'batch = 64\nranks = [1, 4]\nscaling = "strong"\n'
+    found = [r.case for r in cases(block)]
+    assert [(case.batch, case.global_batch, case.scaling) for case in found] == [(64, 64, "weak"), (16, 64, "strong")]
+    assert found[0].lr == found[1].lr
+    (same,) = cases(SINGLE.replace("single", "ddp") + "batch = 64\n")
+    assert same.case.id == found[0].id
 
 
 def test_defaults_fill_every_block_and_blocks_win(cases: Cases) -> None:
