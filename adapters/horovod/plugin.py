@@ -4,7 +4,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -26,7 +26,8 @@ BACKEND = Backend(
     "Horovod's collectives (gloo; MPI under mpiexec), on MXNet's arrays.",
     "adapters.horovod.over_mxnet.comm:RingCommunicator",
     "allreduce",
-    ("all-reduce", "broadcast", "reduce-scatter", "all-gather"),
+    ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "all-to-all"),
+    (FLOAT32, "float16"),
 )
 
 KNOBS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -102,6 +102,7 @@ BACKENDS = (
         "adapters.mxnet.comm:StoreCommunicator",
         "dist_sync",
         ("all-reduce", "broadcast"),
+        (FLOAT32, "float16"),
     ),
 )
 

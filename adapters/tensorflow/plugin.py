@@ -4,7 +4,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -123,6 +123,7 @@ BACKENDS = (
         "adapters.tensorflow.comm:TensorFlowCommunicator",
         "multiworker_mirrored",
         ("all-reduce", "broadcast", "all-gather"),
+        DTYPES,
     ),
 )
 
