@@ -56,7 +56,8 @@ def main(argv: List[str]) -> int:
     end(signal.SIGKILL, POLITE)
     code = child.wait()
     if oom_kills() > kills:
-        line = {"type": "oom kills", "time_s": time.time(), "host": socket.gethostname(), "count": oom_kills() - kills}
+        line = {"type": "oom kills", "time_s": time.time(), "host": socket.gethostname()}
+        line["processes"] = oom_kills() - kills
         with contextlib.suppress(OSError), open(os.path.join(os.path.dirname(__file__), "engine.jsonl"), "a") as stream:
             stream.write(json.dumps(line) + "\n")
     return code if code >= 0 else 128 - code

@@ -31,7 +31,7 @@ class OomKills(NamedTuple):
     """Processes that the kernel of another host ended for want of memory while ranks ran there; none: no message."""
 
     host: str
-    count: int
+    processes: int
 
 
 EngineMessage = Begun | EngineFailed | OomKills

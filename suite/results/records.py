@@ -155,7 +155,7 @@ class OomKills(Stored):
 
     type: Literal["oom kills"]
     host: str
-    count: int
+    processes: int
 
 
 class Evidence(Stored):

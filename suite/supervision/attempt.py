@@ -88,7 +88,7 @@ def run(
         processes=processes,
         deaths=group.deaths(),
         stopped=watchdog.stopped,
-        oom_kills=oom_kills() - kills + sum(each.count for each in engine.messages if isinstance(each, OomKills)),
+        oom_kills=oom_kills() - kills + sum(each.processes for each in engine.messages if isinstance(each, OomKills)),
         out_of_memory=tuple(out_of_memory),
         folder=folder,
     )

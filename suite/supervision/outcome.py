@@ -22,7 +22,9 @@ from suite.worker.messages import Done, Failed, Hello, of_type
 # What a rank reports of another one's end, by whatever library it met it; else it reports of itself.
 OF_OTHERS = re.compile(r"\bpeer|connect|socket|reset|closed|abort|timed? ?out|\bMPI|\brank \d", re.IGNORECASE)
 OF_A_KILL = re.compile(r"\bkilled\b|SIGKILL|signal 9\b|exit ?code -9\b", re.IGNORECASE)  # of a reader's process
-LAST = 20  # lines of a log in which a library says why it aborts
+# How a library ends that cannot go on without memory (oneDNN in TensorFlow writes to where it got none), and the last
+# lines of the log in which it said why.
+ANSWERS, LAST = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS), 20
 AHEAD = 1.0  # seconds by which the others may report a closed connection before the death itself is noticed
 
 
@@ -95,7 +97,7 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
         elif rank is not None and -code in NO_ANSWER and not evidence.sent(rank, Failed):
             at -= AHEAD
         proven = _by(signal.SIGKILL, code) and evidence.oom_kills > 0
-        if rank is not None and _by(signal.SIGABRT, code):
+        if rank is not None and any(_by(number, code) for number in ANSWERS):
             said = "\n".join(last_lines(evidence.folder / f"rank-{rank}.log", LAST))
             proven = ran_out(said, evidence.out_of_memory)
         yield Failure(at, rank, "oom" if proven else "crash", what, beside)
