@@ -46,7 +46,7 @@ def _properties(case: Case) -> Iterable[tuple[str, str]]:
     yield "workload", case.workload
     yield "ranks", place.words
     yield "nodes", f"{place.nodes} node{'s' if place.nodes > 1 else ''}"
-    yield "batch", f"batch {case.batch} per device"
+    yield "batch", f"batch {case.batch} per device" if case.scaling == "weak" else f"batch {case.global_batch} in all"
     yield "data", case.data_name
     yield "tuning", case.tuning
     yield "precision", case.precision

@@ -104,6 +104,9 @@ class CaffeMPITrainer(Trainer):
     def logits(self) -> np.ndarray:
         return exported(self._net.losses[-1][1].logits)
 
+    def predict(self, batch: Any) -> np.ndarray:
+        return exported(self._net.predict(batch.images))
+
     def gradients(self) -> Dict[str, np.ndarray]:
         """Averaged after `communicate`; before it, this rank's share of the average."""
         return self._arena.export(self._arena.gradients)

@@ -109,7 +109,7 @@ class TorchTrainer(Trainer):
 
     def yardstick(self) -> Optional[Yardstick]:
         """NumPy on CPUs where it can; torch elsewhere."""
-        return super().yardstick() or machine.yardstick(self.setup, self._device)
+        return super().yardstick() or machine.yardstick(self.setup)
 
     def notes(self) -> Dict[str, Any]:
         """What "auto" became, and what was chosen."""

@@ -42,10 +42,11 @@ def cuda(setup: Setup) -> torch.device:
     return torch.device("cuda", own[0])
 
 
-def yardstick(setup: Setup, first: torch.device) -> Yardstick:
-    """What measures the peaks of this rank's devices, which stand in a row from the first."""
-    places = range(setup.devices)
-    devices = [first] if first.type == "cpu" else [torch.device("cuda", first.index + place) for place in places]
+def yardstick(setup: Setup) -> Yardstick:
+    """What measures the peaks of this rank's devices."""
+    devices = [torch.device("cpu")]
+    if setup.device == "cuda":
+        devices = [torch.device("cuda", number) for number in own_devices(setup, torch.cuda.device_count())]
     dtype = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}[setup.precision]
 
     def product(side: int) -> Callable[[], Any]:

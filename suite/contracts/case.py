@@ -128,6 +128,8 @@ class Case(Configuration):
     passes: tuple[str, ...] = PASSES
     sampling: Sampling = field(default_factory=Sampling)
     training: Training = field(default_factory=Training)
+    # "strong": made from a batch for all devices together, which a sweep over devices keeps; one device is "weak".
+    scaling: str = "weak"
     graph_digest: str = ""
     time_limit: float = 1800.0  # seconds for one process group
     silence_limit: float = 300.0  # seconds without any sign of progress from a rank

@@ -60,6 +60,7 @@ class Block(Strict):
     workload: Swept[Word] = []
     data: Swept[Word] = ["synthetic"]
     batch: Swept[Count] = [8]
+    scaling: Swept[Literal["weak", "strong"]] = ["weak"]  # "strong": the batch is that of all devices together
     nodes: Swept[Count] = [1]
     ranks: Swept[RanksOfNode] = [1]
     devices: Swept[RanksOfNode] = [1]

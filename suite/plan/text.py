@@ -48,7 +48,8 @@ def _case(case: Case) -> Iterable[str]:
         "workload": case.workload,
         "data": case.data,
     }
-    always |= {"batch": case.batch, "tuning": case.tuning, "lr": case.lr, "launcher": place.launcher}
+    batch = case.batch if case.scaling == "weak" else case.global_batch
+    always |= {"batch": batch, "tuning": case.tuning, "lr": case.lr, "launcher": place.launcher}
     other = {
         "nodes": (place.nodes, Placement.nodes),
         "ranks": (place.ranks_per_node, Placement.ranks_per_node),
@@ -59,6 +60,7 @@ def _case(case: Case) -> Iterable[str]:
         "share_devices": (place.share_devices, Placement.share_devices),
         "memory_limit": (place.memory_limit, Placement.memory_limit),
         "hosts": (list(place.hosts), list(Placement.hosts)),
+        "scaling": (case.scaling, USUAL.scaling),
         "precision": (case.precision, USUAL.precision),
         "optimiser": (case.optimiser, USUAL.optimiser),
         "readers": (case.readers, USUAL.readers),

@@ -148,6 +148,13 @@ class Read(NamedTuple):
     samples: int
 
 
+class Behave(NamedTuple):
+    """Look at what no oracle can show: `suite.worker.behaviour`."""
+
+    samples: int  # of one rank's network
+    shares: int  # of them: devices of this rank that draw masks of their own
+
+
 class Look(NamedTuple):
     """Start and join, nothing more."""
 
@@ -164,11 +171,12 @@ class Communicate(NamedTuple):
     tensors: Optional[List[int]] = None  # instead of counts: numbers of every gradient tensor in backward order
 
 
-Task = Union[Measure, Train, Prove, MakeOracle, Pack, Read, Look, Communicate]
+Task = Union[Measure, Train, Prove, Behave, MakeOracle, Pack, Read, Look, Communicate]
 TASKS: Dict[str, Any] = {
     "measure": Measure,
     "train": Train,
     "prove": Prove,
+    "behave": Behave,
     "oracle": MakeOracle,
     "pack": Pack,
     "read": Read,

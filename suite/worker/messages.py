@@ -188,6 +188,13 @@ class Proof(NamedTuple):
     macs: int  # multiply-accumulates of one sample's forward pass
     graph_digest: str
     weights_digest: str
+    wrong: Dict[str, str] = {}  # "gradient of fc.weight": "is missing", "has shape (2, 3), not (3, 2)", ...
+
+
+class Behaviour(NamedTuple):
+    """What is wrong with dropout, `predict` or `step_alone`; empty: nothing."""
+
+    problems: List[str]
 
 
 class ExchangeTimes(NamedTuple):
@@ -252,6 +259,7 @@ Message = Union[
     Layers,
     Training,
     Proof,
+    Behaviour,
     ExchangeTimes,
     OverlapTimes,
     SkippedSizes,
@@ -273,6 +281,7 @@ CODEC = LineCodec(
         "layers": Layers,
         "training": Training,
         "proof": Proof,
+        "behaviour": Behaviour,
         "exchange": ExchangeTimes,
         "overlap": OverlapTimes,
         "skipped": SkippedSizes,

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from suite.worker import evidence, job, messages, noise, packing, peaks
+from suite.worker import behaviour, evidence, job, messages, noise, packing, peaks
 from suite.worker.comm import comm
 from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
@@ -159,6 +159,11 @@ def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> Non
     outbox.send(evidence.prove(trainer, task.graph, task.samples, task.oracle))
 
 
+def behave(trainer: Trainer, task: job.Behave, output: str, outbox: Outbox) -> None:
+    """Look at dropout, `predict` and `step_alone`."""
+    outbox.send(messages.Behaviour(behaviour.look_at(trainer, task, outbox)))
+
+
 def make_oracle(trainer: Trainer, task: job.MakeOracle, output: str, outbox: Outbox) -> None:
     """Write the results that others are compared with."""
     outbox.send(messages.Phase("oracle"))
@@ -201,6 +206,7 @@ RUN: Dict[Any, Callable[[Any, Any, str, Outbox], None]] = {
     job.Measure: measure,
     job.Train: train,
     job.Prove: prove,
+    job.Behave: behave,
     job.MakeOracle: make_oracle,
     job.Pack: pack,
     job.Read: read,

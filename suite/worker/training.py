@@ -27,8 +27,8 @@ class Training:
 
     def __init__(self, trainer: Trainer, graph: Graph, progress: Callable[..., None]) -> None:
         """Unsupported when the trainer cannot test this network."""
-        kinds = sorted({layer.kind for layer in graph.layers} & set(CHANGING))
-        if kinds and type(trainer).predict is Trainer.predict:
+        kinds = untold(trainer, graph)
+        if kinds:
             raise Unsupported(
                 "%s does not tell training from use (predict), which a network with %s asks for"
                 % (type(trainer).__name__, " and ".join(kinds))
@@ -88,6 +88,13 @@ class Training:
             right += int((answers == labels).sum())
             total += len(labels)
         return right / float(total)
+
+
+def untold(trainer: Trainer, graph: Graph) -> List[str]:
+    """The kinds of a network's layers that compute another thing in use, of a trainer that does not tell them apart."""
+    if type(trainer).predict is not Trainer.predict:
+        return []
+    return sorted({layer.kind for layer in graph.layers} & set(CHANGING))
 
 
 def test_batches(trainer: Trainer, testing: Source) -> Any:

@@ -70,6 +70,15 @@ def test_lr_scales_with_the_global_batch_unless_given(cases: Cases) -> None:
     assert [r.case.lr for r in cases(block + "lr = 0.5\n")] == [0.5, 0.5]
 
 
+def test_strong_scaling_shares_one_batch_among_all_devices(cases: Cases) -> None:
+    block = SINGLE.replace("single", "ddp") + 'batch = 64\nranks = [1, 4]\nscaling = "strong"\n'
+    found = [r.case for r in cases(block)]
+    assert [(case.batch, case.global_batch, case.scaling) for case in found] == [(64, 64, "weak"), (16, 64, "strong")]
+    assert found[0].lr == found[1].lr
+    (same,) = cases(SINGLE.replace("single", "ddp") + "batch = 64\n")
+    assert same.case.id == found[0].id
+
+
 def test_defaults_fill_every_block_and_blocks_win(cases: Cases) -> None:
     text = "[defaults]\nbatch = 4\nthreads = 2\nknobs = { bucket = 7, format = 'last' }\n" + SINGLE
     (found,) = cases(text + "batch = 16\nknobs.bucket = 9\n")

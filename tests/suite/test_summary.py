@@ -240,6 +240,17 @@ def test_scaling_takes_the_fastest_one_rank_case_with_the_same_batch_and_knobs(r
     assert all(row.scaling is None for row in rows[:-1])
 
 
+def test_strong_scaling_is_from_one_device_with_the_whole_batch(run):
+    whole = run.proven(case_of(batch=16))
+    run.proven(case_of(batch=8), slower=0.2)
+    shared = run.proven(case_of(ranks=2, scaling="strong"))
+    run.proven(case_of(ranks=2))
+    whole_row, _, strong, weak = summarise(run.folder)
+    assert (strong.id, strong.scaling.baseline_id) == (shared.id, whole.id)
+    assert strong.scaling.efficiency.value == pytest.approx(strong.rate.value / (2 * whole_row.rate.value), rel=0.02)
+    assert weak.scaling.baseline_id != whole.id
+
+
 def test_more_than_ideal_is_flagged(run):
     run.proven(case_of(), slower=3.0)
     run.proven(case_of(ranks=2))

@@ -8,6 +8,7 @@ from suite.worker.contract import Adam
 from suite.worker.job import (
     FORMAT,
     TASKS,
+    Behave,
     Communicate,
     DataSet,
     Job,
@@ -36,6 +37,7 @@ EVERY = [
         GRAPH, DATA, "tfrecord", "/packed", 2, "skip", 0, Recipe("photographs", "folder", "0a1b", [], 0, "tensorflow")
     ),
     Read(GRAPH, DATA, jobs.READ_ONCE, 9),
+    Behave(8, 2),
     Look(),
     Communicate("adapters.x.comm:X", "all-reduce", [1, 4], [4], 0.5, 0.0),
     Communicate("adapters.x.comm:X", "all-reduce", [], [], 0.5, 0.0, [7, 9]),

@@ -101,6 +101,9 @@ class ReferenceTrainer(Trainer):
         """The shards joined; float32, as the contract says."""
         return np.concatenate([run.logits for run in self._runs]).astype(np.float32)
 
+    def predict(self, batch: Batch) -> np.ndarray:
+        return self._network.predict(batch.images).astype(np.float32)
+
     def gradients(self) -> Dict[str, np.ndarray]:
         return {name: tensor.copy() for name, tensor in self._network.named("gradients").items()}
 

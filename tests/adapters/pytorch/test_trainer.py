@@ -137,7 +137,7 @@ def test_buckets_are_closed_when_they_are_full():
 
 def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
     ours = trainer()
-    yardstick = machine.yardstick(ours.setup, ours._device)
+    yardstick = machine.yardstick(ours.setup)
     (product,), (copy,) = yardstick.product(16)(), yardstick.copy(64)()
     assert tuple(product.shape) == (16, 16)
     assert np.asarray(copy).nbytes == 64
