@@ -113,6 +113,7 @@ class CaffeMPI(Adapter):
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:trainer"
     requires = ("torch", "mpi4py", "lmdb")
+    out_of_memory = ("DefaultCPUAllocator",)  # PyTorch's
     environment = "caffempi"
     remedy = "tox run -e caffempi"
     backends = BACKENDS

@@ -81,6 +81,7 @@ class HorovodMXNet(Horovod):
     title = "Horovod over MXNet"
     trainer = "adapters.horovod.over_mxnet.worker:trainer"
     requires = ("horovod", "mxnet", "PIL")
+    out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     builds_on = (RING, "adapters.mxnet")
     backends = (BACKEND,)
     remedy = made("horovod-mxnet")
@@ -93,6 +94,7 @@ class HorovodPyTorch(Horovod):
     title = "Horovod over PyTorch"
     trainer = "adapters.horovod.over_pytorch.worker:trainer"
     requires = ("horovod", "torch")
+    out_of_memory = ("DefaultCPUAllocator",)
     builds_on = (RING, "adapters.pytorch")
     remedy = made("horovod-pytorch")
 
@@ -104,6 +106,7 @@ class HorovodTensorFlow(Horovod):
     title = "Horovod over TensorFlow"
     trainer = "adapters.horovod.over_tensorflow.worker:trainer"
     requires = ("horovod", "tensorflow")
+    out_of_memory = ("OOM when allocating", "Dst tensor is not initialized", "Failed to allocate request for")
     builds_on = (RING, "adapters.tensorflow")
     remedy = made("horovod-tensorflow")
 

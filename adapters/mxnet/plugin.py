@@ -115,6 +115,8 @@ class MXNet(Adapter):
     title = "MXNet"
     trainer = "adapters.mxnet.worker:trainer"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
+    # src/storage: cpu_device_storage.h, pooled_storage_manager.h
+    out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     environment = "mxnet"
     backends = BACKENDS
     # A line for the shell, its comment too. The NumPy that MXNet 1.9.1 needs has no wheels for a newer Python.

@@ -152,6 +152,9 @@ class PyTorch(Adapter):
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:trainer"
     requires = ("torch",)
+    out_of_memory = (
+        "DefaultCPUAllocator",
+    )  # c10/core/impl/alloc_cpu.cpp: "can't allocate memory", "not enough memory"
     environment = "pytorch"
     remedy = "tox run -e pytorch"
     backends = BACKENDS
