@@ -107,7 +107,7 @@ class Replicas(TensorFlowTrainer):
         labels: List[Any] = []
         for device, own in zip(self.devices, split(batch, len(self.devices))):
             with tf.device(device):
-                images.append(tf.cast(self.laid_out(own.images), self.setup.precision))
+                images.append(self.placed(own.images))
                 labels.append(tf.identity(own.labels))
         return Batch(tuple(images), tuple(labels))
 

@@ -97,7 +97,7 @@ class ModelParallel(TensorFlowTrainer):
         for number in range(self._microbatches):
             place = slice(number * share, (number + 1) * share)
             with tf.device(self.devices[0]):
-                images.append(tf.cast(self.laid_out(batch.images[place]), self.setup.precision))
+                images.append(self.placed(batch.images[place]))
             with tf.device(self.devices[-1]):
                 labels.append(tf.identity(batch.labels[place]))
         return Batch(tuple(images), tuple(labels))
