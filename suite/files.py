@@ -1,9 +1,11 @@
-"""Files written whole or not at all, and paths that people write."""
+"""Files written whole or not at all, and folders that people name."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from suite.errors import StoreError
+from suite.errors import RequestError, StoreError
 
 
 def stands(path: Path) -> bool:
@@ -25,4 +27,16 @@ def write_whole(path: Path, text: str) -> None:
         raise StoreError(
             f"cannot write {path}: {error.strerror or error}; what was measured before is kept. "
             "Free some space or name another folder with -o, then run the same command again to resume"
+        ) from error
+
+
+@contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """Turn what the disk says of a place for a run folder into a RequestError; nothing was started yet."""
+    try:
+        yield
+    except OSError as error:
+        raise RequestError(
+            f"{path} cannot be a run folder: {error.strerror or error} ({error.filename or path}); "
+            "name one that can be made and written with -o"
         ) from error

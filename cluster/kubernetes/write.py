@@ -11,10 +11,9 @@ from cluster.kubernetes.pods import RESULTS, Yaml
 from cluster.kubernetes.settings import Settings
 from suite.environments.hosts import refused
 from suite.errors import RequestError
-from suite.files import write_whole
+from suite.files import usable, write_whole
 from suite.plan import Resolved
 from suite.plan.text import Block, plan_text
-from suite.results.run_folder import usable
 from suite.suggest import shown
 
 

@@ -28,7 +28,8 @@ from typing import Any
 from suite.analysis.differences import Difference, difference, joined, mean, pairs, variance
 from suite.analysis.overlappable import hideable
 from suite.analysis.stats import determined
-from suite.results.records import METHOD, Rank
+from suite.results.rank_report import Rank
+from suite.results.records import METHOD
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from suite.analysis.stats import student_t
-from suite.results.records import Rank
+from suite.results.rank_report import Rank
 
 
 @dataclass(frozen=True)

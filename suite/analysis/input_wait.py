@@ -9,7 +9,8 @@ import numpy as np
 from suite.analysis.budget import waited
 from suite.analysis.differences import pairs
 from suite.analysis.stats import Values
-from suite.results.records import METHOD, Rank
+from suite.results.rank_report import Rank
+from suite.results.records import METHOD
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from suite.results import records
+from suite.results import rank_report
 
 AGREEING_STEPS = 50  # over which two curves are laid on each other
 
@@ -65,7 +65,7 @@ class Learnt:
         return max(known) if len(known) == len(pairs) else None
 
 
-def learnt(ranks: Sequence[records.Training], target: float) -> Learnt:
+def learnt(ranks: Sequence[rank_report.Training], target: float) -> Learnt:
     """The ranks' records of one training, joined."""
     columns = zip(*(rank.epochs for rank in ranks), strict=True)
     return Learnt(
@@ -77,7 +77,7 @@ def learnt(ranks: Sequence[records.Training], target: float) -> Learnt:
     )
 
 
-def _epoch(ranks: Sequence[records.Epoch]) -> Epoch:
+def _epoch(ranks: Sequence[rank_report.Epoch]) -> Epoch:
     return Epoch(
         seconds=max(rank.train_s for rank in ranks),
         samples=sum(rank.samples for rank in ranks),

@@ -17,7 +17,8 @@ from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
-from suite.results.records import LOSSES, Declared, Evidence, Interpreter, Layer, Load, Rank, Record
+from suite.results.rank_report import LOSSES, Layer, Rank
+from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked

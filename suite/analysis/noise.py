@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from statistics import median
 
-from suite.results.records import HostUse, Record
+from suite.results.rank_report import HostUse
+from suite.results.records import Record
 
 # Beyond these a process counts as disturbed: shares of all cores' time, and of the fixed computation's best time.
 BUSY, STOLEN, SLOWED = 0.10, 0.02, 1.25

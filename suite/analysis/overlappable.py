@@ -17,7 +17,7 @@ frameworks on GPUs", 2018) without start-ups, which no plan can undercut but by 
 
 from collections.abc import Sequence
 
-from suite.results.records import Layer
+from suite.results.rank_report import Layer
 
 
 def hideable(layers: Sequence[Layer], comm_only: float, update: float) -> float | None:

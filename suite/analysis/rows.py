@@ -15,7 +15,8 @@ from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
 from suite.results.proof import Proof
-from suite.results.records import Declared, Layer
+from suite.results.rank_report import Layer
+from suite.results.records import Declared
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suite.results.records import Rank
+from suite.results.rank_report import Rank
 
 
 @dataclass(frozen=True)

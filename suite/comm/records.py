@@ -7,7 +7,8 @@ from pydantic import Discriminator
 
 from suite.comm.cases import CommCase
 from suite.results.from_messages import life
-from suite.results.records import AnyEntry, AnyRank, AnyRecord, Cases
+from suite.results.rank_report import AnyRank
+from suite.results.records import AnyEntry, AnyRecord, Cases
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Stored
 from suite.worker import messages

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from suite.results.records import Failed, Hello, Joined, Layer, Memory, Noise, Pass, Rank, Traffic, Training
+from suite.results.rank_report import Failed, Hello, Joined, Layer, Memory, Noise, Pass, Rank, Traffic, Training
 from suite.results.stored import Stored
 from suite.worker import messages
 from suite.worker.messages import Message, of_type

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from suite.results.records import AnyRecord, Pass, Rank
+from suite.results.rank_report import Pass, Rank
+from suite.results.records import AnyRecord
 
 CLOCKS = 1.05  # a device's clock and its host's may differ by so much, and by a millisecond
 

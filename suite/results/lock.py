@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from suite.errors import RequestError
-from suite.results.run_folder import usable
+from suite.files import usable
 
 _OURS: set[Path] = set()  # what this process holds: its session may hold again what the command line holds
 LOCK = ".lock"  # in the run folder; it stays there, and the kernel frees it with the process that held it

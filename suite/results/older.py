@@ -1,7 +1,8 @@
-"""Formats 1 and 2 read as format 3: each file's JSON with today's names, checked afterwards like any other.
+"""Formats 1 to 3 read as format 4: each file's JSON with today's names, checked afterwards like any other.
 
-What they did not keep is left out; of format 1, that is the adapter's declarations, every rank's machine and a
-network's tensor names. Their figures are those of method 1.
+Format 3 has today's names and fewer fields; its figures are those of method 2. What the others did not keep is left
+out; of format 1, that is the adapter's declarations, every rank's machine and a network's tensor names. Their figures
+are those of method 1.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,9 @@ def upgraded(written: int, upgrade: Upgrade, content: Json, path: Path, remedy: 
     `upgrade` is one of the functions below, what becomes of format 1.
     """
     try:
-        return _of_format_2(upgrade(content) if written == 1 else content)
+        if written < 3:
+            content = _of_format_2(upgrade(content) if written == 1 else content)
+        return {name: value for name, value in content.items() if name != "format"}
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise StoreError(
             f"{path} is not a whole file of format {written} ({type(error).__name__}: {error}); {remedy}"
@@ -38,7 +41,7 @@ def upgraded(written: int, upgrade: Upgrade, content: Json, path: Path, remedy: 
 
 def _of_format_2(old: Json) -> Json:
     """Any file: a case's sampling had a bound on how far a warm-up's last steps may differ, evidence fewer units."""
-    new = {name: value for name, value in old.items() if name != "format"}
+    new = dict(old)
     if "case" in old:
         new["case"] = _without_steady(old["case"])
     if old.get("evidence"):

@@ -70,7 +70,7 @@ class Subject(Stored):
 class Proof(Subject, Verdict):
     """proofs/KEY.json: the evidence that an adapter trains the workload."""
 
-    format: Literal[3] = FORMAT
+    format: Literal[4] = FORMAT
     key: FileName | None  # None: it could not be made, and is stored nowhere
     scope: str = ""  # what it leaves open
     identity: Identity | None = None  # None: the adapter has no float64, or was proven in it

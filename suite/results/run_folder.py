@@ -20,18 +20,19 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Self
+from typing import Generic, Self
 from uuid import uuid4
 
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
-from suite.files import stands, write_whole
+from suite.files import stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
+from suite.results.formats import read, understood
+from suite.results.identity import Identity
 from suite.results.invariants import broken
 from suite.results.proof import Proof
 from suite.results.records import (
@@ -46,26 +47,16 @@ from suite.results.records import (
     Measured,
     Record,
 )
-from suite.results.stored import Part, intact, object_of, parsed, sealed, text_of
-from suite.suggest import shown
+from suite.results.stored import object_of, sealed, text_of
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
-TODAYS = f'{{\n "format": {FORMAT},'.encode()  # how every file begins that `_write` and `write_record` made
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
 OF_A_RECORD = "it is measured again when the run goes on"
 OF_A_PROOF = "remove it: the rows that name it are without proof until they are measured again"
 OF_A_HOST = "remove it: the page then does without it"
-
-
-class Identity(NamedTuple):
-    """What the records of a folder must agree with."""
-
-    run: str  # its id; "": the run is older than format 3, and its records have no digest
-    plan: str | None  # the digest of plan.toml; None where there is none
-    cases: dict[str, Any]  # by id
 
 
 class ResultFolder(Generic[Entry, Measured]):
@@ -133,10 +124,11 @@ class ResultFolder(Generic[Entry, Measured]):
         same = before == text
         if before is not None and self.begun:
             if not same:
-                told = differences(before, text)
-                more = f", and {len(told) - 3} more" if len(told) > 3 else ""
+                changes = differences(before, text)
+                more = f", and {len(changes) - 3} more" if len(changes) > 3 else ""
                 raise RequestError(
-                    f"{self.path} was begun with another plan ({path}): {', '.join(told[:3]) or 'another text'}{more}; "
+                    f"{self.path} was begun with another plan ({path}): "
+                    f"{', '.join(changes[:3]) or 'another text'}{more}; "
                     "go on with that one, or name a new folder with -o"
                 )
             if (self.path / "cases.json").exists() and self.scale != scale:
@@ -205,14 +197,14 @@ class ResultFolder(Generic[Entry, Measured]):
     def proofs(self) -> dict[str, Proof]:
         """Every proof by its key."""
         return {
-            path.stem: _read(path, Proof, older.proof, OF_A_PROOF)
+            path.stem: read(path, Proof, older.proof, OF_A_PROOF)
             for path in sorted((self.path / "proofs").glob("*.json"))
         }
 
     def hosts(self) -> dict[str, Host]:
         """Every host by its name."""
         return {
-            path.stem: _read(path, Host, older.host, OF_A_HOST) for path in sorted((self.path / "hosts").glob("*.json"))
+            path.stem: read(path, Host, older.host, OF_A_HOST) for path in sorted((self.path / "hosts").glob("*.json"))
         }
 
     def write_about(self, about: About) -> None:
@@ -248,7 +240,7 @@ class ResultFolder(Generic[Entry, Measured]):
         self._write(f"hosts/{host.host}.json", host)
 
     def _cases(self) -> Cases[Entry]:
-        return _read(self.path / "cases.json", self.cases_type, older.cases, OF_CASES)
+        return read(self.path / "cases.json", self.cases_type, older.cases, OF_CASES)
 
     def _place(self, case_id: str, repeat: int) -> Path:
         return self.path / "records" / f"{case_id}-r{repeat}.json"
@@ -258,11 +250,11 @@ class ResultFolder(Generic[Entry, Measured]):
         upgraded = older.record if self.kind == TRAINING else older.comm_record
         try:
             text = text_of(path, OF_A_RECORD)
-            found: Measured = _understood(text, path, self.record_type, upgraded, OF_A_RECORD)
+            found: Measured = understood(text, path, self.record_type, upgraded, OF_A_RECORD)
         except StoreError as error:
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
-        misfit = self._misfit(found, path, text) or self.broken(found)
+        misfit = self._identity.misfit(found, path, text) or self.broken(found)
         if misfit:
             self.invalid[path.name] = f"records/{path.name}: {misfit}; {OF_A_RECORD}"
             return None
@@ -271,21 +263,6 @@ class ResultFolder(Generic[Entry, Measured]):
     def broken(self, record: Measured) -> str | None:
         """The first invariant that a record breaks; None when all hold."""
         return broken(record)
-
-    def _misfit(self, record: Measured, path: Path, text: bytes) -> str | None:
-        """Why a record is not this place's; None when it is."""
-        if path.name != f"{record.case_id}-r{record.repeat}.json":
-            return f"it holds repeat {record.repeat} of the case {record.case_id}, and its name is another one's"
-        own = self._identity
-        if own.cases.get(record.case_id, record.case) != record.case:
-            return "its case has other values than cases.json gives it"
-        if not own.run:
-            return None
-        if not intact(text, record.digest):
-            return "it was changed after it was written: its digest is another one"
-        if record.run != own.run:
-            return f"it belongs to another run ({record.run})"
-        return None if own.plan in (None, record.plan) else "it belongs to another plan"
 
     def _keep_aside(self, path: Path) -> None:
         """Move what is no record out of the way; StoreError when the disk refuses."""
@@ -329,42 +306,9 @@ def about_of(path: Path) -> About:
     """run.json of a folder; RequestError when there is none, or of a format that is not known here."""
     if not (path / "run.json").is_file():
         raise RequestError(f"{path} is not a run folder (no run.json); name a folder written by `stagebench run`")
-    return _read(path / "run.json", About, older.about, OF_THE_RUN)
-
-
-@contextmanager
-def usable(path: Path) -> Iterator[None]:
-    """Turn what the disk says of a place for a run folder into a RequestError; nothing was started yet."""
-    try:
-        yield
-    except OSError as error:
-        raise RequestError(
-            f"{path} cannot be a run folder: {error.strerror or error} ({error.filename or path}); "
-            "name one that can be made and written with -o"
-        ) from error
+    return read(path / "run.json", About, older.about, OF_THE_RUN)
 
 
 def case_of(record: str) -> str:
     """The case id in a record file's name."""
     return record.removesuffix(".json").rpartition("-r")[0]
-
-
-def _read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
-    return _understood(text_of(path, remedy), path, kind, upgrade, remedy)
-
-
-def _understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
-    if text.startswith(TODAYS):
-        with suppress(StoreError):  # which the long way words better
-            return parsed(kind, text, path, remedy)
-    content = object_of(text, path, remedy)
-    written = content.get("format", 1)  # of format 1, only run.json and the records say so
-    if written in (1, 2):
-        return parsed(kind, json.dumps(older.upgraded(written, upgrade, content, path, remedy)), path, remedy)
-    if written != FORMAT:
-        error = RequestError if path.name == "run.json" else StoreError
-        raise error(
-            f"{path} has format {shown(written)}, this stagebench reads {FORMAT}, 2 and 1; "
-            "read it with the version that wrote it (run.json says which)"
-        )
-    return parsed(kind, text, path, remedy)

@@ -18,7 +18,8 @@ from suite.errors import Interrupted, StoreError, Unavailable
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
 from suite.results.lock import held
-from suite.results.records import CANCELLED, AnyRank, Entry, Host, Measured
+from suite.results.rank_report import AnyRank
+from suite.results.records import CANCELLED, Entry, Host, Measured
 from suite.results.run_folder import ResultFolder
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer

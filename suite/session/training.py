@@ -15,7 +15,8 @@ from suite.plan import Resolved
 from suite.proofs.prove import Proofs
 from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
-from suite.results.records import CaseEntry, Declared, Rank, Record
+from suite.results.rank_report import Rank
+from suite.results.records import CaseEntry, Declared, Record
 from suite.results.run_folder import RunFolder
 from suite.session.end_rule import PLANNED, EndRule
 from suite.session.observer import Observer

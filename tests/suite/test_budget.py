@@ -2,7 +2,7 @@ import pytest
 
 from suite.analysis.budget import STAGES, of_process, over_processes
 from suite.analysis.differences import joined, mean
-from suite.results.records import Rank
+from suite.results.rank_report import Rank
 from tests.reports.made_run import case_of, passes_of
 
 

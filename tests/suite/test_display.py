@@ -12,7 +12,8 @@ from suite.cli.estimate import Estimate, passes_run
 from suite.contracts.case import Case, Placement, Sampling
 from suite.proofs.prove import subject
 from suite.results.proof import Proof
-from suite.results.records import Pass, Rank, Record
+from suite.results.rank_report import Pass, Rank
+from suite.results.records import Record
 from suite.session.observer import Observer
 from suite.worker import messages
 from tests.support.sent import hello

@@ -8,7 +8,7 @@ from suite.analysis.learning import Learnt
 from suite.analysis.spread import spread
 from suite.analysis.staleness import Staleness, joined, of_process
 from suite.analysis.summary import summarise
-from suite.results.records import Rank
+from suite.results.rank_report import Rank
 from tests.reports.made_experiments import exchanges as made
 from tests.reports.made_experiments import learner, taught
 from tests.reports.made_run import MadeRun

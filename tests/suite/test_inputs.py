@@ -7,7 +7,7 @@ from suite.analysis import input_wait
 from suite.analysis.inputs import groups, unhindered
 from suite.analysis.summary import summarise
 from suite.contracts.case import Input
-from suite.results.records import Rank
+from suite.results.rank_report import Rank
 from tests.reports.made_experiments import inputs
 from tests.reports.made_run import MadeRun, case_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from suite.analysis.learning import learnt
-from suite.results.records import Training
+from suite.results.rank_report import Training
 
 
 def rank(seconds, accuracies, losses, samples=100):

@@ -3,8 +3,9 @@
 import pytest
 
 from suite.analysis.noise import Noise, noise_of
-from suite.results.records import HostUse, Rank, Record
-from suite.results.records import Noise as Reported
+from suite.results.rank_report import HostUse, Rank
+from suite.results.rank_report import Noise as Reported
+from suite.results.records import Record
 from tests.reports.made_run import case_of, record_of
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from suite.analysis.overlappable import hideable
-from suite.results.records import Layer
+from suite.results.rank_report import Layer
 
 
 def layers(*rows):

@@ -16,7 +16,7 @@ from suite.launching.placement_check import (
     threads_problem,
     transport_problem,
 )
-from suite.results.records import Hello, Rank, Traffic
+from suite.results.rank_report import Hello, Rank, Traffic
 from suite.worker import messages
 from suite.worker.wire import boot
 from tests.support.sent import hello

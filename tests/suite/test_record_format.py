@@ -9,7 +9,8 @@ import pytest
 from suite.comm.records import CommFolder
 from suite.errors import RequestError, StoreError
 from suite.results import older
-from suite.results.records import About, Host, Machine, Record
+from suite.results.rank_report import Machine
+from suite.results.records import FORMAT, About, Host, Record
 from suite.results.run_folder import RunFolder
 from suite.schema import schema
 
@@ -81,8 +82,10 @@ def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
 
 def test_a_later_format_is_refused(run: Path) -> None:
     about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**about, "format": 4}))
-    with pytest.raises(RequestError, match="has format 4, this stagebench reads 3, 2 and 1; read it with the version"):
+    (run / "run.json").write_text(json.dumps({**about, "format": FORMAT + 1}))
+    with pytest.raises(
+        RequestError, match=f"has format {FORMAT + 1}, this stagebench reads 1 to {FORMAT}; read it with the version"
+    ):
         RunFolder.open(run)
 
 
@@ -141,5 +144,5 @@ def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
 
 
 def test_the_published_schema_is_that_of_the_types() -> None:
-    published = CHECKOUT / "docs" / "format-3.schema.json"
-    assert published.read_text() == schema(), "python -m suite.schema > docs/format-3.schema.json"
+    published = CHECKOUT / "docs" / "format-4.schema.json"
+    assert published.read_text() == schema(), "python -m suite.schema > docs/format-4.schema.json"

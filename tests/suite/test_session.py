@@ -248,7 +248,7 @@ def test_a_run_folder_belongs_to_one_plan_once_it_has_records(folder, tmp_path):
 
 def test_a_folder_of_another_format_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RequestError, match=r"run\.json has format 99, this stagebench reads 3, 2 and 1"):
+    with pytest.raises(RequestError, match=r"run\.json has format 99, this stagebench reads 1 to 4"):
         RunFolder.open(tmp_path)
 
 

@@ -10,7 +10,8 @@ from suite.contracts.case import PASSES, Case
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.proofs.prove import Proofs
-from suite.results.records import About, Rank, Record
+from suite.results.rank_report import Rank
+from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession

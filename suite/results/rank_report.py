@@ -1,0 +1,161 @@
+"""What a rank reports, from its first message to its end, as a record keeps it.
+
+Times are seconds. Lists hold an item a step, in order. null is what was not measured, not reported, or no number.
+"""
+
+from typing import Any
+
+from suite.results.stored import Finite, Stored
+
+
+class Machine(Stored):
+    """What a host is; it may hide any of it."""
+
+    cpu: str | None = None  # the model
+    memory_bytes: int | None = None
+    kernel: str | None = None
+    governor: str | None = None  # of the first core's clock
+    os: str | None = None
+    gpus: tuple[str, ...] = ()
+    gpu_driver: str | None = None
+
+
+class Hello(Stored):
+    """A rank's process, before anything of the framework was imported."""
+
+    host: str  # its name
+    machine: Machine | None = None  # None: format 1
+    world: int | None = None
+    pid: int | None = None
+    python: str | None = None
+    numpy: str | None = None
+    cores: tuple[int, ...] = ()  # that this rank may use
+    host_cores: int | None = None
+    boot: str = ""  # tells the running kernel from every other
+    threads: dict[str, str] = {}  # the variables that say how many threads a library runs
+    settings: dict[str, str] | None = None  # those that libraries of communication read; None: format 1, early
+
+
+class Joined(Stored):
+    """What the engine connected."""
+
+    rank: int
+    world: int
+    devices: int | None = None  # of this rank
+    transport: str = ""
+    versions: dict[str, str] = {}
+    settings: dict[str, str] | None = None  # as of Hello, after joining
+
+
+class Failed(Stored):
+    """A rank's own account of its end."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+class Pass(Stored):
+    """One pass on one rank."""
+
+    name: str
+    samples: int  # that this rank consumed in all measured steps
+    steady: bool  # whether no trend was left in the warm-up when measuring began
+    warmup_s: tuple[float, ...]
+    step_s: tuple[float, ...]
+    wall_s: float  # from the common barrier until this rank's last step is done
+    io_s: tuple[float, ...] | None = None  # the wait for each batch
+    stage_s: dict[str, tuple[float, ...]] | None = None  # by stage; "staged" only
+    loss: Finite = None  # the last step's; None: not a finite number, or a pass that has none (LOSSES)
+    # Of a pass that takes turns with native steps, (native, its own) seconds per step of every pair of blocks.
+    pairs_s: tuple[tuple[float, float], ...] | None = None
+    gradient_bytes: int | None = None  # of "native": what each device contributes to one exchange; None: nobody can say
+
+
+LOSSES = ("native", "staged", "compute_only")  # the passes that have one
+
+
+class HostUse(Stored):
+    """What the system counted on a rank's host during the measured steps of the native pass."""
+
+    seconds: float
+    involuntary_switches: int  # of the rank's process, by the kernel
+    busy_cpu_s: float  # of everybody, on all cores
+    steal_cpu_s: float  # that a hypervisor gave to other guests
+    cores: int  # of the host
+    own_cpu_s: float | None = None  # of this measurement's ranks, readers, servers; None: nothing tells them apart
+    clock_hz: float | None = None  # of the rank's cores, the mean right after the last step
+
+
+class Noise(Stored):
+    """How quiet the machine was: a fixed computation, the same everywhere, before the first pass and after the last."""
+
+    reference_before_s: tuple[float, ...]
+    reference_after_s: tuple[float, ...]
+    native: HostUse | None = None  # None: no native pass, or a system that does not count
+
+
+class Memory(Stored):
+    """The most that a rank held at a time, from its start to the end of its passes."""
+
+    host_bytes: int  # resident, of the process itself
+    device_bytes: int | None = None  # that the framework allocated on its devices; None: it does not say
+
+
+class Layer(Stored):
+    """Where one layer's time went: medians over the steps of the staged pass."""
+
+    layer: str
+    kind: str
+    forward_s: float
+    backward_s: float
+    communication_s: float
+    bytes: int  # of its gradients
+
+
+class Epoch(Stored):
+    """One epoch on one rank."""
+
+    train_s: float  # training alone
+    test_s: float | None = None
+    samples: int
+    steps: int | None = None
+    accuracy: float  # on what was held out
+    loss: Finite  # the last step's
+
+
+class Training(Stored):
+    """The pass `train` on one rank."""
+
+    epochs: tuple[Epoch, ...]
+    loss_steps: tuple[int, ...]  # the steps whose losses were kept
+    losses: tuple[Finite, ...]
+    loss_s: tuple[float, ...] = ()  # when: seconds of training; () where not kept
+
+
+class Traffic(Stored):
+    """What an interface of a rank's host carried while it ran."""
+
+    received_bytes: int
+    sent_bytes: int
+
+
+class AnyRank(Stored):
+    """What every rank reports, whatever it was asked to do."""
+
+    rank: int
+    hello: Hello | None = None
+    joined: Joined | None = None
+    wire: dict[str, Traffic] | None = None  # by interface
+    failed: Failed | None = None
+
+
+class Rank(AnyRank):
+    """What a rank of a training reports."""
+
+    passes: dict[str, Pass] = {}
+    noise: Noise | None = None  # None: format 2 and before; so is the next one
+    memory: Memory | None = None
+    layers: tuple[Layer, ...] | None = None
+    training: Training | None = None
+    notes: dict[str, Any] = {}  # the trainer's own words
