@@ -80,9 +80,10 @@ def staged(trainer, batch):
 def timed_layers(trainer, graph):
     """The layers' times of a trainer on synthetic data, looked at: whole, in order, none of them free."""
     trainer.build(graph, dict(weights.initial(graph)))
+    itemsize = 8 if trainer.setup.precision == "float64" else 4
     rows = trainer.layer_times(trainer.to_device(synthetic(graph, trainer.setup.batch, 1)))
     assert [row.layer for row in rows] == [layer.name for layer in graph.layers] + ["loss"]
-    assert [row.bytes for row in rows[:-1]] == [layer.gradient_bytes() for layer in graph.layers]
+    assert [row.bytes for row in rows[:-1]] == [layer.gradient_bytes(itemsize) for layer in graph.layers]
     assert all(row.forward_s > 0 and row.communication_s == 0 for row in rows if row.bytes or row is rows[-1])
     assert all(row.backward_s > 0 for row in rows if row.bytes)
     assert all((row.ready_s is not None) >= bool(row.bytes) for row in rows) or not any(row.ready_s for row in rows)

@@ -16,7 +16,7 @@ from adapters.tensorflow.base import TensorFlowTrainer, split
 from adapters.tensorflow.cluster import Member
 from adapters.tensorflow.parameter_store import described
 from adapters.tensorflow.scheduled import Scheduled
-from suite.worker.contract import Batch, Setup, Unsupported
+from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.staleness import Staleness
 
 
@@ -143,6 +143,9 @@ class Coordinator(TensorFlowTrainer):
         net = self._scheduled.net(self._scheduled.variables, self.style, tf.constant(0, tf.int64))
         found: List[Any] = net.heads(images)
         return found
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        raise Unsupported("a worker runs forward and backward as one function")
 
     def notes(self) -> Dict[str, Any]:
         """Where the weights are, how stale they were, and what a staged pass runs."""
