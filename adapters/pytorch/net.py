@@ -54,7 +54,7 @@ class Net(nn.Module):
         return [values[place] for place in self._leaving]
 
     def layer_by_layer(self, images: torch.Tensor, done: Callable[[int, torch.Tensor, bool], None]) -> List[Any]:
-        """`forward` of the whole network; `done(layer's index, output, whether autograd recorded anything)` after each."""
+        """`forward` of the whole network; after each layer `done(its index, output, whether autograd recorded it)`."""
         values: List[Any] = [images] + [None] * (self._size - 1)
         for index, (operation, output, first, rest) in enumerate(self._program):
             before = values[first].grad_fn

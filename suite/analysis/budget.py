@@ -51,7 +51,7 @@ class Budget:
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds what is None of the above
     hidden: float | None  # part of comm_only that computing hides
-    hideable: float | None  # part of comm_only that computing could hide at most; None where nobody knows when gradients are complete
+    hideable: float | None  # part of comm_only that computing could hide at most; None: see overlappable
     comm_only: float | None
     compute_only: float | None
     io_only: float | None

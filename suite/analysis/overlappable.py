@@ -9,9 +9,10 @@ backward is over, while the rest is on its way.
     update(l) = max(update(l + 1), link(l), backward) + update x bytes(l) / bytes
     hideable  = comm_only - (update(1) - backward - update)
 
-The layers run in the order in which their gradients are complete, mostly from the last to the first. The first recursion is wait-free back-propagation's (S. Shi,
-Q. Wang, X. Chu, "Performance modeling and evaluation of distributed deep learning
-frameworks on GPUs", 2018) without start-ups, which no plan can undercut but by sending less.
+The layers run in the order in which their gradients are complete, mostly from the last to
+the first. The first recursion is wait-free back-propagation's (S. Shi, Q. Wang, X. Chu,
+"Performance modeling and evaluation of distributed deep learning frameworks on GPUs", 2018)
+without start-ups, which no plan can undercut but by sending less.
 """
 
 from collections.abc import Sequence

@@ -39,9 +39,11 @@ class LayerClock:
         self._start = self._last = self._trainer.mark()
 
     def forward(self, index: int) -> None:
+        """This layer's forward has ended, and the next one's begins."""
         self._lap("forward", index)
 
     def backward(self, index: int) -> None:
+        """This layer's backward has ended, and that of the layer before it begins."""
         self._lap("backward", index)
 
     def ready(self, index: int) -> None:
@@ -75,7 +77,7 @@ class LayerClock:
         ]
 
     def ready_s(self) -> List[float]:
-        """Seconds after the backward began at which each layer's gradient is complete, by the laps; without the loss's."""
+        """Seconds after the backward began at which each layer's own has ended, by the laps."""
         sofar, found = self._median("backward", len(self._graph.layers)), []
         for index in range(len(self._graph.layers) - 1, -1, -1):
             sofar += self._median("backward", index)
@@ -165,19 +167,19 @@ def walk(
     values.clear()
     clock.begin()
     pending: Dict[str, Any] = {}
-    gather(nodes, pending, [head.layer for head in graph.heads], nodes.backward(kept.pop(), None))
+    _gather(nodes, pending, [head.layer for head in graph.heads], nodes.backward(kept.pop(), None))
     trainer.synchronize()
     clock.backward(len(graph.layers))
     for index in range(len(graph.layers) - 1, -1, -1):
         layer, own = graph.layers[index], kept.pop()
         gradient = pending.pop(layer.name, None)
         if gradient is not None and (layer.parameters or any(wanted[index])):
-            gather(nodes, pending, layer.inputs, nodes.backward(own, gradient))
+            _gather(nodes, pending, layer.inputs, nodes.backward(own, gradient))
         trainer.synchronize()
         clock.backward(index)
 
 
-def gather(nodes: Nodes, pending: Dict[str, Any], names: Sequence[str], gradients: Sequence[Any]) -> None:
+def _gather(nodes: Nodes, pending: Dict[str, Any], names: Sequence[str], gradients: Sequence[Any]) -> None:
     for name, gradient in zip(names, gradients):
         if gradient is not None:
             pending[name] = nodes.add(pending[name], gradient) if name in pending else gradient

@@ -135,9 +135,7 @@ def turns(rounds: int, ours: Any, ways: dict[str, Callable[[], Any]]) -> dict[st
     return {name: found[1:] for name, found in seconds.items()}
 
 
-def verdict(
-    network: str, seconds: dict[str, list[float]], layers: list[Any], notes: dict[str, Any]
-) -> list[str]:
+def verdict(network: str, seconds: dict[str, list[float]], layers: list[Any], notes: dict[str, Any]) -> list[str]:
     """Print the figures; what is not as it must be."""
     from suite.analysis.overlappable import hideable
 

@@ -25,7 +25,7 @@ REPEATS = 3  # staged iterations a round
 
 def main():
     adapter, cases = sys.argv[1], [each.split(":") for each in sys.argv[2:]]
-    made = importlib.import_module("adapters.%s.worker" % adapter).trainer
+    made = importlib.import_module(f"adapters.{adapter}.worker").trainer
     figures = []
     with trainers.started(in_processor_time(made), tuning="tuned") as make:
         for name, batch in cases:
@@ -58,13 +58,12 @@ def compared(adapter, name, graph, trainer):
         for place, stage in enumerate(ORDER):
             alone = sum(getattr(row, stage + "_s") for row in rows)
             ratios[stage].append(alone / statistics.median(one[place] for one in stages))
-    what = "%s, %s: layers one by one, " % (adapter, name)
     figures = []
     for stage in ORDER:
         found = ratios[stage]
-        figure = {"what": what + stage, "value": round(statistics.median(found), 3), "unit": "×"}
-        figures.append(dict(figure, low=round(min(found), 3), high=round(max(found), 3)))
-        print("%(what)s: %(value).2f times the stage (%(low).2f to %(high).2f)" % figures[-1])
+        figure = {"what": f"{adapter}, {name}: layers one by one, {stage}", "value": round(statistics.median(found), 3)}
+        figures.append(dict(figure, unit="\u00d7", low=round(min(found), 3), high=round(max(found), 3)))
+        print(f"{figures[-1]['what']}: {statistics.median(found):.2f} times ({min(found):.2f} to {max(found):.2f})")
     return figures
 
 

@@ -54,9 +54,7 @@ def test_layers_that_lead_to_no_parameter_have_no_backward():
     b.head(b.dense("fc", b.flatten("flat", b.max_pool("pool", "input", 2, 2)), 3))
     nodes = ReferenceNodes(Network(b.graph, dict(weights.initial(b.graph))))
     batch = synthetic(b.graph, 4, 1)
-    rows = node_by_node(
-        toy.ToyTrainer(trainers.setup()), b.graph, nodes, batch.images.astype(np.float64), batch.labels
-    )
+    rows = node_by_node(toy.ToyTrainer(trainers.setup()), b.graph, nodes, batch.images.astype(np.float64), batch.labels)
     assert set(nodes.asked) == {"loss", "fc"}
     assert [row.ready_s is not None for row in rows] == [False, False, True, False]
 

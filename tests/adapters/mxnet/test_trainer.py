@@ -29,7 +29,8 @@ def test_it_is_proven(trainer, tmp_path, strategy, devices, tuning, precision):
 
 @pytest.mark.parametrize(("devices", "tuning"), [(1, "tuned"), (2, "default")])
 def test_layers_are_timed_one_by_one(trainer, devices, tuning):
-    rows = trainers.timed_layers(trainer(strategy="kvstore_local", devices=devices, tuning=tuning, batch=8), networks.two_heads())
+    ours = trainer(strategy="kvstore_local", devices=devices, tuning=tuning, batch=8)
+    rows = trainers.timed_layers(ours, networks.two_heads())
     ready = [row.ready_s for row in rows if row.bytes]
     assert ready == sorted(ready, reverse=True)
 
