@@ -7,13 +7,15 @@ from typing import Any
 
 from reports.comm_charts import bandwidths, times
 from reports.figure import Figure
-from reports.page import filled, saved
-from suite import __version__
+from reports.frame import Frame, made, rendered, write_assets
 from suite.analysis.links import Link, Point, links
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import ITEMSIZE, written
+from suite.files import write_whole
 from suite.plugins import workloads
+
+TITLE = "Communication by itself"
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,24 @@ class Gradients:
         return sum(found) if len(found) == len(self.tensors) else None
 
 
-def write(folder: CommFolder, directory: Path) -> Path:
-    """Write `directory`/index.html; StoreError when something cannot be read or written."""
-    return saved(filled("comm.html.jinja", **context(folder)), directory)
+def write(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> Path:
+    """Write `directory`/index.html and what it needs (`root`: as for a site); StoreError as for a site."""
+    page = made(directory) / "index.html"
+    write_whole(page, Frame(TITLE, root=root, home=home).page(_body(folder)))
+    if not root:
+        write_assets(directory)
+    return page
+
+
+def write_single(folder: CommFolder, directory: Path) -> Path:
+    """Write the same as one file that is complete in itself."""
+    page = made(directory) / "index.html"
+    write_whole(page, Frame(TITLE).single(_body(folder)))
+    return page
+
+
+def _body(folder: CommFolder) -> str:
+    return rendered(["comm"], context(folder))["comm"]
 
 
 def told(link: Link) -> str:
@@ -52,12 +69,11 @@ def told(link: Link) -> str:
 
 
 def context(folder: CommFolder) -> dict[str, Any]:
-    """Every name that the template knows, but style and scripts."""
+    """Every name that the template knows."""
     found = list(links(folder))
     measured = [link for link in found if link.singles]
     return {
         "about": folder.about,
-        "version": __version__,
         "hosts": folder.hosts(),
         "links": found,
         "transports": list(dict.fromkeys((link.case.backend, link.transport, told(link)) for link in measured)),

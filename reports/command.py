@@ -20,11 +20,15 @@ def stagebench_commands(app: typer.Typer) -> None:
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run` or `comm`.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder of the page; default: `report` inside the run folder.")
+        Path | None,
+        typer.Option("-o", "--output", help="Folder of the pages; default: `report` inside the run folder."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write a page only with -o.")] = False,
+    single: Annotated[
+        bool, typer.Option("--single", help="One file that holds everything but the pages of single cases.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write pages only with -o.")] = False,
 ) -> None:
-    """Write one self-contained HTML page about a run, finished or not."""
+    """Write HTML pages about a run, finished or not; they need no server and no network."""
     import json as encoder
 
     from rich.console import Console
@@ -34,15 +38,15 @@ def report(
     from suite.results.run_folder import RunFolder, about_of
 
     if about_of(run).kind == KIND:
-        _communication(CommFolder.open(run), output or run / "report", json, output is None)
+        _communication(CommFolder.open(run), output or run / "report", single, json, output is None)
         return
     folder, told = RunFolder.open(run), Console(stderr=True)
     if json:
         typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
     if output is not None or not json:
-        from reports.page import write
+        from reports.site import write, write_single
 
-        page = write(folder, output or run / "report")
+        page = (write_single if single else write)(folder, output or run / "report")
     note = left_out(folder)
     if note:
         told.print(note, highlight=False, soft_wrap=True)
@@ -51,14 +55,14 @@ def report(
     (told if json else Console()).print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
-def _communication(folder: "CommFolder", directory: Path, json: bool, only: bool) -> None:
+def _communication(folder: "CommFolder", directory: Path, single: bool, json: bool, only: bool) -> None:
     """The same for a run of `stagebench comm`; `only`: JSON and no page."""
     import json as encoder
 
-    from reports.comm import write
+    from reports.comm import write, write_single
     from suite.analysis.links import links
 
     if json:
         typer.echo(encoder.dumps([link.to_dict() for link in links(folder)], indent=1))
     if not (json and only):
-        typer.echo(f"Report: {write(folder, directory)}", err=json)
+        typer.echo(f"Report: {(write_single if single else write)(folder, directory)}", err=json)

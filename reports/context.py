@@ -14,7 +14,6 @@ from reports.matrix import matrix, place_of
 from reports.matrix import told as told_place
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
-from suite import __version__
 from suite.analysis.best import USUAL
 from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.rows import Row
@@ -24,14 +23,18 @@ from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
 Chart = tuple[Panel, Figure]
+SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
+SAID = 60  # comparisons in words
+FIRST = 12  # groups in the first chart
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
-    """Every name that a template knows, but style and scripts."""
+def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
+    """Every name that a section's template knows, but addresses."""
+    rows = every[:SHOWN]
     panels = for_charts(rows)
     tables = by_network(rows)
-    adapters = list(dict.fromkeys(row.case.adapter for row in rows))
+    adapters = list(dict.fromkeys(row.case.adapter for row in every))
     plan = facts.plan_of(folder)
 
     def shades(shown: list[Row]) -> dict[str, str]:
@@ -39,21 +42,24 @@ def context(folder: RunFolder, rows: list[Row]) -> dict[str, Any]:
         there = {row.case.adapter for row in shown}
         return {adapter: colour(index) for index, adapter in enumerate(adapters) if adapter in there}
 
-    winners, groups = winners_of(rows), overview.groups_of(rows)
+    winners, groups = winners_of(rows), overview.groups_of(every)
     return {
+        "title": plan.title or plan.name or "A run of stagebench",
         "about": folder.about,
-        "version": __version__,
         "plan": plan,
         "hosts": folder.hosts(),
-        "noise": facts.noise_of(rows),
-        "software": facts.software_of(rows),
+        "noise": facts.noise_of(every),
+        "software": facts.software_of(every),
         "left_out": left_out(folder),
-        "progress": facts.progress_of(rows),
-        "findings": answers(winners) + [overview.sentence(group) for group in groups],
-        "first_chart": overview.chart(groups, adapters),
-        "compared": shades([row for group in groups for row in group.rows]),
+        "progress": facts.progress_of(every),
+        "findings": [overview.sentence(group) for group in groups[:SAID]] + answers(winners),
+        "first_chart": overview.chart(groups[:FIRST], adapters),
+        "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(rows),
         "rows": rows,
+        "count": len(every),
+        "groups": len(groups),
+        "first_groups": FIRST,
         "tables": tables,
         "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),
         "stages_asked": any("staged" in row.case.passes for row in rows) or not rows,

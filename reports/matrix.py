@@ -70,7 +70,8 @@ def _lines(panel: Panel, places: list[Place]) -> list[tuple[str, list[Row | None
 
 def _anywhere(case: Case) -> Case:
     place = Placement(device=case.placement.device, threads=case.placement.threads)
-    return replace(case, placement=place, lr=0.0, passes=())
+    batch = case.batch if case.scaling == "weak" else case.global_batch
+    return replace(case, placement=place, batch=batch, lr=0.0, passes=())
 
 
 def _speed(row: Row) -> float:

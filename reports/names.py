@@ -1,16 +1,26 @@
 """Short names: a case is called by what sets it apart from those it stands beside."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from suite.contracts.case import Case, Input
+
+# What the table of all cases has columns for.
+COLUMNS = ("workload", "ranks", "batch", "data", "tuning", "precision")
 
 
 def names(cases: Sequence[Case]) -> list[str]:
     """A name for each case: adapter/strategy, then every property in which the cases differ."""
     return [
-        " · ".join([f"{case.adapter}/{case.strategy}", *differing, *_own_knobs(case, cases)])
-        for case, differing in zip(cases, differences(cases), strict=True)
+        " · ".join([f"{case.adapter}/{case.strategy}", *differing, *own])
+        for case, differing, own in zip(cases, differences(cases), _own_knobs(cases), strict=True)
     ]
+
+
+def settings(cases: Sequence[Case]) -> list[str]:
+    """The same of what a table has no column for."""
+    columns = [{key: word for key, word in _properties(case) if key not in COLUMNS} for case in cases]
+    return [" · ".join([*differing, *own]) for differing, own in zip(varying(columns), _own_knobs(cases), strict=True)]
 
 
 def differences(cases: Sequence[Case]) -> list[list[str]]:
@@ -36,11 +46,12 @@ def _properties(case: Case) -> Iterable[tuple[str, str]]:
     yield "workload", case.workload
     yield "ranks", place.words
     yield "nodes", f"{place.nodes} node{'s' if place.nodes > 1 else ''}"
-    yield "batch", f"batch {case.batch} per device"
+    yield "batch", f"batch {case.batch} per device" if case.scaling == "weak" else f"batch {case.global_batch} in all"
     yield "data", case.data_name
     yield "tuning", case.tuning
     yield "precision", case.precision
     yield "optimiser", case.optimiser
+    yield "schedule", case.schedule.words or "constant rate"
     yield "device", place.device
     yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per device"
     yield from _input(case.input, case.data != "synthetic")
@@ -58,13 +69,21 @@ def _input(read: Input, real: bool) -> Iterable[tuple[str, str]]:
     yield "on_error", f"on error {read.on_error}"
 
 
-def _own_knobs(case: Case, cases: Sequence[Case]) -> list[str]:
-    """Knobs in which cases of the same adapter and strategy differ: other adapters have other knobs."""
-    kin = [other.knobs for other in cases if (other.adapter, other.strategy) == (case.adapter, case.strategy)]
-    launchers = {
-        other.placement.launcher
-        for other in cases
-        if (other.adapter, other.strategy, other.placement.words) == (case.adapter, case.strategy, case.placement.words)
-    }
-    differing = [key for key, value in case.knobs.items() if any(knobs.get(key) != value for knobs in kin)]
-    return [f"{key}={case.knobs[key]}" for key in differing] + [case.placement.launcher] * (len(launchers) > 1)
+def _own_knobs(cases: Sequence[Case]) -> list[list[str]]:
+    """Of each case the knobs in which cases of its adapter and strategy differ: other adapters have other knobs."""
+    kin: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    launchers: dict[tuple[str, ...], set[str]] = {}
+    for case in cases:
+        kin.setdefault((case.adapter, case.strategy), []).append(case.knobs)
+        launchers.setdefault((case.adapter, case.strategy, case.placement.words), set()).add(case.placement.launcher)
+    differing = {whose: _differing(several) for whose, several in kin.items()}
+    return [
+        [f"{key}={case.knobs[key]}" for key in case.knobs if key in differing[case.adapter, case.strategy]]
+        + [case.placement.launcher] * (len(launchers[case.adapter, case.strategy, case.placement.words]) > 1)
+        for case in cases
+    ]
+
+
+def _differing(several: Sequence[dict[str, Any]]) -> set[str]:
+    first = several[0]
+    return {key for knobs in several for key in {**first, **knobs} if knobs.get(key) != first.get(key)}

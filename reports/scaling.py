@@ -14,20 +14,22 @@ from suite.contracts.case import Case, Placement
 def scaling(panel: Panel) -> Figure | None:
     """A line a series with its ideal; None when there is no baseline.
 
-    A series is one strategy with its one-device baseline, within a node or over nodes with as many devices each.
+    A series is one strategy with its one-device baseline, within a node or over nodes with as many devices each, and
+    with the same batch for every device or for all together.
     """
     known = {row.id: row for row in panel.rows}
-    series: dict[tuple[str, str, int], list[Row]] = {}
+    series: dict[tuple[str, str, int, str], list[Row]] = {}
     for row in panel.rows:
         if row.scaling and row.scaling.baseline_id in known:
             baseline = known[row.scaling.baseline_id]
-            series.setdefault((baseline.id, row.case.strategy, of_a_node(row.case)), [baseline]).append(row)
+            key = (baseline.id, row.case.strategy, of_a_node(row.case), row.case.scaling)
+            series.setdefault(key, [baseline]).append(row)
     if not series:
         return None
     called = names([_without_place(rows[-1].case) for rows in series.values()])
     titles = [
         escape(f"{name} · over nodes of {devices}" if devices else name)
-        for name, (_, _, devices) in zip(called, series, strict=True)
+        for name, (_, _, devices, _) in zip(called, series, strict=True)
     ]
     traces = [
         trace
@@ -78,4 +80,5 @@ def _line(index: int, rows: list[Row], title: str) -> Figure:
 
 
 def _without_place(case: Case) -> Case:
-    return replace(case, placement=Placement(device=case.placement.device, threads=case.placement.threads))
+    batch = case.batch if case.scaling == "weak" else case.global_batch
+    return replace(case, batch=batch, placement=Placement(device=case.placement.device, threads=case.placement.threads))

@@ -96,6 +96,9 @@ class CaffeMPITrainer(Trainer):
         self._solver.begin()
         self._solver.update(self._all)
 
+    def set_learning_rate(self, rate: float) -> None:
+        self._solver.set_rate(rate)
+
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
@@ -103,6 +106,9 @@ class CaffeMPITrainer(Trainer):
 
     def logits(self) -> np.ndarray:
         return exported(self._net.losses[-1][1].logits)
+
+    def predict(self, batch: Any) -> np.ndarray:
+        return exported(self._net.predict(batch.images))
 
     def gradients(self) -> Dict[str, np.ndarray]:
         """Averaged after `communicate`; before it, this rank's share of the average."""

@@ -7,12 +7,15 @@ made, at the first look at the devices.
 
 import contextlib
 import os
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import jax
 import jaxlib
+import numpy as np
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.gpus import own_devices
+from suite.worker.peaks import Yardstick
 
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
 
@@ -26,11 +29,17 @@ def prepare(setup: Setup) -> List[Any]:
     if setup.threads == 1 and SERIAL not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " " + SERIAL).strip()
     jax.config.update("jax_platforms", "cpu")
-    with contextlib.suppress(RuntimeError):  # the client stands already and keeps its devices: `enough` counts them
+    with contextlib.suppress(RuntimeError):  # the client stands already and keeps its devices: they are counted below
         jax.config.update("jax_num_cpu_devices", setup.devices)
     # A step's call returns when the step is done: the loop's clock reads the step, not its dispatch.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    return enough(jax.devices("cpu"), setup, "jax_num_cpu_devices came too late, the client stood already")
+    found = jax.devices("cpu")
+    if len(found) < setup.devices:
+        raise Unavailable(
+            "%d devices were asked for and JAX has %d on the CPU; jax_num_cpu_devices came too late, the client stood "
+            "already" % (setup.devices, len(found))
+        )
+    return found[: setup.devices]
 
 
 def cuda(setup: Setup) -> List[Any]:
@@ -41,16 +50,24 @@ def cuda(setup: Setup) -> List[Any]:
             "no CUDA device: JAX %s says %s; install its CUDA plugin (jax[cuda12]), see whether nvidia-smi lists a "
             "device, or ask for device = 'cpu'" % (jax.__version__, " ".join(str(error).split())[:200])
         )
-    return enough(found, setup, "ask for fewer")
+    return [found[number] for number in own_devices(setup, len(found))]
 
 
-def enough(found: List[Any], setup: Setup, remedy: str) -> List[Any]:
-    if len(found) < setup.devices:
-        raise Unavailable(
-            "%d devices were asked for and JAX has %d %s device(s); %s"
-            % (setup.devices, len(found), setup.device, remedy)
-        )
-    return found[: setup.devices]
+def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
+    """What measures the peaks of these devices."""
+
+    def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
+        values, jitted = [jax.device_put(np.ones(shape, dtype), device) for device in devices], jax.jit(work)
+        return lambda: jax.block_until_ready([jitted(value) for value in values])
+
+    def multiply(value: Any) -> Any:
+        return jax.lax.dot(value, value, precision="highest")  # as the networks' products
+
+    return Yardstick(
+        "JAX " + jax.__version__,
+        lambda side: everywhere((side, side), setup.precision, multiply),
+        lambda size: everywhere(size, "uint8", jax.numpy.invert),
+    )
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:

@@ -19,11 +19,12 @@ from adapters.mxnet.input import as_numpy, joined, reader_of
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import JointLoss, Net
 from adapters.mxnet.nodes import ImperativeNodes
-from adapters.mxnet.optimisers import Documented, Operators, name_of, settings
+from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
 from adapters.mxnet.recordio import join, pack
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.layers import node_by_node
 from suite.worker.masks import dropout_seed
+from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
@@ -217,6 +218,13 @@ class MXNetTrainer(Trainer):
         for loss in self._losses:
             loss.wait_to_read()
 
+    def set_learning_rate(self, rate: float) -> None:
+        self._optimiser.set_rate(rate)
+        if self._trainer is not None:
+            by_store = self._trainer._update_on_kvstore  # None until the first step
+            updaters = [self._trainer._kvstore._updater] if by_store else self._trainer._updaters
+            change_rate(self._trainer._optimizer, updaters, rate)
+
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
@@ -256,6 +264,10 @@ class MXNetTrainer(Trainer):
         params = {name: parameter.data(self._contexts[0]) for name, parameter in self._net.params.items()}
         nodes = ImperativeNodes(params, self._joint, self._choices)
         return node_by_node(self, self._net.graph, nodes, *batch[0])
+
+    def yardstick(self) -> Optional[Yardstick]:
+        """NumPy on CPUs, MXNet on GPUs."""
+        return super().yardstick() or machine.yardstick(self.setup, self._contexts)
 
     def notes(self) -> Dict[str, Any]:
         rule = name_of(self.setup.optimiser)

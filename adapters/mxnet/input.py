@@ -13,6 +13,7 @@ from typing import Any, Callable, List, Tuple
 import mxnet as mx
 import numpy as np
 
+from adapters.mxnet.machine import contexts
 from adapters.mxnet.recordio import FORM, check, files_of
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.records import RecordSource
@@ -78,7 +79,7 @@ class RecordReader(Reader):
             preprocess_threads=threads,
             prefetch_buffer=readers * setup.prefetch,
             ctx="gpu",  # "cpu" decodes in the engine, ahead of nothing
-            device_id=setup.local_rank * setup.devices if setup.device == "cuda" else -1,
+            device_id=contexts(setup)[0].device_id if setup.device == "cuda" else -1,
             seed=setup.seed % 2**31,
             num_parts=setup.world * pieces,
         )

@@ -1,10 +1,12 @@
 """Devices and versions."""
 
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import mxnet as mx
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.gpus import own_devices
+from suite.worker.peaks import Yardstick
 
 
 def contexts(setup: Setup) -> List[Any]:
@@ -15,18 +17,26 @@ def contexts(setup: Setup) -> List[Any]:
     """
     if setup.device == "cpu":
         return [mx.cpu(number) for number in range(setup.devices)]
-    first, have = setup.local_rank * setup.devices, mx.context.num_gpus()
     if not mx.runtime.Features().is_enabled("CUDA"):
         raise Unavailable(
             "no CUDA device: MXNet %s is built without CUDA; install an mxnet-cu wheel and name its interpreter with "
             "--python mxnet=/path/to/python, or ask for device = 'cpu'" % mx.__version__
         )
-    if first + setup.devices > have:
-        raise Unavailable(
-            "local rank %d wants %d device(s) of its own and this host has %d for all of its ranks; ask for fewer "
-            "ranks or devices, or for device = 'cpu'" % (setup.local_rank, setup.devices, have)
-        )
-    return [mx.gpu(first + number) for number in range(setup.devices)]
+    return [mx.gpu(number) for number in own_devices(setup, mx.context.num_gpus())]
+
+
+def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
+    """What measures the peaks of these devices."""
+
+    def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
+        values = [mx.nd.ones(shape, ctx=device, dtype=dtype) for device in devices]
+        return lambda: [work(value) for value in values]
+
+    return Yardstick(
+        "MXNet " + mx.__version__,
+        lambda side: everywhere((side, side), setup.precision, lambda value: mx.nd.dot(value, value)),
+        lambda size: everywhere(size, "uint8", lambda value: value.copy()),
+    )
 
 
 def versions() -> Dict[str, str]:

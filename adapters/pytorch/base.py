@@ -13,6 +13,7 @@ from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
 from suite.worker.masks import dropout_seed
+from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from suite.worker.tuning import chosen
@@ -105,6 +106,10 @@ class TorchTrainer(Trainer):
     def peak_device_bytes(self) -> Optional[int]:
         """What torch's allocator has held on the GPU."""
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+
+    def yardstick(self) -> Optional[Yardstick]:
+        """NumPy on CPUs where it can; torch elsewhere."""
+        return super().yardstick() or machine.yardstick(self.setup)
 
     def notes(self) -> Dict[str, Any]:
         """What "auto" became, and what was chosen."""

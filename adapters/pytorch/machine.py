@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
-from typing import Dict
+from typing import Any, Callable, Dict
 
 import torch
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.gpus import own_devices
+from suite.worker.peaks import Yardstick
 
 
 def prepare(setup: Setup, compiled: bool = False) -> torch.device:
@@ -32,21 +34,30 @@ def cuda(setup: Setup) -> torch.device:
         raise Unavailable(
             "no CUDA device: PyTorch %s is built %s; %s, or ask for device = 'cpu'" % (torch.__version__, built, remedy)
         )
-    if setup.local_rank >= torch.cuda.device_count():
-        raise Unavailable(
-            "local rank %d wants a device of its own and this host has %d; ask for fewer ranks per node"
-            % (setup.local_rank, torch.cuda.device_count())
-        )
-    if setup.devices > torch.cuda.device_count():
-        raise Unavailable(
-            "'%s' is to drive %d devices and this host has %d; ask for fewer devices"
-            % (setup.strategy, setup.devices, torch.cuda.device_count())
-        )
-    torch.cuda.set_device(setup.local_rank)
+    own = own_devices(setup, torch.cuda.device_count())
+    torch.cuda.set_device(own[0])
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = setup.tuned
-    return torch.device("cuda", setup.local_rank)
+    return torch.device("cuda", own[0])
+
+
+def yardstick(setup: Setup) -> Yardstick:
+    """What measures the peaks of this rank's devices."""
+    devices = [torch.device("cpu")]
+    if setup.device == "cuda":
+        devices = [torch.device("cuda", number) for number in own_devices(setup, torch.cuda.device_count())]
+    dtype = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}[setup.precision]
+
+    def product(side: int) -> Callable[[], Any]:
+        matrices = [torch.rand(side, side, device=device).to(dtype) for device in devices]
+        return lambda: [torch.mm(matrix, matrix) for matrix in matrices]
+
+    def copy(size: int) -> Callable[[], Any]:
+        pairs = [[torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2)] for device in devices]
+        return lambda: [there.copy_(here) for there, here in pairs]
+
+    return Yardstick("torch " + str(torch.__version__), product, copy)
 
 
 def versions(device: str) -> Dict[str, str]:

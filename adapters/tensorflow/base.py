@@ -1,7 +1,7 @@
 """What the trainers of all strategies share: threads, devices, layout, input, and how a record describes them."""
 
 from abc import abstractmethod
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +13,7 @@ from adapters.tensorflow.lower import Style, described
 from adapters.tensorflow.net import compiled, macs
 from adapters.tensorflow.optimisers import kernel_name
 from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from suite.worker.tuning import chosen
@@ -127,6 +128,10 @@ class TensorFlowTrainer(Trainer):
         shape = (1, height, width, channels) if self._images == "NHWC" else (1, channels, height, width)
         sample = tf.TensorSpec(shape, self.setup.precision)
         return macs(compiled(self.heads).get_concrete_function(sample).graph)
+
+    def yardstick(self) -> Optional[Yardstick]:
+        """NumPy on CPUs, TensorFlow on GPUs."""
+        return super().yardstick() or machine.yardstick(self.setup, self.devices)
 
     def notes(self) -> Dict[str, Any]:
         notes = dict(super().notes(), layout=self._images, xla=self.xla, **described(self.style))

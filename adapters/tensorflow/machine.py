@@ -1,10 +1,12 @@
 """Threads, devices and versions."""
 
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import tensorflow as tf
 
 from suite.worker.contract import Setup, Unavailable
+from suite.worker.gpus import own_devices
+from suite.worker.peaks import Yardstick
 
 INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
 
@@ -46,13 +48,7 @@ def cuda(setup: Setup) -> List[str]:
         raise Unavailable(
             "no CUDA device: TensorFlow %s is built %s; %s, or ask for device = 'cpu'" % (tf.__version__, built, remedy)
         )
-    begin = setup.local_rank * setup.devices
-    own = found[begin : begin + setup.devices]
-    if len(own) < setup.devices:
-        raise Unavailable(
-            "local rank %d wants %d devices of its own and this host has %d for all of its ranks; ask for fewer"
-            % (setup.local_rank, setup.devices, len(found))
-        )
+    own = [found[number] for number in own_devices(setup, len(found))]
     tf.config.set_visible_devices(own, "GPU")
     for each in own:
         tf.config.experimental.set_memory_growth(each, True)  # or else one process takes all
@@ -77,6 +73,23 @@ def grouped_gradients(device: str, layout: str, precision: str) -> bool:
         except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError):
             return False
     return True
+
+
+def yardstick(setup: Setup, devices: List[str]) -> Yardstick:
+    """What measures the peaks of these devices."""
+
+    def everywhere(shape: List[int], dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
+        values = []
+        for device in devices:
+            with tf.device(device):
+                values.append(tf.ones(shape, dtype))
+        return lambda: [work(value) for value in values]  # each runs where its value lies
+
+    return Yardstick(
+        "TensorFlow " + tf.__version__,
+        lambda side: everywhere([side, side], setup.precision, lambda value: tf.linalg.matmul(value, value)),
+        lambda size: everywhere([size // 4], "int32", tf.bitwise.invert),
+    )
 
 
 def versions(device: str) -> Dict[str, str]:

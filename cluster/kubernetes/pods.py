@@ -40,14 +40,15 @@ def _container(job: Inside, settings: Settings) -> Yaml:
 
 
 def resources(job: Inside) -> Yaml:
-    """What the ranks of one node compute with.
+    """What the ranks of one node compute with, their readers and threads of communication beside the training's.
 
-    CPUs are asked for and not limited: a quota would stop the threads of communication and
-    of readers in the middle of a step, and be measured.
+    CPUs are asked for and not limited: a quota would stop a thread in the middle of a step, and be measured.
     """
-    place = job.case.placement
+    case, place = job.case, job.case.placement
     devices = place.ranks_per_node * place.devices
-    found: Yaml = {"requests": {"cpu": str(devices * place.threads)}}
+    readers = case.readers if case.data != "synthetic" and case.input.mode == "disk" else 0
+    beside = place.ranks_per_node * (readers + (place.ranks > 1))
+    found: Yaml = {"requests": {"cpu": str(devices * place.threads + beside)}}
     if place.device == "cuda":
         found["limits"] = {"nvidia.com/gpu": str(devices)}
     return found

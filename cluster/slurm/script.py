@@ -138,10 +138,14 @@ def beside(request: Request) -> str:
 
 
 def ranks(request: Request, pmi: str) -> str:
-    """The line that starts the ranks. The worker binds itself, the same way under every launcher."""
+    """The line that starts the ranks, with all cores of their nodes: readers and communication have threads, too.
+
+    Said the number of its cores, by the option or one of the variables, srun keeps a step to them (--exact). The worker
+    binds itself, the same way under every launcher.
+    """
     line = (
-        f"srun --mpi={shlex.quote(pmi)} --cpus-per-task={cores(request.placement)} --cpu-bind=none "
-        "--kill-on-bad-exit=1 \\\n"
+        "unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_EXACT\n"
+        f"srun --mpi={shlex.quote(pmi)} --cpu-bind=none --kill-on-bad-exit=1 \\\n"
         f'    bash -c "$numbers" rank \\\n'
         f"    {shlex.join(request.command)}"
     )

@@ -21,6 +21,7 @@ NOTED = {
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
+    "more threads than cores": "the training threads on a host are more than the physical cores that they may use",
     "disturbed": "other programs, or other guests of the machine, had a part of its cores in at least one process",
     "subnormal": "parameters became too small for normal numbers, with which processors compute slowly",
     "one process": "the interval knows the noise of steps only",

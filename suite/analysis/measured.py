@@ -1,5 +1,6 @@
 """One record as numbers of one process group, and what speaks against them."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -12,6 +13,7 @@ from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
 from suite.analysis.noise import Noise, noise_of
+from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
@@ -71,6 +73,8 @@ class Process:
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     noise: Noise
+    peak: Peak | None  # measured in a case's first process
+    joules: float | None  # of the native pass, on all hosts
     about: Provenance
 
     @property
@@ -115,6 +119,8 @@ def process_of(record: Record, method: int) -> Process:
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
         noise=noise_of(record),
+        peak=peak_of(record),
+        joules=joules_of(record),
         about=_about(record),
     )
 
@@ -133,6 +139,8 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     ]
     if record.outcome == "diverged" or any(one.loss is None for one in trained):
         yield "non-finite loss"
+    if _crowded(record):
+        yield "more threads than cores"
     noted = {name for rank in ranks for name in rank.notes}
     yield from (mark for name, mark in NOTES.items() if name in noted)
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
@@ -140,6 +148,15 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
         yield "unsteady"
     if unsteady - {"native"}:
         yield "unsteady breakdown"
+
+
+def _crowded(record: Record) -> bool:
+    """Whether some host has fewer physical cores for its ranks than they train with threads."""
+    place, cores, threads = record.case.placement, defaultdict[str, set[int]](set), Counter[str]()
+    for hello in (rank.hello for rank in record.ranks if rank.hello and rank.hello.cores):
+        cores[hello.host].update(hello.core_of or hello.cores)
+        threads[hello.host] += place.threads * place.devices
+    return any(threads[host] > len(there) for host, there in cores.items())
 
 
 def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:

@@ -10,6 +10,7 @@ from suite.analysis.comparison import Key, comparable, group
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
 from suite.analysis.measured import Process, merge_layers
+from suite.analysis.peaks import FLOPS, Peak
 from suite.analysis.scaling import Scaling
 from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Interval, Rates, rates_of
@@ -35,11 +36,26 @@ class Row:
     scaling: Scaling | None = None  # from one device
     over_nodes: Scaling | None = None  # from one node
     against: Against | None = None  # where its group has others
+    peak: Peak | None = None  # what its devices do at most
 
     @property
     def rate(self) -> Interval | None:
         """Global samples/s; the median over processes."""
         return self.rates.interval if self.rates else None
+
+    @property
+    def utilisation(self) -> float | None:
+        """Model FLOP utilisation: what the network needs at this speed, as a share of the devices' measured peak.
+
+        None without a measured peak, and without a proof: it has counted the network's multiply-accumulates.
+        """
+        macs = self.proof.macs if self.proof else None
+        return FLOPS * macs * self.rate.value / self.peak.flop_per_s if macs and self.rate and self.peak else None
+
+    @property
+    def joules_per_sample(self) -> float | None:
+        """Of all hosts, whoever else used them; the median over processes. None where no counter could be read."""
+        return _median([process.joules / process.samples for process in self.measured if process.joules])
 
     @property
     def rate_per_device(self) -> Interval | None:
@@ -142,6 +158,9 @@ class Row:
             "proof": self.proof.key if self.proof else None,
             "samples_per_second": asdict(self.rate) if self.rate else None,
             "samples_per_second_per_device": asdict(self.rate_per_device) if self.rate_per_device else None,
+            "peak": asdict(self.peak) if self.peak else None,
+            "model_flop_utilisation": self.utilisation,
+            "joules_per_sample": self.joules_per_sample,
             "processes": [_process(process) for process in self.processes],
             "budget_seconds": budget.to_dict() if budget else None,
             "input": {

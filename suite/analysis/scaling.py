@@ -1,7 +1,10 @@
-"""Weak scaling: how much of N times one device's speed N devices reach, with the same batch per device."""
+"""How much of N times one device's speed N devices reach.
+
+Weak scaling: every device has the batch of the one. Strong scaling: all devices together have it.
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suite.analysis.stats import Interval, Rates, ratio
 from suite.contracts.case import Case, Placement
@@ -62,20 +65,27 @@ def over_nodes(entries: Sequence[Entry]) -> dict[str, Scaling]:
 def _scaled(
     entries: Sequence[Entry], alike: Callable[[Case], Key], count: Callable[[Placement], int]
 ) -> dict[str, Scaling]:
-    bases: dict[Key, tuple[str, Case, Rates]] = {}
+    bases: dict[tuple[str, Key], tuple[str, Case, Rates]] = {}
     for id_, case, rates in entries:
         if count(case.placement) == 1:
-            _, _, best = bases.get(alike(case), (id_, case, rates))
-            if rates.value >= best.value:
-                bases[alike(case)] = (id_, case, rates)
+            for kept in (("weak", alike(case)), ("strong", alike(_with_whole_batch(case)))):
+                _, _, best = bases.get(kept, (id_, case, rates))
+                if rates.value >= best.value:
+                    bases[kept] = (id_, case, rates)
     found = {}
     for id_, case, rates in entries:
         several = count(case.placement)
-        base = bases.get(alike(case)) if several > 1 else None
+        same = alike(case if case.scaling == "weak" else _with_whole_batch(case))
+        base = bases.get((case.scaling, same)) if several > 1 else None
         if base:
             efficiency = ratio(rates, base[2]).scaled(1 / several)
             found[id_] = Scaling(efficiency, base[0], base[1].label, base[2].value)
     return found
+
+
+def _with_whole_batch(case: Case) -> Case:
+    """What cases of strong scaling have in common: not the batch of a device."""
+    return replace(case, batch=case.global_batch)
 
 
 def _of_a_node(case: Case) -> Key:

@@ -60,14 +60,18 @@ class Centre:
     value: float
     error: float
     count: int
-
-    @property
-    def degrees(self) -> int:
-        return self.count - 2 * (self.count // DRAWN_IN) - 1
+    degrees: float  # of freedom
 
     def half_width(self, level: float = LEVEL) -> float:
         """Of the confidence interval."""
         return student_t(0.5 + level / 2, self.degrees) * self.error
+
+    @property
+    def chance(self) -> float:
+        """The probability that noise alone takes the value so far from 0 (two-sided)."""
+        from scipy.special import stdtr
+
+        return 2 * float(stdtr(self.degrees, -abs(self.value) / self.error)) if self.error else float(not self.value)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,21 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Centre | N
     return centre(np.log([ours[one] / theirs[one] for one in rounds])) if len(rounds) > 1 else None
 
 
+def independent(ours: Rates, theirs: Rates) -> Centre | None:
+    """The logarithm of the ratio of two that share no rounds; None with fewer than two processes of either.
+
+    B. L. Welch, "The generalization of 'Student's' problem when several different population variances are involved",
+    1947: the two need not scatter alike.
+    """
+    if min(len(ours.by_round), len(theirs.by_round)) < 2:
+        return None
+    one, other = (centre(np.log(list(rates.by_round.values()))) for rates in (ours, theirs))
+    error = math.hypot(one.error, other.error)
+    parts = sum(each.error**4 / each.degrees for each in (one, other))
+    degrees = error**4 / parts if parts else one.degrees + other.degrees
+    return Centre(one.value - other.value, error, min(one.count, other.count), degrees)
+
+
 def around(value: float, half: float, processes: int) -> Interval:
     """The interval whose logarithm reaches `half` to each side."""
     factor = math.exp(min(half, WIDEST))
@@ -138,7 +157,8 @@ def centre(values: Sequence[float] | Values) -> Centre:
     drawn = count // DRAWN_IN
     near = ordered.clip(ordered[drawn], ordered[count - drawn - 1])
     stretch = (count - 1) / (count - 2 * drawn - 1)
-    return Centre(float(near.mean()), float(near.std(ddof=1)) / math.sqrt(count) * stretch, count)
+    error = float(near.std(ddof=1)) / math.sqrt(count) * stretch
+    return Centre(float(near.mean()), error, count, count - 2 * drawn - 1)
 
 
 @lru_cache(maxsize=4096)

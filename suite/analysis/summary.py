@@ -14,6 +14,7 @@ from typing import Any
 from suite.analysis.comparison import Key
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.measured import RESIDUAL, Process, process_of
+from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates
@@ -30,6 +31,7 @@ ORDER = (
     "trend",
     "unsteady",
     "unsteady breakdown",
+    "more threads than cores",
     "samples skipped",
     "subnormal",
 )
@@ -50,8 +52,10 @@ def summarise(folder: RunFolder) -> list[Row]:
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id)) for entry in cases]
     entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
     devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
+    peaks = machine_peaks(rows)
     for row in rows:
         row.scaling, row.over_nodes, row.against = devices.get(row.id), nodes.get(row.id), verdicts.get(row.id)
+        row.peak = peaks.get(row.id)
     return rows
 
 

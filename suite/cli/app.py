@@ -5,11 +5,11 @@ from typing import Annotated
 import typer
 
 from suite import __version__
-from suite.cli import collect, comm, data, doctor, listing, new_adapter, predict, run, show, verify
+from suite.cli import collect, comm, compare, data, doctor, history, listing, new_adapter, predict, run, show, verify
 from suite.plugins import call, manager
 
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
-COMMANDS = (doctor, listing, data, verify, run, show, collect, comm, predict, new_adapter)
+COMMANDS = (doctor, listing, data, verify, run, show, collect, comm, compare, history, predict, new_adapter)
 
 
 def build() -> typer.Typer:

@@ -104,6 +104,7 @@ def run(
     from suite.cli.options import hosts_from, interpreters_from
     from suite.cli.show import print_results
     from suite.contracts.case import Case
+    from suite.environments.commit import commit_of
     from suite.plan import resolve
     from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads
@@ -127,6 +128,7 @@ def run(
         created=started.isoformat(timespec="seconds"),
         command=(Path(sys.argv[0]).name, *sys.argv[1:]),
         plan=plan or loaded.name,
+        commit=commit_of(Path.cwd()),
     )
     path = output or Path("results") / "-".join(filter(None, (loaded.name, scale, f"{started:%Y%m%d-%H%M%S}")))
     interpreters = interpreters_from(python or [])

@@ -1,5 +1,6 @@
 """`stagebench show`: the results of a run, as a table. Heavy imports wait until the command runs."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,9 @@ if TYPE_CHECKING:
     from suite.comm.records import CommFolder
     from suite.results.run_folder import RunFolder
 
-COLUMNS = ("case", "outcome", "samples/s", "95 % interval", "per device", "ms/step", "proof", "marks")
+SPEED = ("samples/s", "95 % interval", "per device", "ms/step", "of peak", "J/sample")
+COLUMNS = ("case", "outcome", *SPEED, "proof", "marks")
+OPTIONAL = ("of peak", "J/sample", "marks")  # not shown where no row has one
 
 
 def register(app: typer.Typer) -> None:
@@ -57,14 +60,32 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     rows = summarise(folder)
     measured = [row for row in rows if row.processes]
     if measured:
-        shown = [column for column in COLUMNS if column != "marks" or any(row.marks for row in measured)]
-        tables.show([_cells(row) for row in measured], shown)
+        cells = [_cells(row) for row in measured]
+        tables.show(cells, [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)])
     missing = [(row.case, row.outcome, row.reason) for row in rows if row.outcome != "ok"] if reasons else []
     for outcome, whose, reason in formatting.once_per_adapter(missing):
         typer.echo(f"{outcome}: {whose}{': ' if reason else ''}{reason}")
+    if measured:
+        _tell_power(measured)
     note = left_out(folder)
     if note:
         typer.echo(note)
+
+
+def _tell_power(rows: "list[Row]") -> None:
+    """How many processes a comparison of two such runs wants, where a case has fewer."""
+    from suite.analysis.power import SMALL, processes_needed, processes_noise
+
+    noises = [(row, processes_noise(row.rates)) for row in rows if row.rates and row.sound]
+    needed = [(row, processes_needed(noise, SMALL)) for row, noise in noises if noise]
+    few = [(row, count) for row, count in needed if count is None or count > len(row.measured)]
+    if few:
+        row, most = max(few, key=lambda each: each[1] or math.inf)
+        cases = "1 case" if len(few) == 1 else f"{len(few)} cases"
+        many = f"{most} processes" if most else "more processes than anybody measures"
+        typer.echo(
+            f"{cases}: too few processes to see a change of {SMALL:.0%} in another run; {row.case.label} takes {many}"
+        )
 
 
 def _cells(row: "Row") -> dict[str, Any]:
@@ -77,4 +98,8 @@ def _cells(row: "Row") -> dict[str, Any]:
         cells["95 % interval"] = f"{significant(row.rate.low)} to {significant(row.rate.high)}"
         cells["per device"] = significant(row.rate_per_device.value)
         cells["ms/step"] = significant(1000 * row.case.global_batch / row.rate.value)
+    if row.utilisation:
+        cells["of peak"] = f"{row.utilisation:.0%}"
+    if row.joules_per_sample:
+        cells["J/sample"] = significant(row.joules_per_sample)
     return cells

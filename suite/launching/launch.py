@@ -79,6 +79,7 @@ class Launch:
         return (
             placement_check.hosts_problem(placement, reports, self.launcher.nodes_in_order)
             or placement_check.binding_problem(placement, reports)
+            or placement_check.devices_problem(placement, reports)
             or placement_check.threads_problem(placement, reports, threads)
             or placement_check.transport_problem(reports, self.workload.graph().gradient_bytes(), share)
         )

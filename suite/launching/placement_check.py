@@ -33,6 +33,7 @@ class RankReport:
     cores: tuple[int, ...] = ()  # that it may use
     host_cores: int = 0  # of its host in all
     threads: Mapping[str, str] = field(default_factory=dict)  # the variables of `THREADS` that it saw
+    device_ids: tuple[str, ...] = ()  # of the GPUs that it drove; empty where it could not tell
 
     @classmethod
     def of(cls, rank: int, sent: Sequence[Message]) -> "RankReport":
@@ -50,6 +51,7 @@ class RankReport:
             tuple(hello.cores),
             hello.host_cores or 0,
             hello.threads,
+            tuple(device for joined in of_type(messages.Joined, sent) for device in joined.device_ids),
         )
 
 
@@ -155,6 +157,21 @@ def binding_problem(placement: Placement, reports: Sequence[RankReport]) -> str 
                 f"({', '.join(map(str, each.cores))}) of the {there} of {each.host} and is to run {wanted} "
                 f"threads: the launcher {placement.launcher!r}, or what started stagebench, pinned it; take that "
                 "setting away, or ask for fewer threads"
+            )
+    return None
+
+
+def devices_problem(placement: Placement, reports: Sequence[RankReport]) -> str | None:
+    """Which ranks drove the same GPU unasked, or None: each has half of its speed, and half of its memory."""
+    drivers: dict[str, list[int]] = {}
+    for each in reports:
+        for device in each.device_ids:
+            drivers.setdefault(device, []).append(each.rank)
+    for device, ranks in drivers.items():
+        if len(ranks) > 1 and not placement.share_devices:
+            return (
+                f"ranks {', '.join(map(str, ranks))} drove the same GPU, {device}: each was shown the same; "
+                "let it show each rank its own, ask for fewer ranks per node, or write share_devices = true"
             )
     return None
 

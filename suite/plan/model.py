@@ -9,9 +9,9 @@ from itertools import product
 from math import prod
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
-from suite.contracts.case import Input, Sampling, Training
+from suite.contracts.case import Input, Sampling, Schedule, Training
 from suite.environments.hosts import refused
 from suite.plan.problems import KeyPath
 
@@ -33,6 +33,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pass = Literal["native", "staged", "resident", "compute_only", "comm_only", "io_only"]
 AnyPass = Literal[Pass, "train"]
 Word = Annotated[str, Field(min_length=1)]
+Memory = Annotated[ByteSize, Field(ge=0)]  # "8 GiB", or a number of bytes; 0: no limit
 
 
 def _host(name: str) -> str:
@@ -59,6 +60,7 @@ class Block(Strict):
     workload: Swept[Word] = []
     data: Swept[Word] = ["synthetic"]
     batch: Swept[Count] = [8]
+    scaling: Swept[Literal["weak", "strong"]] = ["weak"]  # "strong": the batch is that of all devices together
     nodes: Swept[Count] = [1]
     ranks: Swept[RanksOfNode] = [1]
     devices: Swept[RanksOfNode] = [1]
@@ -66,9 +68,13 @@ class Block(Strict):
     threads: Swept[Count] = [1]
     launcher: Swept[Word] = ["auto"]
     binding: Swept[Literal["none", "cores"]] = ["none"]
+    share_devices: Swept[bool] = [False]
+    memory_limit: Swept[Memory] = [ByteSize(0)]
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
     optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]
+    warmup_epochs: Swept[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = [Schedule.warmup_epochs]
+    decay: Swept[Literal["none", "steps", "cosine", "linear"]] = ["none"]
     lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch; 0.001 for Adam
     readers: Swept[Readers] = [1]  # 0: the training process reads
     data_mode: Swept[Literal["disk", "memory"]] = ["disk"]

@@ -16,7 +16,19 @@ from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
 from suite.plan.text import key_text, value_text
 
-WORDS = ("adapter", "strategy", "workload", "data", "passes", "precision", "tuning", "device", "optimiser", "format")
+WORDS = (
+    "adapter",
+    "strategy",
+    "workload",
+    "data",
+    "passes",
+    "precision",
+    "tuning",
+    "device",
+    "optimiser",
+    "format",
+    "scaling",
+)
 PLACED = ("nodes", "ranks", "devices")  # what decides the strategy, with the adapter
 SAMPLING = ("processes", "steps", "seconds")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Training
+from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Schedule, Training
 from suite.contracts.launcher import Launcher
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
@@ -94,6 +94,7 @@ class _Maker:
                 check_placement(choice, launcher, self.launchers, hosts_of(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_input(choice)
+                self.check_scaling(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
 
     def written(self) -> list[Written]:
@@ -140,6 +141,16 @@ class _Maker:
                     "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as it was cut; choose one"
                 )
                 self.problems.add(choice.written.path("augment"), problem)
+
+    def check_scaling(self, choice: Choice) -> None:
+        """Add a batch that all devices together cannot share."""
+        devices, batch = choice["nodes"] * choice["ranks"] * choice["devices"], choice["batch"]
+        if choice["scaling"] == "strong" and batch % devices:
+            problem = (
+                f"batch = {batch} is for all devices together (scaling = 'strong'), and {batch} samples do not divide "
+                f"over {devices} devices; choose a multiple of {devices}"
+            )
+            self.problems.add(choice.written.path("batch"), problem)
 
     def launcher(self, choice: Choice) -> str:
         """The name asked for; "auto" is the strategy's first that is installed and reaches the nodes."""
@@ -201,22 +212,28 @@ class _Maker:
             threads=choice["threads"],
             launcher=launcher,
             binding=choice["binding"],
+            share_devices=choice["share_devices"],
+            memory_limit=int(choice["memory_limit"]),
             hosts=hosts_of(choice, self.hosts),
         )
+        strong = choice["scaling"] == "strong" and placement.device_count > 1
+        batch = choice["batch"] // placement.device_count if strong else choice["batch"]
         return Case(
             adapter=choice["adapter"],
             strategy=choice["strategy"],
             workload=workload.name,
             placement=placement,
-            batch=choice["batch"],
+            batch=max(1, batch),
+            scaling="strong" if strong else "weak",
             precision=choice["precision"],
             tuning=choice["tuning"],
-            **settings(choice["optimiser"], workload, choice["batch"] * placement.device_count, choice["lr"]),
+            **settings(choice["optimiser"], workload, batch * placement.device_count, choice["lr"]),
             seed=choice["seed"],
             readers=choice["readers"],
             passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
+            schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),
             graph_digest=graph.digest,
             time_limit=choice["time_limit"],
             silence_limit=choice["silence_limit"],

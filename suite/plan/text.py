@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from suite.contracts.case import TRAIN, Case, Input, Placement
+from suite.contracts.case import TRAIN, Case, Input, Placement, Schedule
 from suite.plan.model import MOST_CASES
 
 USUAL = Case("", "", "")
@@ -48,7 +48,8 @@ def _case(case: Case) -> Iterable[str]:
         "workload": case.workload,
         "data": case.data,
     }
-    always |= {"batch": case.batch, "tuning": case.tuning, "lr": case.lr, "launcher": place.launcher}
+    batch = case.batch if case.scaling == "weak" else case.global_batch
+    always |= {"batch": batch, "tuning": case.tuning, "lr": case.lr, "launcher": place.launcher}
     other = {
         "nodes": (place.nodes, Placement.nodes),
         "ranks": (place.ranks_per_node, Placement.ranks_per_node),
@@ -56,9 +57,13 @@ def _case(case: Case) -> Iterable[str]:
         "device": (place.device, Placement.device),
         "threads": (place.threads, Placement.threads),
         "binding": (place.binding, Placement.binding),
+        "share_devices": (place.share_devices, Placement.share_devices),
+        "memory_limit": (place.memory_limit, Placement.memory_limit),
         "hosts": (list(place.hosts), list(Placement.hosts)),
+        "scaling": (case.scaling, USUAL.scaling),
         "precision": (case.precision, USUAL.precision),
         "optimiser": (case.optimiser, USUAL.optimiser),
+        **{key: (getattr(case.schedule, key), getattr(Schedule, key)) for key in asdict(case.schedule)},
         "readers": (case.readers, USUAL.readers),
         "data_mode": (read.mode, Input.mode),
         **{key: (getattr(read, key), getattr(Input, key)) for key in asdict(read) if key != "mode"},

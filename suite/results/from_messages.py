@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from suite.results.rank_report import Failed, Hello, Joined, Layer, Memory, Noise, Pass, Rank, Traffic, Training
+from suite.results.rank_report import Failed, Hello, Joined, Layer, Memory, Noise, Pass, Peaks, Rank, Traffic, Training
 from suite.results.stored import Stored
 from suite.worker import messages
 from suite.worker.messages import Message, of_type
@@ -22,6 +22,7 @@ def training_rank(rank: int, sent: Sequence[Message]) -> Rank:
         passes={each.name: Pass.model_validate(each) for each in of_type(messages.Pass, sent)},
         noise=_as(Noise, last(messages.Noise, sent)),
         memory=_as(Memory, last(messages.Memory, sent)),
+        peaks=_as(Peaks, last(messages.Peaks, sent)),
         layers=tuple(Layer.model_validate(each) for each in layers.layers) if layers else None,
         training=_as(Training, last(messages.Training, sent)),
         notes={name: to_json(note) for each in notes for name, note in each.notes.items()},

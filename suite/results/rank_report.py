@@ -30,6 +30,7 @@ class Hello(Stored):
     python: str | None = None
     numpy: str | None = None
     cores: tuple[int, ...] = ()  # that this rank may use
+    core_of: tuple[int, ...] = ()  # the physical core under each, by the lowest CPU on it; empty: format 3 and before
     host_cores: int | None = None
     boot: str = ""  # tells the running kernel from every other
     threads: dict[str, str] = {}  # the variables that say how many threads a library runs
@@ -45,6 +46,7 @@ class Joined(Stored):
     transport: str = ""
     versions: dict[str, str] = {}
     settings: dict[str, str] | None = None  # as of Hello, after joining
+    device_ids: tuple[str, ...] = ()  # UUIDs of the GPUs that it drives
 
 
 class Failed(Stored):
@@ -85,6 +87,8 @@ class HostUse(Stored):
     cores: int  # of the host
     own_cpu_s: float | None = None  # of this measurement's ranks, readers, servers; None: nothing tells them apart
     clock_hz: float | None = None  # of the rank's cores, the mean right after the last step
+    cpu_joules: float | None = None  # of the host's processors and their memory; None: not readable, or format 3
+    gpu_joules: float | None = None  # of all of its GPUs; likewise
 
 
 class Noise(Stored):
@@ -100,6 +104,14 @@ class Memory(Stored):
 
     host_bytes: int  # resident, of the process itself
     device_bytes: int | None = None  # that the framework allocated on its devices; None: it does not say
+
+
+class Peaks(Stored):
+    """What a rank's devices can do at most, measured while all ranks of its host do the same."""
+
+    flop_per_s: float  # of a matrix product, in the precision of the training
+    bytes_per_s: float  # of a copy, read and written
+    library: str  # that did both
 
 
 class Layer(Stored):
@@ -157,6 +169,7 @@ class Rank(AnyRank):
     passes: dict[str, Pass] = {}
     noise: Noise | None = None  # None: format 2 and before; so is the next one
     memory: Memory | None = None
+    peaks: Peaks | None = None  # measured in a case's first process; None: format 3 and before
     layers: tuple[Layer, ...] | None = None
     training: Training | None = None
     notes: dict[str, Any] = {}  # the trainer's own words

@@ -31,6 +31,7 @@ class About(Stored):
     created: str = ""  # ISO 8601, UTC
     command: tuple[str, ...] = ()
     plan: str = ""  # as asked for: a ready-made plan's name, or a file
+    commit: str = ""  # of the git repository that the command ran in, "-dirty" after it where files had changed
     collected: tuple[str, ...] = ()  # the run folders that it was joined from
 
 

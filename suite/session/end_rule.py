@@ -40,13 +40,16 @@ PLANNED = EndRule()
 
 def end_rule(until: str | None, time_limit: str | None) -> EndRule:
     """`--until 3%` and `--for 20min`; RequestError for what does not read so."""
-    return EndRule(_share(until) if until is not None else None, _seconds(time_limit) if time_limit else None)
+    return EndRule(
+        share_of("--until", until) if until is not None else None, _seconds(time_limit) if time_limit else None
+    )
 
 
-def _share(text: str) -> float:
+def share_of(option: str, text: str) -> float:
+    """`3%` as 0.03; RequestError, naming the option, for what does not read so."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
     if not found or not 0.1 <= float(found[1]) <= 50:
-        raise RequestError(f"--until {text!r} should read N%, between 0.1% and 50%, such as 3%")
+        raise RequestError(f"{option} {text!r} should read N%, between 0.1% and 50%, such as 3%")
     return float(found[1]) / 100
 
 

@@ -2,21 +2,23 @@
 
 job.json holds `format`, `output`, `group`, and the task under its name, with what that task takes:
 
-    {"format": 3, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
+    {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
-warm-up's last steps).
+warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory, learning rates that change; whether to
+measure the peaks).
 """
 
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from suite.worker.contract import Optimiser
+from suite.worker.schedule import Schedule
 from suite.worker.typed_json import from_json, to_json
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
-FORMAT = 3
+FORMAT = 4
 # What tells the libraries of computation how many threads to run; every rank must see them.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -25,7 +27,8 @@ class Group(NamedTuple):
     """The ranks: how many, and what each of them is set up with. suite.worker.contract.Setup explains the fields."""
 
     ranks: int
-    binding: str  # "none", or "cores": rank r gets cores of its own, `threads` for each of its devices
+    ranks_per_node: int
+    binding: str  # "none", or "cores": each rank has cores of its own (suite.worker.binding)
     trainer: str  # "module:name" inside the bundle
     strategy: str
     device: str
@@ -40,6 +43,9 @@ class Group(NamedTuple):
     readers: int
     prefetch: int
     model_parallel_size: int  # ranks that hold one network together
+    changing_rate: bool
+    share_devices: bool
+    memory_limit: int  # bytes that each process of a rank may allocate; 0: no limit
 
 
 # --- parts of tasks ----------------------------------------------------------
@@ -94,6 +100,7 @@ class Measure(NamedTuple):
     sampling: Sampling
     input: Input
     data: Optional[DataSet] = None
+    peaks: bool = False  # whether to measure what the devices can do at most, too
 
 
 class Train(NamedTuple):
@@ -102,6 +109,7 @@ class Train(NamedTuple):
     graph: Graph
     epochs: int
     held_out: float  # the share of the data that is tested with
+    schedule: Schedule
     input: Input
     data: Optional[DataSet] = None
 
@@ -144,6 +152,13 @@ class Read(NamedTuple):
     samples: int
 
 
+class Behave(NamedTuple):
+    """Look at what no oracle can show: `suite.worker.behaviour`."""
+
+    samples: int  # of one rank's network
+    shares: int  # of them: devices of this rank that draw masks of their own
+
+
 class Look(NamedTuple):
     """Start and join, nothing more."""
 
@@ -160,11 +175,12 @@ class Communicate(NamedTuple):
     tensors: Optional[List[int]] = None  # instead of counts: numbers of every gradient tensor in backward order
 
 
-Task = Union[Measure, Train, Prove, MakeOracle, Pack, Read, Look, Communicate]
+Task = Union[Measure, Train, Prove, Behave, MakeOracle, Pack, Read, Look, Communicate]
 TASKS: Dict[str, Any] = {
     "measure": Measure,
     "train": Train,
     "prove": Prove,
+    "behave": Behave,
     "oracle": MakeOracle,
     "pack": Pack,
     "read": Read,

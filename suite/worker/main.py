@@ -3,6 +3,7 @@
 import importlib
 import os
 import platform
+import resource
 import socket
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import List, Union
 
 import numpy as np
 
-from suite.worker import messages, wire
+from suite.worker import binding, gpus, messages, wire
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Setup, Unavailable, Unsupported
 from suite.worker.job import FORMAT, THREADS, Communicate, Group, Job, read_job
@@ -34,6 +35,7 @@ def main(argv: List[str]) -> int:
     redirect_output(os.path.join(job.output, "rank-%d.log" % rank.rank))
     outbox = Outbox(job.output, rank.rank)
     try:
+        limit_memory(job.group.memory_limit)
         cores = bind(job.group, rank)
         outbox.send(hello(rank, cores))
         before = wire.counters()
@@ -67,6 +69,7 @@ def hello(rank: Rank, cores: List[int]) -> messages.Hello:
         python=platform.python_version(),
         numpy=np.__version__,
         cores=cores,
+        core_of=[cpu.core for cpu in binding.topology(cores)],
         threads={name: os.environ[name] for name in THREADS if name in os.environ},
         settings=settings(os.environ),
         boot=wire.boot(),
@@ -82,20 +85,34 @@ def redirect_output(path: str) -> None:
         os.dup2(log, descriptor)
 
 
+def limit_memory(most: int) -> None:
+    """Let this process, and each that it starts, allocate no more bytes of its own than this; 0: no limit.
+
+    RLIMIT_DATA (Linux, 4.7 and newer): writable memory that is shared with nobody, whether it is used yet or not. What
+    lies on a device does not count. An allocation beyond it fails, and the framework says so in its own words.
+    """
+    if most:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
 def bind(group: Group, rank: Rank) -> List[int]:
     """Give this rank cores of its own where the placement says so; returns the cores it may use."""
-    allowed = sorted(os.sched_getaffinity(0))
+    allowed = os.sched_getaffinity(0)
     if group.binding == "cores":
-        wanted = group.threads * group.devices
-        own = allowed[rank.local_rank * wanted :][:wanted]
-        if len(own) < wanted:
+        wanted, ranks = group.threads * group.devices, max(group.ranks_per_node, rank.local_rank + 1)
+        # Readers and the library of communication have threads beside the training's.
+        beside = group.readers + (group.ranks > 1)
+        try:
+            allowed = set(binding.shares(binding.topology(allowed), ranks, wanted, beside)[rank.local_rank])
+        except ValueError:
             raise Unavailable(
                 "rank %d wants %d cores of its own and this host has %d for all of its ranks; ask for fewer threads "
                 "or ranks per node, or for binding = 'none'" % (rank.rank, wanted, len(allowed))
             )
-        os.sched_setaffinity(0, own)
-        return own
-    return allowed
+        os.sched_setaffinity(0, allowed)
+    return sorted(allowed)
 
 
 def make(job: Job, rank: Rank) -> "Union[Trainer, Communicator]":
@@ -125,6 +142,8 @@ def setup_of(group: Group, rank: Rank) -> Setup:
         readers=group.readers,
         prefetch=group.prefetch,
         model_parallel_size=group.model_parallel_size,
+        changing_rate=group.changing_rate,
+        share_devices=group.share_devices,
     )
 
 
@@ -132,8 +151,9 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     """Start the trainer (or communicator) and compare what the engine connected with what was asked for."""
     outbox.send(messages.Phase("join"))
     joined = made.start()
+    driven = gpus.driven(made.setup) if group.device == "cuda" else []
     # Again: joining may have set more of them, as the interface to take.
-    outbox.send(messages.Joined(settings=settings(os.environ), **joined._asdict()))
+    outbox.send(messages.Joined(settings=settings(os.environ), device_ids=driven, **joined._asdict()))
     if joined.world != group.ranks or joined.rank != made.setup.rank:
         raise WrongWorld(
             "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "

@@ -45,6 +45,7 @@ class Hello(NamedTuple):
     boot: str = ""  # tells the running kernel from every other; "" where the system has no such mark
     host_cores: Optional[int] = None
     machine: Optional[Machine] = None
+    core_of: List[int] = []  # the physical core under each of `cores`, by the lowest CPU on it
 
 
 class Joined(NamedTuple):
@@ -56,6 +57,7 @@ class Joined(NamedTuple):
     versions: Dict[str, str]
     devices: int
     settings: Dict[str, str]
+    device_ids: List[str] = []  # UUIDs of the GPUs that it drives; empty where nobody can tell
 
 
 class Phase(NamedTuple):
@@ -116,6 +118,8 @@ class HostUse(NamedTuple):
     cores: int  # of the host
     own_cpu_s: Optional[float] = None  # of all processes of this measurement here; None: nothing tells them apart
     clock_hz: Optional[float] = None  # of the rank's cores, the mean right after the last step
+    cpu_joules: Optional[float] = None  # of the host's processors and their memory (RAPL); None: not readable
+    gpu_joules: Optional[float] = None  # of all of its GPUs (NVML); likewise
 
 
 class Noise(NamedTuple):
@@ -131,6 +135,14 @@ class Memory(NamedTuple):
 
     host_bytes: int  # resident, of the process itself
     device_bytes: Optional[int] = None  # that the framework allocated on its devices; None: it does not say
+
+
+class Peaks(NamedTuple):
+    """What this rank's devices can do at most, measured while all ranks of the host do the same."""
+
+    flop_per_s: float  # of a matrix product, in the precision of the training
+    bytes_per_s: float  # of a copy, read and written
+    library: str  # that did both
 
 
 class Layers(NamedTuple):
@@ -176,6 +188,13 @@ class Proof(NamedTuple):
     macs: int  # multiply-accumulates of one sample's forward pass
     graph_digest: str
     weights_digest: str
+    wrong: Dict[str, str] = {}  # "gradient of fc.weight": "is missing", "has shape (2, 3), not (3, 2)", ...
+
+
+class Behaviour(NamedTuple):
+    """What is wrong with dropout, `predict` or `step_alone`; empty: nothing."""
+
+    problems: List[str]
 
 
 class ExchangeTimes(NamedTuple):
@@ -236,9 +255,11 @@ Message = Union[
     Pass,
     Noise,
     Memory,
+    Peaks,
     Layers,
     Training,
     Proof,
+    Behaviour,
     ExchangeTimes,
     OverlapTimes,
     SkippedSizes,
@@ -256,9 +277,11 @@ CODEC = LineCodec(
         "pass": Pass,
         "noise": Noise,
         "memory": Memory,
+        "peaks": Peaks,
         "layers": Layers,
         "training": Training,
         "proof": Proof,
+        "behaviour": Behaviour,
         "exchange": ExchangeTimes,
         "overlap": OverlapTimes,
         "skipped": SkippedSizes,

@@ -6,6 +6,7 @@ import resource
 import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from suite.worker import energy
 from suite.worker.messages import HostUse
 
 REFERENCE = bytes(4 << 20)
@@ -25,6 +26,8 @@ class Counts(NamedTuple):
     own: Optional[Dict[int, float]]  # by process
     busy: float
     steal: float
+    processors: Dict[str, energy.Counter]
+    gpu_joules: Optional[float]
 
 
 def reference() -> List[float]:
@@ -56,6 +59,8 @@ class Meter:
             steal_cpu_s=after.steal - before.steal,
             cores=os.cpu_count() or 1,
             clock_hz=clock,
+            cpu_joules=energy.joules(before.processors, after.processors),
+            gpu_joules=_less(after.gpu_joules, before.gpu_joules),
         )
 
 
@@ -74,7 +79,7 @@ def _counts() -> Optional[Counts]:
     if machine is None:
         return None
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return Counts(time.perf_counter(), switches, own_cpu(), *machine)
+    return Counts(time.perf_counter(), switches, own_cpu(), *machine, energy.processors(), energy.gpus())
 
 
 def host_cpu(text: str) -> Optional[Tuple[float, float]]:
@@ -107,6 +112,10 @@ def _growth(before: Optional[Dict[int, float]], after: Optional[Dict[int, float]
     if before is None or after is None:
         return None
     return sum(spent - before.get(pid, 0.0) for pid, spent in after.items())
+
+
+def _less(after: Optional[float], before: Optional[float]) -> Optional[float]:
+    return None if after is None or before is None else after - before
 
 
 def _pair(line: str) -> Tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from suite.worker import evidence, job, messages, noise, packing
+from suite.worker import behaviour, evidence, job, messages, noise, packing, peaks
 from suite.worker.comm import comm
 from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
@@ -52,6 +52,8 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         check_loss(found, outbox)
     outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
     outbox.send(peak_memory(trainer))
+    if task.peaks:  # afterwards: the matrices take memory too
+        measure_peaks(trainer, outbox)
     outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer))))
 
 
@@ -73,6 +75,18 @@ def reference(trainer: Trainer) -> List[float]:
 def peak_memory(trainer: Trainer) -> messages.Memory:
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts it in KiB
     return messages.Memory(resident, trainer.peak_device_bytes())
+
+
+def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
+    """On all ranks at once; a note where the yardstick fails, which must not cost a measurement that is done."""
+    outbox.send(messages.Phase("peaks"))
+    trainer.maximum(0.0)
+    try:
+        yardstick = trainer.yardstick()
+        if yardstick is not None:
+            outbox.send(peaks.measure(yardstick, trainer.setup.devices, trainer.synchronize))
+    except Exception as error:
+        outbox.send(messages.Notes({"peaks": "not measured: %s: %s" % (type(error).__name__, error)}))
 
 
 def subnormal_note(trainer: Trainer) -> Dict[str, Any]:
@@ -137,7 +151,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase("train"))
-    found = Training(trainer, task.graph, outbox.progress).run(reading.view, testing, task.epochs)
+    found = Training(trainer, task.graph, outbox.progress).run(reading.view, testing, task.epochs, task.schedule)
     outbox.send(found)
     outbox.send(messages.Notes(dict(trainer.notes(), **reading.notes())))
     last = found.epochs[-1].loss
@@ -149,6 +163,11 @@ def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> Non
     """Compare this trainer's results with the oracle's."""
     outbox.send(messages.Phase("proof"))
     outbox.send(evidence.prove(trainer, task.graph, task.samples, task.oracle))
+
+
+def behave(trainer: Trainer, task: job.Behave, output: str, outbox: Outbox) -> None:
+    """Look at dropout, `predict` and `step_alone`."""
+    outbox.send(messages.Behaviour(behaviour.look_at(trainer, task, outbox)))
 
 
 def make_oracle(trainer: Trainer, task: job.MakeOracle, output: str, outbox: Outbox) -> None:
@@ -193,6 +212,7 @@ RUN: Dict[Any, Callable[[Any, Any, str, Outbox], None]] = {
     job.Measure: measure,
     job.Train: train,
     job.Prove: prove,
+    job.Behave: behave,
     job.MakeOracle: make_oracle,
     job.Pack: pack,
     job.Read: read,

@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import numpy as np
 
+from suite.worker import peaks
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from workloads.graph import Graph
@@ -159,6 +160,15 @@ class Trainer(ABC):
             raise Unsupported("%s cannot leave its exchange out" % type(self).__name__)
         self.step(batch)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """The updates from now on have this rate in place of the optimiser's, until the next `build`.
+
+        Called only where `setup.changing_rate`, and never inside an iteration. The velocity stays what it was,
+        v <- momentum*v + g: a framework that keeps lr*v multiplies it by the new rate over the old
+        (the momentum correction of Goyal et al. 2017, arXiv 1706.02677, section 3).
+        """
+        raise Unsupported("%s cannot change its learning rate" % type(self).__name__)
+
     # --- evidence -----------------------------------------------------------
 
     @abstractmethod
@@ -234,6 +244,13 @@ class Trainer(ABC):
     def peak_device_bytes(self) -> Optional[int]:
         """The most that the framework has held on this rank's devices at a time; None where it does not say."""
         return None
+
+    def yardstick(self) -> Optional[peaks.Yardstick]:
+        """What measures the peaks of this rank's devices, in the setup's precision; asked last, after all passes.
+
+        The default: NumPy on CPUs, in float32 and float64. Override it for other devices and precisions.
+        """
+        return peaks.on_cores(self.setup)
 
     def begin_training(self) -> None:  # noqa: B027 - most count nothing
         """The pass `train` begins: what would disturb a speed may be counted from now on, for `notes`."""

@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cluster.kubernetes import pods
-from cluster.kubernetes.inside import LONGEST, inside, label
+from cluster.kubernetes.inside import LONGEST, Inside, inside, label
 from cluster.kubernetes.settings import Settings
 from cluster.kubernetes.write import text_of, write
 from suite.cli import app
@@ -77,9 +77,18 @@ def test_a_job_asks_for_what_the_placement_says(name):
     per_node = place.ranks_per_node * place.devices
     for _, pod in nodes:
         asked = pod["spec"]["containers"][0]["resources"]
-        assert asked["requests"]["cpu"] == str(per_node * place.threads)
+        communicating = place.ranks_per_node if place.ranks > 1 else 0
+        assert asked["requests"]["cpu"] == str(per_node * place.threads + communicating)
         assert asked.get("limits", {}) == ({"nvidia.com/gpu": str(per_node)} if place.device == "cuda" else {})
         assert ("affinity" in pod["spec"]) == (place.nodes > 1)
+
+
+def test_readers_have_cores_beside_the_training():
+    read = CASES["mpijob-ssh"].on(data="photographs", readers=3)
+    asked = [
+        pods.resources(Inside("a", "MPIJob", each))["requests"]["cpu"] for each in (read, read.on(data="synthetic"))
+    ]
+    assert asked == ["12", "9"]
 
 
 def is_node(pod):

@@ -39,7 +39,14 @@ def test_writes_the_page_and_names_it(app, run, tmp_path):
     page = tmp_path / "out" / "index.html"
     assert result.output == f"Report: {page}\n"
     assert page.read_text().startswith("<!doctype html>")
-    assert [path.name for path in page.parent.iterdir()] == ["index.html"]
+    assert {"assets", "data", "speed.html", "case.html"} < {path.name for path in page.parent.iterdir()}
+
+
+def test_a_single_file_holds_all_pages(app, run, tmp_path):
+    result = CliRunner().invoke(app, ["report", str(run), "--single", "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
+    assert '<section id="stages">' in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_json_prints_rows_and_writes_nothing(app, run):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.page import render, write
+from reports.site import render, write, write_single
 from suite.analysis.summary import summarise
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
@@ -113,7 +113,7 @@ def test_unproven_trainings_are_left_out_of_shared_charts(tmp_path):
 
 def test_the_best_are_a_plan_beside_the_page(tmp_path):
     folder = made_experiments.autotune(tmp_path / "run")
-    page = write(folder, tmp_path / "page")
+    page = write_single(folder, tmp_path / "page")
     assert sorted(path.name for path in page.parent.iterdir()) == ["best.toml", "index.html"]
     assert "best.toml" in Page(page.read_text()).addresses
 
@@ -121,5 +121,4 @@ def test_the_best_are_a_plan_beside_the_page(tmp_path):
 def test_a_run_without_a_sweep_has_no_such_plan(tmp_path):
     run = MadeRun(tmp_path / "run")
     run.proven(case_of())
-    write(run.folder, tmp_path / "page")
-    assert [path.name for path in (tmp_path / "page").iterdir()] == ["index.html"]
+    assert not (write(run.folder, tmp_path / "page").parent / "best.toml").exists()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reports import comm, page
+from reports import comm, site
 from reports.text import milliseconds, number
 from suite.analysis.budget import STAGES
 from suite.analysis.links import links
@@ -54,14 +54,13 @@ def known(now: Any, then: Any) -> Any:
 def test_the_rows_are_those_of_then(runs: Path) -> None:
     then = stored(runs / "training.json")
     now = as_json([row.to_dict() for row in summarise(RunFolder.open(runs / "training"))])
-    for row, old in zip(now, then, strict=True):
-        row["case"], row["budget_seconds"] = (known(row[key], old[key]) for key in ("case", "budget_seconds"))
+    for old in then:
         old["case"]["sampling"].pop("steady", None)  # which nothing was ever shown of
-    assert now == then
+    assert [known(row, old) for row, old in zip(now, then, strict=True)] == then
 
 
 def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
-    text = Page(page.write(RunFolder.open(runs / "training"), tmp_path).read_text()).text
+    text = Page(site.write_single(RunFolder.open(runs / "training"), tmp_path).read_text()).text
     for row in stored(runs / "training.json"):
         speed, budget = row["samples_per_second"], row["budget_seconds"]
         if speed:
@@ -72,7 +71,12 @@ def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
 
 def test_communication_is_that_of_then(runs: Path, tmp_path: Path) -> None:
     folder = CommFolder.open(runs / "comm")
-    assert as_json([link.to_dict() for link in links(folder)]) == stored(runs / "comm.json")
+    old = stored(runs / "comm.json")
+    for link in old:
+        link.pop("id")  # it is worked out from the case, which has had more fields since
+    assert [
+        known(link, then) for link, then in zip(as_json([link.to_dict() for link in links(folder)]), old, strict=True)
+    ] == old
     then, now = stored(runs / "comm-page.json"), Cells(comm.write(folder, tmp_path).read_text())
     assert now.rows == then["rows"]
     assert as_json(now.figures) == then["figures"]

@@ -12,6 +12,7 @@ from suite.launching.placement_check import (
     RankReport,
     binding_problem,
     busiest,
+    devices_problem,
     hosts_problem,
     threads_problem,
     transport_problem,
@@ -185,6 +186,16 @@ def test_a_cpuset_of_this_process_is_no_launcher_s_doing(monkeypatch: pytest.Mon
     assert binding_problem(four, [rank]) is None
     assert "of the 2 of" in str(binding_problem(four, [replace(rank, cores=(0,))]))
     assert "of the 64 of" in str(binding_problem(four, [replace(rank, host="another")]))
+
+
+def test_ranks_that_drove_the_same_gpu_unasked_are_named() -> None:
+    ids = [("GPU-a", "GPU-b"), ("GPU-c", "GPU-a"), ()]
+    ranks = [RankReport(rank, "a", {}, 0, device_ids=each) for rank, each in enumerate(ids)]
+    assert devices_problem(TWO, ranks[1:]) is None
+    assert str(devices_problem(TWO, ranks)).startswith("ranks 0, 1 drove the same GPU, GPU-a: ")
+    assert devices_problem(replace(TWO, share_devices=True), ranks) is None
+    sent = [hello(), messages.Joined(0, 1, "none", {}, 1, {}, ["GPU-a"])]
+    assert RankReport.of(0, sent).device_ids == ("GPU-a",)
 
 
 def test_a_rank_that_saw_other_numbers_of_threads_is_named_with_the_remedy() -> None:

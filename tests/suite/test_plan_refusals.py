@@ -215,3 +215,9 @@ def test_many_problems_are_counted_and_the_first_of_them_told(toys: SimpleNamesp
     assert "the plan has 3,000 problems" in told
     assert told.endswith("and 2,950 more")
     assert len(told.splitlines()) < 60
+
+
+def test_a_batch_that_all_devices_cannot_share_is_refused(toys: SimpleNamespace, plan_file: Write) -> None:
+    text = GOOD.replace('"single"', '"ddp"').replace("= 8", "= 64") + 'scaling = "strong"\nranks = [2, 3]\n'
+    told = refused(toys, plan_file(text))
+    assert "64 samples do not divide over 3 devices; choose a multiple of 3" in told

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from suite.contracts.case import PASSES, Case, Sampling, Training
+from suite.contracts.case import PASSES, Case, Placement, Sampling, Schedule, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
@@ -68,6 +68,15 @@ def test_lr_scales_with_the_global_batch_unless_given(cases: Cases) -> None:
     block = SINGLE.replace("single", "ddp") + "batch = 64\nranks = [1, 4]\n"
     assert [r.case.lr for r in cases(block)] == pytest.approx([0.01, 0.04])
     assert [r.case.lr for r in cases(block + "lr = 0.5\n")] == [0.5, 0.5]
+
+
+def test_strong_scaling_shares_one_batch_among_all_devices(cases: Cases) -> None:
+    block = SINGLE.replace("single", "ddp") + 'batch = 64\nranks = [1, 4]\nscaling = "strong"\n'
+    found = [r.case for r in cases(block)]
+    assert [(case.batch, case.global_batch, case.scaling) for case in found] == [(64, 64, "weak"), (16, 64, "strong")]
+    assert found[0].lr == found[1].lr
+    (same,) = cases(SINGLE.replace("single", "ddp") + "batch = 64\n")
+    assert same.case.id == found[0].id
 
 
 def test_defaults_fill_every_block_and_blocks_win(cases: Cases) -> None:
@@ -222,6 +231,16 @@ def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
     assert stored_and_read(three.case) == three.case
 
 
+def test_a_rate_that_changes_is_declared_by_the_strategy(cases: Cases) -> None:
+    learning = SINGLE + 'passes = ["train"]\ndata = "real"\nwarmup_epochs = [0, 2.5]\ndecay = "cosine"\n'
+    kept, rising = cases(learning)
+    assert (kept.case.schedule, rising.case.schedule) == (Schedule(0, "cosine"), Schedule(2.5, "cosine"))
+    assert rising.reason == "alpha/single keeps one learning rate; leave warmup_epochs and decay out of its block"
+    assert stored_and_read(rising.case) == rising.case
+    (speed,), (usual,) = cases(SINGLE + "warmup_epochs = 2.5\n"), cases(SINGLE)
+    assert speed.case == usual.case, "a pass that measures speed has no epochs"
+
+
 def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:
     ways = 'data_mode = ["disk", "memory"]\nrepeat = [1, 4]\n'
     read = cases(SINGLE + 'data = "real"\n' + ways)
@@ -244,3 +263,11 @@ def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -
     assert some.outcome is None
     (two,) = cases(SINGLE.replace("single", "ddp") + 'passes = ["comm_only"]\nranks = 2\n')
     assert two.outcome is None
+
+
+def test_a_case_keeps_its_id_where_it_leaves_younger_keys_alone() -> None:
+    """Runs of months are compared by ids: 903bb8c43b02 is what this case had before the first of them came."""
+    case = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2, hosts=("a", "b")), seed=3)
+    assert case.id == "903bb8c43b02"
+    assert case.on(schedule=Schedule(1.0)).id != case.id
+    assert case.on(placement=replace(case.placement, memory_limit=1)).id != case.id

@@ -210,6 +210,12 @@ def test_what_the_machine_lacked_is_measured_again_when_asked(folder):
     assert len(again.order) == 2
 
 
+def test_a_case_that_eats_more_than_its_memory_ends_and_the_rest_goes_on(folder):
+    greedy = case(batch=2_000_000, placement=Placement(memory_limit=600 << 20))
+    assert run(folder, [greedy, case()]) == {"oom": 2, "ok": 2}
+    assert "MemoryError: Unable to allocate" in folder.record(greedy.id, 0).reason
+
+
 def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
     other = case(batch=3)
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(other, None, "")]

@@ -142,6 +142,19 @@ def test_marks(run, change, sampling, repeats, marks):
     assert set(marks) <= {*DISQUALIFYING, *NOTED}
 
 
+@pytest.mark.parametrize(("core_of", "marks"), [([0, 1], []), ([0, 0], ["more threads than cores"]), ([], [])])
+def test_two_threads_of_one_core_are_more_threads_than_cores(run, core_of, marks):
+    case = run.proven(case_of(ranks=2, sampling=FULL))
+
+    def on_cores(record):
+        for rank in record["ranks"]:
+            rank["hello"] |= {"cores": [0, 4], "core_of": core_of}
+
+    changed(run, case, on_cores)
+    row = only(run)
+    assert (row.marks, row.comparable) == (marks, True)
+
+
 def of_method(run, method, *cases):
     """Let a run be measured by another method."""
     run.folder.write_about(run.folder.about.but(method=method))
@@ -225,6 +238,17 @@ def test_scaling_takes_the_fastest_one_rank_case_with_the_same_batch_and_knobs(r
     assert scaling.efficiency.value == pytest.approx(rows[-1].rate.value / (2 * rows[1].rate.value), rel=0.02)
     assert not scaling.super_linear
     assert all(row.scaling is None for row in rows[:-1])
+
+
+def test_strong_scaling_is_from_one_device_with_the_whole_batch(run):
+    whole = run.proven(case_of(batch=16))
+    run.proven(case_of(batch=8), slower=0.2)
+    shared = run.proven(case_of(ranks=2, scaling="strong"))
+    run.proven(case_of(ranks=2))
+    whole_row, _, strong, weak = summarise(run.folder)
+    assert (strong.id, strong.scaling.baseline_id) == (shared.id, whole.id)
+    assert strong.scaling.efficiency.value == pytest.approx(strong.rate.value / (2 * whole_row.rate.value), rel=0.02)
+    assert weak.scaling.baseline_id != whole.id
 
 
 def test_more_than_ideal_is_flagged(run):
@@ -398,3 +422,46 @@ def test_unreadable_json_is_named(run):
     row = only(run)
     assert row.outcome == "invalid"
     assert f"records/{case.id}-r1.json is not readable JSON" in row.reason
+
+
+def peaked(flop_per_s, bytes_per_s=1e10):
+    def change(record):
+        for rank in record["ranks"]:
+            rank["peaks"] = {"flop_per_s": flop_per_s, "bytes_per_s": bytes_per_s, "library": "NumPy"}
+
+    return change
+
+
+def test_utilisation_is_beside_the_highest_peak_of_as_many_of_the_same_devices(run):
+    ours, theirs = (run.proven(case_of(adapter, ranks=2, data="synthetic")) for adapter in ("pytorch", "caffempi"))
+    lone = run.proven(case_of(data="synthetic"))
+    run.changed(ours, peaked(4e10, 2e10), [0])
+    run.changed(theirs, peaked(5e10), [0])
+    found, other, single = summarise(run.folder)
+    assert (found.peak.flop_per_s, found.peak.bytes_per_s) == (1e11, 4e10)
+    assert other.peak == found.peak
+    assert found.utilisation == pytest.approx(6 * 714_188_480 * found.rate.value / 1e11)
+    assert found.to_dict()["model_flop_utilisation"] == found.utilisation
+    assert (single.id, single.peak, single.utilisation) == (lone.id, None, None)
+
+
+def test_energy_is_counted_once_a_host_and_not_guessed(run):
+    case = run.proven(case_of(ranks=2))
+
+    def used(*joules):
+        def change(record):
+            use = {"seconds": 1.0, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
+            for rank, (host, cpu) in zip(record["ranks"], joules, strict=True):
+                rank["hello"]["host"] = host
+                native = {**use, "cpu_joules": cpu, "gpu_joules": 60.0 if cpu else None}
+                rank["noise"] = {"reference_before_s": [0.1], "reference_after_s": [0.1], "native": native}
+
+        return change
+
+    run.changed(case, used(("a", 100.0), ("a", 101.0)))
+    row = only(run)
+    assert row.joules_per_sample == pytest.approx(161.0 / row.processes[0].samples)
+    run.changed(case, used(("a", 100.0), ("b", 101.0)))
+    assert only(run).joules_per_sample == pytest.approx(321.0 / row.processes[0].samples)
+    run.changed(case, used(("a", 100.0), ("b", None)))
+    assert only(run).joules_per_sample is None

@@ -12,6 +12,7 @@ READ_ONCE = Input(mode="disk", page_cache="as is", repeat=1, augment="centre", o
 SHORT = Sampling(warmup_steps=5, warmup_limit_s=0.0, steps=3, seconds=0.0)  # as the loop allows
 RANK = Group(
     ranks=1,
+    ranks_per_node=1,
     binding="none",
     trainer="adapters.reference.worker:trainer",
     strategy="single",
@@ -27,6 +28,9 @@ RANK = Group(
     readers=0,
     prefetch=2,
     model_parallel_size=1,
+    changing_rate=False,
+    share_devices=False,
+    memory_limit=0,
 )
 
 

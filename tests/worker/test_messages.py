@@ -22,11 +22,13 @@ EVERY = [
     messages.Pass("compute_only", 16, True, [0.5], [0.25], 0.25, pairs_s=[[0.3, 0.25], [0.31, 0.26]]),
     messages.Noise([0.003], [0.004], messages.HostUse(1.5, 3, 2.5, 0.5, 2, clock_hz=2.5e9)),
     messages.Memory(1 << 30),
+    messages.Peaks(1e11, 2e10, "NumPy 2.1"),
     messages.Layers([LayerTimes("conv1", "conv", 0.1, 0.2, 0.0, 400)]),
     messages.Training([messages.Epoch(1.0, 0.5, 64, 8, 0.75, 0.25)], [0], [0.5], [0.125]),
     messages.Proof(
         messages.ProofLosses([1.0], [1.0], [1.0]), {"gradient": {"fc.weight": 1e-7}}, 10, 20, "graph", "weights"
     ),
+    messages.Behaviour(["predict: zeros"]),
     messages.ExchangeTimes("single", "all-reduce", 400, 1, [0.5], [0.25]),
     messages.OverlapTimes("all-reduce", 400, [0.1], [0.1], [0.1], [0.1], 3),
     messages.SkippedSizes([400, 800]),

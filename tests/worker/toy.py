@@ -97,6 +97,10 @@ class ToyTrainer(Trainer):
         self.calls.append("maximum")
         return value
 
+    def yardstick(self):
+        self._called("yardstick")
+        return super().yardstick()
+
 
 class Unread:
     """Stands for the reading of a data set that nobody asks about."""

@@ -196,3 +196,13 @@ def test_one_thread_is_one_thread():
 
 def test_versions_name_what_decides_the_speed(trainer):
     assert {"jax", "jaxlib", "xla"} <= set(machine.versions(trainer()._devices))
+
+
+def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
+    ours = trainer()
+    yardstick = machine.yardstick(ours.setup, ours._devices)
+    (product,), (copy,) = yardstick.product(16)(), yardstick.copy(64)()
+    assert tuple(product.shape) == (16, 16)
+    assert np.asarray(copy).nbytes == 64
+    assert yardstick.library.startswith("JAX ")
+    assert ours.yardstick().library.startswith("NumPy ")  # which serves every framework alike on CPUs

@@ -4,6 +4,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from adapters.mxnet import machine
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from tests.support import networks, proofs, trainers
@@ -142,3 +143,13 @@ def test_notes_say_which_lrn_was_used_where_there_is_one(trainer, lrn, words):
         assert ("lrn" in ours.notes()) == there
         assert words in ours.notes().get("lrn", words)
         assert "exchange" not in ours.notes()
+
+
+def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
+    ours = trainer()
+    yardstick = machine.yardstick(ours.setup, ours._contexts)
+    (product,), (copy,) = yardstick.product(16)(), yardstick.copy(64)()
+    assert tuple(product.shape) == (16, 16)
+    assert np.asarray(copy.asnumpy()).nbytes == 64
+    assert yardstick.library.startswith("MXNet ")
+    assert ours.yardstick().library.startswith("NumPy ")  # which serves every framework alike on CPUs

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from adapters.pytorch import machine
 from adapters.pytorch.exchange import buckets
 from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
@@ -157,3 +158,13 @@ def test_buckets_are_closed_when_they_are_full():
     assert sizes == [[10, 300], [10, 10, 1000]]
     sizes = [[x.numel() for x in bucket] for bucket in buckets(tensors, [40, 1240])]
     assert sizes == [[10], [300, 10], [10, 1000]]
+
+
+def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
+    ours = trainer()
+    yardstick = machine.yardstick(ours.setup)
+    (product,), (copy,) = yardstick.product(16)(), yardstick.copy(64)()
+    assert tuple(product.shape) == (16, 16)
+    assert np.asarray(copy).nbytes == 64
+    assert yardstick.library.startswith("torch ")
+    assert ours.yardstick().library.startswith("NumPy ")  # which serves every framework alike on CPUs

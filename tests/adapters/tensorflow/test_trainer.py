@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from adapters.tensorflow import lrn
+from adapters.tensorflow import lrn, machine
 from suite.worker.contract import Batch, Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.support import proofs, trainers
@@ -154,3 +154,13 @@ def test_it_reports_threads_and_versions(trainer):
     assert (joined.rank, joined.world, joined.transport, joined.devices) == (0, 1, "none", 1)
     assert joined.versions["tensorflow"] == tf.__version__
     assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+
+
+def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
+    ours = trainer()
+    yardstick = machine.yardstick(ours.setup, ours.devices)
+    (product,), (copy,) = yardstick.product(16)(), yardstick.copy(64)()
+    assert tuple(product.shape) == (16, 16)
+    assert np.asarray(copy).nbytes == 64
+    assert yardstick.library.startswith("TensorFlow ")
+    assert ours.yardstick().library.startswith("NumPy ")  # which serves every framework alike on CPUs

@@ -151,6 +151,12 @@ def test_the_wrong_pmi_is_an_error_not_a_number(name, job, submitted, monkeypatc
     assert "made rank 0 of 1" in result.reason
 
 
+def test_a_step_has_all_cores_of_its_nodes_not_its_threads_alone(job, submitted):
+    result = submitted(job(TWO, HERE, strategy="alone"))
+    assert (result.outcome, result.reason) == ("ok", "")
+    assert [of_type(Joined, sent)[0].versions["cores of the step"] for sent in result.messages.values()] == ["2", "2"]
+
+
 def test_who_has_no_mpi_is_started_without_slurm_s_and_knows_his_number(job, submitted):
     request = job(Placement(nodes=2, ranks_per_node=2, launcher="slurm"), HERE, strategy="alone")
     result = submitted(request)

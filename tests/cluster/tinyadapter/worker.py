@@ -21,6 +21,8 @@ class TinyTrainer(Trainer):
         setup = self.setup
         self.comm = self.meeting = None
         versions = {name: os.environ.get(name, "") for name in ("TINY_WORDS", "OMP_NUM_THREADS", "MASTER_PORT")}
+        if "SLURM_CPUS_ON_NODE" in os.environ:
+            versions["cores of the step"] = os.environ["SLURM_CPUS_ON_NODE"]
         versions["code"] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         if setup.strategy == "meets":
             address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))

@@ -1,21 +1,25 @@
 """What an adapter does, in its own interpreter: it joins, it is proven, it measures every pass."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stagebench_conformance.base import BRIEF, Conformance
-from suite.contracts.case import PASSES, Case
+from suite.contracts.case import PASSES, Case, Schedule, Training
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.plugins import workloads
-from suite.proofs.prove import Proofs
-from suite.results.rank_report import Rank
+from suite.proofs.prove import Proofs, configuration_of_proof, networks
+from suite.results.rank_report import HostUse, Rank
 from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
+from suite.supervision import Limits
+from suite.worker.job import Behave
+from suite.worker.messages import Behaviour, of_type
 
 DECAY = 0.01  # of weights: mnist_small has none, and an adapter that forgets it would pass
 EXCHANGING = {"compute_only", "comm_only"}
@@ -41,8 +45,9 @@ class Measured(Conformance):
 
     @pytest.mark.usefixtures("forked")
     def test_every_kind_of_layer_is_proven(self, lowered: Case, tmp_path: Path) -> None:
-        """The probe network, staged and native, against the float64 oracle."""
-        case = lowered.on(workload="probe", graph_digest="", weight_decay=DECAY)
+        """The probe network, staged and native, against the float64 oracle; the rate changes where it may."""
+        changing = self.it().strategy(lowered).changing_rate
+        case = lowered.on(workload="probe", graph_digest="", weight_decay=DECAY, schedule=Schedule(float(changing)))
         proof = Proofs({}).prove(case, self.launch(case, tmp_path), tmp_path)
         assert proof.passed, proof.reason
 
@@ -58,6 +63,50 @@ class Measured(Conformance):
             case = case.on(weight_decay=DECAY)
             proof = Proofs({}).prove(case, self.launch(case, folder), folder)
             assert proof.passed, f"{case.optimiser}, {case.strategy}: {proof.reason}"
+
+    @pytest.mark.usefixtures("forked")
+    def test_it_drops_out_predicts_and_steps_alone(self, lowered: Case, tmp_path: Path) -> None:
+        """What no oracle can show, on a network made for it, by as many devices as prove the case."""
+        adapter, launch = self.it(), self.launch(lowered, tmp_path)
+        proven = configuration_of_proof(lowered, adapter, launch.workload)
+        proven = proven.on(optimiser="sgd", lr=1e-5, momentum=0.0, weight_decay=0.0)
+        samples = proven.global_batch // networks(adapter, proven)
+        shares = proven.placement.device_count // adapter.model_parallel_size(proven) // networks(adapter, proven)
+        launch = replace(launch, configuration=proven, limits=Limits(120.0, 30.0, joining_s=60.0))
+        attempt = launch.run(tmp_path, Behave(samples, shares))
+        assert attempt.outcome == "ok", attempt.reason
+        sent = [of_type(Behaviour, messages) for messages in attempt.messages.values()]
+        problems = sorted({problem for (behaviour,) in sent for problem in behaviour.problems})
+        assert not problems, "; ".join(problems)
+
+    @pytest.mark.usefixtures("forked")
+    def test_it_learns(self, tmp_path: Path) -> None:
+        """The pass `train`: squares in ten places, which three epochs tell apart."""
+        if not self.it().capabilities.real_data or not self.cases():
+            pytest.skip(f"{self.adapter} declares that it reads no data")
+        stream, labels = np.random.RandomState(0), np.arange(200) % 10
+        images = stream.randint(0, 40, (200, 28, 28))
+        for image, label in zip(images, labels, strict=True):
+            image[14 * (label // 5) :, 5 * (label % 5) : 5 * (label % 5) + 5] += 200
+        np.savez(tmp_path / "squares.npz", images=images.astype(np.uint8), labels=labels)
+        case = self.plain().on(
+            passes=("train",),
+            training=Training(epochs=3, held_out=0.25),
+            data=str(tmp_path / "squares.npz"),
+            batch=16,
+            lr=0.02,
+            momentum=0.9,
+        )
+        self.launch(case, tmp_path)
+        found = record_of(run([case], tmp_path / "run", proofs=False), case)
+        assert found.outcome == "ok", found.reason
+        training = found.ranks[0].training
+        assert training is not None
+        assert [epoch.samples for epoch in training.epochs] == [144, 160, 144]  # of 150: batches run across the borders
+        losses = [loss for loss in training.losses if loss is not None]
+        assert len(losses) == len(training.losses)
+        assert losses[-1] < 0.2 * losses[0]
+        assert training.epochs[-1].accuracy > 0.9
 
     @pytest.mark.usefixtures("forked")
     def test_it_is_proven_and_measures_every_pass_that_has_something_to_measure(
@@ -110,6 +159,7 @@ class Measured(Conformance):
         assert rank.noise is not None
         assert rank.noise.native is not None
         assert rank.noise.native.seconds == pytest.approx(rank.passes["native"].wall_s, rel=0.5, abs=0.1)
+        self._threads_of(rank.noise.native, case)
         assert rank.joined is not None
         assert rank.joined.world == case.placement.ranks
         assert rank.joined.devices == case.placement.devices
@@ -131,3 +181,12 @@ class Measured(Conformance):
         weighted = [row for row in rows if row.bytes]
         assert all(row.forward_s > 0 and row.backward_s > 0 for row in weighted)
         assert len({row.ready_s is None for row in weighted}) == 1, "it can say when gradients are complete, or cannot"
+
+    def _threads_of(self, use: HostUse, case: Case) -> None:
+        """By processor time: a busy machine makes the share smaller, never larger."""
+        asked = case.placement.threads * case.placement.device_count
+        if use.own_cpu_s is not None:
+            assert use.own_cpu_s <= 1.25 * asked * use.seconds + 0.05, (
+                f"{use.own_cpu_s / use.seconds:.2f} processors were busy, {asked} threads were asked for; how does the "
+                "trainer's `start` set them?"
+            )

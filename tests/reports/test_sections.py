@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from reports.page import render, write
+from reports.site import render, write, write_single
 from reports.text import told
 from suite.analysis.summary import summarise
 from suite.errors import StoreError
@@ -131,7 +131,7 @@ def test_an_empty_run_still_has_a_page(tmp_path):
     run.refuse(case_of(), None, "")
     (run.folder.path / "plan.toml").unlink()
     (run.folder.path / "hosts" / "bench.json").unlink()
-    page = Page(write(run.folder, tmp_path / "page").read_text())
+    page = Page(write_single(run.folder, tmp_path / "page").read_text())
     assert "0 of 3 processes" in page.text
     assert "No case has a speed yet" in page.text
     assert "lost its plan.toml" in page.text

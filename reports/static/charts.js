@@ -1,17 +1,16 @@
 // Draws every chart with the colours of the page's scheme, and again when the scheme changes: one after the other, so that
 // a long page can be read meanwhile, and what is folded away when it is opened.
-(function () {
-  "use strict";
+"use strict";
+(() => {
+  const style = getComputedStyle(document.documentElement);
   function themed(value) {
-    if (typeof value === "string" && value.startsWith("--"))
-      return getComputedStyle(document.documentElement).getPropertyValue(value).trim();
+    if (typeof value === "string" && value.startsWith("--")) return style.getPropertyValue(value).trim();
     if (Array.isArray(value)) return value.map(themed);
     if (value && typeof value === "object")
       return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item)]));
     return value;
   }
-  const charts = [...document.querySelectorAll(".chart")];
-  const figures = new Map(charts.map((chart) => [chart, JSON.parse(chart.previousElementSibling.textContent)]));
+  const figures = new Map();
   const drawn = new Set();
   function draw(chart) {
     const figure = themed(figures.get(chart));
@@ -19,16 +18,26 @@
     Plotly.react(chart, figure.data, figure.layout, { responsive: true, displayModeBar: false });
     drawn.add(chart);
   }
-  // Room is kept beforehand, so that nothing jumps.
-  charts.forEach((chart) => (chart.style.minHeight = figures.get(chart).layout.height + "px"));
-  const waiting = () => charts.filter((chart) => !drawn.has(chart) && chart.clientWidth);
+  const waiting = () => [...figures.keys()].filter((chart) => !drawn.has(chart) && chart.clientWidth);
   function next() {
     const [chart, another] = waiting();
     if (chart) draw(chart);
     if (another) setTimeout(next);
   }
+  // Room is kept beforehand, so that nothing jumps.
+  function add(chart, figure) {
+    figures.set(chart, figure);
+    chart.style.minHeight = figure.layout.height + "px";
+  }
+  for (const chart of document.querySelectorAll("script[type='application/json'] + .chart"))
+    add(chart, JSON.parse(chart.previousElementSibling.textContent));
   next();
   document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", next));
   addEventListener("beforeprint", () => waiting().forEach(draw));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
+  stagebench.chart = (chart, figure) => {
+    drawn.delete(chart);
+    add(chart, figure);
+    draw(chart);
+  };
 })();

@@ -1,0 +1,169 @@
+"""The cases as data that pages load by themselves: a list for the table of all, and everything about each.
+
+Data are scripts, since a page that is opened from a disk may load nothing else. They come in pieces, so that a page
+about one case of ten thousand loads a few.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from reports.frame import script_json
+from reports.names import settings
+from reports.text import interval, milliseconds, number, scientific, told
+from suite.analysis.budget import STAGES
+from suite.analysis.comparison import DISQUALIFYING, NOTED
+from suite.analysis.measured import Process
+from suite.analysis.rows import Row
+from suite.plan.text import Block, plan_text
+
+LISTED = 500  # cases in one piece of the list
+FEW = 256  # cases; more of them lie in pieces by the first two digits of their ids, instead of the first
+
+Fact = tuple[str, str]
+File = tuple[str, str]  # name, text
+
+
+def listing(rows: Sequence[Row]) -> Iterator[File]:
+    """cases-0.js, cases-1.js, ...: what the table of all cases shows, in the plan's order."""
+    called = settings([row.case for row in rows])
+    listed = [_listed(row, words) for row, words in zip(rows, called, strict=True)]
+    for number_, first in enumerate(range(0, max(len(listed), 1), LISTED)):
+        piece = {"of": len(listed), "rows": listed[first : first + LISTED]}
+        yield f"cases-{number_}.js", f"stagebench.cases({script_json(piece)});\n"
+
+
+def _listed(row: Row, words: str) -> list[Any]:
+    """In the order of COLUMNS in cases.js."""
+    case, rate, against = row.case, row.rate, row.against
+    return [
+        row.id,
+        case.adapter,
+        case.strategy,
+        case.workload,
+        case.data_name,
+        case.placement.device_count,
+        case.batch,
+        case.precision,
+        case.tuning,
+        words,
+        *([_short(rate.value), _short(rate.low), _short(rate.high)] if rate else [None, None, None]),
+        against.verdict if against else "",
+        row.outcome,
+        row.marks,
+    ]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def digits_of(rows: Sequence[Row]) -> int:
+    """How many digits of a case's id name the piece that holds it."""
+    return 1 if len(rows) <= FEW else 2
+
+
+def details(rows: Sequence[Row]) -> Iterator[File]:
+    """case-0.js, ...: everything about the cases whose ids begin so."""
+    digits = digits_of(rows)
+    pieces: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        pieces.setdefault(row.id[:digits], {})[row.id] = _detail(row)
+    for prefix, piece in sorted(pieces.items()):
+        yield f"case-{prefix}.js", f"stagebench.details({script_json(piece)});\n"
+
+
+def _detail(row: Row) -> dict[str, Any]:
+    """What case.js shows: every number in words already, but the steps of its chart."""
+    return {
+        "label": row.case.label,
+        "outcome": row.outcome,
+        "reason": row.reason,
+        "marks": [[mark, DISQUALIFYING.get(mark) or NOTED.get(mark, ""), mark in DISQUALIFYING] for mark in row.marks],
+        "groups": [[title, list(facts)] for title, facts in _groups(row) if facts],
+        "steps": [[process.repeat, (process.step_seconds * 1000).round(4).tolist()] for process in row.measured],
+        "logs": [log for process in row.processes for log in _logs(process)],
+        "plan": plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")]),
+    }
+
+
+def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:
+    """Titles with what stands below them."""
+    yield "Speed", list(_speed(row))
+    yield "Milliseconds per iteration", list(_budget(row))
+    yield "Proof", list(_proof(row))
+    yield "Case", list(_values(row.case.to_dict()))
+    for process in row.processes:
+        yield f"Process {process.repeat}", list(_process(process))
+
+
+def _speed(row: Row) -> Iterator[Fact]:
+    if row.rate and row.rate_per_device:
+        yield "samples/s, all devices together", f"{number(row.rate.value)} ({interval(row.rate)})"
+        yield "samples/s per device", number(row.rate_per_device.value)
+    if row.against:
+        ratio = row.against.ratio
+        yield "against the fastest of its group", f"{number(ratio.value)} ({interval(ratio)}): {row.against.verdict}"
+    if row.scaling:
+        found = row.scaling.efficiency.scaled(100)
+        words = f"{number(found.value)} % ({interval(found)}) of {row.scaling.baseline_label}"
+        yield "scaling efficiency", words
+
+
+def _budget(row: Row) -> Iterator[Fact]:
+    if row.budget:
+        for stage in STAGES:
+            yield (
+                stage if stage != "communication" else "exposed communication",
+                milliseconds(getattr(row.budget, stage)),
+            )
+        yield "total: native", milliseconds(row.budget.native)
+        yield "staged", milliseconds(row.budget.staged)
+
+
+def _proof(row: Row) -> Iterator[Fact]:
+    if row.proof is None:
+        if row.processes:
+            yield "none", row.proof_reason
+        return
+    proof, worst = row.proof, row.proof.worst
+    yield "passed" if proof.passed else "failed", proof.reason or proof.scope or "against a float64 oracle"
+    if worst:
+        error = f"{scientific(worst.error)} of {scientific(worst.tolerance)} allowed"
+        yield "worst", f"{worst.what} {worst.tensor}: {error}"
+    yield "parameters", number(proof.parameter_count)
+    yield "multiply-accumulates", number(proof.macs)
+    yield "key", proof.key or ""
+
+
+def _values(values: dict[str, Any], above: str = "") -> Iterator[Fact]:
+    """Every resolved value, those of a table with its name before theirs."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _values(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", told(value) if not isinstance(value, float) else f"{value:g}"
+
+
+def _process(process: Process) -> Iterator[Fact]:
+    about = process.about
+    yield "outcome", f"{process.outcome}{': ' if process.reason else ''}{process.reason}"
+    yield "samples/s", number(process.rate)
+    yield "interpreter", f"Python {about.interpreter.version}, {about.interpreter.origin}"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())
+    yield "hosts", ", ".join(about.hosts)
+    yield "transport", about.transport or "none"
+    yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
+    yield from (
+        (f"last loss, {name.replace('_', ' ')}", number(loss))
+        for name, loss in process.losses.items()
+        if loss is not None
+    )
+    yield from ((name.replace("_", " "), told(note)) for name, note in about.notes.items())
+
+
+def _logs(process: Process) -> list[list[str]]:
+    """The last lines of a process that failed, by file."""
+    evidence = process.about.evidence
+    if process.outcome == "ok" or evidence is None:
+        return []
+    return [[f"process {process.repeat}: {name}", "\n".join(lines)] for name, lines in evidence.logs.items()]

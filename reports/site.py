@@ -1,0 +1,104 @@
+"""A run as a site: which sections stand on which page. It needs no server and no network."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reports.cases import details, digits_of, listing
+from reports.context import context
+from reports.frame import Frame, Link, made, rendered, write_assets
+from suite.analysis.rows import Row
+from suite.analysis.summary import summarise
+from suite.files import write_whole
+from suite.results.run_folder import RunFolder
+
+BEST = "best.toml"  # beside the pages, where a run has compared configurations
+CASE = "case.html"  # shows the case that its address names
+
+
+@dataclass(frozen=True)
+class Page:
+    """One file: the templates of its sections, in order. It is left out where all of them are empty."""
+
+    file: str
+    title: str
+    sections: tuple[str, ...]
+    scripts: tuple[str, ...] = ()
+
+
+PAGES = (
+    Page("index.html", "Overview", ("overview", "cases"), ("cases.js",)),
+    Page("speed.html", "Speed", ("speeds", "best", "steps")),
+    Page("stages.html", "Stages", ("stages", "layers")),
+    Page("scaling.html", "Scaling", ("scaling",)),
+    Page("communication.html", "Communication", ("aggregation", "exchange")),
+    Page("input.html", "Input", ("input",)),
+    Page("accuracy.html", "Accuracy", ("learning", "epochs")),
+    Page("predicted.html", "Predicted", ("predicted",)),
+    Page("evidence.html", "Evidence", ("proofs", "outcomes", "notes")),
+    Page("machine.html", "Machine and method", ("machine", "method", "replay")),
+)
+PLACES = {name: page.file for page in PAGES for name in page.sections}
+
+
+def write(folder: RunFolder, directory: Path, root: str = "", home: str = "") -> Path:
+    """Write a run's pages and their data; with a `root` (see Frame) not what all pages share. Returns the first page.
+
+    StoreError when something cannot be read or written.
+    """
+    rows = summarise(folder)
+    found = context(folder, rows)
+    sections = rendered((*PLACES, "case"), {**found, **_addresses(single=False), "digits": digits_of(rows)})
+    there = [page for page in PAGES if any(sections[name] for name in page.sections)]
+    links = tuple(Link(page.file, page.title) for page in there)
+    frame = Frame(found["title"], links, root, home)
+    made(directory)
+    for page in PAGES:
+        if page in there:
+            body = "\n".join(filter(None, (sections[name] for name in page.sections)))
+            write_whole(directory / page.file, frame.page(body, page.title, page.file, page.scripts))
+        else:
+            (directory / page.file).unlink(missing_ok=True)
+    write_whole(directory / CASE, frame.page(sections["case"], "Case", CASE, ("case.js",)))
+    data = made(directory / "data")
+    for name, text in (*listing(rows), *details(rows)):
+        write_whole(data / name, text)
+    _write_best(found, directory)
+    if not root:
+        write_assets(directory)
+    return directory / PAGES[0].file
+
+
+def write_single(folder: RunFolder, directory: Path) -> Path:
+    """Write the same but the pages of single cases as one file, which can be sent by mail."""
+    rows = summarise(folder)
+    found = context(folder, rows)
+    page = made(directory) / PAGES[0].file
+    write_whole(page, _single(found))
+    _write_best(found, directory)
+    return page
+
+
+def render(folder: RunFolder, rows: list[Row]) -> str:
+    """The single page as text."""
+    return _single(context(folder, rows))
+
+
+def _single(found: dict[str, Any]) -> str:
+    names = [name for name in PLACES if name != "cases"]
+    sections = rendered(names, {**found, **_addresses(single=True)})
+    return Frame(found["title"]).single("\n".join(filter(None, sections.values())))
+
+
+def _addresses(single: bool) -> dict[str, Any]:
+    """What the templates need to name other places."""
+    return {
+        "best_file": BEST,
+        "case_file": "" if single else CASE,
+        "to": lambda section: f"{'' if single else PLACES[section]}#{section}",
+    }
+
+
+def _write_best(found: dict[str, Any], directory: Path) -> None:
+    if found["best_plan"]:
+        write_whole(directory / BEST, found["best_plan"])

@@ -1,0 +1,183 @@
+"""Two runs of the same cases, before and after a change: which case is which, what may be compared, what differs."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from suite.analysis.change_points import Noise, noise
+from suite.analysis.comparison import DISQUALIFYING
+from suite.analysis.conditions import MeasuredRun, barring, differing, others, same_but_knobs, same_but_sampling
+from suite.analysis.rows import Row
+from suite.analysis.verdicts import FASTER, SAME, SLOWER, Judged, Sides, judged
+from suite.contracts.case import Case
+from suite.errors import RequestError
+
+REFUSED = "not comparable"
+EXIT_CODES = {FASTER: 0, SAME: 0, SLOWER: 1, REFUSED: 2}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A case that both runs have, or one of them."""
+
+    before: Row | None
+    after: Row | None
+    bars: Sequence[str] = ()  # why it is not comparable
+    differs: Sequence[str] = ()  # what else is not the same
+    runs: Noise | None = None  # how much runs of it differ
+    found: Judged | None = None  # None: not comparable
+
+    @property
+    def case(self) -> Case:
+        """As the later run has it, if it does."""
+        there = self.after or self.before
+        assert there
+        return there.case
+
+    @property
+    def verdict(self) -> str:
+        return self.found.verdict if self.found else REFUSED
+
+    @property
+    def sides(self) -> Sides:
+        """Of a case that is comparable."""
+        before, after = (row.rates if row else None for row in (self.before, self.after))
+        assert before
+        assert after
+        return Sides(before, after, self.runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        found = self.found
+        return {
+            "label": self.case.label,
+            "case": self.case.to_dict(),
+            "before": self.before.id if self.before else None,
+            "after": self.after.id if self.after else None,
+            "verdict": self.verdict,
+            "ratio": asdict(found.ratio) if found else None,
+            "resolution": found.resolution if found else None,
+            "processes_needed": found.needs if found else None,
+            "not_comparable_because": list(self.bars),
+            "differs": list(self.differs),
+            "deviation_of_runs": self.runs.deviation if self.runs else None,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every case of two runs."""
+
+    before: Path
+    after: Path
+    threshold: float
+    cases: Sequence[Compared]
+
+    @cached_property
+    def verdict(self) -> str:
+        """Of the whole. A slow-down outweighs all else, then a case of the first run that has no verdict."""
+        verdicts = {one.verdict for one in self.cases}
+        if SLOWER in verdicts:
+            return SLOWER
+        if verdicts == {REFUSED} or any(one.verdict == REFUSED and one.before for one in self.cases):
+            return REFUSED
+        return FASTER if FASTER in verdicts else SAME
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "before": str(self.before),
+            "after": str(self.after),
+            "threshold": self.threshold,
+            "verdict": self.verdict,
+            "cases": [one.to_dict() for one in self.cases],
+        }
+
+
+def compare(
+    before: MeasuredRun,
+    after: MeasuredRun,
+    threshold: float,
+    history: Sequence[MeasuredRun] = (),
+    allowed: Collection[str] = (),
+) -> Comparison:
+    """Every case that either run has a speed of; RequestError where one has none at all, or both are the same run.
+
+    `threshold` is the smallest change that matters (0.03: 3 %), `history` further runs that say how much runs differ,
+    `allowed` the kinds of conditions that may differ.
+    """
+    if before.key == after.key:
+        raise RequestError(f"{before.path} and {after.path} are the same run; name two runs")
+    for run in (before, after):
+        if not run.measured:
+            raise RequestError(f"{run.path} has measured no speed; `stagebench show {run.path}` says why")
+    earlier = {run.key: run for run in (*history, before) if run.key != after.key}
+    pairs = [_pair(before, after, one, other, allowed) for one, other in paired(before, after)]
+    pairs = [replace(pair, runs=_between(before, earlier.values(), pair, allowed)) for pair in pairs]
+    found = judged({at: pair.sides for at, pair in enumerate(pairs) if not pair.bars}, threshold)
+    cases = [replace(pair, found=found.get(at)) for at, pair in enumerate(pairs)]
+    return Comparison(before.path, after.path, threshold, cases)
+
+
+def paired(before: MeasuredRun, after: MeasuredRun) -> list[tuple[Row | None, Row | None]]:
+    """Rows of the same case: by id; else by all but how they were measured; else by all but their knobs, too."""
+    ours, theirs = dict(before.measured), dict(after.measured)
+    partners: dict[str, Row] = {}
+    keys: tuple[Callable[[Case], object], ...] = (lambda case: case.id, same_but_sampling, same_but_knobs)
+    for key in keys:
+        one, other = _unique(ours, key), _unique(theirs, key)
+        for name in one.keys() & other.keys():
+            partners[one[name].id] = other[name]
+            del ours[one[name].id], theirs[other[name].id]
+    return [(row, partners.get(row.id)) for row in before.measured.values()] + [(None, row) for row in theirs.values()]
+
+
+def _unique(rows: Mapping[str, Row], key: Callable[[Case], object]) -> dict[str, Row]:
+    """By key, those that share it with no other row."""
+    found: dict[str, list[Row]] = {}
+    for row in rows.values():
+        found.setdefault(str(key(row.case)), []).append(row)
+    return {name: several[0] for name, several in found.items() if len(several) == 1}
+
+
+def _pair(
+    before: MeasuredRun, after: MeasuredRun, one: Row | None, other: Row | None, allowed: Collection[str]
+) -> Compared:
+    """What bars a comparison of two rows, and what else differs."""
+    if one is None or other is None:
+        there, lacking = (one, after) if one else (other, before)
+        assert there
+        return Compared(one, other, bars=[_why_missing(lacking, there)])
+    ours, theirs = before.conditions(one), after.conditions(other)
+    bars = differing(ours, theirs, barring(allowed))
+    for run, row in ((before, one), (after, other)):
+        bars += [f"{run.path}: {mark}: {DISQUALIFYING[mark]}" for mark in row.marks if mark in DISQUALIFYING]
+        if len(row.measured) < 2:
+            bars.append(f"{run.path}: one process, and noise shows from two on; measure more")
+    return Compared(one, other, bars, differing(ours, theirs, others(allowed)))
+
+
+def _why_missing(run: MeasuredRun, row: Row) -> str:
+    key = same_but_sampling(row.case)
+    there = next((each for each in run.rows if same_but_sampling(each.case) == key), None)
+    if there is None:
+        return f"{run.path} has no such case"
+    return f"{run.path}: {there.outcome}{': ' if there.reason else ''}{there.reason}"
+
+
+def _between(
+    before: MeasuredRun, runs: Collection[MeasuredRun], pair: Compared, allowed: Collection[str]
+) -> Noise | None:
+    """How much runs of a case differ, on logarithms, under the conditions of `before`."""
+    if pair.before is None:
+        return None
+    key, own = same_but_sampling(pair.before.case), before.conditions(pair.before)
+    found = [
+        (run.about.created, math.log(row.rates.value))
+        for run in runs
+        for row in run.measured.values()
+        if row.comparable and row.rates and same_but_sampling(row.case) == key
+        if not differing(own, run.conditions(row), barring(allowed))
+    ]
+    return noise([rate for _, rate in sorted(found)])

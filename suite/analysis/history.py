@@ -1,0 +1,107 @@
+"""The runs of months as one series per case, and the first run of each new level, with what else changed there."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from suite.analysis.change_points import change_points
+from suite.analysis.conditions import ALLOWED, TOLD, MeasuredRun, differing, same_but_knobs, same_but_sampling
+from suite.analysis.rows import Row
+from suite.contracts.case import Case
+from suite.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Point:
+    """A case in one run."""
+
+    run: MeasuredRun
+    row: Row
+
+    @property
+    def rate(self) -> float:
+        """Samples/s."""
+        assert self.row.rates
+        return self.row.rates.value
+
+
+@dataclass(frozen=True)
+class Change:
+    """A new level, which lasts until the next one."""
+
+    at: int  # the first point of it
+    ratio: float  # of its median speed to that of the level before
+    differs: tuple[str, ...]  # in what that run is unlike the one before it
+
+
+@dataclass(frozen=True)
+class Series:
+    """A case over runs, the oldest first."""
+
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def case(self) -> Case:
+        """As the latest run has it."""
+        return self.points[-1].row.case
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "label": self.case.label,
+            "case": self.case.to_dict(),
+            "points": [
+                {
+                    "run": str(point.run.path),
+                    "created": point.run.about.created,
+                    "commit": point.run.about.commit,
+                    "id": point.row.id,
+                    "samples_per_second": asdict(point.row.rate) if point.row.rate else None,
+                }
+                for point in self.points
+            ],
+            "changes": [asdict(change) for change in self.changes],
+        }
+
+
+def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
+    """Every case with a sound speed; RequestError for fewer than two different runs.
+
+    Runs are ordered by when they began; figures of different methods are different series. A change is at least
+    `threshold` large (0.03: 3 %).
+    """
+    different = {run.key: run for run in runs}
+    if len(different) < 2:
+        raise RequestError(f"a history takes two runs or more; {len(different)} is given")
+    ordered = sorted(different.values(), key=lambda run: run.about.created)
+    found: dict[object, list[Point]] = {}
+    ambiguous = {key for run in ordered for key, count in Counter(map(_loosely, _sound(run))).items() if count > 1}
+    for run in ordered:
+        for row in _sound(run):
+            loosely = _loosely(row)
+            key = same_but_sampling(row.case).id if loosely in ambiguous else loosely
+            found.setdefault((key, run.about.method), []).append(Point(run, row))
+    return [_series(points, threshold) for points in found.values()]
+
+
+def _sound(run: MeasuredRun) -> Iterable[Row]:
+    return (row for row in run.measured.values() if row.comparable)
+
+
+def _loosely(row: Row) -> str:
+    """A new version of an adapter may have a knob more, which is no other case."""
+    return same_but_knobs(row.case).id
+
+
+def _series(points: Sequence[Point], threshold: float) -> Series:
+    speeds = [math.log(point.rate) for point in points]
+    ends = [0, *change_points(speeds, math.log1p(threshold)), len(points)]
+    changes = []
+    for before, at, end in zip(ends, ends[1:], ends[2:], strict=False):
+        ratio = median(speeds[at:end]) - median(speeds[before:at])
+        old, new = (each.run.conditions(each.row) for each in points[at - 1 : at + 1])
+        changes.append(Change(at, math.exp(ratio), tuple(differing(old, new, (*ALLOWED, *TOLD)))))
+    return Series(tuple(points), tuple(changes))

@@ -1,0 +1,109 @@
+"""`stagebench compare`: did anything become faster, or slower? Heavy imports wait until the command runs."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from suite.analysis.compare_runs import Compared, Comparison
+    from suite.analysis.verdicts import Judged
+
+COLUMNS = ("case", "verdict", "change", "95 % interval", "processes", "needed")
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(compare)
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(help="A run folder.")],
+    after: Annotated[Path, typer.Argument(help="A run folder of the same cases, after a change.")],
+    threshold: Annotated[str, typer.Option(metavar="N%", help="Smaller changes do not matter.")] = "3%",
+    history: Annotated[
+        list[Path] | None,
+        typer.Option(help="A further run of these cases (repeatable): how much they differ from run to run."),
+    ] = None,
+    across: Annotated[
+        list[str] | None, typer.Option(help="machine or knobs (repeatable): compare though this differs.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON, and nothing else.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print it as a pull request shows it.")] = False,
+) -> None:
+    """Compare two runs, case by case; exit code 0: same or faster, 1: slower, 2: not comparable."""
+    from suite.analysis import compare_runs
+    from suite.analysis.conditions import MeasuredRun
+    from suite.cli.tables import show_json
+    from suite.errors import RequestError
+    from suite.session.end_rule import share_of
+
+    if json and markdown:
+        raise RequestError("--json and --markdown both say how to print; leave one of them out")
+    least = share_of("--threshold", threshold)
+    runs = [MeasuredRun.read(path) for path in (before, after, *(history or []))]
+    found = compare_runs.compare(runs[0], runs[1], least, runs[2:], across or [])
+    if json:
+        show_json(found.to_dict())
+    else:
+        typer.echo("\n".join(_markdown(found)) if markdown else "", nl=markdown)
+        if not markdown:
+            _print(found)
+    raise typer.Exit(compare_runs.EXIT_CODES[found.verdict])
+
+
+def _print(found: "Comparison") -> None:
+    from suite.cli import tables
+
+    tables.show([dict(zip(COLUMNS, _cells(one), strict=True)) for one in found.cases], COLUMNS)
+    for line in (*_notes(found), found.verdict):
+        typer.echo(line)
+
+
+def _markdown(found: "Comparison") -> Iterable[str]:
+    yield f"**{found.verdict}**: `{found.after}` against `{found.before}`"
+    yield ""
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for one in found.cases:
+        yield f"| {' | '.join(cell.replace('|', '/') for cell in _cells(one))} |"
+    yield ""
+    yield from (f"- {line}" for line in _notes(found))
+
+
+def _cells(one: "Compared") -> tuple[str, ...]:
+    """The case, its verdict, the speed's change, its interval, processes before and after, and how many it takes."""
+    counts = " and ".join(str(len(row.measured)) for row in (one.before, one.after) if row)
+    if one.found is None:
+        return one.case.label, one.verdict, "", "", counts, ""
+    ratio, needs = one.found.ratio, one.found.needs
+    change, interval = f"{ratio.value - 1:+.1%}", f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
+    return one.case.label, one.verdict, change, interval, counts, str(needs) if needs else "-"
+
+
+def _notes(found: "Comparison") -> Iterable[str]:
+    """What a person should know beside the table; what several cases share stands once."""
+    from suite.analysis.change_points import FEWEST
+    from suite.analysis.verdicts import SAME
+
+    told: dict[str, list[str]] = {}
+    for one in found.cases:
+        for why in one.bars:
+            told.setdefault(f"not comparable: {why}", []).append(one.case.label)
+        for what in one.differs:
+            told.setdefault(f"not the same: {what}", []).append(one.case.label)
+        if one.found and one.verdict == SAME and one.found.resolution > found.threshold:
+            unseen = f"a slow-down of {found.threshold:.1%} might not have shown"
+            told.setdefault(f"{unseen}: {_remedy(one.found, one.runs is not None)}", []).append(one.case.label)
+    for line, labels in told.items():
+        yield f"{line} ({len(labels)} cases)" if len(labels) > 1 else f"{labels[0]}: {line}"
+    if any(one.found and not one.runs for one in found.cases):
+        yield f"how much equal runs differ is not known: name {FEWEST - 1} earlier ones or more, --history each"
+
+
+def _remedy(found: "Judged", runs_known: bool) -> str:
+    if found.needs:
+        return "measure as many processes in each run as `needed` says"
+    return (
+        f"{'equal runs' if runs_known else 'processes'} differ too much for any number of processes; quiet the machine"
+    )

@@ -1,0 +1,61 @@
+"""`stagebench history`: when did a case's speed change, and what changed with it? Heavy imports wait."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from suite.analysis.history import Series
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(history)
+
+
+def history(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, in any order.")],
+    threshold: Annotated[str, typer.Option(metavar="N%", help="Smaller changes do not matter.")] = "3%",
+    json: Annotated[bool, typer.Option("--json", help="Print every series as JSON, and nothing else.")] = False,
+) -> None:
+    """Show each case's speed over runs, the first run of every change, and what else changed there."""
+    from suite.analysis.conditions import MeasuredRun
+    from suite.analysis.history import history as series_of
+    from suite.cli import tables
+    from suite.session.end_rule import share_of
+
+    least = share_of("--threshold", threshold)
+    found = series_of([MeasuredRun.read(path) for path in runs], least)
+    if json:
+        tables.show_json([series.to_dict() for series in found])
+        return
+    for series in found:
+        _print(series)
+
+
+def _print(series: "Series") -> None:
+    from suite.analysis.change_points import FEWEST
+    from suite.cli import tables
+    from suite.cli.formatting import significant
+
+    changes = {change.at: change for change in series.changes}
+    rows: list[dict[str, Any]] = []
+    for at, point in enumerate(series.points):
+        rate, change = point.row.rate, changes.get(at)
+        rows.append(
+            {
+                "began": point.run.about.created[:16].replace("T", " "),
+                "run": str(point.run.path),
+                "samples/s": significant(point.rate),
+                "95 % interval": f"{significant(rate.low)} to {significant(rate.high)}" if rate else "",
+                "change": f"{change.ratio - 1:+.1%}" if change else "",
+            }
+        )
+    tables.show(rows, tuple(rows[0]), series.case.label)
+    for change in series.changes:
+        point = series.points[change.at]
+        what = "; ".join(change.differs) or "nothing that the runs keep"
+        typer.echo(f"  {change.ratio - 1:+.1%} from {point.run.path} on; what changed there: {what}")
+    if not changes:
+        few = len(series.points) < FEWEST
+        typer.echo(f"  {f'too few runs to tell a change: it takes {FEWEST}' if few else 'no change'}")

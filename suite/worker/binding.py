@@ -1,0 +1,90 @@
+"""The cores of each rank where a placement binds them (`binding = "cores"`).
+
+A rank gets whole cores, with both of a core's hardware threads; two of its threads share a core only where the host
+has too few. It lies in one NUMA node where one has room; ranks spread over the nodes, for each has memory of its own.
+"""
+
+import glob
+import os
+import re
+from typing import Collection, Dict, List, NamedTuple
+
+ROOT = "/sys/devices/system"
+
+Cpu = NamedTuple("Cpu", [("number", int), ("core", int), ("node", int)])  # core: the lowest CPU on it; node: of NUMA
+
+
+class Core(NamedTuple):
+    """A core, or where those are too few one of its hardware threads."""
+
+    node: int
+    cpus: List[int]
+
+
+def topology(allowed: Collection[int], root: str = ROOT) -> List[Cpu]:
+    """What is known of these CPUs; where the system hides it, each is a core of its own, on node 0."""
+    nodes = {
+        cpu: int(re.findall(r"\d+", path)[-1])
+        for path in glob.glob(os.path.join(root, "node", "node[0-9]*", "cpulist"))
+        for cpu in _numbers(path)
+    }
+    siblings = os.path.join(root, "cpu", "cpu%d", "topology", "thread_siblings_list")
+    return [Cpu(cpu, min(_numbers(siblings % cpu) or [cpu]), nodes.get(cpu, 0)) for cpu in sorted(allowed)]
+
+
+def shares(cpus: Collection[Cpu], ranks: int, threads: int, beside: int = 0) -> List[List[int]]:
+    """The CPUs of each of a host's ranks, by local rank; ValueError where `threads` of each are too many.
+
+    Up to `beside` more cores each, for readers and communication, where the host has them and no rank leaves its node.
+    """
+    by_core: Dict[int, Core] = {}
+    for cpu in sorted(cpus, key=lambda cpu: (cpu.node, cpu.core, cpu.number)):
+        by_core.setdefault(cpu.core, Core(cpu.node, [])).cpus.append(cpu.number)
+    cores = list(by_core.values())
+    for on_a_core in range(1, max(len(core.cpus) for core in cores) + 1):
+        wanted = -(-threads // on_a_core)
+        more = min(beside, len(cores) // ranks - wanted)
+        if more < 0:
+            continue
+        fewest = _crossing(_dealt(cores, ranks, wanted))
+        found = next(
+            dealt
+            for dealt in (_dealt(cores, ranks, wanted + extra) for extra in range(more, -1, -1))
+            if _crossing(dealt) == fewest
+        )
+        if all(sum(len(core.cpus) for core in own) >= threads for own in found):
+            return _numbered(found)
+    if ranks * threads > len(cpus):
+        raise ValueError("%d ranks of %d threads want more than the %d cores here" % (ranks, threads, len(cpus)))
+    return _numbered(_dealt([Core(core.node, [cpu]) for core in cores for cpu in core.cpus], ranks, threads))
+
+
+def _dealt(cores: List[Core], ranks: int, wanted: int) -> List[List[Core]]:
+    """`wanted` of the cores for each rank, neighbours for neighbours: from the node with most left, else from all."""
+    left, found = list(cores), []
+    for _ in range(ranks):
+        room = {core.node: sum(other.node == core.node for other in left) for core in left}
+        node = max(sorted(room), key=lambda node: room[node])
+        pool = [core for core in left if core.node == node] if room[node] >= wanted else left
+        found.append(pool[:wanted])
+        left = [core for core in left if core not in found[-1]]
+    return sorted(found, key=lambda own: cores.index(own[0]))
+
+
+def _crossing(dealt: List[List[Core]]) -> int:
+    """How many ranks have cores of several nodes."""
+    return sum(len({core.node for core in own}) > 1 for own in dealt)
+
+
+def _numbered(dealt: List[List[Core]]) -> List[List[int]]:
+    return [sorted(cpu for core in own for cpu in core.cpus) for own in dealt]
+
+
+def _numbers(path: str) -> List[int]:
+    """Those of a list such as "0-5,48-53"; none where it cannot be read."""
+    try:
+        with open(path) as stream:
+            parts = [part.split("-") for part in stream.read().strip().split(",") if part]
+    except OSError:
+        return []
+    return [number for part in parts for number in range(int(part[0]), int(part[-1]) + 1)]

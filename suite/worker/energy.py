@@ -1,0 +1,57 @@
+"""Joules that a host has used so far: its processors by RAPL, its NVIDIA GPUs by NVML.
+
+The counters are of whole processors and whole GPUs, whoever uses them. Since Linux 5.10 only root may read RAPL's;
+NVML's are read where the interpreter has `pynvml` (nvidia-ml-py).
+"""
+
+import glob
+import os
+from typing import Dict, NamedTuple, Optional
+
+POWERCAP = "/sys/class/powercap"
+DOMAINS = ("package", "dram")  # of RAPL; the others are parts of these, or contain them
+
+
+class Counter(NamedTuple):
+    """Of one domain, in microjoules."""
+
+    used: int
+    range: int  # the counter begins again at 0 beyond it
+
+
+def processors(folder: str = POWERCAP) -> Dict[str, Counter]:
+    """RAPL's counters by their folder; none where there are none, or they are root's alone."""
+    found = {}
+    for zone in sorted(glob.glob(os.path.join(folder, "intel-rapl:*"))):  # AMD's bear that name too
+        try:
+            if _text(zone, "name").startswith(DOMAINS):
+                found[zone] = Counter(int(_text(zone, "energy_uj")), int(_text(zone, "max_energy_range_uj")))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def joules(before: Dict[str, Counter], after: Dict[str, Counter]) -> Optional[float]:
+    """What all domains have used in between; a counter may have begun again, once. None without counters."""
+    if not before or before.keys() != after.keys():
+        return None
+    grown = (now.used - before[zone].used for zone, now in after.items())
+    ranges = (now.range for now in after.values())
+    return sum(used if used >= 0 else used + size + 1 for used, size in zip(grown, ranges)) / 1e6
+
+
+def gpus() -> Optional[float]:
+    """Joules of all of this host's GPUs since their driver was loaded; None where nobody can say."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles) / 1e3 if handles else None
+    except Exception:  # no pynvml, no driver, or a GPU older than Volta: each says so in its own way
+        return None
+
+
+def _text(zone: str, name: str) -> str:
+    with open(os.path.join(zone, name)) as stream:
+        return stream.read().strip()

@@ -1,0 +1,52 @@
+"""Which of the GPUs that a process sees are its rank's, and how they are told from all others."""
+
+import ctypes
+import os
+import uuid
+from typing import Any, List, Optional
+
+from suite.worker.contract import Setup, Unavailable
+
+# By which a site or an engine shows a process some of its host's GPUs only.
+CHOSEN = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+
+def own_devices(setup: Setup, visible: int) -> List[int]:
+    """The numbers of a rank's own among the `visible` devices; Unavailable where there are not enough for all ranks.
+
+    A rank that is shown as many as it drives was given its own (Slurm's --gpus-per-task): the controller sees by their
+    UUIDs whether another one was given the same. With `share_devices` ranks take turns.
+    """
+    first = setup.local_rank * setup.devices
+    enough = first + setup.devices <= visible
+    given = visible == setup.devices and any(name in os.environ for name in CHOSEN)
+    if visible < setup.devices or not (enough or given or setup.share_devices):
+        raise Unavailable(
+            "local rank %d wants %d GPU(s) of its own, after %d of the ranks before it, and sees %d; ask for fewer "
+            "ranks per node or devices, for share_devices = true, or for device = 'cpu'"
+            % (setup.local_rank, setup.devices, first, visible)
+        )
+    return [(first + index) % visible for index in range(setup.devices)]
+
+
+def driven(setup: Setup, driver: Optional[Any] = None) -> List[str]:
+    """The UUIDs of a rank's own; none where no CUDA driver tells them."""
+    known = uuids(driver)
+    return [known[number] for number in own_devices(setup, len(known))] if known else []
+
+
+def uuids(driver: Optional[Any] = None) -> List[str]:
+    """Of all visible CUDA devices, in the order of their numbers, as nvidia-smi writes them; none without a driver."""
+    try:
+        cuda = driver or ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count, device, found = ctypes.c_int(), ctypes.c_int(), []
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    for number in range(count.value):
+        raw = (ctypes.c_ubyte * 16)()
+        if cuda.cuDeviceGet(ctypes.byref(device), number) or cuda.cuDeviceGetUuid(ctypes.byref(raw), device):
+            return []
+        found.append("GPU-%s" % uuid.UUID(bytes=bytes(raw)))
+    return found

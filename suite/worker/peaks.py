@@ -1,0 +1,82 @@
+"""What a rank's devices can do at most, measured: a matrix product for their arithmetic, a copy for their memory.
+
+Model FLOP utilisation and the roofline are held against these figures. So all ranks measure at the same time, on the
+cores that trained. On CPUs NumPy's BLAS is the yardstick of every framework alike: it is the machine that is measured.
+What NumPy cannot do (bfloat16, GPUs) the trainer does itself, see `Trainer.yardstick`.
+"""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from suite.worker.contract import Setup
+from suite.worker.messages import Peaks
+
+SIDES = (512, 8192)  # numbers of a matrix's side: the first to be tried, the last
+BYTES = (32 << 20, 1 << 30)  # of a copy, likewise: more than caches hold
+LONG_S = 0.005  # a call that takes so long is large enough
+REPEAT_S = 0.1  # of calls of that size; the quickest counts
+
+Call = Callable[[], Any]
+
+
+class Yardstick(NamedTuple):
+    """Work for all of a rank's devices at once; `Trainer.synchronize` follows each call."""
+
+    library: str
+    product: Callable[[int], Call]  # of n: a call that multiplies two matrices of n x n numbers on each device
+    copy: Callable[[int], Call]  # of n: a call that copies n bytes on each device
+
+
+def measure(yardstick: Yardstick, devices: int, synchronize: Callable[[], None]) -> Peaks:
+    """Some tenths of a second. A product of n x n matrices has 2 n^3 operations, a copy reads and writes its bytes."""
+    flop_per_s = _best(yardstick.product, SIDES, lambda side: 2.0 * devices * side**3, synchronize)
+    bytes_per_s = _best(yardstick.copy, BYTES, lambda size: 2.0 * devices * size, synchronize)
+    return Peaks(flop_per_s, bytes_per_s, yardstick.library)
+
+
+def _best(
+    work: Callable[[int], Call], sizes: Tuple[int, int], amount: Callable[[int], float], synchronize: Callable[[], None]
+) -> float:
+    """The most that was done in a second; the size doubles until a call is long enough to be timed."""
+    size, last = sizes
+    while True:
+        call = work(size)
+        _seconds(call, synchronize)  # the first may start threads, or touch memory for the first time
+        shortest = _seconds(call, synchronize)
+        if shortest >= LONG_S or size >= last:
+            break
+        size *= 2
+    end = time.perf_counter() + REPEAT_S
+    while time.perf_counter() < end:
+        shortest = min(shortest, _seconds(call, synchronize))
+    return amount(size) / shortest
+
+
+def _seconds(call: Call, synchronize: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    call()
+    synchronize()
+    return time.perf_counter() - begin
+
+
+def on_cores(setup: Setup) -> Optional[Yardstick]:
+    """By NumPy; None for what it cannot do."""
+    if setup.device != "cpu" or setup.precision not in ("float32", "float64"):
+        return None
+    devices, everybody = setup.devices, setup.devices * setup.threads
+    pool = ThreadPoolExecutor(everybody)  # NumPy gives way to other threads while it multiplies and copies
+
+    def product(side: int) -> Call:
+        matrix = np.random.RandomState(1).rand(side, side).astype(setup.precision)
+        results = [np.empty_like(matrix) for _ in range(devices)]
+        return lambda: list(pool.map(lambda result: np.dot(matrix, matrix, out=result), results))
+
+    def copy(size: int) -> Call:
+        shares = [np.ones(devices * size // everybody, dtype=np.uint8) for _ in range(everybody)]
+        places = [np.empty_like(share) for share in shares]
+        return lambda: list(pool.map(np.copyto, places, shares))
+
+    return Yardstick("NumPy " + np.__version__, product, copy)

@@ -1,0 +1,137 @@
+"""How often `compare` and `history` are wrong, and how often they find what is there, as JSON.
+
+    python tests/benchmarks/comparing.py RUN...
+
+The noise is that of real records: processes deviate from their case's median as those of the runs do. They are drawn
+with replacement and smoothed, since equal values do not happen (B. W. Silverman, G. A. Young, "The bootstrap: to smooth
+or not to smooth?", 1987). Give runs with ten processes a case or more. Shares of simulated comparisons:
+
+- `equal`: of runs without any change that end as faster or slower (a false verdict), by cases and processes; the same
+  where runs differ by as much as processes do, with and without a history of so many runs;
+- `planted`: of slow-downs of 3 % that are found with the number of processes that a pilot comparison suggests, on
+  machines whose noise is of the real shape and of a given size;
+- `changes`: of series of runs whose change was found within one run of its place, and of steady ones with any.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from suite.analysis.change_points import change_points, noise
+from suite.analysis.power import MOST
+from suite.analysis.stats import Rates, Values
+from suite.analysis.summary import summarise
+from suite.analysis.verdicts import SAME, SLOWER, Sides, judged
+from suite.results.run_folder import RunFolder
+
+THRESHOLD = 0.03
+FEW = 5  # processes of a case whose median says little: it is not drawn from
+SMOOTHING = 0.3  # of their standard deviation
+
+
+def deviations(runs: Sequence[Path]) -> list[Values]:
+    """Of each case: logarithms of its processes' rates over their median, spread as those of as many draws."""
+    rows = [row for run in runs for row in summarise(RunFolder.open(run))]
+    rates = [np.array(list(row.rates.by_round.values())) for row in rows if row.rates]
+    several = [np.log(each / np.median(each)) for each in rates if each.size >= FEW]
+    return [each * np.sqrt(each.size / (each.size - 1)) for each in several]
+
+
+def rates(random: np.random.Generator, own: Values, count: int, level: float = 0.0) -> Rates:
+    smoothed = random.choice(own, count) + random.normal(0, SMOOTHING * own.std(), count)
+    return Rates(dict(enumerate(map(float, 100 * np.exp(level + smoothed / np.hypot(1, SMOOTHING))))))
+
+
+def equal(random: np.random.Generator, real: list[Values], cases: int, count: int, trials: int) -> float:
+    false = 0
+    for _ in range(trials):
+        own = [real[at] for at in random.integers(len(real), size=cases)]
+        sides = {at: Sides(rates(random, each, count), rates(random, each, count)) for at, each in enumerate(own)}
+        false += any(one.verdict != SAME for one in judged(sides, THRESHOLD).values())
+    return false / trials
+
+
+def drifting(random: np.random.Generator, real: list[Values], history: int, trials: int) -> float:
+    """One case of five processes; runs scatter normally, by as much as its processes do."""
+    false = 0
+    for _ in range(trials):
+        own = real[random.integers(len(real))]
+        levels = random.normal(0, own.std(ddof=1), history + 2)
+        runs = [rates(random, own, 5, level) for level in levels]
+        known = noise([float(np.log(run.value)) for run in runs[:-1]]) if history else None
+        false += judged({0: Sides(runs[-2], runs[-1], known)}, THRESHOLD)[0].verdict != SAME
+    return false / trials
+
+
+def planted(
+    random: np.random.Generator, real: list[Values], scatter: float, pilot: int, trials: int
+) -> dict[str, float]:
+    """A slow-down of the threshold, with what two equal runs of `pilot` processes suggest."""
+    found, asked = 0, []
+    for _ in range(trials):
+        shape = real[random.integers(len(real))]
+        own = shape * (scatter / shape.std())
+        first = judged({0: Sides(rates(random, own, pilot), rates(random, own, pilot))}, THRESHOLD)[0]
+        count = first.needs or MOST
+        slower = rates(random, own, count, -float(np.log1p(THRESHOLD)))
+        found += judged({0: Sides(rates(random, own, count), slower)}, THRESHOLD)[0].verdict == SLOWER
+        asked.append(count)
+    return {"found": found / trials, "median_processes": float(np.median(asked))}
+
+
+def changes(random: np.random.Generator, runs: int, size: float, trials: int) -> dict[str, float]:
+    """`size` in standard deviations of a run; at a random place with five runs at each side where there are so many."""
+    margin, near, alone = min(5, runs // 3), 0, 0
+    for _ in range(trials):
+        at = int(random.integers(margin, runs - margin + 1))
+        series = random.normal(0, 1, runs)
+        series[at:] += size
+        found = change_points(list(series))
+        near += any(abs(each - at) <= 1 for each in found)
+        alone += len(found) == 1
+    false = sum(bool(change_points(list(random.normal(0, 1, runs)))) for _ in range(trials))
+    return {"within_one_run": near / trials, "only_one": alone / trials, "steady_with_a_change": false / trials}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders to draw from")
+    parser.add_argument("--trials", type=int, default=1000)
+    asked = parser.parse_args()
+    real = deviations(asked.runs)
+    if not real:
+        parser.error(f"no case of these runs has the speeds of {FEW} processes; measure with --processes 10 or more")
+    random, trials = np.random.default_rng(16), asked.trials
+    found = {
+        "trials": trials,
+        "cases_drawn_from": len(real),
+        "median_scatter": float(np.median([each.std(ddof=1) for each in real])),
+        "equal": {
+            f"{cases} cases, {count} processes": equal(random, real, cases, count, trials)
+            for cases, count in ((1, 3), (1, 5), (1, 10), (8, 5), (30, 5))
+        },
+        "equal_while_runs_differ": {
+            f"history of {history} runs": drifting(random, real, history, trials) for history in (0, 5, 10, 20)
+        },
+        "planted": {
+            f"noise of {scatter:.0%}, pilot of {pilot} processes": planted(random, real, scatter, pilot, trials)
+            for scatter in (0.01, 0.02, 0.05)
+            for pilot in (5, 10)
+        },
+        "changes": {
+            f"{size:g} deviations, {runs} runs": changes(random, runs, size, trials)
+            for runs in (10, 20, 40)
+            for size in (3.0, 5.0)
+        },
+    }
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The pages of a run as files: what is on which, and that together they are all that the single page is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reports.cases import LISTED, details, listing
+from reports.site import CASE, PAGES, render, write
+from suite.analysis.summary import summarise
+from suite.results.run_folder import RunFolder
+from tests.reports.cells import Cells
+from tests.reports.made_run import MadeRun, case_of, everything
+from tests.reports.parsed import Page
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return everything(tmp_path_factory.mktemp("site") / "run")
+
+
+@pytest.fixture(scope="module")
+def site(folder: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(folder, tmp_path_factory.mktemp("site") / "out").parent
+
+
+def content(script: str) -> dict:
+    """What a data script hands over."""
+    return json.loads(script[script.index("(") + 1 : script.rindex(")")])
+
+
+def test_the_pages_hold_the_numbers_and_charts_of_the_single_one(folder: RunFolder, site: Path) -> None:
+    pages = [Cells((site / page.file).read_text()) for page in PAGES]
+    whole = Cells(render(folder, summarise(folder)))
+    assert [row for page in pages for row in page.rows] == whole.rows
+    assert [figure for page in pages for figure in page.figures] == whole.figures
+
+
+def test_every_address_is_a_place_on_the_site(site: Path) -> None:
+    pages = {path.name: Page(path.read_text()) for path in site.glob("*.html")}
+    for name, page in pages.items():
+        for address in page.addresses:
+            file, _, place = address.partition("#")
+            assert (site / (file or name)).is_file(), address
+            if place and file != CASE:
+                assert place in pages[file or name].ids, address
+
+
+def test_plotly_is_there_once_and_only_pages_with_charts_load_it(site: Path) -> None:
+    assert [path.parent.name for path in site.rglob("plotly*")] == ["assets"]
+    loading = {path.name for path in site.glob("*.html") if "plotly" in path.read_text()}
+    assert loading == {path.name for path in site.glob("*.html") if 'class="chart"' in path.read_text()}
+    assert "evidence.html" not in loading
+
+
+def test_the_first_page_is_small(site: Path) -> None:
+    first = [site / "index.html", *site.glob("assets/[!p]*"), site / "data" / "cases-0.js"]
+    assert sum(path.stat().st_size for path in first) < 300_000
+
+
+def test_a_page_without_content_is_not_there(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of())
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "accuracy.html").write_text("of an earlier report")
+    site = write(run.folder, tmp_path / "out").parent
+    assert not (site / "accuracy.html").exists()
+    assert "Accuracy" not in Page((site / "index.html").read_text()).text
+
+
+def test_every_case_is_listed_and_described_in_its_piece(folder: RunFolder) -> None:
+    rows = summarise(folder) * (1 + LISTED // 20)
+    pieces = [content(text) for _, text in listing(rows)]
+    assert [len(piece["rows"]) for piece in pieces] == [LISTED, len(rows) - LISTED]
+    assert {piece["of"] for piece in pieces} == {len(rows)}
+    told = {name: content(text) for name, text in details(rows)}
+    for row in rows:
+        assert told[f"case-{row.id[:2]}.js"][row.id]["label"] == row.case.label
+
+
+def test_what_failed_shows_its_last_lines(folder: RunFolder) -> None:
+    told = [case for _, text in details(summarise(folder)) for case in content(text).values()]
+    (crashed,) = [case for case in told if case["outcome"] == "crash"]
+    assert crashed["logs"] == [["process 0: rank-0.log", "step 12\nKilled"]]

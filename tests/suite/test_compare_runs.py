@@ -1,0 +1,193 @@
+"""Two runs side by side, and many in a row: what is paired, what bars a comparison, what the commands say."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from suite.analysis.compare_runs import compare
+from suite.analysis.conditions import MeasuredRun
+from suite.contracts.case import Sampling
+from suite.environments.commit import commit_of
+from suite.errors import RequestError
+from tests.reports.made_run import MadeRun, case_of, proof_of
+
+CASES = case_of("pytorch"), case_of("caffempi")
+SAME = "no detectable difference"
+
+
+def made(path: Path, *slower: float, cases=CASES, repeats=5, commit="", day=20) -> MadeRun:
+    """A run of these cases, each slowed down by its factor."""
+    run = MadeRun(path)
+    for case, factor in zip(cases, slower or [1.0] * len(cases), strict=True):
+        run.proven(case, repeats=repeats, slower=factor)
+    about = run.folder.about.but(created=f"2026-11-{day}T10:00:00+00:00", commit=commit)
+    run.folder.write_about(about)
+    return run
+
+
+@pytest.fixture
+def command(stagebench):
+    return lambda *words: stagebench(*map(str, words))
+
+
+@pytest.fixture
+def before(tmp_path):
+    return made(tmp_path / "before").folder.path
+
+
+@pytest.mark.parametrize(
+    ("slower", "verdicts", "word", "code"),
+    [
+        ((1.0, 1.0), [SAME, SAME], SAME, 0),
+        ((1.2, 1.0), ["slower", SAME], "slower", 1),
+        ((0.8, 1.0), ["faster", SAME], "faster", 0),
+        ((0.8, 1.2), ["faster", "slower"], "slower", 1),
+    ],
+)
+def test_each_case_has_a_verdict_and_the_whole_ends_in_one(command, before, tmp_path, slower, verdicts, word, code):
+    after = made(tmp_path / "after", *slower).folder.path
+    done = command("compare", before, after, "--json")
+    found = json.loads(done.stdout)
+    assert ([one["verdict"] for one in found["cases"]], found["verdict"], done.code) == (verdicts, word, code)
+    assert found["cases"][0]["ratio"]["value"] == pytest.approx(1 / slower[0], rel=0.01)
+    assert command("compare", before, after).out.splitlines()[-1] == word
+    assert command("compare", before, after, "--markdown").out.startswith(f"**{word}**: `")
+
+
+def test_a_change_below_the_threshold_is_none(command, before, tmp_path):
+    after = made(tmp_path / "after", 1.1, 1.1, repeats=10).folder.path
+    assert command("compare", before, after).code == 1
+    assert command("compare", before, after, "--threshold", "20%").code == 0
+
+
+def another_machine(run):
+    run.folder.write_host(run.folder.hosts()["bench"].but(cpu="Intel Xeon"))
+
+
+def another_framework(run):
+    for case in CASES:
+        run.changed(case, lambda record: record["interpreter"].update(version="3.12.1"), range(5))
+
+
+def a_failed_proof(run):
+    for case in CASES:
+        run.write(f"proofs/{case.id}aaaa.json", proof_of(case, passed=False))
+
+
+def a_crash(run):
+    for case in CASES:
+        run.changed(case, lambda record: record.update(outcome="crash", reason="signal 9", ranks=[]), range(5))
+    run.proven(case_of("pytorch", batch=16))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "code", "words"),
+    [
+        (another_machine, (), 2, "not comparable: machine: CPU AMD EPYC 7B13 → Intel Xeon"),
+        (another_machine, ("--across", "machine"), 0, "not the same: machine: CPU AMD EPYC 7B13 → Intel Xeon"),
+        (another_framework, (), 0, "not the same: versions: Python 3.11.7 → 3.12.1"),
+        (a_failed_proof, (), 2, "proof failed: it does not train the same network"),
+        (a_crash, (), 2, "crash: signal 9"),
+        (a_crash, (), 2, "has no such case"),
+    ],
+)
+def test_what_differs_is_told_or_bars_the_comparison(command, before, tmp_path, change, options, code, words):
+    after = made(tmp_path / "after")
+    change(after)
+    done = command("compare", before, after.folder.path, *options)
+    assert done.code == code
+    assert words in done.out
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdicts"),
+    [
+        ({"sampling": Sampling(quick=True, steps=20, seconds=2.0, processes=4)}, [SAME]),
+        ({"knobs": {"memory_format": "contiguous"}}, ["not comparable"]),
+        ({"batch": 16}, ["not comparable", "not comparable"]),
+    ],
+)
+def test_cases_are_paired_by_what_they_train_not_by_how_long(tmp_path, changes, verdicts):
+    runs = [
+        MeasuredRun.read(made(tmp_path / name, cases=[case_of("pytorch", **values)]).folder.path)
+        for name, values in (("before", {}), ("after", changes))
+    ]
+    assert [one.verdict for one in compare(*runs, 0.03).cases] == verdicts
+
+
+def test_runs_that_differ_among_themselves_hide_a_change(command, before, tmp_path):
+    after = made(tmp_path / "after", 1.1, 1.0).folder.path
+    levels = (1.0, 1.12, 0.95, 1.08, 0.9, 1.1)
+    runs = [made(tmp_path / f"run{at}", level, 1.0).folder.path for at, level in enumerate(levels)]
+    assert command("compare", before, after).code == 1
+    noisy = command("compare", before, after, *(word for run in runs for word in ("--history", run)))
+    assert noisy.code == 0
+    assert "equal runs differ too much for any number of processes" in noisy.out
+
+
+def test_too_few_processes_are_told_with_how_many_it_takes(command, tmp_path):
+    runs = [made(tmp_path / name, repeats=2).folder.path for name in ("before", "after")]
+    out = command("compare", *runs).out
+    assert "a slow-down of 3.0% might not have shown: measure as many processes" in out
+    assert [line.split()[-1] for line in out.splitlines()[1:3]] == ["18", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("compare", "{before}", "{before}"), "are the same run; name two runs"),
+        (("compare", "{before}", "{empty}"), "has measured no speed; `stagebench show"),
+        (("compare", "{before}", "{after}", "--threshold", "3"), "--threshold '3' should read N%"),
+        (("compare", "{before}", "{after}", "--across", "method"), "'method': what may differ is machine or knobs"),
+        (("compare", "{before}", "{after}", "--json", "--markdown"), "leave one of them out"),
+        (("compare", "{before}", "{torn}"), "torn/cases.json"),
+        (("history", "{before}", "{before}"), "a history takes two runs or more"),
+    ],
+)
+def test_nonsense_is_refused(command, before, tmp_path, words, told):
+    names = {"before": before, "after": made(tmp_path / "after").folder.path}
+    empty = MadeRun(tmp_path / "empty")
+    empty.refuse(CASES[0], None, "")
+    torn = made(tmp_path / "torn").folder.path
+    (torn / "cases.json").write_text("{")
+    done = command(*(word.format(**names, empty=empty.folder.path, torn=torn) for word in words))
+    assert isinstance(done.error, RequestError)
+    assert told in str(done.error)
+
+
+def test_a_history_names_the_first_run_of_a_change_and_what_changed_with_it(command, tmp_path):
+    runs = []
+    for day in range(10, 22):
+        slower = (1.2 if day >= 16 else 1.0) * (1 + 0.01 * (day % 3))
+        run = made(tmp_path / f"day{day}", slower, 1.0, day=day, commit="b" * 40 if day >= 16 else "a" * 40)
+        if day >= 16:
+            another_framework(run)
+        runs.append(run.folder.path)
+    found = json.loads(command("history", *runs[::-1], "--json").stdout)
+    (change,) = found[0]["changes"]
+    assert found[0]["points"][change["at"]]["run"] == str(runs[6])
+    assert change["ratio"] == pytest.approx(1 / 1.2, rel=0.02)
+    assert change["differs"] == ["versions: Python 3.11.7 → 3.12.1", f"code: commit {'a' * 40} → {'b' * 40}"]
+    assert found[1]["changes"] == []
+    out = command("history", *runs).out
+    assert f"from {runs[6]} on; what changed there: versions: Python 3.11.7 → 3.12.1" in out
+    assert "no change" in out
+    assert "too few runs to tell a change: it takes 5" in command("history", *runs[:2]).out
+
+
+def test_a_commit_is_that_of_the_repository_one_works_in(tmp_path):
+    assert commit_of(tmp_path) == ""
+
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    git("init", "-q")
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-q", "-m", "1")
+    clean = commit_of(tmp_path)
+    assert len(clean) == 40
+    (tmp_path / "file").write_text("2")
+    assert commit_of(tmp_path) == f"{clean}-dirty"

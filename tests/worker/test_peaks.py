@@ -1,0 +1,122 @@
+"""Measured peaks, and the energy that a host has used."""
+
+import sys
+
+import numpy as np
+import pytest
+from toy import ToyTrainer
+
+from suite.worker import energy, messages, peaks
+from suite.worker.tasks import measure_peaks
+from tests.support import jobs
+from tests.support.trainers import setup
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(peaks, "SIDES", (64, 128))
+    monkeypatch.setattr(peaks, "BYTES", (1 << 16, 1 << 18))
+    monkeypatch.setattr(peaks, "REPEAT_S", 0.01)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_cores_multiply_and_copy(quick, precision):
+    yardstick = peaks.on_cores(setup(precision=precision, devices=2, threads=2))
+    (first, second) = yardstick.product(8)()
+    assert first.dtype == second.dtype == precision
+    found = peaks.measure(yardstick, 2, lambda: None)
+    assert found.flop_per_s > 1e6
+    assert found.bytes_per_s > 1e6
+    assert found.library == "NumPy " + np.__version__
+
+
+@pytest.mark.parametrize("changes", [{"device": "cuda"}, {"precision": "bfloat16"}])
+def test_what_numpy_cannot_do_is_the_adapter_s(changes):
+    assert peaks.on_cores(setup(**changes)) is None
+
+
+def test_a_call_is_large_enough_to_be_timed_and_the_quickest_counts(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(peaks.time, "perf_counter", lambda: clock[0])
+    made, hiccups = [], iter([3.0, 1.0, 1.5, 1.0, 2.0] + 20 * [1.2])
+
+    def work(size):
+        made.append(size)
+
+        def call():
+            clock[0] += size / 1e6 * next(hiccups)
+
+        return call
+
+    monkeypatch.setattr(peaks, "REPEAT_S", 0.1)
+    monkeypatch.setattr(peaks, "LONG_S", 0.02)
+    rate = peaks._best(work, (10000, 10**9), lambda size: size, lambda: None)
+    assert made == [10000, 20000]
+    assert rate == pytest.approx(1e6)
+
+
+class Sent(list):
+    send = list.append
+
+
+def test_a_rank_reports_its_peaks_or_why_it_has_none(quick):
+    sent = Sent()
+    measure_peaks(ToyTrainer(setup()), sent)
+    assert [type(message) for message in sent] == [messages.Phase, messages.Peaks]
+    measure_peaks(ToyTrainer(setup(device="cuda")), sent)
+    assert type(sent[-1]) is messages.Phase
+    measure_peaks(ToyTrainer(setup(knobs={"raises": {"yardstick": "MemoryError"}})), sent)
+    assert sent[-1].notes == {"peaks": "not measured: MemoryError: told to in yardstick"}
+
+
+def test_peaks_come_last_since_matrices_take_memory(make_job, work):
+    toy = {"trainer": "toy:ToyTrainer", "precision": "float32", "knobs": {}}
+    _, found = work(make_job(jobs.measure("native", peaks=True), **toy))
+    kinds = [type(message) for message in found]
+    assert kinds.index(messages.Peaks) > kinds.index(messages.Memory)
+
+
+def zone(folder, name, used, whole=10**9, of="package-0"):
+    """A domain of RAPL as the kernel shows it."""
+    place = folder / name
+    place.mkdir()
+    for file, value in (("name", of), ("energy_uj", used), ("max_energy_range_uj", whole)):
+        (place / file).write_text("%s\n" % value)
+    return place
+
+
+def test_processors_and_their_memory_are_counted_and_nothing_twice(tmp_path):
+    package, memory = zone(tmp_path, "intel-rapl:0", 1000), zone(tmp_path, "intel-rapl:0:0", 5, of="dram")
+    zone(tmp_path, "intel-rapl:0:1", 700, of="core")
+    zone(tmp_path, "intel-rapl:1", 9000, of="psys")
+    before = energy.processors(str(tmp_path))
+    assert set(before) == {str(package), str(memory)}
+    (package / "energy_uj").write_text("3001000\n")
+    (memory / "energy_uj").write_text("500005\n")
+    assert energy.joules(before, energy.processors(str(tmp_path))) == pytest.approx(3.5)
+
+
+def test_a_counter_that_began_again_is_carried_on(tmp_path):
+    place = zone(tmp_path, "intel-rapl:0", 999_000_000)
+    before = energy.processors(str(tmp_path))
+    (place / "energy_uj").write_text("999999\n")
+    assert energy.joules(before, energy.processors(str(tmp_path))) == pytest.approx(2.0)
+
+
+def test_counters_that_cannot_be_read_give_nothing(tmp_path):
+    assert energy.joules({}, {}) is None
+    zone(tmp_path, "intel-rapl:0", "")
+    (tmp_path / "intel-rapl:1").mkdir()
+    assert energy.processors(str(tmp_path)) == {}
+
+
+def test_gpus_are_added_up_where_pynvml_is_there(monkeypatch):
+    fake = type("pynvml", (), {})
+    fake.nvmlInit = staticmethod(lambda: None)
+    fake.nvmlDeviceGetCount = staticmethod(lambda: 2)
+    fake.nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)
+    fake.nvmlDeviceGetTotalEnergyConsumption = staticmethod(lambda handle: 1500 + handle)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    assert energy.gpus() == pytest.approx(3.001)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert energy.gpus() is None
