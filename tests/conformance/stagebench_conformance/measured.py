@@ -11,6 +11,7 @@ from stagebench_conformance.base import BRIEF, Conformance
 from suite.contracts.case import PASSES, Case, Schedule, Training
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
+from suite.plugins import workloads
 from suite.proofs.make import Proofs, configuration_of_proof, networks
 from suite.results.rank_report import HostUse, Rank
 from suite.results.records import About, Record
@@ -170,6 +171,23 @@ class Measured(Conformance):
         assert rank.joined.world == case.placement.ranks
         assert rank.joined.devices == case.placement.devices
         assert rank.joined.versions
+        self._look_at_layers(rank, case)
+
+    def _look_at_layers(self, rank: Rank, case: Case) -> None:
+        """All of them in the graph's order, each with what it exchanges; or the reason why they are not timed."""
+        if rank.layers is None:
+            assert str(rank.notes.get("layers")).startswith("not timed: "), rank.notes
+            return
+        *rows, losses = rank.layers
+        graph = workloads()[case.workload].graph()
+        itemsize = 8 if case.precision == "float64" else 4
+        expected = [(layer.name, layer.gradient_bytes(itemsize)) for layer in graph.layers]
+        assert [(row.layer, row.bytes) for row in rows] == expected
+        assert (losses.layer, losses.bytes) == ("loss", 0)
+        assert sum(row.forward_s for row in rows) > 0
+        weighted = [row for row in rows if row.bytes]
+        assert all(row.forward_s > 0 and row.backward_s > 0 for row in weighted)
+        assert len({row.ready_s is None for row in weighted}) == 1, "it can say when gradients are complete, or cannot"
 
     def _threads_of(self, use: HostUse, case: Case) -> None:
         """By processor time: a busy machine makes the share smaller, never larger."""
