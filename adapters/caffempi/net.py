@@ -25,18 +25,29 @@ class Net:
     @torch.inference_mode()
     def forward(self, images: Tensor, labels: Tensor, lap: Lap = None) -> None:
         """Activations and losses; after the layers, `lap` gets one index more for the losses."""
+        blobs = self._blobs(images, lap)
+        for blob, loss in self.losses:
+            loss.forward(blobs[blob], labels)
+        if lap:
+            lap(len(self.slots))
+
+    @torch.inference_mode()
+    def predict(self, images: Tensor) -> Tensor:
+        """The last head's logits in use."""
+        return self._blobs(images, training=False)[self.losses[-1][0]]  # type: ignore[no-any-return]
+
+    def _blobs(self, images: Tensor, lap: Lap = None, training: bool = True) -> List[Any]:
+        """The input and every layer's output, as far as a loss reads it."""
         blobs: List[Any] = [images]
         for index, slot in enumerate(self.slots):
-            blobs.append(slot.layer.forward([blobs[i] for i in slot.inputs]))
+            compute = slot.layer.forward if training else slot.layer.predict
+            blobs.append(compute([blobs[i] for i in slot.inputs]))
             for blob in slot.last_read:
                 if blob not in self._loss_inputs:
                     blobs[blob] = None  # layers keep what they need; the memory of the rest serves again
             if lap:
                 lap(index)
-        for blob, loss in self.losses:
-            loss.forward(blobs[blob], labels)
-        if lap:
-            lap(len(self.slots))
+        return blobs
 
     @torch.inference_mode()
     def backward(self, lap: Lap = None) -> None:

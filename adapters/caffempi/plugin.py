@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.backend import Backend
+from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -18,17 +18,24 @@ KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), 
 GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 STRATEGIES = (
-    Strategy("single", "One rank without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
-    Strategy("data_parallel", "Every rank a replica; a ring over MPI sums the gradients, every rank updates.", MPI),
+    Strategy("single", "One rank without MPI.", ("local", "mpiexec", "slurm"), distributed=False, changing_rate=True),
+    Strategy(
+        "data_parallel",
+        "Every rank a replica; a ring over MPI sums the gradients, every rank updates.",
+        MPI,
+        changing_rate=True,
+    ),
     Strategy(
         "two_level",
         "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
         MPI,
+        changing_rate=True,
     ),
     Strategy(
         "parameter_server",
         "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
         MPI,
+        changing_rate=True,
     ),
     Strategy(
         "parameter_server_async",
@@ -76,14 +83,18 @@ LMDB = Format(
 
 COMMUNICATOR = "adapters.caffempi.comm:MPICommunicator"
 LIBRARIES = {"openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4", "mpich": "MPICH"}  # tox environments mpi-NAME: titles
+HALF = (FLOAT32, "float16")  # MPI's optional type, which Open MPI 4 has not; bfloat16 no library has yet
 BACKENDS = (
-    Backend("mpi4py", "MPI through mpi4py, in this adapter's own environment.", COMMUNICATOR, "data_parallel"),
+    Backend(
+        "mpi4py", "MPI through mpi4py, in this adapter's own environment.", COMMUNICATOR, "data_parallel", dtypes=HALF
+    ),
     *(
         Backend(
             f"mpi4py-{name}",
             f"{title} through mpi4py, in an environment with nothing else.",
             COMMUNICATOR,
             "data_parallel",
+            dtypes=HALF if name != "openmpi4" else (FLOAT32,),
             environment=f"mpi-{name}",
             requires=("mpi4py",),
             programs=("mpiexec",),
@@ -102,6 +113,7 @@ class CaffeMPI(Adapter):
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:trainer"
     requires = ("torch", "mpi4py", "lmdb")
+    out_of_memory = ("DefaultCPUAllocator",)  # PyTorch's
     environment = "caffempi"
     remedy = "tox run -e caffempi"
     backends = BACKENDS

@@ -8,7 +8,13 @@ from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 
 STRATEGIES = (
-    Strategy("single", "One process, one device: a jitted step.", ("local", "mpiexec", "slurm"), distributed=False),
+    Strategy(
+        "single",
+        "One process, one device: a jitted step.",
+        ("local", "mpiexec", "slurm"),
+        distributed=False,
+        changing_rate=True,
+    ),
     Strategy(
         "pmap",
         "Data parallel over the devices of one process: the jitted step as a shard_map over a mesh, which is what "
@@ -16,6 +22,7 @@ STRATEGIES = (
         ("local", "mpiexec", "slurm"),
         distributed=False,
         several_devices=True,
+        changing_rate=True,
     ),
 )
 
@@ -28,6 +35,7 @@ class Jax(Adapter):
     title = "JAX"
     trainer = "adapters.jax.worker:trainer"
     requires = ("jax", "jaxlib")
+    out_of_memory = ("Failed to allocate request for",)  # XLA's bfc_allocator; elsewhere it says "Out of memory"
     environment = "jax"
     remedy = "tox run -e jax"
 

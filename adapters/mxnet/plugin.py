@@ -5,7 +5,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -15,13 +15,14 @@ LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
 
 STRATEGIES = (
-    Strategy("single", "One process, one device, no exchange.", LAUNCHERS, distributed=False),
+    Strategy("single", "One process, one device, no exchange.", LAUNCHERS, distributed=False, changing_rate=True),
     Strategy(
         "kvstore_local",
         "Several devices of one process; the key-value store 'local' sums gradients on the host.",
         LAUNCHERS,
         distributed=False,
         several_devices=True,
+        changing_rate=True,
     ),
     Strategy(
         "kvstore_device",
@@ -29,13 +30,20 @@ STRATEGIES = (
         LAUNCHERS,
         distributed=False,
         several_devices=True,
+        changing_rate=True,
     ),
-    Strategy("dist_sync", "Parameter servers sum the workers' gradients; every worker updates.", LAUNCHERS),
+    Strategy(
+        "dist_sync",
+        "Parameter servers sum the workers' gradients; every worker updates.",
+        LAUNCHERS,
+        changing_rate=True,
+    ),
     Strategy(
         "dist_device_sync",
         "As dist_sync, with several devices a worker: it sums their gradients on its devices, the servers the sums.",
         LAUNCHERS,
         several_devices=True,
+        changing_rate=True,
     ),
     Strategy(
         "dist_async",
@@ -94,6 +102,7 @@ BACKENDS = (
         "adapters.mxnet.comm:StoreCommunicator",
         "dist_sync",
         ("all-reduce", "broadcast"),
+        (FLOAT32, "float16"),
     ),
 )
 
@@ -106,6 +115,8 @@ class MXNet(Adapter):
     title = "MXNet"
     trainer = "adapters.mxnet.worker:trainer"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
+    # src/storage: cpu_device_storage.h, pooled_storage_manager.h
+    out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     environment = "mxnet"
     backends = BACKENDS
     # A line for the shell, its comment too. The NumPy that MXNet 1.9.1 needs has no wheels for a newer Python.

@@ -5,7 +5,7 @@ from typing import Any
 
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -16,7 +16,7 @@ NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these excha
 
 
 def _strategy(name: str, words: str, **more: Any) -> Strategy:
-    return Strategy(name, words, LAUNCHERS, **more)
+    return Strategy(name, words, LAUNCHERS, **{"changing_rate": True, **more})
 
 
 STRATEGIES = (
@@ -69,6 +69,7 @@ STRATEGIES = (
         "Every rank serves a share of the parameters (torch.distributed.rpc): gradients go there, weights come back, "
         "all within the update.",
         separable=NO_COMMUNICATION,
+        changing_rate=False,  # the optimisers are the servers'
     ),
     _strategy(
         "local_sgd",
@@ -138,8 +139,8 @@ KNOBS = {
 
 COMMUNICATOR = "adapters.pytorch.comm:TorchCommunicator"
 BACKENDS = (
-    Backend("gloo", "torch.distributed's gloo, between CPUs.", COMMUNICATOR, "ddp"),
-    Backend("nccl", "torch.distributed's NCCL, between GPUs.", COMMUNICATOR, "ddp", device="cuda"),
+    Backend("gloo", "torch.distributed's gloo, between CPUs.", COMMUNICATOR, "ddp", dtypes=DTYPES),
+    Backend("nccl", "torch.distributed's NCCL, between GPUs.", COMMUNICATOR, "ddp", dtypes=DTYPES, device="cuda"),
 )
 
 
@@ -151,6 +152,9 @@ class PyTorch(Adapter):
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:trainer"
     requires = ("torch",)
+    out_of_memory = (
+        "DefaultCPUAllocator",
+    )  # c10/core/impl/alloc_cpu.cpp: "can't allocate memory", "not enough memory"
     environment = "pytorch"
     remedy = "tox run -e pytorch"
     backends = BACKENDS

@@ -56,6 +56,13 @@ class Network:
             seeds[head.layer] = head.weight * gradient
         return Run(loss, values[self.graph.heads[-1].layer], kept, seeds)
 
+    def predict(self, images: np.ndarray) -> np.ndarray:
+        """The last head's logits, without dropout and by the running statistics."""
+        values = {"input": images}
+        for layer in self.layers:
+            values[layer.node.name] = layer.predict([values[name] for name in layer.node.inputs])
+        return values[self.graph.heads[-1].layer]
+
     def backward(self, run: Run, weight: float) -> None:
         """Add weight x the gradients of a run's loss to the layers' gradients."""
         by_value = {name: weight * gradient for name, gradient in run.seeds.items()}

@@ -13,8 +13,10 @@ import tensorflow as tf
 
 from adapters.tensorflow.base import TensorFlowTrainer, concatenated, split
 from adapters.tensorflow.net import COUNT, Net, compiled, compiled_if, differentiated
+from adapters.tensorflow.nodes import EagerNodes
 from adapters.tensorflow.optimisers import Tensors, states, updating
-from suite.worker.contract import Batch
+from suite.worker.contract import Batch, LayerTimes, Unsupported
+from suite.worker.layers import node_by_node
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
@@ -60,6 +62,7 @@ class Replicas(TensorFlowTrainer):
         self._forward: List[Any] = []  # a function a device, as what follows
         self._differentiate: List[Any] = []
         self._rules: List[Any] = []
+        self._rates: List[Any] = []  # a variable a device, where the learning rate changes
         self._step = self._step_alone = self._communicate = self._update = self._predict = None
         self._tapes: Sequence[Any] = ()
         self._losses: Sequence[Any] = ()
@@ -78,6 +81,8 @@ class Replicas(TensorFlowTrainer):
             for _ in range(states(self.setup.optimiser))
         ]
         counts = self._variable(np.zeros((), np.int64), False, "int64")
+        if self.setup.changing_rate:  # else a constant of the compiled functions
+            self._rates = self._variable(np.asarray(self.setup.optimiser.lr), False)
         places = range(len(self.devices))
         self.nets, self._nets_in_use = [[self._net(index, training) for index in places] for training in (True, False)]
         self._compile([[[own[index] for own in kind] for kind in state] for index in places], counts)
@@ -90,7 +95,7 @@ class Replicas(TensorFlowTrainer):
         kernels = self.style.fast and xla == "off"
         self._rules = [
             compiled_if(xla == "update" or apart, updating(self.setup.optimiser, kernels, net.trainable, *own))
-            for net, own in zip(self.nets, zip(state, counts))
+            for net, own in zip(self.nets, zip(state, counts, self._rates or [None] * len(counts)))
         ]
         self._step = compiled(lambda *tensors: self._whole_step(tensors, True), by_xla)
         self._step_alone = compiled(lambda *tensors: self._whole_step(tensors, False))
@@ -107,7 +112,7 @@ class Replicas(TensorFlowTrainer):
         labels: List[Any] = []
         for device, own in zip(self.devices, split(batch, len(self.devices))):
             with tf.device(device):
-                images.append(tf.cast(self.laid_out(own.images), self.setup.precision))
+                images.append(self.placed(own.images))
                 labels.append(tf.identity(own.labels))
         return Batch(tuple(images), tuple(labels))
 
@@ -148,6 +153,10 @@ class Replicas(TensorFlowTrainer):
         else:
             self._losses = self._step_alone(*batch.images, *batch.labels)
 
+    def set_learning_rate(self, rate: float) -> None:
+        for variable in self._rates:
+            variable.assign(rate)
+
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
@@ -176,6 +185,13 @@ class Replicas(TensorFlowTrainer):
 
     def heads(self, images: Any) -> List[Any]:
         return self._net(0, True).heads(images)
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        """Eager, on the first device."""
+        if self.xla == "step":
+            raise Unsupported("XLA compiles the layers as one")
+        nodes = EagerNodes(self.nets[0], self.devices[0])
+        return node_by_node(self, self.graph, nodes, batch.images[0], batch.labels[0])
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), split=SPLIT)

@@ -10,10 +10,12 @@ freedom then count. Rows that differ in their noise are still called different i
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from math import exp, sqrt
+from math import exp, log, log1p, sqrt
 
 from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, Rates, around, paired, ratio, student_t
+from suite.session.end_rule import MOST_PROCESSES
 
+SEVERAL = 5  # rounds from which the noise is known well enough to give up
 SURE = 0.99  # the level of a verdict that ends a measurement: it is asked after every round
 
 Group = Mapping[str, Mapping[int, float]]  # samples/s by row and round
@@ -86,17 +88,18 @@ def open_questions(group: Group, threshold: float) -> set[str]:
 
     Both sides of every comparison with the fastest that is neither a difference for SURE nor a tie within the
     `threshold`, a half-width (0.03: 3 %); a row alone by its own interval. What is a difference at 95 % and none for
-    sure is measured on: to stop there doubles the false verdicts.
+    sure is measured on: to stop there doubles the false verdicts. What would be open after MOST_PROCESSES even if the
+    noise were half as large as it seems is given up.
     """
     begun = {row: Rates(rates) for row, rates in group.items() if rates}
     waiting = group.keys() - begun.keys()
     if len(group) == 1 and begun:
-        return {row for row, rates in begun.items() if not _tight(rates.interval, threshold)}
+        return {row for row, rates in begun.items() if _open(rates.interval.scaled(1 / rates.value), threshold)}
     sure = compared(group, SURE)
     for row, found in against_fastest(begun).items():
         decided = sure.get((row, found.fastest), found.ratio).verdict == "slower"
-        tied = found.leads and _tight(found.ratio, threshold)
-        if row != found.fastest and not decided and not tied:
+        unclear = not found.leads or _open(found.ratio, threshold)
+        if row != found.fastest and not decided and unclear and not _hopeless(found.ratio, threshold):
             waiting |= {row, found.fastest}
     return waiting
 
@@ -105,5 +108,13 @@ def _faster(found: Interval | None) -> bool:
     return found is not None and found.low > 1.0
 
 
-def _tight(found: Interval, threshold: float) -> bool:
-    return found.processes > 1 and found.high / found.value - 1 <= threshold
+def _open(found: Interval, threshold: float) -> bool:
+    """Whether it is too wide, and may yet become narrow."""
+    wide = found.processes < 2 or found.high / found.value - 1 > threshold
+    return wide and not _hopeless(found, threshold)
+
+
+def _hopeless(found: Interval, threshold: float) -> bool:
+    """Whether MOST_PROCESSES will neither show a difference as large as it looks, nor a tie."""
+    expected = log(found.high / found.value) * sqrt(found.processes / MOST_PROCESSES)
+    return found.processes >= SEVERAL and expected / 2 > max(log1p(threshold), abs(log(found.value)))

@@ -9,6 +9,7 @@ import math
 from suite.analysis.change_points import Noise
 from suite.analysis.stats import DRAWN_IN, LEVEL, Rates, Values, centre, student_t
 
+SMALL = 0.03  # a change that matters, where nobody says otherwise
 POWER = 0.95  # of finding the change, were the noise known; what else is uncertain takes a few of a hundred
 CAREFUL = 0.8  # confidence that the noise is no larger
 MOST = 1000  # processes of a case that anybody would measure

@@ -71,6 +71,12 @@ def predict(
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline of the most ranks for Perfetto (ui.perfetto.dev).")
     ] = None,
+    chakra: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PREFIX", help="Write PREFIX.RANK.et for the most ranks: Chakra execution traces, for ASTRA-sim."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON, and nothing else.")] = False,
 ) -> None:
     """Predict the speed of synchronous training on more ranks, and what would help most."""
@@ -78,8 +84,6 @@ def predict(
     from suite.predict import from_numbers
     from suite.predict.answer import Answer
     from suite.predict.collectives import Link, Network
-    from suite.predict.from_run import asked_of
-    from suite.results.run_folder import RunFolder
 
     sizes = ranks_from(ranks)
     within = _link(node_alpha, node_beta, gamma, "--node-")
@@ -89,6 +93,9 @@ def predict(
     if run is None:
         asked = [from_numbers.asked(numbers, network, link)]
     else:
+        from suite.predict.from_run import asked_of
+        from suite.results.run_folder import RunFolder
+
         _only_without_a_run(run, numbers)
         asked = asked_of(RunFolder.open(run), workload, network, link, schedule is None)
     answers = []
@@ -99,6 +106,8 @@ def predict(
         answers.append(Answer(one, _schedules(schedule, default), sizes))
     if trace:
         _write_trace(trace, answers[0])
+    if chakra:
+        _write_chakra(chakra, answers[0])
     if json:
         show_json([one.to_dict() for one in answers])
     else:
@@ -126,13 +135,15 @@ def _link(alpha: float | None, beta: float | None, gamma: float, prefix: str) ->
 
 
 def _known_link(given: "Link | None", comm: Path | None, backend: str | None, network: "Network") -> "KnownLink | None":
-    from suite.comm.records import CommFolder
-    from suite.predict.known_link import KnownLink, of_comm
+    from suite.predict.known_link import KnownLink
 
     if comm is None:
         return KnownLink(given, 0.0, "link: as given") if given else None
     if given:
         raise RequestError("--comm and --alpha both say what the link is; leave one of them out")
+    from suite.comm.records import CommFolder
+    from suite.predict.from_comm import of_comm
+
     return of_comm(CommFolder.open(comm), backend, network)
 
 
@@ -158,6 +169,13 @@ def _write_trace(path: Path, answer: "Answer") -> None:
     last = answer.predictions[-1]
     line = timeline(answer.asked.scenario.but(schedule=last.schedule), last.ranks)
     write_whole(path, json.dumps(trace(line)) + "\n")
+
+
+def _write_chakra(prefix: Path, answer: "Answer") -> None:
+    from suite.predict import chakra
+
+    last = answer.predictions[-1]
+    chakra.write(prefix, answer.asked.scenario.but(schedule=last.schedule), last.ranks)
 
 
 def _print(answer: "Answer") -> None:

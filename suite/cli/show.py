@@ -1,5 +1,6 @@
 """`stagebench show`: the results of a run, as a table. Heavy imports wait until the command runs."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,9 +65,27 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     missing = [(row.case, row.outcome, row.reason) for row in rows if row.outcome != "ok"] if reasons else []
     for outcome, whose, reason in formatting.once_per_adapter(missing):
         typer.echo(f"{outcome}: {whose}{': ' if reason else ''}{reason}")
+    if measured:
+        _tell_power(measured)
     note = left_out(folder)
     if note:
         typer.echo(note)
+
+
+def _tell_power(rows: "list[Row]") -> None:
+    """How many processes a comparison of two such runs wants, where a case has fewer."""
+    from suite.analysis.power import SMALL, processes_needed, processes_noise
+
+    noises = [(row, processes_noise(row.rates)) for row in rows if row.rates and row.sound]
+    needed = [(row, processes_needed(noise, SMALL)) for row, noise in noises if noise]
+    few = [(row, count) for row, count in needed if count is None or count > len(row.measured)]
+    if few:
+        row, most = max(few, key=lambda each: each[1] or math.inf)
+        cases = "1 case" if len(few) == 1 else f"{len(few)} cases"
+        many = f"{most} processes" if most else "more processes than anybody measures"
+        typer.echo(
+            f"{cases}: too few processes to see a change of {SMALL:.0%} in another run; {row.case.label} takes {many}"
+        )
 
 
 def _cells(row: "Row") -> dict[str, Any]:

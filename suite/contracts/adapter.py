@@ -30,6 +30,7 @@ class Strategy:
     # True: all its devices hold one network together, each a part; a knob's name: so many of them in a row do.
     model_parallel: bool | str = False
     microbatches: str = ""  # the knob that says in how many pieces a network takes its batch
+    changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)
     periodic: bool = False  # its devices exchange only every so many steps: a short pass may end before
     mpi: str = ""  # the library by which its ranks meet, "Open MPI", where no mpi4py of the environment tells it
     # Why it cannot train so, by (knob or "device", value): {("device", "cpu"): "it knows no CPU devices; ..."}.
@@ -86,6 +87,9 @@ class Adapter(ABC):
     remedy: str = ""  # the command that makes its environment
     builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it
     oracle: bool = False  # whether it is the one, in float64, that every other is proven against
+    # Phrases by which its framework says that memory ran out, in any case of letters; those of Python, C++, CUDA and
+    # MPI are known (suite.supervision.oom). An error with one of them is the outcome `oom`, not a crash.
+    out_of_memory: tuple[str, ...] = ()
     backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
 
     @property

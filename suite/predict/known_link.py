@@ -1,12 +1,8 @@
-"""A link that somebody gave, or that a run of `stagebench comm` has measured."""
+"""A link between ranks, how well it is known, and where it comes from."""
 
 from dataclasses import dataclass
 
 from suite.analysis.alpha_beta import Fit
-from suite.analysis.links import links
-from suite.comm.cases import GRADIENTS
-from suite.comm.records import CommFolder
-from suite.errors import RequestError
 from suite.predict.collectives import Cost, Link, Network
 
 CERTAIN = 2.0  # standard errors
@@ -25,25 +21,3 @@ def of_fit(fit: Fit, ranks: int, network: Network, source: str) -> KnownLink:
     """Of exchanges over so many ranks by the network's algorithm; its error is that of a large message."""
     link = network.link_of(ranks, Cost(fit.alpha, fit.beta))
     return KnownLink(link, CERTAIN * fit.beta_error / fit.beta, source)
-
-
-def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownLink:
-    """The all-reduce of a run of `stagebench comm`; RequestError where there is none, or several to choose from."""
-    found = [
-        (link, link.fit)
-        for link in links(folder)
-        if link.fit and link.fit.tells_bandwidth and link.case.operation == GRADIENTS and link.outcome == "ok"
-    ]
-    chosen = [(link, fit) for link, fit in found if backend in (None, link.case.backend)]
-    names = ", ".join(dict.fromkeys(link.case.backend for link, _ in found))
-    if not chosen:
-        there = (
-            f" by {backend}; it has those of {names}"
-            if names
-            else " that determines a bandwidth; measure three sizes or more, or longer"
-        )
-        raise RequestError(f"{folder.path} has no fit of {GRADIENTS}{there}")
-    if len({link.case.backend for link, _ in chosen}) > 1:
-        raise RequestError(f"{folder.path} has measured {names}; choose one with --backend")
-    link, fit = max(chosen, key=lambda each: len(each[0].points))
-    return of_fit(fit, link.case.placement.ranks, network, f"link: {link.case.label}, in {folder.path}")

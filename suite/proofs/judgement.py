@@ -25,7 +25,8 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     # The layers first: a wrong one makes every loss wrong.
     findings = [*_tensor_findings(errors, bounds), *_loss_findings(losses, bounds)]
     worst = max(findings, key=lambda found: found.error / found.tolerance)
-    problems = [_sentence(found) for found in findings if not found.error <= found.tolerance]
+    wrong = {what: why for proof in proofs for what, why in proof.wrong.items()}
+    problems = [_sentence(found, wrong) for found in findings if not found.error <= found.tolerance]
     for what, ours in (("parameter_count", graph.parameter_count), ("macs", graph.macs)):
         problems += [
             f"{what} is {theirs}, the workload has {ours}"
@@ -89,10 +90,11 @@ def _found(what: str, tensor: str, error: float, bound: float) -> Finding:
     return Finding(what=what, tensor=tensor, error=error if math.isfinite(error) else 1e300, tolerance=bound)
 
 
-def _sentence(found: Finding) -> str:
+def _sentence(found: Finding, wrong: dict[str, str]) -> str:
+    what = f"{found.what} of {found.tensor}"
     if found.error >= 1e300:
-        return f"{found.what} of {found.tensor} is missing, no number, or of another shape"
-    return f"{found.what} of {found.tensor} is off by {found.error:.2g} (allowed {found.tolerance:.2g})"
+        return f"{what} {wrong.get(what, 'is not finite')}"
+    return f"{what} is off by {found.error:.2g} (allowed {found.tolerance:.2g})"
 
 
 def _mean(rows: list[list[float]]) -> list[float]:

@@ -1,7 +1,7 @@
 """The types of the worker side's contract: what a trainer is given, and what it answers."""
 
 import math
-from typing import Any, Dict, NamedTuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Union
 
 # Images are float32, normalised, (samples, channels, height, width); labels int64, (samples,).
 # An adapter's own next_batch may return anything that its own to_device takes.
@@ -56,6 +56,7 @@ class Setup(NamedTuple):
     prefetch: int = 2  # batches read ahead, per reader
     devices: int = 1  # that this rank drives; the batch is split evenly, in the devices' order
     model_parallel_size: int = 1  # ranks in a row that hold one network together; all are given the same batch
+    changing_rate: bool = False  # `Trainer.set_learning_rate` will be called between steps
     share_devices: bool = False  # whether ranks of a host may drive the same GPU
 
     @property
@@ -85,14 +86,15 @@ class Joined(NamedTuple):
 
 
 class LayerTimes(NamedTuple):
-    """Where one layer's time went: medians over the iterations of the staged pass."""
+    """Where one layer's time went: medians over several iterations (see `suite.worker.layers`)."""
 
     layer: str
     kind: str
     forward_s: float
     backward_s: float
-    communication_s: float
+    communication_s: float  # its share of the exchange; 0.0 where gradients are not exchanged layer by layer
     bytes: int  # of its gradients
+    ready_s: Optional[float] = None  # from the backward's begin until its gradient is complete; None: nobody can say
 
 
 class Unsupported(Exception):

@@ -3,8 +3,9 @@
 The oracle's results are a folder: `meta.json` and one .npy file a tensor, stored in
 float32 (rounding 3e-8, far below every tolerance): `gradient.<name>` after the first
 exchange, `movement.<name>` what UPDATES updates added to a parameter, `running.<name>`
-a running statistic. Movements, not parameters, because a parameter's own rounding would
-drown what a small learning rate does to it.
+a running statistic, `logits` of the first forward, `predicted` those in use after the last
+update. Movements, not parameters, because a parameter's own rounding would drown what a
+small learning rate does to it.
 """
 
 import math
@@ -16,12 +17,14 @@ import numpy as np
 from suite.worker.feed import share, synthetic
 from suite.worker.messages import Proof, ProofLosses
 from suite.worker.trainer import Trainer
+from suite.worker.training import untold
 from suite.worker.typed_json import load as load_json
 from suite.worker.typed_json import store
 from workloads import weights
 from workloads.graph import Graph
 
 UPDATES = 3
+RATES = (0.5, 1.0, 0.25)  # of the rate, at the updates of what is to change it
 HALF_ULP = 2.0**-24  # of float32, relative: in mixed precision too the parameters are float32
 PIECE = 1 << 18  # numbers: small enough for a processor's cache
 SEED = 11
@@ -45,6 +48,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
     trainer.build(graph, initial)
     losses: List[float] = []
     for update in range(UPDATES):
+        change_rate(trainer, update)
         trainer.forward(batch)
         losses.append(trainer.loss())
         if update == 0:
@@ -60,6 +64,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
             save(folder, "movement." + name, tensor - initial[name])
         else:
             save(folder, "running." + name, tensor)
+    save(folder, "predicted", trainer.predict(batch))
     store(Meta(losses, samples, weights.digest(initial), graph.digest), os.path.join(folder, META))
 
 
@@ -69,14 +74,10 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     `samples` are this rank's network's; the oracle's batch is the networks' batches joined.
     The judgement is the controller's.
     """
-    graph = graph.without_dropout()
+    changing, graph = untold(trainer, graph), graph.without_dropout()
     setup = trainer.setup
-    meta: Meta = load_json(Meta, os.path.join(folder, META))
     initial = weights.for_proof(graph)
-    wanted = Meta(meta.losses, samples * setup.replicas, weights.digest(initial), graph.digest)
-    for key, there, value in zip(Meta._fields, meta, wanted):
-        if there != value:
-            raise ValueError("the oracle in %s was made for %s %r, this is %r" % (folder, key, there, value))
+    meta = meta_of(folder, samples * setup.replicas, weights.digest(initial), graph.digest)
     host = share(synthetic(graph, samples * setup.replicas, SEED), setup.replica, samples)
     rounding = 0.0 if setup.precision == "float64" else UPDATES * HALF_ULP
     oracle = Oracle(folder, setup.replica, samples, initial, rounding)
@@ -86,6 +87,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     staged: List[float] = []
     errors: Dict[str, Dict[str, float]] = {}
     for update in range(UPDATES):
+        change_rate(trainer, update)
         trainer.forward(batch)
         staged.append(trainer.loss())
         if update == 0:
@@ -93,18 +95,23 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
         trainer.backward()
         trainer.communicate()
         if update == 0:
-            errors["gradient"] = oracle.errors("gradient", trainer.gradients())
+            errors["gradient"] = oracle.errors("gradient", "gradient", trainer.gradients())
         trainer.update()
     errors.update(oracle.parameter_errors("staged", trainer.parameters()))
 
     trainer.build(graph, initial)
     batch = trainer.to_device(host)
     native: List[float] = []
-    for _ in range(UPDATES):
+    for update in range(UPDATES):
+        change_rate(trainer, update)
         trainer.step(batch)
         native.append(trainer.loss())
     final = trainer.parameters()
     errors.update(oracle.parameter_errors("native", final))
+    if not changing:
+        predicted = trainer.predict(batch)  # by all: the call may be collective
+        if setup.replica == 0:
+            errors["predict"] = {"logits": oracle.predicted_error(predicted, setup.devices)}
     return Proof(
         losses=ProofLosses(staged, native, meta.losses),
         errors=errors,
@@ -112,7 +119,22 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
         macs=trainer.macs(),
         graph_digest=graph.digest,
         weights_digest=meta.weights,
+        wrong=oracle.wrong,
     )
+
+
+def change_rate(trainer: Trainer, update: int) -> None:
+    if trainer.setup.changing_rate:
+        trainer.set_learning_rate(trainer.setup.optimiser.lr * RATES[update])
+
+
+def meta_of(folder: str, *wanted: object) -> Meta:
+    """Of an oracle's folder; ValueError where it was made for other samples, weights or another graph."""
+    meta: Meta = load_json(Meta, os.path.join(folder, META))
+    for key, there, value in zip(Meta._fields[1:], meta[1:], wanted):
+        if there != value:
+            raise ValueError("the oracle in %s was made for %s %r, this is %r" % (folder, key, there, value))
+    return meta
 
 
 class Oracle:
@@ -128,15 +150,32 @@ class Oracle:
         """
         self._rounding = rounding
         self._folder, self._replica, self._samples, self._initial = folder, replica, samples, initial
+        self.wrong: Dict[str, str] = {}  # "gradient of fc.weight": what it is, where no distance says it
 
     def logits_error(self, logits: np.ndarray) -> float:
         """Distance of this network's logits from its rows of the oracle's."""
         begin = self._replica * self._samples
-        return distance(logits, load(self._folder, "logits")[begin : begin + self._samples])
+        theirs = load(self._folder, "logits")[begin : begin + self._samples]
+        return self._distance("logits of logits", logits, theirs)
 
-    def errors(self, kind: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
-        """Distance by tensor; a tensor that is missing counts as infinitely far."""
-        return dict(self._each(kind, tensors))
+    def predicted_error(self, logits: np.ndarray, devices: int) -> float:
+        """Distance of the first device's share of the logits in use: each device has running statistics of its own."""
+        theirs = load(self._folder, "predicted")[: self._samples]
+        if logits.shape == theirs.shape:
+            theirs, logits = (each[: self._samples // devices] for each in (theirs, logits))
+        return self._distance("predict of logits", logits, theirs)
+
+    def errors(self, kind: str, called: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
+        """Distance by tensor from the files of one kind; a tensor that is missing counts as infinitely far."""
+        names = [
+            entry[len(kind) + 1 : -len(".npy")]
+            for entry in sorted(os.listdir(self._folder))
+            if entry.startswith(kind + ".")
+        ]
+        return {
+            name: self._distance("%s of %s" % (called, name), tensors.get(name), load(self._folder, kind + "." + name))
+            for name in names
+        }
 
     def parameter_errors(self, iterations: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
         """Distances of the parameters and of what the updates added to them, after "staged" or "native" iterations.
@@ -146,6 +185,8 @@ class Oracle:
         parameters, moved = {}, {}
         for name, start in self._initial.items():
             movement = load(self._folder, "movement." + name)
+            for kind in ("parameter", "movement"):
+                self._look_at("%s %s of %s" % (iterations, kind, name), tensors.get(name), movement)
             off, total, added = travelled(tensors.get(name), start, movement)
             if start.any():  # what starts at zero is its movement
                 parameters[name] = relative(off, total)
@@ -153,19 +194,21 @@ class Oracle:
                 off = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2
             moved[name] = relative(off, added)
         if self._replica == 0:
-            parameters.update(self.errors("running", tensors))
+            parameters.update(self.errors("running", iterations + " parameter", tensors))
         return {iterations + " parameter": parameters, iterations + " movement": moved}
 
-    def _each(self, kind: str, tensors: Dict[str, np.ndarray]) -> Iterator[Tuple[str, float]]:
-        prefix = kind + "."
-        for entry in sorted(os.listdir(self._folder)):
-            if not entry.startswith(prefix):
-                continue
-            name = entry[len(prefix) : -len(".npy")]
-            if name not in tensors:
-                yield name, float("inf")
-            else:
-                yield name, distance(tensors[name], load(self._folder, prefix + name))
+    def _distance(self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray) -> float:
+        self._look_at(what, ours, theirs)
+        return float("inf") if ours is None else distance(ours, theirs)
+
+    def _look_at(self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray) -> None:
+        """Keep what a tensor is that has no distance."""
+        if ours is None:
+            self.wrong[what] = "is missing"
+        elif ours.shape != theirs.shape:
+            self.wrong[what] = "has shape %s, not %s" % (ours.shape, theirs.shape)
+        elif not np.isfinite(ours).all():
+            self.wrong[what] = "holds numbers that are not finite"
 
 
 def distance(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -5,13 +5,15 @@ job.json holds `format`, `output`, `group`, and the task under its name, with wh
     {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
-warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory; whether to measure the peaks).
+warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory, learning rates that change; whether to
+measure the peaks).
 """
 
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from suite.worker.contract import Optimiser
+from suite.worker.schedule import Schedule
 from suite.worker.typed_json import from_json, to_json
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
@@ -41,6 +43,7 @@ class Group(NamedTuple):
     readers: int
     prefetch: int
     model_parallel_size: int  # ranks that hold one network together
+    changing_rate: bool
     share_devices: bool
     memory_limit: int  # bytes that each process of a rank may allocate; 0: no limit
 
@@ -106,6 +109,7 @@ class Train(NamedTuple):
     graph: Graph
     epochs: int
     held_out: float  # the share of the data that is tested with
+    schedule: Schedule
     input: Input
     data: Optional[DataSet] = None
 
@@ -148,6 +152,13 @@ class Read(NamedTuple):
     samples: int
 
 
+class Behave(NamedTuple):
+    """Look at what no oracle can show: `suite.worker.behaviour`."""
+
+    samples: int  # of one rank's network
+    shares: int  # of them: devices of this rank that draw masks of their own
+
+
 class Look(NamedTuple):
     """Start and join, nothing more."""
 
@@ -157,18 +168,20 @@ class Communicate(NamedTuple):
 
     communicator: str  # "module:name" inside the bundle
     operation: str  # one of suite.worker.communicator.OPERATIONS
-    counts: List[int]  # float32 numbers of each message, one after the other
+    counts: List[int]  # numbers of each message, one after the other
     overlap: List[int]  # which of the counts are measured together with computation
     seconds: float  # of the samples of a message
     budget_s: float  # for all counts together, overlap not counted; those that would not fit are skipped. 0: no limit
     tensors: Optional[List[int]] = None  # instead of counts: numbers of every gradient tensor in backward order
+    dtype: str = "float32"  # of the numbers: one of suite.worker.communicator.ITEMSIZES
 
 
-Task = Union[Measure, Train, Prove, MakeOracle, Pack, Read, Look, Communicate]
+Task = Union[Measure, Train, Prove, Behave, MakeOracle, Pack, Read, Look, Communicate]
 TASKS: Dict[str, Any] = {
     "measure": Measure,
     "train": Train,
     "prove": Prove,
+    "behave": Behave,
     "oracle": MakeOracle,
     "pack": Pack,
     "read": Read,

@@ -146,7 +146,7 @@ class Peaks(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Medians of the staged pass, a row a layer, from adapters that can tell layers apart."""
+    """Medians of each layer's forward and backward, from adapters that can tell layers apart."""
 
     layers: List[LayerTimes]
 
@@ -188,6 +188,13 @@ class Proof(NamedTuple):
     macs: int  # multiply-accumulates of one sample's forward pass
     graph_digest: str
     weights_digest: str
+    wrong: Dict[str, str] = {}  # "gradient of fc.weight": "is missing", "has shape (2, 3), not (3, 2)", ...
+
+
+class Behaviour(NamedTuple):
+    """What is wrong with dropout, `predict` or `step_alone`; empty: nothing."""
+
+    problems: List[str]
 
 
 class ExchangeTimes(NamedTuple):
@@ -197,8 +204,9 @@ class ExchangeTimes(NamedTuple):
     operation: str
     bytes: int  # of all messages of a sample
     messages: int
-    sample_s: List[float]
-    wait_s: List[float]  # in the barrier before each sample: how early this rank came; empty without a barrier
+    sample_s: List[float]  # from the scheduled start, on the common clock, to this rank's end
+    late_s: List[float] = []  # how long after it this rank began; empty without a schedule
+    clock_error_s: Optional[float] = None  # bound on the common clock's error
 
 
 class OverlapTimes(NamedTuple):
@@ -211,6 +219,8 @@ class OverlapTimes(NamedTuple):
     both_s: List[float]
     progressed_s: List[float]  # both, with calls between slices of computation that let the library progress
     slices: int  # of computation
+    late_s: List[float] = []  # of each turn, the latest start of its four samples
+    clock_error_s: Optional[float] = None
 
 
 class SkippedSizes(NamedTuple):
@@ -252,6 +262,7 @@ Message = Union[
     Layers,
     Training,
     Proof,
+    Behaviour,
     ExchangeTimes,
     OverlapTimes,
     SkippedSizes,
@@ -273,6 +284,7 @@ CODEC = LineCodec(
         "layers": Layers,
         "training": Training,
         "proof": Proof,
+        "behaviour": Behaviour,
         "exchange": ExchangeTimes,
         "overlap": OverlapTimes,
         "skipped": SkippedSizes,

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from suite.worker import evidence, job, messages, noise, packing, peaks
+from suite.worker import behaviour, evidence, job, messages, noise, packing, peaks
 from suite.worker.comm import comm
 from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
@@ -48,15 +48,21 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
             continue
         outbox.send(found)
         if name == "staged":  # now: the passes to come exchange too, in another way
-            layers = trainer.layer_times()
-            if layers is not None:
-                outbox.send(messages.Layers(layers))
+            send_layers(passes, outbox)
         check_loss(found, outbox)
     outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
     outbox.send(peak_memory(trainer))
     if task.peaks:  # afterwards: the matrices take memory too
         measure_peaks(trainer, outbox)
     outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer))))
+
+
+def send_layers(passes: Passes, outbox: Outbox) -> None:
+    """Every layer's times, or a note that says why there are none."""
+    try:
+        outbox.send(messages.Layers(passes.layer_times()))
+    except Unsupported as error:
+        outbox.send(messages.Notes({"layers": "not timed: %s" % error}))
 
 
 def reference(trainer: Trainer) -> List[float]:
@@ -145,7 +151,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase("train"))
-    found = Training(trainer, task.graph, outbox.progress).run(reading.view, testing, task.epochs)
+    found = Training(trainer, task.graph, outbox.progress).run(reading.view, testing, task.epochs, task.schedule)
     outbox.send(found)
     outbox.send(messages.Notes(dict(trainer.notes(), **reading.notes())))
     last = found.epochs[-1].loss
@@ -157,6 +163,11 @@ def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> Non
     """Compare this trainer's results with the oracle's."""
     outbox.send(messages.Phase("proof"))
     outbox.send(evidence.prove(trainer, task.graph, task.samples, task.oracle))
+
+
+def behave(trainer: Trainer, task: job.Behave, output: str, outbox: Outbox) -> None:
+    """Look at dropout, `predict` and `step_alone`."""
+    outbox.send(messages.Behaviour(behaviour.look_at(trainer, task, outbox)))
 
 
 def make_oracle(trainer: Trainer, task: job.MakeOracle, output: str, outbox: Outbox) -> None:
@@ -201,6 +212,7 @@ RUN: Dict[Any, Callable[[Any, Any, str, Outbox], None]] = {
     job.Measure: measure,
     job.Train: train,
     job.Prove: prove,
+    job.Behave: behave,
     job.MakeOracle: make_oracle,
     job.Pack: pack,
     job.Read: read,

@@ -13,12 +13,14 @@ import numpy as np
 
 from suite.worker import messages
 from suite.worker.contract import Batch, Unsupported
+from suite.worker.schedule import Schedule
 from suite.worker.sources import Source
 from suite.worker.threaded import stacked
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 EVERY_STEP, THEN_EVERY = 100, 10  # losses kept: of the first steps all, later one in ten
+CONSTANT = Schedule()
 CHANGING = ("dropout", "batch_norm")  # layers that compute another thing in use than in training
 
 
@@ -27,15 +29,15 @@ class Training:
 
     def __init__(self, trainer: Trainer, graph: Graph, progress: Callable[..., None]) -> None:
         """Unsupported when the trainer cannot test this network."""
-        kinds = sorted({layer.kind for layer in graph.layers} & set(CHANGING))
-        if kinds and type(trainer).predict is Trainer.predict:
+        kinds = untold(trainer, graph)
+        if kinds:
             raise Unsupported(
                 "%s does not tell training from use (predict), which a network with %s asks for"
                 % (type(trainer).__name__, " and ".join(kinds))
             )
         self._trainer, self._progress = trainer, progress
 
-    def run(self, learning: Source, testing: Source, epochs: int) -> messages.Training:
+    def run(self, learning: Source, testing: Source, epochs: int, schedule: Schedule = CONSTANT) -> messages.Training:
         """Seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
 
         An epoch's seconds are training alone, from a common barrier until all is done.
@@ -54,6 +56,9 @@ class Training:
             trainer.maximum(0.0)
             begin = time.perf_counter()
             for step in range(done, end):
+                if schedule.changing:
+                    factor = schedule.factor(step, ends[-1], ends[-1] / float(epochs))
+                    trainer.set_learning_rate(setup.optimiser.lr * factor)
                 trainer.step(trainer.to_device(trainer.next_batch()))
                 if step < EVERY_STEP or step % THEN_EVERY == 0 or step + 1 == end:
                     loss = trainer.loss()
@@ -88,6 +93,13 @@ class Training:
             right += int((answers == labels).sum())
             total += len(labels)
         return right / float(total)
+
+
+def untold(trainer: Trainer, graph: Graph) -> List[str]:
+    """The kinds of a network's layers that compute another thing in use, of a trainer that does not tell them apart."""
+    if type(trainer).predict is not Trainer.predict:
+        return []
+    return sorted({layer.kind for layer in graph.layers} & set(CHANGING))
 
 
 def test_batches(trainer: Trainer, testing: Source) -> Any:

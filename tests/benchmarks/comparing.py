@@ -1,13 +1,15 @@
 """How often `compare` and `history` are wrong, and how often they find what is there, as JSON.
 
-    python tests/benchmarks/comparing.py [RUN...]
+    python tests/benchmarks/comparing.py RUN...
 
-The noise is that of real records: processes deviate from their case's median as those of the runs do (without any:
-of the fixture runs, tiny measurements on a busy machine), drawn with replacement. Shares of simulated comparisons:
+The noise is that of real records: processes deviate from their case's median as those of the runs do. They are drawn
+with replacement and smoothed, since equal values do not happen (B. W. Silverman, G. A. Young, "The bootstrap: to smooth
+or not to smooth?", 1987). Give runs with ten processes a case or more. Shares of simulated comparisons:
 
 - `equal`: of runs without any change that end as faster or slower (a false verdict), by cases and processes; the same
   where runs differ by as much as processes do, with and without a history of so many runs;
-- `planted`: of slow-downs of 3 % that are found with the number of processes that a pilot comparison suggests;
+- `planted`: of slow-downs of 3 % that are found with the number of processes that a pilot comparison suggests, on
+  machines whose noise is of the real shape and of a given size;
 - `changes`: of series of runs whose change was found within one run of its place, and of steady ones with any.
 """
 
@@ -28,9 +30,9 @@ from suite.analysis.summary import summarise
 from suite.analysis.verdicts import SAME, SLOWER, Sides, judged
 from suite.results.run_folder import RunFolder
 
-FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "runs").glob("*/training"))
 THRESHOLD = 0.03
-FEW = 3  # processes of a case whose median says little: it is not drawn from
+FEW = 5  # processes of a case whose median says little: it is not drawn from
+SMOOTHING = 0.3  # of their standard deviation
 
 
 def deviations(runs: Sequence[Path]) -> list[Values]:
@@ -42,7 +44,8 @@ def deviations(runs: Sequence[Path]) -> list[Values]:
 
 
 def rates(random: np.random.Generator, own: Values, count: int, level: float = 0.0) -> Rates:
-    return Rates(dict(enumerate(map(float, 100 * np.exp(level + random.choice(own, count))))))
+    smoothed = random.choice(own, count) + random.normal(0, SMOOTHING * own.std(), count)
+    return Rates(dict(enumerate(map(float, 100 * np.exp(level + smoothed / np.hypot(1, SMOOTHING))))))
 
 
 def equal(random: np.random.Generator, real: list[Values], cases: int, count: int, trials: int) -> float:
@@ -66,11 +69,14 @@ def drifting(random: np.random.Generator, real: list[Values], history: int, tria
     return false / trials
 
 
-def planted(random: np.random.Generator, real: list[Values], pilot: int, trials: int) -> dict[str, float]:
-    """A slow-down of the threshold, with what two equal runs of `pilot` processes suggest, up to the most."""
+def planted(
+    random: np.random.Generator, real: list[Values], scatter: float, pilot: int, trials: int
+) -> dict[str, float]:
+    """A slow-down of the threshold, with what two equal runs of `pilot` processes suggest."""
     found, asked = 0, []
     for _ in range(trials):
-        own = real[random.integers(len(real))]
+        shape = real[random.integers(len(real))]
+        own = shape * (scatter / shape.std())
         first = judged({0: Sides(rates(random, own, pilot), rates(random, own, pilot))}, THRESHOLD)[0]
         count = first.needs or MOST
         slower = rates(random, own, count, -float(np.log1p(THRESHOLD)))
@@ -95,23 +101,29 @@ def changes(random: np.random.Generator, runs: int, size: float, trials: int) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", type=Path, help="run folders to draw from; default: the fixtures")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders to draw from")
     parser.add_argument("--trials", type=int, default=1000)
     asked = parser.parse_args()
-    real = deviations(asked.runs or FIXTURES)
+    real = deviations(asked.runs)
+    if not real:
+        parser.error(f"no case of these runs has the speeds of {FEW} processes; measure with --processes 10 or more")
     random, trials = np.random.default_rng(16), asked.trials
     found = {
         "trials": trials,
         "cases_drawn_from": len(real),
         "median_scatter": float(np.median([each.std(ddof=1) for each in real])),
         "equal": {
-            f"{cases} cases, {count} processes": equal(random, real, cases, count, trials)
+            f"cases: {cases}, processes: {count}": equal(random, real, cases, count, trials)
             for cases, count in ((1, 3), (1, 5), (1, 10), (8, 5), (30, 5))
         },
         "equal_while_runs_differ": {
             f"history of {history} runs": drifting(random, real, history, trials) for history in (0, 5, 10, 20)
         },
-        "planted": {f"pilot of {pilot} processes": planted(random, real, pilot, trials) for pilot in (5, 10)},
+        "planted": {
+            f"noise of {scatter:.0%}, pilot of {pilot} processes": planted(random, real, scatter, pilot, trials)
+            for scatter in (0.01, 0.02, 0.05)
+            for pilot in (5, 10)
+        },
         "changes": {
             f"{size:g} deviations, {runs} runs": changes(random, runs, size, trials)
             for runs in (10, 20, 40)

@@ -1,145 +1,278 @@
-"""An adapter that is right but for one mistake is caught by its proof, and the proof says by what."""
+"""An adapter that is right but for one mistake is caught, and the first words say by what.
 
-from collections.abc import Iterator
-from pathlib import Path
-from textwrap import dedent
+The mistakes are planted in the reference, one a class; a proof and the look at its behaviour run in this process.
+"""
 
+import numpy as np
 import pytest
 from stagebench_conformance import probe
 from stagebench_conformance.measured import DECAY
 
-from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.case import Case, Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
-from suite.plugins import manager
-from suite.proofs.prove import Proofs
-from suite.session.training import launch_of_case
+from adapters.reference.layers.pointwise import Dropout
+from adapters.reference.strategies.single import ReferenceTrainer
+from suite.plugins import workloads
+from suite.proofs.judgement import judge
+from suite.supervision import Attempt
+from suite.worker import behaviour, evidence, messages
+from suite.worker.contract import SGD, Batch
+from suite.worker.job import Behave
+from tests.support import trainers
+from workloads.graph import Graph
 
-WORKER = dedent('''
-    """The reference with one mistake, which the knob names."""
-
-    import numpy as np
-
-    from adapters.reference.strategies.single import ReferenceTrainer
+SAMPLES = 8
+RULE = SGD(lr=0.05, momentum=0.9, weight_decay=DECAY)
 
 
-    class MistakenTrainer(ReferenceTrainer):
-        def __init__(self, setup):
-            rule, self.mistake = setup.optimiser, setup.knobs["mistake"]
-            changed = {
-                "weight decay": rule._replace(weight_decay=0.0),
-                "momentum": rule._replace(momentum=0.0),
-                "learning rate": rule._replace(lr=rule.lr * 1.001),
-            }
-            knobs = dict(setup.knobs, shards=1, observed=1)
-            super().__init__(setup._replace(optimiser=changed.get(self.mistake, rule), knobs=knobs))
+class Right(ReferenceTrainer):
+    """Two shards stand for two devices; the step of one alone trains with its share."""
 
-        def build(self, graph, weights):
-            if self.mistake == "weights":
-                weights = {name: tensor * 1.001 for name, tensor in weights.items()}
-            super().build(graph, weights)
+    def step_alone(self, batch):
+        half, shards = len(batch.labels) // 2, self._shards
+        self._shards = 1
+        ReferenceTrainer.step(self, Batch(batch.images[:half], batch.labels[:half]))
+        self._shards = shards
 
-        def step(self, batch):
-            if self.mistake == "native steps":
-                batch = batch._replace(images=batch.images * 1.001)
-            super().step(batch)
-            if self.mistake == "two updates":
-                super().step(batch)
 
-        def update(self):
-            if self.mistake != "no update":
-                super().update()
+# --- how a mistake is planted ---------------------------------------------------
 
-        def loss(self):
-            return super().loss() * (2.0 if self.mistake == "loss" else 1.0)
 
-        def logits(self):
-            found = super().logits()
-            return found.T if self.mistake == "logits' shape" else found
+def rule(**changes):
+    """Another optimiser than was asked for."""
+    return {"__init__": lambda self, setup: Right.__init__(self, trainers.setup(**own(setup, changes)))}
 
-        def gradients(self):
-            found = super().gradients()
-            if self.mistake == "a gradient":
-                found["fc1.bias"] = found["fc1.bias"] + 1e-3
-            if self.mistake == "no gradient":
-                del found["fc1.bias"]
-            if self.mistake == "a gradient's shape":
-                found["fc1.weight"] = found["fc1.weight"].T
-            return found
 
-        def parameters(self):
-            found = super().parameters()
-            if self.mistake == "running statistics":
-                found["left_bn.running_var"] = found["left_bn.running_var"] * 1.1
-            return found
+def own(setup, changes):
+    return dict(setup._asdict(), optimiser=setup.optimiser._replace(**changes))
 
-        def parameter_count(self):
-            return super().parameter_count() + (self.mistake == "parameters")
 
-        def macs(self):
-            return super().macs() * (2 if self.mistake == "multiply-accumulates" else 1)
-''')
-MISTAKES = {
-    "none": "",
-    "weight decay": "staged parameter of",
-    "momentum": "staged parameter of",
-    "learning rate": "staged parameter of",
-    "weights": "logits of logits",
-    "native steps": "native",
-    "two updates": "native",
-    "no update": "staged parameter of",
-    "loss": "staged loss",
-    "logits' shape": "logits of logits is missing, no number, or of another shape",
-    "a gradient": "gradient of fc1.bias is off by",
-    "no gradient": "gradient of fc1.bias is missing",
-    "a gradient's shape": "gradient of fc1.weight is missing, no number, or of another shape",
-    "running statistics": "parameter of left_bn.running_var",
-    "parameters": "parameter_count is",
-    "multiply-accumulates": "macs is",
+def answer(method, change):
+    """Another result."""
+    return {method: lambda self, *given: change(getattr(Right, method)(self, *given))}
+
+
+def given(method, change):
+    """Another batch."""
+    return {method: lambda self, batch: getattr(Right, method)(self, change(batch))}
+
+
+def instead(method, body):
+    return {method: body}
+
+
+def layer(name, kind=None, **attributes):
+    """Another layer of that name."""
+
+    def edit(data):
+        (found,) = (each for each in data["layers"] if each["name"] == name)
+        found.update(kind=kind or found["kind"], attrs=dict({} if kind else found["attrs"], **attributes))
+
+    return network(edit)
+
+
+def network(edit):
+    def build(self, graph, weights):
+        data = graph.to_dict()
+        edit(data)
+        Right.build(self, Graph.from_dict(data), weights)
+
+    return {"build": build}
+
+
+def dropout(**methods):
+    """Another layer than the reference's."""
+
+    def build(self, graph, weights):
+        Right.build(self, graph, weights)
+        for each in self._network.layers:
+            if isinstance(each, Dropout):
+                each.__class__ = type("Mistaken", (Dropout,), methods)
+
+    return {"build": build}
+
+
+# --- the mistakes ----------------------------------------------------------------
+
+
+def brighter(batch):
+    return batch._replace(images=batch.images * 1.001)
+
+
+def without(name):
+    return lambda found: {key: tensor for key, tensor in found.items() if key != name}
+
+
+def changed(name, change):
+    return lambda found: {key: change(tensor) if key == name else tensor for key, tensor in found.items()}
+
+
+def decay_apart(self):
+    """Weight decay beside the momentum instead of within the gradient."""
+    weights = self._network.named("weights")
+    for tensor in weights.values():
+        tensor *= 1 - self.setup.optimiser.lr * DECAY
+    proper, self.setup = self.setup, self.setup._replace(optimiser=self.setup.optimiser._replace(weight_decay=0.0))
+    Right.update(self)
+    self.setup = proper
+
+
+def sums(self):
+    """Over two devices, where the mean is asked for."""
+    for run in self._runs:
+        self._network.backward(run, 2.0)
+
+
+def keeps_its_velocity(self, graph, weights):
+    kept = getattr(self, "_velocity", None)
+    Right.build(self, graph, weights)
+    self._velocity = kept or self._velocity
+
+
+def steps_twice(self, batch):
+    Right.step(self, batch)
+    Right.step(self, batch)
+
+
+def trains(self, batch):
+    Right.forward(self, batch)
+    return Right.logits(self)
+
+
+def nothing(self, *given):
+    pass
+
+
+def reseeded(self, inputs):
+    self._stream.seed(1)
+    return Dropout.forward(self, inputs)
+
+
+def unscaled(self, inputs):
+    values, mask = Dropout.forward(self, inputs)
+    return values * (1 - behaviour.RATE), mask * (1 - behaviour.RATE)
+
+
+def with_its_own_dropout(self, batch):
+    """Native steps forget it."""
+    layers = [each for each in self._network.layers if isinstance(each, Dropout)]
+    for each in layers:
+        each.attrs = dict(each.attrs, rate=0.0)
+    Right.step(self, batch)
+    for each in layers:
+        each.attrs = dict(each.attrs, rate=behaviour.RATE)
+
+
+def heads(data):
+    data["heads"][0]["weight"] = 1.0
+
+
+PROVEN = {  # mistake: (how, the words that the reason begins with)
+    "weight decay": (rule(weight_decay=0.0), "staged parameter of"),
+    "weight decay apart": (instead("update", decay_apart), "staged parameter of"),
+    "momentum": (rule(momentum=0.0), "staged parameter of"),
+    "learning rate": (rule(lr=RULE.lr * 1.001), "staged parameter of"),
+    "rebuilt with an old velocity": (instead("build", keeps_its_velocity), "native parameter of"),
+    "native steps": (given("step", brighter), "native parameter of"),
+    "two updates": (instead("step", steps_twice), "native parameter of"),
+    "no update": (instead("update", nothing), "staged parameter of"),
+    "no backward": (instead("backward", nothing), "gradient of conv1.bias is missing"),
+    "gradients summed": (instead("backward", sums), "gradient of conv1.bias is off by 1 "),
+    "pixels": (given("to_device", brighter), "logits of logits is off by"),
+    "labels": (
+        given("to_device", lambda batch: batch._replace(labels=(batch.labels + 1) % 7)),
+        "gradient of conv1.bias is off by",
+    ),
+    "loss": (answer("loss", lambda found: 2 * found), "staged loss of iteration 1 is off by 1 "),
+    "no number": (answer("loss", lambda found: float("nan")), "staged loss of iteration 1 is not finite"),
+    "logits' shape": (answer("logits", np.transpose), "logits of logits has shape (7, 8), not (8, 7)"),
+    "a gradient": (answer("gradients", changed("fc1.bias", lambda it: it + 1e-3)), "gradient of fc1.bias is off by"),
+    "no gradient": (answer("gradients", without("fc1.bias")), "gradient of fc1.bias is missing"),
+    "a gradient's shape": (
+        answer("gradients", changed("fc1.weight", np.transpose)),
+        "gradient of fc1.weight has shape (144, 16), not (16, 144)",
+    ),
+    "a gradient of no number": (
+        answer("gradients", changed("fc2.bias", lambda it: it * np.nan)),
+        "gradient of fc2.bias holds numbers that are not finite",
+    ),
+    "running variance": (
+        answer("parameters", changed("left_bn.running_var", lambda it: it * 0.98)),
+        "staged parameter of left_bn.running_var is off by",
+    ),
+    "no running variance": (
+        answer("parameters", without("left_bn.running_var")),
+        "staged parameter of left_bn.running_var is missing",
+    ),
+    "momentum of the statistics": (layer("left_bn", momentum=0.1), "staged parameter of left_bn.running_mean"),
+    "epsilon": (layer("left_bn", eps=1e-3), "logits of logits is off by"),
+    "alpha of the LRN": (layer("norm1", alpha=1.5), "logits of logits is off by"),
+    "k of the LRN": (layer("norm1", k=1.0), "logits of logits is off by"),
+    "padding counted": (layer("uncounted", count_padding=True), "logits of logits is off by"),
+    "padding not counted": (layer("hanging", count_padding=False), "logits of logits is off by"),
+    "pooling": (layer("pool1", "avg_pool", kernel=3, stride=2, pad=1, ceil=True), "logits of logits is off by"),
+    "no rectifier": (layer("sum_relu", "dropout", rate=0.0), "logits of logits is off by"),
+    "weight of a head": (network(heads), "gradient of conv1.bias is off by"),
+    "prediction of zeros": (answer("predict", np.zeros_like), "predict of logits is off by 1 "),
+    "prediction by the batch": (instead("predict", trains), "predict of logits is off by"),
+    "parameters": (answer("parameter_count", lambda found: found + 1), "parameter_count is"),
+    "multiply-accumulates": (answer("macs", lambda found: 2 * found), "macs is"),
+}
+BEHAVING = {
+    "prediction with dropout": (instead("predict", trains), "predict: without dropout"),
+    "drops what is to be kept": (layer("drop", rate=0.75), "forward: dropout of rate 0.25 drops 0.7"),
+    "a rate a bit off": (layer("drop", rate=0.35), "forward: dropout of rate 0.25 drops 0.3"),
+    "no dropout": (layer("drop", rate=0.0), "forward: dropout of rate 0.25 drops 0.000"),
+    "no dropout in native steps": (instead("step", with_its_own_dropout), "step: dropout of rate 0.25 drops 0.000"),
+    "no scale": (dropout(forward=unscaled), "forward: what dropout keeps is scaled by 1.000, not by"),
+    "the same mask": (dropout(forward=reseeded), "forward: a step drops the same numbers as the step before"),
+    "step_alone exchanges": (instead("step_alone", Right.step), "step_alone: gradients of other devices arrived"),
+    "step_alone idles": (instead("step_alone", nothing), "step_alone: the step trains nothing"),
+}
+ALONE = {
+    "backward ignores the mask": (
+        dropout(backward=lambda self, kept, gradient: [gradient]),
+        "backward: dropout passes gradients where forward dropped",
+    )
 }
 
 
-class Mistaken(Adapter):
-    """The reference's worker half under another name."""
+class Outbox:
+    def send(self, message):
+        pass
 
-    contract = 2
-    name, title, trainer = "mistaken", "Mistaken", "mistaken.worker:MistakenTrainer"
-    requires, builds_on = ("numpy",), ("adapters.reference",)
-    capabilities = Capabilities(
-        strategies=(Strategy("single", "one", ("local",), distributed=False),),
-        precisions=("float64",),
-        tunings=("default",),
-        knobs={"mistake": Knob(str, "none", "what is wrong")},
+
+def made(how, optimiser, **knobs):
+    return type("Mistaken", (Right,), how)(
+        trainers.setup(precision="float64", batch=SAMPLES, optimiser=optimiser, knobs=dict({"shards": 1}, **knobs))
     )
-
-
-class Plugin:
-    @hookimpl
-    def stagebench_adapters(self) -> list[Adapter]:
-        return [Mistaken()]
 
 
 @pytest.fixture(scope="module")
-def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder, plugin = tmp_path_factory.mktemp("mistaken"), Plugin()
-    (folder / "mistaken").mkdir()
-    (folder / "mistaken" / "__init__.py").touch()
-    (folder / "mistaken" / "worker.py").write_text(WORKER)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        patch.setenv("STAGEBENCH_CACHE", str(folder / "cache"))
-        manager().register(plugin)
-        probe.register()
-        yield
-        manager().unregister(plugin)
+def oracle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("oracle")
+    evidence.write_oracle(made({}, RULE), probe.probe_graph(), SAMPLES, str(folder))
+    return folder
 
 
-@pytest.mark.usefixtures("mistaken")
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_planted_mistake_is_caught_and_named(mistake: str, tmp_path: Path) -> None:
-    case = Case("mistaken", "single", "probe", Placement(launcher="local"), precision="float64").on(
-        weight_decay=DECAY, knobs={"mistake": mistake}
-    )
-    proof = Proofs({}).prove(case, launch_of_case(case, {}, tmp_path / "bundle"), tmp_path)
-    assert (proof.passed, MISTAKES[mistake] in proof.reason) == (mistake == "none", True), proof.reason
+@pytest.mark.parametrize("mistake", ["none", *PROVEN])
+def test_a_proof_catches_and_names_it(mistake, oracle):
+    probe.register()
+    how, words = PROVEN.get(mistake, ({}, ""))
+    found = evidence.prove(made(how, RULE), probe.probe_graph(), SAMPLES, str(oracle))
+    sent = messages.decode(messages.encode(found))
+    verdict = judge(Attempt("ok", "", {0: [sent]}, 1.0, {}), workloads()["probe"], "float64")
+    assert verdict.passed == (mistake == "none")
+    assert verdict.reason.startswith(words), verdict.reason
+
+
+@pytest.mark.parametrize("mistake", ["none", *BEHAVING, *ALONE])
+def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
+    how, words = {**BEHAVING, **ALONE}.get(mistake, ({}, ""))
+    devices = 1 if mistake in ALONE else 2
+    trainer = made(how, SGD(1e-5, 0.0, 0.0), shards=devices)
+    problems = behaviour.look_at(trainer, Behave(SAMPLES, devices), Outbox())
+    assert bool(problems) == (mistake != "none"), problems
+    assert "; ".join(problems).startswith(words)
+
+
+def test_there_are_thirty_of_them():
+    assert len({**PROVEN, **BEHAVING, **ALONE}) >= 30

@@ -114,3 +114,12 @@ def test_a_row_alone_is_measured_until_its_own_interval_is_tight():
     assert open_questions({"a": FAST}, 0.03) == set()
     assert open_questions({"a": FAST}, 0.001) == {"a"}
     assert open_questions({"a": {0: 100.0}}, 0.5) == {"a"}
+
+
+def test_what_fifty_rounds_would_not_tell_is_given_up():
+    wild, other = ({at: 100.0 * 1.4 ** (sign * (-1) ** at) for at in range(6)} for sign in (1, -1))
+    begun = ({at: rates[at] for at in range(4)} for rates in (wild, other))
+    assert open_questions(dict(zip("ab", begun, strict=True)), 0.02) == {"a", "b"}, "too early to give up"
+    assert open_questions({"a": wild, "b": other}, 0.02) == set()
+    assert open_questions({"a": wild, "b": other}, 0.5) == {"a", "b"}
+    assert open_questions({"a": wild}, 0.02) == set()

@@ -8,6 +8,7 @@ from suite.worker.contract import Adam
 from suite.worker.job import (
     FORMAT,
     TASKS,
+    Behave,
     Communicate,
     DataSet,
     Job,
@@ -22,6 +23,7 @@ from suite.worker.job import (
     encode,
     read_job,
 )
+from suite.worker.schedule import Schedule
 from suite.worker.typed_json import to_json
 from tests.support import jobs
 
@@ -29,13 +31,14 @@ GRAPH, DATA = jobs.graph(), DataSet("folder", "/photographs")
 EVERY = [
     jobs.measure(),
     jobs.measure("native", data=DATA),
-    Train(GRAPH, 3, 0.25, jobs.READ_ONCE, DATA),
+    Train(GRAPH, 3, 0.25, Schedule(2.0, "cosine"), jobs.READ_ONCE, DATA),
     Prove(GRAPH, "/oracle", 8),
     MakeOracle(GRAPH, "/oracle", 16),
     Pack(
         GRAPH, DATA, "tfrecord", "/packed", 2, "skip", 0, Recipe("photographs", "folder", "0a1b", [], 0, "tensorflow")
     ),
     Read(GRAPH, DATA, jobs.READ_ONCE, 9),
+    Behave(8, 2),
     Look(),
     Communicate("adapters.x.comm:X", "all-reduce", [1, 4], [4], 0.5, 0.0),
     Communicate("adapters.x.comm:X", "all-reduce", [], [], 0.5, 0.0, [7, 9]),

@@ -28,6 +28,7 @@ EVERY = [
     messages.Proof(
         messages.ProofLosses([1.0], [1.0], [1.0]), {"gradient": {"fc.weight": 1e-7}}, 10, 20, "graph", "weights"
     ),
+    messages.Behaviour(["predict: zeros"]),
     messages.ExchangeTimes("single", "all-reduce", 400, 1, [0.5], [0.25]),
     messages.OverlapTimes("all-reduce", 400, [0.1], [0.1], [0.1], [0.1], 3),
     messages.SkippedSizes([400, 800]),

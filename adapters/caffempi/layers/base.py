@@ -33,6 +33,10 @@ class Layer:
         """The output for these inputs, each (samples, ...)."""
         raise NotImplementedError
 
+    def predict(self, xs: Sequence[Tensor]) -> Tensor:
+        """The output in use; most layers compute what they do in training."""
+        return self.forward(xs)
+
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
         """The gradients of the inputs, None where not wanted; `owned` tells that dy may be overwritten."""
         raise NotImplementedError

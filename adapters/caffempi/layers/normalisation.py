@@ -35,6 +35,11 @@ class BatchNormalisation(Layer):
         self._kept = xs[0], mean, inverse
         return y
 
+    def predict(self, xs: Sequence[Tensor]) -> Tensor:
+        """By the running statistics."""
+        statistics = self.weight, self.bias, self.running_mean, self.running_var
+        return torch.native_batch_norm(xs[0], *statistics, False, 0.0, self._eps)[0]
+
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
         x, mean, inverse = self._kept
         del self._kept

@@ -39,6 +39,10 @@ class Dropout(Layer):
             self._mask.div_(kept)
         return xs[0] * self._mask
 
+    def predict(self, xs: Sequence[Tensor]) -> Tensor:
+        """A copy: what reads it may work in place."""
+        return xs[0].clone()
+
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
         mask, self._mask = self._mask, None
         return (torch.mul(mask, dy, out=mask),)

@@ -17,6 +17,15 @@ from adapters.pytorch.strategies.ddp import DDPTrainer
 class ZeroTrainer(DDPTrainer):
     """Every rank updates its share of the parameters and sends it to the others, within the update."""
 
+    def step_alone(self, batch: Any) -> None:
+        """Without the optimiser's own exchange, too: a rank keeps its share of the new parameters to itself."""
+        optimiser = self._optimiser
+        send, optimiser._sync_params = optimiser._sync_params, lambda: None
+        try:
+            super().step_alone(batch)
+        finally:
+            optimiser._sync_params = send
+
     def notes(self) -> Dict[str, Any]:
         """Which optimiser's state is shared out."""
         found = super().notes()

@@ -29,6 +29,10 @@ class Layer(ABC):
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
         """(output, what backward needs)."""
 
+    def predict(self, inputs: List[np.ndarray]) -> np.ndarray:
+        """The output in use; most layers compute what they do in training."""
+        return self.forward(inputs)[0]
+
     @abstractmethod
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
         """The gradient by each input; gradients by parameters are added to `gradients`."""

@@ -65,6 +65,14 @@ class BatchNorm(Layer):
         gamma, beta = (per_channel(self.weights[role], x.ndim) for role in ("weight", "bias"))
         return gamma * normal + beta, (normal, deviation, mean, variance)
 
+    def predict(self, inputs: List[np.ndarray]) -> np.ndarray:
+        """By the running statistics."""
+        x, held = inputs[0], dict(self.weights, **self.statistics)
+        mean, variance, gamma, beta = (
+            per_channel(held[role], x.ndim) for role in ("running_mean", "running_var", "weight", "bias")
+        )
+        return gamma * (x - mean) / np.sqrt(variance + self.attrs["eps"]) + beta
+
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
         """`dx = gamma / deviation * (dy - mean(dy) - normal * mean(dy * normal))`."""
         normal, deviation = kept[:2]

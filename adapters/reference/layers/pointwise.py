@@ -34,6 +34,9 @@ class Dropout(Layer):
         mask = (self._stream.random_sample(inputs[0].shape) >= rate) / (1.0 - rate)
         return inputs[0] * mask, mask
 
+    def predict(self, inputs: List[np.ndarray]) -> np.ndarray:
+        return inputs[0]
+
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
         return [gradient * kept]
 

@@ -22,7 +22,10 @@ def probe_graph() -> Graph:
     counted = g.add("counted", "avg_pool", (x,), kernel=3, stride=1, pad=1, count_padding=True)
     uncounted = g.add("uncounted", "avg_pool", (x,), kernel=3, stride=1, pad=1, count_padding=False)
     x = b.concat("joined", x, counted, uncounted)
-    b.head(b.dense("side", b.flatten("side_flat", b.max_pool("side_pool", x, 2, 2)), 7), 0.3)
+    side = b.flatten("side_flat", b.max_pool("side_pool", x, 2, 2))
+    b.head(g.add("side", "dense", (side,), out=7, bias=False), 0.3)
+    # Its last windows hang over the padding, which counts, and beyond it, which does not.
+    x = g.add("hanging", "avg_pool", (x,), kernel=3, stride=2, pad=1, ceil=True, count_padding=True)
     x = b.flatten("flat", g.add("last_pool", "avg_pool", (x,), kernel=2, stride=2, ceil=True))
     b.head(b.dense("fc2", b.dropout("drop", b.relu("fc1_relu", b.dense("fc1", x, 16)), 0.5), 7))
     return g

@@ -1,0 +1,151 @@
+"""What no oracle can show: dropout is random, and a step without an exchange is each device's own.
+
+Both can be read off the numbers of a network that is made for it: ones -> dense (every output 1) -> dropout -> dense
+(the identity). The logits of a sample of ones are its mask. Each device gets one such sample, its other samples are
+zero, and a label of its own. In the last weights the movement of that label's row is the mask that a native step drew;
+other labels' rows show what other devices sent. NumPy 1.19 or newer.
+"""
+
+from typing import Any, Callable, Dict, Iterator, List
+
+import numpy as np
+
+from suite.worker.contract import Batch, Unsupported
+from suite.worker.job import Behave
+from suite.worker.messages import Phase
+from suite.worker.outbox import Outbox
+from suite.worker.trainer import Trainer
+from workloads.graph import Graph
+
+FEATURES = 256
+RATE = 0.25  # far from 1 - RATE: a framework's "keep" and "drop" are mixed up easily
+ROUNDS = 8  # 2048 draws: their share's deviation is 0.0096
+SHARE_OFF = 0.05
+SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
+
+
+def graph() -> Graph:
+    """The network."""
+    found = Graph("behaviour", (1, 2, 2), FEATURES)
+    x = found.add("flat", "flatten", ("input",))
+    x = found.add("ones", "dense", (x,), out=FEATURES)
+    x = found.add("drop", "dropout", (x,), rate=RATE)
+    found.add_head(found.add("mask", "dense", (x,), out=FEATURES))
+    return found
+
+
+def weights() -> Dict[str, np.ndarray]:
+    """Of that network."""
+    zeros = np.zeros(FEATURES, np.float32)
+    # Zeros where movements are looked for: beside a 1 float32 would round them away.
+    return {
+        "ones.weight": np.eye(1, 4, dtype=np.float32).repeat(FEATURES, axis=0),
+        "ones.bias": zeros,
+        "mask.weight": np.eye(FEATURES, dtype=np.float32),
+        "mask.bias": zeros.copy(),
+    }
+
+
+def look_at(trainer: Trainer, task: Behave, outbox: Outbox) -> List[str]:
+    """What is wrong; the case is to have plain SGD, without momentum or decay."""
+    return list(Look(trainer, task, outbox).problems())
+
+
+class Look:
+    """One trainer with the batch that shows its masks."""
+
+    def __init__(self, trainer: Trainer, task: Behave, outbox: Outbox) -> None:
+        setup, shares = trainer.setup, task.shares
+        self._trainer, self._outbox, self._samples = trainer, outbox, task.samples
+        self._share = task.samples // shares
+        self._labels = [setup.replica * shares + device for device in range(shares)]
+        self._everybodys = range(setup.replicas * shares)
+
+    def problems(self) -> Iterator[str]:
+        """By what was called."""
+        trainer = self._trainer
+        trainer.build(graph(), weights())
+        images = np.zeros((self._samples, 1, 2, 2), np.float32)
+        images[:: self._share] = 1.0
+        self._batch = trainer.to_device(Batch(images, np.repeat(np.array(self._labels, np.int64), self._share)))
+        for look in (self._staged, self._native, self._predict, self._step_alone):
+            self._outbox.send(Phase(look.__name__.strip("_")))
+            for problem in look():
+                yield problem
+
+    def _staged(self) -> Iterator[str]:
+        trainer = self._trainer
+        masks, passed = [], True
+        for _ in range(ROUNDS):
+            before = trainer.parameters()["ones.weight"]
+            trainer.forward(self._batch)
+            rows = trainer.logits()[:: self._share]
+            trainer.backward()
+            trainer.communicate()
+            trainer.update()
+            moved = (trainer.parameters()["ones.weight"] != before).any(axis=1)
+            masks.append(rows)
+            passed = passed and bool((moved == (rows[0] > 0.5)).all())
+        for problem in mask_problems("forward", np.array(masks)):
+            yield problem
+        if len(self._everybodys) == 1 and not passed:
+            yield "backward: dropout passes gradients where forward dropped, or none where it kept"
+
+    def _native(self) -> Iterator[str]:
+        found = []
+        for _ in range(ROUNDS):
+            moved = self._moved(self._trainer.step)
+            found.append(moved[list(self._everybodys)] * self._share * len(self._everybodys))
+        for problem in mask_problems("step", np.array(found)):
+            yield problem
+
+    def _predict(self) -> Iterator[str]:
+        answers = self._trainer.predict(self._batch)[:: self._share]
+        off = float(np.abs(answers - 1.0).max())
+        if not off < SCALE_OFF:
+            yield "predict: without dropout these logits are 1; one is off by %.2g" % off
+
+    def _step_alone(self) -> Iterator[str]:
+        trainer, setup = self._trainer, self._trainer.setup
+        if len(self._everybodys) == 1:
+            return
+        start = weights()
+        trainer.build(graph(), start)
+        try:
+            moved = self._moved(trainer.step_alone)
+        except Unsupported:
+            return
+        others = [label for label in self._everybodys if label != self._labels[0]]
+        if all((found == start[name]).all() for name, found in trainer.parameters().items()):
+            yield "step_alone: the step trains nothing"
+        if (moved[others] > 0.1 / self._share / len(self._everybodys)).any():
+            yield "step_alone: gradients of other devices arrived"
+        trainer.maximum(0.0)
+        if setup.model_parallel_size == 1 and setup.rank == 0:  # the others wait, and send nothing to it
+            self._outbox.send(Phase("step_alone of rank 0, while the others stand still"))
+            trainer.step_alone(self._batch)
+            trainer.step_alone(self._batch)
+            trainer.synchronize()
+        trainer.maximum(0.0)
+
+    def _moved(self, step: Callable[[Any], None]) -> np.ndarray:
+        """What a step added to the last weights, by the learning rate."""
+        before = self._trainer.parameters()["mask.weight"].copy()
+        step(self._batch)
+        return (self._trainer.parameters()["mask.weight"] - before) / self._trainer.setup.optimiser.lr
+
+
+def mask_problems(call: str, masks: np.ndarray) -> Iterator[str]:
+    """What is wrong with masks (rounds, devices, FEATURES), whose numbers are to be 0 or 1 / (1 - RATE)."""
+    kept, wanted = masks > 0.5, 1.0 / (1.0 - RATE)
+    dropped = 1.0 - kept.mean()
+    if abs(dropped - RATE) > SHARE_OFF:
+        yield "%s: dropout of rate %g drops %.3f of all numbers" % (call, RATE, dropped)
+    if kept.any():
+        scale = float(np.median(masks[kept]))
+        if abs(scale / wanted - 1.0) > SCALE_OFF:
+            yield "%s: what dropout keeps is scaled by %.3f, not by 1 / (1 - %g) = %.3f" % (call, scale, RATE, wanted)
+    if dropped and (kept[1:] == kept[:-1]).all(axis=2).any():
+        yield "%s: a step drops the same numbers as the step before" % call
+    if dropped and (kept[:, 1:] == kept[:, :-1]).all(axis=2).any():
+        yield "%s: two devices drop the same numbers" % call

@@ -1,0 +1,122 @@
+"""How well two ranks predict four: the plan `prediction` on one host and over two rates of link, as JSON.
+
+    python tests/benchmarks/prediction.py OUT            # as root; a quarter of an hour on two cores
+
+Four ranks on two cores would crowd each other out. So every process of a framework runs in a control group of its own
+that has a little less than half a core, on one rank as on four, and the rest is the system's: the interpreters are
+replaced by a line of shell that enters such a group first (cgroup 1 or 2). Turns are of 10 ms, short beside a step.
+Over the laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command goes on where
+it stopped.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from suite.environments.find import find
+from suite.plugins import adapters
+
+ADAPTERS = ("pytorch", "caffempi")
+RATES = ("1gbit", "200mbit")
+LAB = "predict"
+HOSTS = [f"{LAB}{number}" for number in (1, 2, 3, 4)]
+CGROUPS = Path("/sys/fs/cgroup")
+NAME = "stagebench-half"
+TURN, SHARE = 10_000, 0.45  # microseconds, of a core
+
+# A group for each process: made, limited, entered.
+ENTER = {
+    1: 'g="{root}/{name}-$$"; mkdir "$g" && echo {turn} >"$g/cpu.cfs_period_us" && '
+    'echo {quota} >"$g/cpu.cfs_quota_us" && echo $$ >"$g/cgroup.procs"',
+    2: 'g="{root}/{name}-$$"; mkdir "$g" && echo "{quota} {turn}" >"$g/cpu.max" && echo $$ >"$g/cgroup.procs"',
+}
+
+
+@contextmanager
+def groups(out: Path) -> Iterator[dict[str, Path]]:
+    """Interpreters with less than half a core, by adapter.
+
+    The control groups are reached by a second mount: a simulated host has a /sys of its own, without them.
+    """
+    version = 2 if (CGROUPS / "cgroup.controllers").exists() else 1
+    root = out / "cgroup"
+    root.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "--bind", CGROUPS if version == 2 else CGROUPS / "cpu", root], check=True)
+    try:
+        enter = ENTER[version].format(root=root, name=NAME, turn=TURN, quota=int(TURN * SHARE))
+        yield {name: capped(out, name, enter) for name in ADAPTERS}
+    finally:
+        for group in root.glob(f"{NAME}-*"):
+            group.rmdir()  # its process has ended
+        subprocess.run(["umount", root], check=True)
+
+
+def capped(out: Path, name: str, enter: str) -> Path:
+    """An interpreter like the adapter's, which enters a group first; beside it what stands beside that one."""
+    real = find(adapters()[name]).path
+    folder = out / "interpreters" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for each in real.parent.iterdir():
+        if not each.name.startswith("python"):
+            (folder / each.name).symlink_to(each)
+    (folder / "python").write_text(f'#!/bin/sh\n{enter} || exit 70\nexec "{real}" "$@"\n')
+    (folder / "python").chmod(0o755)
+    return folder / "python"
+
+
+def stagebench(*words: str | Path, before: tuple[str, ...] = ()) -> str:
+    command = [*before, sys.executable, "-m", "suite.cli", *map(str, words)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in (0, 1):  # 1: a case failed, which the figures show
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
+    return done.stdout
+
+
+def predicted(run: Path) -> Iterator[dict[str, Any]]:
+    """Every training of the run on four ranks."""
+    for answer in json.loads(stagebench("predict", run, "--ranks", "4", "--json")):
+        (one,) = answer["predictions"]
+        if one["error"] is not None:
+            measured = answer["measured"]["4"]["value"]
+            yield {"case": answer["label"], "predicted": one["rate"], "measured": measured, "error": one["error"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("words", nargs="*", help="further options of `stagebench run`, after --")
+    asked = parser.parse_args()
+    out = asked.out.resolve()
+    found = {}
+    with groups(out) as pythons:
+        given = [word for name, path in pythons.items() for word in ("--python", f"{name}={path}")]
+        words = ("run", "prediction", "--no-proofs", *given, *asked.words)
+        stagebench(*words, "--scale", "one-host", "-o", out / "one-host")
+        found["one host"] = list(predicted(out / "one-host"))
+        for rate in RATES:
+            stagebench("lab", "up", "4", "--rate", rate, "--name", LAB)
+            try:
+                inside = (sys.executable, "-m", "suite.cli", "lab", "exec", "--name", LAB, HOSTS[0], "--")
+                hosts = ("--hosts", ",".join(HOSTS))
+                stagebench(*words, "--scale", "hosts", *hosts, "-o", out / rate, before=inside)
+            finally:
+                stagebench("lab", "down", "--name", LAB)
+            found[rate] = list(predicted(out / rate))
+    errors = [abs(one["error"]) for several in found.values() for one in several]
+    summary = {"median_error": median(errors), "worst_error": max(errors)} if errors else {}
+    print(json.dumps({"cores": os.cpu_count(), "core_share": SHARE, **summary, "settings": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
