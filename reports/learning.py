@@ -90,7 +90,7 @@ def same_steps(case: Case) -> dict[str, str]:
         "repeat": f"{case.input.repeat}× data",  # noqa: RUF001 - the sign is meant
         "augment": f"{case.input.augment} crop",
         "held out": f"{case.training.held_out:g} held out",
-        "optimiser": f"{case.optimiser} at {case.lr:g}",
+        "optimiser": ", ".join(filter(None, (f"{case.optimiser} at {case.lr:g}", case.schedule.words))),
         "betas": f"with {betas}",
     }
 

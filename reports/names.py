@@ -51,6 +51,7 @@ def _properties(case: Case) -> Iterable[tuple[str, str]]:
     yield "tuning", case.tuning
     yield "precision", case.precision
     yield "optimiser", case.optimiser
+    yield "schedule", case.schedule.words or "constant rate"
     yield "device", place.device
     yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per device"
     yield from _input(case.input, case.data != "synthetic")

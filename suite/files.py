@@ -13,12 +13,12 @@ def stands(path: Path) -> bool:
     return os.path.exists(path)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write beside the file, flush to the disk, then rename over it."""
     partial = path.with_name(path.name + ".partial")
     try:
-        with partial.open("w") as stream:
-            stream.write(text)
+        with partial.open("wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(path)

@@ -96,6 +96,9 @@ class CaffeMPITrainer(Trainer):
         self._solver.begin()
         self._solver.update(self._all)
 
+    def set_learning_rate(self, rate: float) -> None:
+        self._solver.set_rate(rate)
+
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:

@@ -18,17 +18,24 @@ KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), 
 GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 STRATEGIES = (
-    Strategy("single", "One rank without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
-    Strategy("data_parallel", "Every rank a replica; a ring over MPI sums the gradients, every rank updates.", MPI),
+    Strategy("single", "One rank without MPI.", ("local", "mpiexec", "slurm"), distributed=False, changing_rate=True),
+    Strategy(
+        "data_parallel",
+        "Every rank a replica; a ring over MPI sums the gradients, every rank updates.",
+        MPI,
+        changing_rate=True,
+    ),
     Strategy(
         "two_level",
         "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
         MPI,
+        changing_rate=True,
     ),
     Strategy(
         "parameter_server",
         "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
         MPI,
+        changing_rate=True,
     ),
     Strategy(
         "parameter_server_async",

@@ -24,6 +24,9 @@ class Momentum:
     def begin(self) -> None:
         """No update differs from the last."""
 
+    def set_rate(self, rate: float) -> None:
+        self._rule = self._rule._replace(lr=rate)
+
     @torch.inference_mode()
     def update(self, span: Span) -> None:
         """One update of a span of all parameters, from its gradients."""
@@ -58,6 +61,9 @@ class AdamSolver:
         self._updates += 1
         # The operator adds its epsilon to sqrt(v) / sqrt(1 - beta2^t), the rule to sqrt(v).
         self._epsilon = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2 ** float(self._updates))
+
+    def set_rate(self, rate: float) -> None:
+        self._rule = self._rule._replace(lr=rate)
 
     @torch.inference_mode()
     def update(self, span: Span) -> None:

@@ -17,6 +17,7 @@ STRATEGIES = (
         "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI) during the "
         "backward.",
         ("local", "ssh", "mpiexec", "slurm"),
+        changing_rate=True,
     ),
 )
 

@@ -39,7 +39,7 @@ class JaxTrainer(Trainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         self._state = self._pull = self._local = self._gradients = self._loss = self._logits = self._marked = None
         self._net = Net(graph, self.setup.tuned)
-        solver = solver_of(self.setup.optimiser)
+        self._solver = solver = solver_of(self.setup.optimiser)
         self._programs = self.programs(solver)
         params = {name: native(tensor).astype(self._dtype) for name, tensor in weights.items()}
         stats = {name: tensor.astype(self._dtype) for name, tensor in self._net.statistics().items()}
@@ -99,6 +99,11 @@ class JaxTrainer(Trainer):
         """One program, its buffers used again for the new state."""
         *state, self._loss = self._programs.step(*self._state, tuple(batch))
         self._state = tuple(state)
+
+    def set_learning_rate(self, rate: float) -> None:
+        params, moments, stats, key = self._state
+        number = jax.device_put(np.asarray(rate, self._dtype), self._programs.everywhere)
+        self._state = (params, self._solver.with_rate(moments, number), stats, key)
 
     # --- evidence -----------------------------------------------------------
 

@@ -8,7 +8,13 @@ from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 
 STRATEGIES = (
-    Strategy("single", "One process, one device: a jitted step.", ("local", "mpiexec", "slurm"), distributed=False),
+    Strategy(
+        "single",
+        "One process, one device: a jitted step.",
+        ("local", "mpiexec", "slurm"),
+        distributed=False,
+        changing_rate=True,
+    ),
     Strategy(
         "pmap",
         "Data parallel over the devices of one process: the jitted step as a shard_map over a mesh, which is what "
@@ -16,6 +22,7 @@ STRATEGIES = (
         ("local", "mpiexec", "slurm"),
         distributed=False,
         several_devices=True,
+        changing_rate=True,
     ),
 )
 

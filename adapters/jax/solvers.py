@@ -14,7 +14,7 @@ Tensors = Dict[str, Any]
 
 
 class Solver(ABC):
-    """One rule."""
+    """One rule. Its moments end with the learning rate: a number in the state, so that it can change."""
 
     @abstractmethod
     def zeros(self, params: Tensors) -> Any:
@@ -24,6 +24,10 @@ class Solver(ABC):
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
         """(parameters, moments) after one update."""
 
+    def with_rate(self, moments: Any, rate: Any) -> Any:
+        """The moments with another rate for the updates to come."""
+        return (*moments[:-1], rate)
+
 
 class Momentum(Solver):
     """V <- m v + g + wd w, w <- w - lr v."""
@@ -32,12 +36,13 @@ class Momentum(Solver):
         self._rule = rule
 
     def zeros(self, params: Tensors) -> Any:
-        return zeros_like(params)
+        """(velocities, rate)."""
+        return zeros_like(params), number_like(params, self._rule.lr)
 
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
-        lr, momentum, decay = self._rule
-        moments = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, moments, gradients, params)
-        return jax.tree.map(lambda w, v: w - lr * v, params, moments), moments
+        (velocities, lr), (_, momentum, decay) = moments, self._rule
+        velocities = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, velocities, gradients, params)
+        return jax.tree.map(lambda w, v: w - lr * v, params, velocities), (velocities, lr)
 
 
 class AdamSolver(Solver):
@@ -47,18 +52,18 @@ class AdamSolver(Solver):
         self._rule = rule
 
     def zeros(self, params: Tensors) -> Any:
-        """(first moments, second moments, updates so far)."""
-        return zeros_like(params), zeros_like(params), np.zeros((), np.int32)
+        """(first moments, second moments, updates so far, rate)."""
+        return zeros_like(params), zeros_like(params), np.zeros((), np.int32), number_like(params, self._rule.lr)
 
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
-        rule, (first, second, updates) = self._rule, moments
+        rule, (first, second, updates, lr) = self._rule, moments
         updates = updates + 1
         gradients = jax.tree.map(lambda g, w: g + rule.weight_decay * w, gradients, params)
         first = jax.tree.map(lambda m, g: rule.beta1 * m + (1 - rule.beta1) * g, first, gradients)
         second = jax.tree.map(lambda v, g: rule.beta2 * v + (1 - rule.beta2) * g * g, second, gradients)
-        rate = rule.lr * jnp.sqrt(one_minus_power(rule.beta2, updates)) / one_minus_power(rule.beta1, updates)
+        rate = lr * jnp.sqrt(one_minus_power(rule.beta2, updates)) / one_minus_power(rule.beta1, updates)
         moved = jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) + rule.epsilon), params, first, second)
-        return moved, (first, second, updates)
+        return moved, (first, second, updates, lr)
 
 
 def one_minus_power(beta: float, updates: Any) -> Any:
@@ -68,6 +73,11 @@ def one_minus_power(beta: float, updates: Any) -> Any:
 
 def zeros_like(tensors: Tensors) -> Tensors:
     return {name: np.zeros_like(tensor) for name, tensor in tensors.items()}
+
+
+def number_like(tensors: Tensors, value: float) -> np.ndarray:
+    """A scalar of the tensors' type."""
+    return np.asarray(value, next(iter(tensors.values())).dtype)
 
 
 def solver_of(rule: Optimiser) -> Solver:

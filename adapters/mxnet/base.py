@@ -18,7 +18,7 @@ from adapters.mxnet.compression import compression, described
 from adapters.mxnet.input import as_numpy, joined, reader_of
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import JointLoss, Net
-from adapters.mxnet.optimisers import Documented, Operators, name_of, settings
+from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
 from adapters.mxnet.recordio import join, pack
 from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.masks import dropout_seed
@@ -215,6 +215,13 @@ class MXNetTrainer(Trainer):
     def _pace(self) -> None:
         for loss in self._losses:
             loss.wait_to_read()
+
+    def set_learning_rate(self, rate: float) -> None:
+        self._optimiser.set_rate(rate)
+        if self._trainer is not None:
+            by_store = self._trainer._update_on_kvstore  # None until the first step
+            updaters = [self._trainer._kvstore._updater] if by_store else self._trainer._updaters
+            change_rate(self._trainer._optimizer, updaters, rate)
 
     # --- evidence -----------------------------------------------------------
 

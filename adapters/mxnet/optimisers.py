@@ -1,7 +1,8 @@
 """Momentum SGD and Adam as MXNet's operators.
 
 SGD: v <- m*v - lr*(g + wd*w), w <- w + v. The learning rate stands inside the velocity,
-which for a constant rate is the workload's v <- m*v + g + wd*w, w <- w - lr*v.
+which for a constant rate is the workload's v <- m*v + g + wd*w, w <- w - lr*v; where the rate
+changes, the velocity is multiplied by the new one over the old.
 
 Adam is the workload's own: `adam_update` adds wd*w to the gradient, and mx.optimizer.Adam
 multiplies the rate by sqrt(1 - b2^t) / (1 - b1^t).
@@ -61,13 +62,25 @@ class Documented:
                 [each[device] for each in weights],
             )
 
+    def set_rate(self, rate: float) -> None:
+        change_rate(self._optimiser, self._updaters, rate)
+
+
+def change_rate(optimiser: Any, updaters: Sequence[Any], rate: float) -> None:
+    """Of one of mx.optimizer, whose states the updaters keep: an SGD's are velocities."""
+    ratio, _ = rate / optimiser.learning_rate, optimiser.set_learning_rate(rate)
+    if isinstance(optimiser, mx.optimizer.SGD):
+        for updater in updaters:
+            for velocity in updater.states.values():
+                velocity *= ratio
+
 
 class Operators:
     """One `sgd_mom_update` or `adam_update` a parameter: faster than the operator for several at once."""
 
     def __init__(self, parameters: Sequence[Any], rule: Optimiser) -> None:
         """Moments of zero beside every weight."""
-        self._operator, self._done = operator(rule), 0
+        self._rule, self._operator, self._done = rule, operator(rule), 0
         moments = 2 if isinstance(rule, Adam) else 1
         self._states = [
             [(weight, [mx.nd.zeros_like(weight) for _ in range(moments)]) for weight in parameter.list_data()]
@@ -89,6 +102,14 @@ class Operators:
                     lazy_update=False,
                     **rates,
                 )
+
+    def set_rate(self, rate: float) -> None:
+        ratio, self._rule = rate / self._rule.lr, self._rule._replace(lr=rate)
+        self._operator = operator(self._rule)
+        if not isinstance(self._rule, Adam):
+            for states in self._states:
+                for _, (velocity,) in states:
+                    velocity *= ratio
 
 
 def operator(rule: Optimiser) -> Callable[[int], Tuple[Any, Dict[str, float]]]:

@@ -15,13 +15,14 @@ LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
 
 STRATEGIES = (
-    Strategy("single", "One process, one device, no exchange.", LAUNCHERS, distributed=False),
+    Strategy("single", "One process, one device, no exchange.", LAUNCHERS, distributed=False, changing_rate=True),
     Strategy(
         "kvstore_local",
         "Several devices of one process; the key-value store 'local' sums gradients on the host.",
         LAUNCHERS,
         distributed=False,
         several_devices=True,
+        changing_rate=True,
     ),
     Strategy(
         "kvstore_device",
@@ -29,13 +30,20 @@ STRATEGIES = (
         LAUNCHERS,
         distributed=False,
         several_devices=True,
+        changing_rate=True,
     ),
-    Strategy("dist_sync", "Parameter servers sum the workers' gradients; every worker updates.", LAUNCHERS),
+    Strategy(
+        "dist_sync",
+        "Parameter servers sum the workers' gradients; every worker updates.",
+        LAUNCHERS,
+        changing_rate=True,
+    ),
     Strategy(
         "dist_device_sync",
         "As dist_sync, with several devices a worker: it sums their gradients on its devices, the servers the sums.",
         LAUNCHERS,
         several_devices=True,
+        changing_rate=True,
     ),
     Strategy(
         "dist_async",

@@ -16,7 +16,7 @@ NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these excha
 
 
 def _strategy(name: str, words: str, **more: Any) -> Strategy:
-    return Strategy(name, words, LAUNCHERS, **more)
+    return Strategy(name, words, LAUNCHERS, **{"changing_rate": True, **more})
 
 
 STRATEGIES = (
@@ -69,6 +69,7 @@ STRATEGIES = (
         "Every rank serves a share of the parameters (torch.distributed.rpc): gradients go there, weights come back, "
         "all within the update.",
         separable=NO_COMMUNICATION,
+        changing_rate=False,  # the optimisers are the servers'
     ),
     _strategy(
         "local_sgd",

@@ -60,6 +60,11 @@ class ReplicaTrainer(TorchTrainer):
         self._optimise()
         self._loss = loss.detach()
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Torch's SGD keeps the rate outside its velocity."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:

@@ -21,22 +21,29 @@ def states(optimiser: Optimiser) -> int:
 
 
 def updating(
-    optimiser: Optimiser, kernels: bool, weights: Tensors, state: List[Tensors], count: Any, locking: bool = False
+    optimiser: Optimiser,
+    kernels: bool,
+    weights: Tensors,
+    state: List[Tensors],
+    count: Any,
+    rate: Any = None,
+    locking: bool = False,
 ) -> Callable[[Tensors], None]:
     """A function of the gradients that updates every weight.
 
     `state`: a list of variables in the weights' order for each of `states`; `count`: the variable that
-    counts updates; with `kernels` by TensorFlow's own, else spelled out; with `locking` (kernels only)
-    a weight is updated by one at a time.
+    counts updates; `rate`: the one that holds the learning rate, where it changes; with `kernels` by
+    TensorFlow's own, else spelled out; with `locking` (kernels only) a weight is updated by one at a time.
     """
+    lr = optimiser.lr if rate is None else rate
     if isinstance(optimiser, Adam):
         rule = adam_kernel(optimiser, locking) if kernels else adam(optimiser)
     else:
-        rule = sgd_kernel(optimiser, locking) if kernels else sgd(optimiser)
+        rule = sgd_kernel(optimiser, lr, locking) if kernels else sgd(optimiser, lr)
     decay = optimiser.weight_decay
 
     def update(gradients: Tensors) -> None:
-        factor = adam_rate(optimiser, count.assign_add(1)) if isinstance(optimiser, Adam) else None
+        factor = adam_rate(optimiser, lr, count.assign_add(1)) if isinstance(optimiser, Adam) else None
         for weight, own, gradient in zip(weights, zip(*state), gradients):
             rule(weight, own, gradient + decay * weight if decay else gradient, factor)
 
@@ -58,9 +65,9 @@ def with_end(rule: Callable[[Tensors], None]) -> Callable[[Tensors], Any]:
     return run
 
 
-def sgd(optimiser: SGD) -> Rule:
+def sgd(optimiser: SGD, lr: Any) -> Rule:
     """As Keras' SGD does, with the learning rate outside."""
-    lr, momentum, _ = optimiser
+    momentum = optimiser.momentum
 
     def rule(weight: Any, own: Any, gradient: Any, _: Any) -> None:
         (velocity,) = own
@@ -69,15 +76,15 @@ def sgd(optimiser: SGD) -> Rule:
     return rule
 
 
-def sgd_kernel(optimiser: SGD, locking: bool = False) -> Rule:
-    lr, momentum, _ = optimiser
+def sgd_kernel(optimiser: SGD, lr: Any, locking: bool = False) -> Rule:
+    momentum = optimiser.momentum
 
     def rule(weight: Any, own: Any, gradient: Any, _: Any) -> None:
         (velocity,) = own
         tf.raw_ops.ResourceApplyMomentum(
             var=weight.handle,
             accum=velocity.handle,
-            lr=tf.constant(lr, gradient.dtype),
+            lr=number(lr, gradient.dtype),
             grad=gradient,
             momentum=tf.constant(momentum, gradient.dtype),
             use_locking=locking,
@@ -87,11 +94,16 @@ def sgd_kernel(optimiser: SGD, locking: bool = False) -> Rule:
     return rule
 
 
-def adam_rate(optimiser: Adam, update: Any) -> Any:
+def number(value: Any, dtype: Any) -> Any:
+    """A Python float, or a variable, in a type; tf.cast alone would take a float by way of float32."""
+    return tf.constant(value, dtype) if isinstance(value, float) else tf.cast(value, dtype)
+
+
+def adam_rate(optimiser: Adam, lr: Any, update: Any) -> Any:
     """`Adam.rate` of a tensor; in float64, because 1 - 0.999 has four digits in float32."""
     t = tf.cast(update, tf.float64)
     grown = [1.0 - tf.pow(tf.constant(beta, tf.float64), t) for beta in (optimiser.beta1, optimiser.beta2)]
-    return optimiser.lr * tf.sqrt(grown[1]) / grown[0]
+    return number(lr, tf.float64) * tf.sqrt(grown[1]) / grown[0]
 
 
 def adam(optimiser: Adam) -> Rule:

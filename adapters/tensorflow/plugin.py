@@ -15,18 +15,20 @@ NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xl
 SERVERS_UPDATE = {("xla", "update"): NO_KERNELS, ("xla", "step"): NO_KERNELS}
 
 STRATEGIES = (
-    Strategy("single", "One device, no exchange.", LAUNCHERS, distributed=False),
+    Strategy("single", "One device, no exchange.", LAUNCHERS, distributed=False, changing_rate=True),
     Strategy(
         "mirrored",
         "MirroredStrategy: one process drives several devices (CPU: logical ones) and sums by the knob cross_device.",
         LAUNCHERS,
         distributed=False,
         several_devices=True,
+        changing_rate=True,
     ),
     Strategy(
         "multiworker_mirrored",
         "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
         LAUNCHERS,
+        changing_rate=True,
     ),
     Strategy(
         "parameter_server",

@@ -60,6 +60,7 @@ class Replicas(TensorFlowTrainer):
         self._forward: List[Any] = []  # a function a device, as what follows
         self._differentiate: List[Any] = []
         self._rules: List[Any] = []
+        self._rates: List[Any] = []  # a variable a device, where the learning rate changes
         self._step = self._step_alone = self._communicate = self._update = self._predict = None
         self._tapes: Sequence[Any] = ()
         self._losses: Sequence[Any] = ()
@@ -78,6 +79,8 @@ class Replicas(TensorFlowTrainer):
             for _ in range(states(self.setup.optimiser))
         ]
         counts = self._variable(np.zeros((), np.int64), False, "int64")
+        if self.setup.changing_rate:  # else a constant of the compiled functions
+            self._rates = self._variable(np.asarray(self.setup.optimiser.lr), False)
         places = range(len(self.devices))
         self.nets, self._nets_in_use = [[self._net(index, training) for index in places] for training in (True, False)]
         self._compile([[[own[index] for own in kind] for kind in state] for index in places], counts)
@@ -90,7 +93,7 @@ class Replicas(TensorFlowTrainer):
         kernels = self.style.fast and xla == "off"
         self._rules = [
             compiled_if(xla == "update" or apart, updating(self.setup.optimiser, kernels, net.trainable, *own))
-            for net, own in zip(self.nets, zip(state, counts))
+            for net, own in zip(self.nets, zip(state, counts, self._rates or [None] * len(counts)))
         ]
         self._step = compiled(lambda *tensors: self._whole_step(tensors, True), by_xla)
         self._step_alone = compiled(lambda *tensors: self._whole_step(tensors, False))
@@ -147,6 +150,10 @@ class Replicas(TensorFlowTrainer):
             self.step(batch)
         else:
             self._losses = self._step_alone(*batch.images, *batch.labels)
+
+    def set_learning_rate(self, rate: float) -> None:
+        for variable in self._rates:
+            variable.assign(rate)
 
     # --- evidence -----------------------------------------------------------
 

@@ -71,6 +71,12 @@ def predict(
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline of the most ranks for Perfetto (ui.perfetto.dev).")
     ] = None,
+    chakra: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PREFIX", help="Write PREFIX.RANK.et for the most ranks: Chakra execution traces, for ASTRA-sim."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON, and nothing else.")] = False,
 ) -> None:
     """Predict the speed of synchronous training on more ranks, and what would help most."""
@@ -100,6 +106,8 @@ def predict(
         answers.append(Answer(one, _schedules(schedule, default), sizes))
     if trace:
         _write_trace(trace, answers[0])
+    if chakra:
+        _write_chakra(chakra, answers[0])
     if json:
         show_json([one.to_dict() for one in answers])
     else:
@@ -161,6 +169,13 @@ def _write_trace(path: Path, answer: "Answer") -> None:
     last = answer.predictions[-1]
     line = timeline(answer.asked.scenario.but(schedule=last.schedule), last.ranks)
     write_whole(path, json.dumps(trace(line)) + "\n")
+
+
+def _write_chakra(prefix: Path, answer: "Answer") -> None:
+    from suite.predict import chakra
+
+    last = answer.predictions[-1]
+    chakra.write(prefix, answer.asked.scenario.but(schedule=last.schedule), last.ranks)
 
 
 def _print(answer: "Answer") -> None:

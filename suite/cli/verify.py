@@ -29,6 +29,9 @@ def verify(
     devices: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
     device: Annotated[str, typer.Option(help="Kind of device: `cpu` or `cuda`.")] = "cpu",
     optimiser: Annotated[str, typer.Option(help="`sgd` or `adam`; adapters without it are named.")] = "sgd",
+    changing_rate: Annotated[
+        bool, typer.Option("--changing-rate", help="With a learning rate that changes at every update.")
+    ] = False,
     knob: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE: for the adapters that have the knob (repeatable).")
     ] = None,
@@ -51,7 +54,15 @@ def verify(
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
     networks = [register(Path(each)).name if is_path(each) else each for each in workload or []]
     wanted = Wanted(
-        adapter or [], networks, strategy or [], tuning or [], devices, device, optimiser, knobs_from(knob or [])
+        adapters=adapter or [],
+        workloads=networks,
+        strategies=strategy or [],
+        tunings=tuning or [],
+        devices=devices,
+        device=device,
+        optimiser=optimiser,
+        changing_rate=changing_rate,
+        knobs=knobs_from(knob or []),
     )
     cases = cases_to_verify(wanted)
     _look_for({case.adapter for case, refused in cases if not refused}, interpreters)
@@ -135,6 +146,7 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Prov
 def _name(case: "Case", wanted: "Wanted") -> str:
     """The case in a row's words, with what was asked of it beyond the usual."""
     asked = [case.optimiser] if case.optimiser != "sgd" else []
+    asked += ["changing rate"] if wanted.changing_rate else []
     asked += [f"{knob}={case.knobs[knob]}" for knob in wanted.knobs if knob in case.knobs]
     of = f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}"
     return " ".join([of, *asked])

@@ -30,6 +30,7 @@ class Strategy:
     # True: all its devices hold one network together, each a part; a knob's name: so many of them in a row do.
     model_parallel: bool | str = False
     microbatches: str = ""  # the knob that says in how many pieces a network takes its batch
+    changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)
     periodic: bool = False  # its devices exchange only every so many steps: a short pass may end before
     mpi: str = ""  # the library by which its ranks meet, "Open MPI", where no mpi4py of the environment tells it
     # Why it cannot train so, by (knob or "device", value): {("device", "cpu"): "it knows no CPU devices; ..."}.

@@ -81,6 +81,21 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """How the learning rate changes in the pass `train`; `suite.worker.schedule` says what the words mean."""
+
+    warmup_epochs: float = 0.0
+    decay: str = "none"
+
+    @property
+    def words(self) -> str:
+        """What a label adds to the optimiser: "" for one rate throughout."""
+        rising = f"warm-up of {self.warmup_epochs:g} epochs" if self.warmup_epochs else ""
+        falling = f"{self.decay} decay" if self.decay != "none" else ""
+        return ", ".join(filter(None, (rising, falling)))
+
+
+@dataclass(frozen=True)
 class Configuration:
     """How trainers are set up and placed: what an adapter is asked about, and what its worker half is given.
 
@@ -101,6 +116,7 @@ class Configuration:
     beta2: float = 0.0
     epsilon: float = 0.0
     weight_decay: float = 0.0
+    schedule: Schedule = field(default_factory=Schedule)  # of the rate
     seed: int = 1
     readers: int = 1
     input: Input = field(default_factory=Input)
@@ -120,6 +136,11 @@ class Configuration:
         return asdict(self)
 
 
+# Younger than the rest: a case that has these values keeps the id that it had before they came.
+YOUNGER = {"schedule": asdict(Schedule()), "scaling": "weak"}
+YOUNGER_IN_PLACEMENT = {"share_devices": False, "memory_limit": 0}
+
+
 @dataclass(frozen=True)
 class Case(Configuration):
     """adapter x strategy x workload x placement x batch x data x knobs, and how it is measured."""
@@ -137,7 +158,9 @@ class Case(Configuration):
     @property
     def id(self) -> str:
         """Twelve hexadecimal digits over every value."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        values = self.to_dict()
+        kept = {**_but(values, YOUNGER), "placement": _but(values["placement"], YOUNGER_IN_PLACEMENT)}
+        text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def passes_of(self, repeat: int) -> tuple[str, ...]:
@@ -160,3 +183,7 @@ class Case(Configuration):
     def data_name(self) -> str:
         """The data set's short name: a named set's own, the last part of a path."""
         return self.data.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _but(values: dict[str, Any], unless: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in unless or value != unless[name]}

@@ -2,7 +2,8 @@
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import TRAIN, Case, Configuration
+from suite.contracts.case import TRAIN, Case, Configuration, Schedule
+from suite.worker import schedule
 from suite.worker.contract import SGD, Adam, Optimiser
 from suite.worker.job import DataSet, Group, Input, Measure, Sampling, Task, Train
 from workloads.catalogue import Workload
@@ -29,6 +30,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         # What lies in memory is not sent to processes: the trainer takes it itself.
         readers=0 if configuration.input.mode == "memory" else configuration.readers,
         prefetch=configuration.input.prefetch,
+        changing_rate=configuration.schedule != Schedule(),
         model_parallel_size=max(1, adapter.model_parallel_size(configuration) // placement.devices),
         share_devices=placement.share_devices,
         memory_limit=placement.memory_limit,
@@ -51,7 +53,8 @@ def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None)
     """Measure or, of a case with the pass `train`, Train; of the case's process number `repeat`."""
     graph, how = workload.graph(), reading(case)
     if case.passes == (TRAIN,):
-        return Train(graph, case.training.epochs, case.training.held_out, how, data)
+        rate = schedule.Schedule(case.schedule.warmup_epochs, case.schedule.decay)
+        return Train(graph, case.training.epochs, case.training.held_out, rate, how, data)
     rule = case.sampling
     sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steps, rule.seconds)
     return Measure(graph, list(case.passes_of(repeat)), sampling, how, data, peaks=repeat == 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from suite.contracts import knobs
 from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format, Strategy
-from suite.contracts.case import AUTO, TRAIN, Case
+from suite.contracts.case import AUTO, TRAIN, Case, Schedule
 from suite.contracts.launcher import Launcher
 from suite.data.sets import kind_of
 from suite.environments.hosts import here
@@ -206,6 +206,8 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
             f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "
             f"by that; ask for {held} or {2 * held} of them"
         )
+    if case.schedule != Schedule() and not strategy.changing_rate:
+        return f"{adapter.name}/{case.strategy} keeps one learning rate; leave warmup_epochs and decay out of its block"
     batch, pieces = case.batch * held, adapter.microbatches(case)
     if batch % pieces:
         return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
-from suite.contracts.case import Input, Sampling, Training
+from suite.contracts.case import Input, Sampling, Schedule, Training
 from suite.environments.hosts import refused
 from suite.plan.problems import KeyPath
 
@@ -73,6 +73,8 @@ class Block(Strict):
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
     optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]
+    warmup_epochs: Swept[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = [Schedule.warmup_epochs]
+    decay: Swept[Literal["none", "steps", "cosine", "linear"]] = ["none"]
     lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch; 0.001 for Adam
     readers: Swept[Readers] = [1]  # 0: the training process reads
     data_mode: Swept[Literal["disk", "memory"]] = ["disk"]

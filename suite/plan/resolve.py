@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Training
+from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Schedule, Training
 from suite.contracts.launcher import Launcher
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
@@ -233,6 +233,7 @@ class _Maker:
             passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
+            schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),
             graph_digest=graph.digest,
             time_limit=choice["time_limit"],
             silence_limit=choice["silence_limit"],

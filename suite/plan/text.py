@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from suite.contracts.case import TRAIN, Case, Input, Placement
+from suite.contracts.case import TRAIN, Case, Input, Placement, Schedule
 from suite.plan.model import MOST_CASES
 
 USUAL = Case("", "", "")
@@ -63,6 +63,7 @@ def _case(case: Case) -> Iterable[str]:
         "scaling": (case.scaling, USUAL.scaling),
         "precision": (case.precision, USUAL.precision),
         "optimiser": (case.optimiser, USUAL.optimiser),
+        **{key: (getattr(case.schedule, key), getattr(Schedule, key)) for key in asdict(case.schedule)},
         "readers": (case.readers, USUAL.readers),
         "data_mode": (read.mode, Input.mode),
         **{key: (getattr(read, key), getattr(Input, key)) for key in asdict(read) if key != "mode"},

@@ -5,7 +5,7 @@ and all that it depends on have ended; whichever ended last is its cause. The ch
 last end is the critical path.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ class Span(NamedTuple):
     begin: float
     end: float
     cause: int  # the index of the span whose end let this one begin; -1: the iteration's begin
+    after: Sequence[int] = ()  # those that it waits for besides the one before it on its lane
 
 
 class Timeline:
@@ -31,7 +32,7 @@ class Timeline:
         self.spans: list[Span] = []
         self._last: dict[str, int] = {}
 
-    def add(self, lane: str, task: str, layers: tuple[str, ...], seconds: float, after: Iterable[int] = ()) -> int:
+    def add(self, lane: str, task: str, layers: tuple[str, ...], seconds: float, after: Sequence[int] = ()) -> int:
         """Append a task to a lane; returns its index, which later tasks may name in `after`."""
         cause, begin = self._last.get(lane, -1), 0.0
         if cause >= 0:
@@ -39,7 +40,7 @@ class Timeline:
         for index in after:
             if self.spans[index].end > begin:
                 cause, begin = index, self.spans[index].end
-        self.spans.append(Span(lane, task, layers, begin, begin + seconds, cause))
+        self.spans.append(Span(lane, task, layers, begin, begin + seconds, cause, after))
         self._last[lane] = len(self.spans) - 1
         return len(self.spans) - 1
 

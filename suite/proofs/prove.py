@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Configuration
+from suite.contracts.case import Case, Configuration, Schedule
 from suite.contracts.optimisers import for_proof
 from suite.environments.find import find
 from suite.environments.fingerprint import fingerprint
@@ -40,7 +40,7 @@ from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
 PATIENCE = 1800.0  # seconds for a proof
-UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay")  # of a configuration
+UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay", "schedule")  # of a configuration
 
 
 class Proofs:
@@ -183,6 +183,7 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload, loc
     # that a proof is quick, or as many as the placement has on another.
     cores = len(os.sched_getaffinity(0))
     shared = max(1, cores // (placement.ranks_per_node * placement.devices))
+    changing = Schedule(warmup_epochs=1.0) if case.schedule != Schedule() else Schedule()  # all are proven by one
     return Configuration(
         case.adapter,
         case.strategy,
@@ -191,7 +192,7 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload, loc
         batch=samples,
         precision=case.precision,
         tuning=case.tuning,
-        **{**{name: getattr(case, name) for name in UPDATE}, "lr": for_proof(case, workload)},
+        **{**{name: getattr(case, name) for name in UPDATE}, "lr": for_proof(case, workload), "schedule": changing},
         readers=0,
         knobs=case.knobs,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Case, Placement, Schedule
 from suite.contracts.optimisers import NAMES, for_proof, settings
 from suite.errors import RequestError
 from suite.plan.checks import refusal
@@ -29,6 +29,7 @@ class Wanted:
     devices: int = 2  # of the distributed strategies
     device: str = "cpu"
     optimiser: str = "sgd"
+    changing_rate: bool = False
     knobs: dict[str, Any] = field(default_factory=dict)  # for the adapters that have them; defaults where none is named
 
 
@@ -96,6 +97,7 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         batch=workload.proof_batch,
         tuning=tuning,
         **settings(wanted.optimiser, workload, workload.proof_batch),
+        schedule=Schedule(warmup_epochs=1.0) if wanted.changing_rate else Schedule(),
         knobs=knobs.values(adapter.capabilities.knobs, wanted.knobs),
         graph_digest=workload.graph().digest,
     )

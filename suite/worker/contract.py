@@ -56,6 +56,7 @@ class Setup(NamedTuple):
     prefetch: int = 2  # batches read ahead, per reader
     devices: int = 1  # that this rank drives; the batch is split evenly, in the devices' order
     model_parallel_size: int = 1  # ranks in a row that hold one network together; all are given the same batch
+    changing_rate: bool = False  # `Trainer.set_learning_rate` will be called between steps
     share_devices: bool = False  # whether ranks of a host may drive the same GPU
 
     @property

@@ -24,6 +24,7 @@ from workloads import weights
 from workloads.graph import Graph
 
 UPDATES = 3
+RATES = (0.5, 1.0, 0.25)  # of the rate, at the updates of what is to change it
 HALF_ULP = 2.0**-24  # of float32, relative: in mixed precision too the parameters are float32
 PIECE = 1 << 18  # numbers: small enough for a processor's cache
 SEED = 11
@@ -47,6 +48,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
     trainer.build(graph, initial)
     losses: List[float] = []
     for update in range(UPDATES):
+        change_rate(trainer, update)
         trainer.forward(batch)
         losses.append(trainer.loss())
         if update == 0:
@@ -85,6 +87,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     staged: List[float] = []
     errors: Dict[str, Dict[str, float]] = {}
     for update in range(UPDATES):
+        change_rate(trainer, update)
         trainer.forward(batch)
         staged.append(trainer.loss())
         if update == 0:
@@ -99,7 +102,8 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     trainer.build(graph, initial)
     batch = trainer.to_device(host)
     native: List[float] = []
-    for _ in range(UPDATES):
+    for update in range(UPDATES):
+        change_rate(trainer, update)
         trainer.step(batch)
         native.append(trainer.loss())
     final = trainer.parameters()
@@ -117,6 +121,11 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
         weights_digest=meta.weights,
         wrong=oracle.wrong,
     )
+
+
+def change_rate(trainer: Trainer, update: int) -> None:
+    if trainer.setup.changing_rate:
+        trainer.set_learning_rate(trainer.setup.optimiser.lr * RATES[update])
 
 
 def meta_of(folder: str, *wanted: object) -> Meta:

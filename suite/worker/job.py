@@ -5,13 +5,15 @@ job.json holds `format`, `output`, `group`, and the task under its name, with wh
     {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
-warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory; whether to measure the peaks).
+warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory, learning rates that change; whether to
+measure the peaks).
 """
 
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from suite.worker.contract import Optimiser
+from suite.worker.schedule import Schedule
 from suite.worker.typed_json import from_json, to_json
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
@@ -41,6 +43,7 @@ class Group(NamedTuple):
     readers: int
     prefetch: int
     model_parallel_size: int  # ranks that hold one network together
+    changing_rate: bool
     share_devices: bool
     memory_limit: int  # bytes that each process of a rank may allocate; 0: no limit
 
@@ -106,6 +109,7 @@ class Train(NamedTuple):
     graph: Graph
     epochs: int
     held_out: float  # the share of the data that is tested with
+    schedule: Schedule
     input: Input
     data: Optional[DataSet] = None
 

@@ -142,6 +142,7 @@ def setup_of(group: Group, rank: Rank) -> Setup:
         readers=group.readers,
         prefetch=group.prefetch,
         model_parallel_size=group.model_parallel_size,
+        changing_rate=group.changing_rate,
         share_devices=group.share_devices,
     )
 

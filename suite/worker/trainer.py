@@ -160,6 +160,15 @@ class Trainer(ABC):
             raise Unsupported("%s cannot leave its exchange out" % type(self).__name__)
         self.step(batch)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """The updates from now on have this rate in place of the optimiser's, until the next `build`.
+
+        Called only where `setup.changing_rate`, and never inside an iteration. The velocity stays what it was,
+        v <- momentum*v + g: a framework that keeps lr*v multiplies it by the new rate over the old
+        (the momentum correction of Goyal et al. 2017, arXiv 1706.02677, section 3).
+        """
+        raise Unsupported("%s cannot change its learning rate" % type(self).__name__)
+
     # --- evidence -----------------------------------------------------------
 
     @abstractmethod

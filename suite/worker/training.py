@@ -13,12 +13,14 @@ import numpy as np
 
 from suite.worker import messages
 from suite.worker.contract import Batch, Unsupported
+from suite.worker.schedule import Schedule
 from suite.worker.sources import Source
 from suite.worker.threaded import stacked
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 EVERY_STEP, THEN_EVERY = 100, 10  # losses kept: of the first steps all, later one in ten
+CONSTANT = Schedule()
 CHANGING = ("dropout", "batch_norm")  # layers that compute another thing in use than in training
 
 
@@ -35,7 +37,7 @@ class Training:
             )
         self._trainer, self._progress = trainer, progress
 
-    def run(self, learning: Source, testing: Source, epochs: int) -> messages.Training:
+    def run(self, learning: Source, testing: Source, epochs: int, schedule: Schedule = CONSTANT) -> messages.Training:
         """Seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
 
         An epoch's seconds are training alone, from a common barrier until all is done.
@@ -54,6 +56,9 @@ class Training:
             trainer.maximum(0.0)
             begin = time.perf_counter()
             for step in range(done, end):
+                if schedule.changing:
+                    factor = schedule.factor(step, ends[-1], ends[-1] / float(epochs))
+                    trainer.set_learning_rate(setup.optimiser.lr * factor)
                 trainer.step(trainer.to_device(trainer.next_batch()))
                 if step < EVERY_STEP or step % THEN_EVERY == 0 or step + 1 == end:
                     loss = trainer.loss()

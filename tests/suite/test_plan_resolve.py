@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from suite.contracts.case import PASSES, Case, Sampling, Training
+from suite.contracts.case import PASSES, Case, Placement, Sampling, Schedule, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
@@ -231,6 +231,16 @@ def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
     assert stored_and_read(three.case) == three.case
 
 
+def test_a_rate_that_changes_is_declared_by_the_strategy(cases: Cases) -> None:
+    learning = SINGLE + 'passes = ["train"]\ndata = "real"\nwarmup_epochs = [0, 2.5]\ndecay = "cosine"\n'
+    kept, rising = cases(learning)
+    assert (kept.case.schedule, rising.case.schedule) == (Schedule(0, "cosine"), Schedule(2.5, "cosine"))
+    assert rising.reason == "alpha/single keeps one learning rate; leave warmup_epochs and decay out of its block"
+    assert stored_and_read(rising.case) == rising.case
+    (speed,), (usual,) = cases(SINGLE + "warmup_epochs = 2.5\n"), cases(SINGLE)
+    assert speed.case == usual.case, "a pass that measures speed has no epochs"
+
+
 def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:
     ways = 'data_mode = ["disk", "memory"]\nrepeat = [1, 4]\n'
     read = cases(SINGLE + 'data = "real"\n' + ways)
@@ -253,3 +263,11 @@ def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -
     assert some.outcome is None
     (two,) = cases(SINGLE.replace("single", "ddp") + 'passes = ["comm_only"]\nranks = 2\n')
     assert two.outcome is None
+
+
+def test_a_case_keeps_its_id_where_it_leaves_younger_keys_alone() -> None:
+    """Runs of months are compared by ids: 903bb8c43b02 is what this case had before the first of them came."""
+    case = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2, hosts=("a", "b")), seed=3)
+    assert case.id == "903bb8c43b02"
+    assert case.on(schedule=Schedule(1.0)).id != case.id
+    assert case.on(placement=replace(case.placement, memory_limit=1)).id != case.id

@@ -28,6 +28,7 @@ RANK = Group(
     readers=0,
     prefetch=2,
     model_parallel_size=1,
+    changing_rate=False,
     share_devices=False,
     memory_limit=0,
 )

@@ -23,6 +23,7 @@ from suite.worker.job import (
     encode,
     read_job,
 )
+from suite.worker.schedule import Schedule
 from suite.worker.typed_json import to_json
 from tests.support import jobs
 
@@ -30,7 +31,7 @@ GRAPH, DATA = jobs.graph(), DataSet("folder", "/photographs")
 EVERY = [
     jobs.measure(),
     jobs.measure("native", data=DATA),
-    Train(GRAPH, 3, 0.25, jobs.READ_ONCE, DATA),
+    Train(GRAPH, 3, 0.25, Schedule(2.0, "cosine"), jobs.READ_ONCE, DATA),
     Prove(GRAPH, "/oracle", 8),
     MakeOracle(GRAPH, "/oracle", 16),
     Pack(

@@ -93,6 +93,10 @@ class PipelineTrainer(TorchTrainer):
 
     # --- evidence: of the whole network, on every rank --------------------------
 
+    def set_learning_rate(self, rate: float) -> None:
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+
     def loss(self) -> float:
         return float(self._gather.from_last(np.array(float(self._loss) if self._last else 0.0)))
 

@@ -29,6 +29,7 @@ class ReferenceTrainer(Trainer):
         self._velocity: Dict[str, np.ndarray]
         self._squares: Dict[str, np.ndarray] = {}
         self._updates = 0
+        self._rule = setup.optimiser  # with the rate of the next update
 
     def start(self) -> Joined:
         """Unsupported for more ranks, another device or another precision."""
@@ -45,7 +46,7 @@ class ReferenceTrainer(Trainer):
         if hasattr(self, "_network"):
             del self._network, self._velocity
         self._network = Network(graph, weights, self.setup.seed)
-        self._updates, self._squares = 0, {}
+        self._updates, self._squares, self._rule = 0, {}, self.setup.optimiser
         self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
 
     def to_device(self, batch: Batch) -> Batch:
@@ -72,7 +73,7 @@ class ReferenceTrainer(Trainer):
 
     def update(self) -> None:
         """As `suite.worker.contract` defines SGD and Adam."""
-        rule = self.setup.optimiser
+        rule = self._rule
         weights, gradients = self._network.named("weights"), self._network.named("gradients")
         self._updates += 1
         for name, velocity in self._velocity.items():
@@ -93,6 +94,9 @@ class ReferenceTrainer(Trainer):
         self.forward(batch)
         self.backward()
         self.update()
+
+    def set_learning_rate(self, rate: float) -> None:
+        self._rule = self._rule._replace(lr=rate)
 
     def loss(self) -> float:
         return sum(run.loss for run in self._runs) / len(self._runs)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stagebench_conformance.base import BRIEF, Conformance
-from suite.contracts.case import PASSES, Case, Training
+from suite.contracts.case import PASSES, Case, Schedule, Training
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.proofs.prove import Proofs, configuration_of_proof, networks
@@ -44,8 +44,9 @@ class Measured(Conformance):
 
     @pytest.mark.usefixtures("forked")
     def test_every_kind_of_layer_is_proven(self, lowered: Case, tmp_path: Path) -> None:
-        """The probe network, staged and native, against the float64 oracle."""
-        case = lowered.on(workload="probe", graph_digest="", weight_decay=DECAY)
+        """The probe network, staged and native, against the float64 oracle; the rate changes where it may."""
+        changing = self.it().strategy(lowered).changing_rate
+        case = lowered.on(workload="probe", graph_digest="", weight_decay=DECAY, schedule=Schedule(float(changing)))
         proof = Proofs({}).prove(case, self.launch(case, tmp_path), tmp_path)
         assert proof.passed, proof.reason
 

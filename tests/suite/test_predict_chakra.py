@@ -1,0 +1,81 @@
+"""A predicted iteration as Chakra execution traces, read back as protocol buffers are laid down to be."""
+
+import pytest
+
+from suite.errors import RequestError
+from suite.predict import chakra
+from suite.predict.collectives import Link, Network
+from suite.predict.prediction import timeline
+from suite.predict.scenario import LayerCost, Scenario
+
+LAYERS = tuple(LayerCost(f"layer{at}", 0.001 * (at + 1), 0.002 * (at + 1), 4000.0 * at) for at in range(4))
+
+
+def scenario(**changes):
+    return Scenario(8, LAYERS, Network(Link(1e-5, 1e-8)), "wfbp", h2d=0.001, update=0.002, read=0.001).but(**changes)
+
+
+def varint(data, at):
+    value, shift = 0, 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not data[at - 1] & 0x80:
+            return value, at
+
+
+def fields(data):
+    """Of one message: the values of every field, by number."""
+    found, at = {}, 0
+    while at < len(data):
+        key, at = varint(data, at)
+        value, at = varint(data, at)
+        if key & 7 == 2:
+            value, at = data[at : at + value], at + value
+        found.setdefault(key >> 3, []).append(value)
+    return found
+
+
+def messages(data):
+    at = 0
+    while at < len(data):
+        size, at = varint(data, at)
+        yield fields(data[at : at + size])
+        at += size
+
+
+def attributes(node):
+    read = [fields(each) for each in node[10]]
+    return {each[1][0].decode(): next(value[0] for kind, value in each.items() if kind != 1) for each in read}
+
+
+def test_every_rank_has_the_graph_with_its_seconds_and_its_bytes(tmp_path):
+    paths = chakra.write(tmp_path / "trace", scenario(compression=2.0), 3)
+    assert [path.name for path in paths] == ["trace.0.et", "trace.1.et", "trace.2.et"]
+    first, *nodes = messages(paths[0].read_bytes())
+    assert first == {1: [b"0.0.4"]}
+    line = timeline(scenario(compression=2.0), 3)
+    assert [node[1][0] for node in nodes] == list(range(len(line.spans)))
+    collectives = {node[2][0].decode(): attributes(node) for node in nodes if node[3] == [7]}
+    assert {name: each["comm_size"] for name, each in collectives.items()} == {
+        "message layer3": 6000,
+        "message layer2": 4000,
+        "message layer1": 2000,
+    }
+    for node, span in zip(nodes, line.spans, strict=True):
+        if node[3] == [4]:
+            assert node[7][0] == pytest.approx(1e6 * (span.end - span.begin), abs=1)
+        assert node.get(5, []) == list(span.after)
+        assert all(each < node[1][0] for each in (*node.get(4, []), *node.get(5, [])))
+    assert paths[1].read_bytes() == paths[0].read_bytes()
+
+
+def test_one_message_for_all_has_all_bytes(tmp_path):
+    (path, _) = chakra.write(tmp_path / "trace", scenario(schedule="fused"), 2)
+    (node,) = [node for node in messages(path.read_bytes()) if node.get(3) == [7]]
+    assert attributes(node) == {"is_cpu_op": 0, "comm_type": 0, "comm_size": 24000}
+
+
+def test_a_pipeline_is_refused(tmp_path):
+    with pytest.raises(RequestError, match="leave --stages out"):
+        chakra.write(tmp_path / "trace", scenario(stages=2, schedule="fused"), 2)
