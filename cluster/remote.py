@@ -5,7 +5,8 @@
 Standard input is the lifeline: `cluster/lifeline.py` writes to it every few seconds as long
 as the case lives. When it is closed, or nothing comes for SECONDS (a link was cut), the
 program ends. Ends with the program's exit code, or 128 + N for signal N, as a shell says it.
-What only this host knows, it adds to the program's variables: see `own_variables`.
+What only this host knows, it adds to the program's variables: see `own_variables`. Where this host's kernel ended
+processes for want of memory meanwhile, it says so in engine.jsonl beside itself (suite.contracts.engine_messages).
 
 Launched by the framework's own interpreter. Oldest Python: 3.6; standard library only.
 """
@@ -13,6 +14,7 @@ Launched by the framework's own interpreter. Oldest Python: 3.6; standard librar
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import select
 import signal
@@ -32,6 +34,7 @@ LIBC = ctypes.CDLL(None)
 def main(argv: List[str]) -> int:
     seconds, tokens = float(argv[1]), argv[2:]
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)  # what the program leaves behind becomes ours
+    kills = oom_kills()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -52,7 +55,36 @@ def main(argv: List[str]) -> int:
     end(signal.SIGTERM, POLITE)
     end(signal.SIGKILL, POLITE)
     code = child.wait()
+    if oom_kills() > kills:
+        line = {"type": "oom kills", "time_s": time.time(), "host": socket.gethostname()}
+        line["processes"] = oom_kills() - kills
+        with contextlib.suppress(OSError), open(os.path.join(os.path.dirname(__file__), "engine.jsonl"), "a") as stream:
+            stream.write(json.dumps(line) + "\n")
     return code if code >= 0 else 128 - code
+
+
+def oom_kills(root: str = "/") -> int:
+    """Those of this process's control group (version 2, or 1), else of the whole host, as suite.supervision.oom has."""
+    files = []
+    for number, controllers, path in (line.split(":", 2) for line in lines_of(root + "proc/self/cgroup")):
+        if number == "0":
+            files.append("sys/fs/cgroup%s/memory.events" % path)
+        elif "memory" in controllers.split(","):
+            files.append("sys/fs/cgroup/memory%s/memory.oom_control" % path)
+    files.append("proc/vmstat")
+    for name in files:
+        for line in lines_of(root + name):
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def lines_of(path: str) -> List[str]:
+    try:
+        with open(path) as stream:
+            return stream.read().splitlines()
+    except OSError:
+        return []
 
 
 def own_variables(known: Mapping[str, str]) -> Dict[str, str]:

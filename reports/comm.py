@@ -11,7 +11,7 @@ from reports.frame import Frame, made, rendered, write_assets
 from suite.analysis.links import Link, Point, links
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
-from suite.comm.sizes import ITEMSIZE, written
+from suite.comm.sizes import written
 from suite.files import write_whole
 from suite.plugins import workloads
 
@@ -82,6 +82,7 @@ def context(folder: CommFolder) -> dict[str, Any]:
         "overlaps": [link for link in found if link.overlaps],
         "failed": [link for link in found if link.outcome != "ok"],
         "size": written,
+        "clock_error": max((point.clock_error or 0.0 for link in found for point in link.points), default=0.0),
     }
 
 
@@ -98,15 +99,15 @@ def panels(found: Sequence[Link]) -> list[Panel]:
     """One for every backend and placement, in the order asked for."""
     groups: dict[tuple[Any, ...], list[Link]] = {}
     for link in found:
-        groups.setdefault((link.case.backend, link.case.placement), []).append(link)
+        groups.setdefault((link.case.backend, link.case.placement, link.case.of_dtype), []).append(link)
     return [
         Panel(
-            f"{backend}, {placement.words}",
+            f"{backend}{dtype}, {placement.words}",
             " · ".join([group[0].transport, placement.launcher, ", ".join(group[0].hosts), *unmeasured(group)]),
             group,
             [times(group), bandwidths(group)],
         )
-        for (backend, placement), group in groups.items()
+        for (backend, placement, dtype), group in groups.items()
     ]
 
 
@@ -117,11 +118,11 @@ def gradients(link: Link) -> Gradients:
     )
     names = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
     by_size = {point.bytes: point for point in link.singles}
-    whole = sum(count for _, count in tensors) * ITEMSIZE
+    whole = sum(count for _, count in tensors) * link.case.itemsize
     ways = [point for point in link.points if point.kind != "single" or point.bytes == whole]
     return Gradients(
         link,
-        [(name, by_size.get(count * ITEMSIZE)) for name, count in tensors],
+        [(name, by_size.get(count * link.case.itemsize)) for name, count in tensors],
         [(names[point.kind], point) for point in ways],
     )
 

@@ -26,10 +26,13 @@ class MPICommunicator(Communicator):
         versions.update(python=platform.python_version(), numpy=np.__version__)
         return Joined(self.comm.rank, self.comm.size, "mpi: " + library, versions)
 
-    def exchange(self, operation: str, count: int) -> Exchange:
+    def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         if operation not in EXCHANGES:
             raise Unsupported("mpi4py has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
-        made: Exchange = EXCHANGES[operation](self.comm, count)
+        number, mpi = TYPES.get(dtype, (None, MPI.DATATYPE_NULL))
+        if mpi == MPI.DATATYPE_NULL:
+            raise Unsupported("%s has no numbers of %s" % (MPI.Get_library_version().split(",")[0], dtype))
+        made: Exchange = EXCHANGES[operation](self.comm, count, number, mpi)
         return made
 
     def maximum(self, value: float) -> float:
@@ -64,9 +67,15 @@ class Collective(Exchange):
 
     blocking = starting = ""
 
-    def __init__(self, comm: Any, count: int) -> None:
+    def __init__(self, comm: Any, count: int, number: Any, mpi: Any) -> None:
+        """`number` is the type of `count` numbers in NumPy, `mpi` in MPI."""
         given, taken = self.sizes(count, comm.size)
-        self._given, self._taken = np.zeros(given, np.float32), np.zeros(taken, np.float32)
+        self._given, self._taken, self._type, self._world = (
+            np.zeros(given, number),
+            np.zeros(taken, number),
+            mpi,
+            comm.size,
+        )
         self._call, self._start = getattr(comm, self.blocking), getattr(comm, self.starting)
         # Written out once: to look at an array anew costs mpi4py a microsecond a call.
         self._arguments = self.arguments()
@@ -77,7 +86,7 @@ class Collective(Exchange):
         return count, count
 
     def arguments(self) -> List[Any]:
-        return [[self._given, len(self._given), MPI.FLOAT], [self._taken, len(self._taken), MPI.FLOAT]]
+        return [[self._given, len(self._given), self._type], [self._taken, len(self._taken), self._type]]
 
     def fill(self, values: np.ndarray) -> None:
         self._given[:] = values
@@ -89,7 +98,7 @@ class Collective(Exchange):
         return Requested(self._start(*self._arguments))
 
     def result(self) -> np.ndarray:
-        return self._taken
+        return self._taken.astype(np.float32, copy=False)
 
 
 class AllReduce(Collective):
@@ -110,7 +119,18 @@ class AllGather(Collective):
     def arguments(self) -> List[Any]:
         """The receiving side counts the numbers of one rank."""
         share = len(self._given)
-        return [[self._given, share, MPI.FLOAT], [self._taken, share, MPI.FLOAT]]
+        return [[self._given, share, self._type], [self._taken, share, self._type]]
+
+
+class AllToAll(Collective):
+    """MPI_Alltoall."""
+
+    blocking, starting = "Alltoall", "Ialltoall"
+
+    def arguments(self) -> List[Any]:
+        """Both sides count the numbers of one rank."""
+        share = len(self._given) // self._world
+        return [[self._given, share, self._type], [self._taken, share, self._type]]
 
 
 class ReduceScatter(Collective):
@@ -125,7 +145,7 @@ class ReduceScatter(Collective):
     def arguments(self) -> List[Any]:
         """The giving side counts the numbers of one rank, too."""
         share = len(self._taken)
-        return [[self._given, share, MPI.FLOAT], [self._taken, share, MPI.FLOAT]]
+        return [[self._given, share, self._type], [self._taken, share, self._type]]
 
 
 class Broadcast(Collective):
@@ -136,19 +156,19 @@ class Broadcast(Collective):
     def arguments(self) -> List[Any]:
         """One buffer, from rank 0."""
         self._taken = self._given
-        return [[self._given, len(self._given), MPI.FLOAT], 0]
+        return [[self._given, len(self._given), self._type], 0]
 
 
 class PointToPoint(Collective):
     """MPI_Send and MPI_Recv between rank 0 and the last one, there and back, as mpi4py's own ping-pong."""
 
-    def __init__(self, comm: Any, count: int) -> None:
-        self._given, self._taken = np.zeros(count, np.float32), np.zeros(count, np.float32)
+    def __init__(self, comm: Any, count: int, number: Any, mpi: Any) -> None:
+        self._given, self._taken = np.zeros(count, number), np.zeros(count, number)
         self._send, self._receive = comm.Send, comm.Recv
         self._first, self._last, self._other = comm.rank == 0, comm.rank == comm.size - 1, comm.size - 1
         # What the last rank sends back is what came.
-        self._out = [self._given if self._first else self._taken, count, MPI.FLOAT]
-        self._in = [self._taken, count, MPI.FLOAT]
+        self._out = [self._given if self._first else self._taken, count, mpi]
+        self._in = [self._taken, count, mpi]
         self._alone = comm.size == 1
 
     def run(self) -> None:
@@ -166,10 +186,17 @@ class PointToPoint(Collective):
         raise Unsupported("a message there and back waits for its first half")
 
 
+# By name: NumPy's type and MPI's; NumPy has no bfloat16, and of the MPI libraries some have no float16.
+TYPES = {
+    "float32": (np.float32, MPI.FLOAT),
+    "float16": (np.float16, getattr(MPI, "FLOAT16_T", MPI.DATATYPE_NULL)),
+}
+
 EXCHANGES = {
     "all-reduce": AllReduce,
     "broadcast": Broadcast,
     "reduce-scatter": ReduceScatter,
     "all-gather": AllGather,
+    "all-to-all": AllToAll,
     "point-to-point": PointToPoint,
 }

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.backend import Backend
+from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -83,14 +83,18 @@ LMDB = Format(
 
 COMMUNICATOR = "adapters.caffempi.comm:MPICommunicator"
 LIBRARIES = {"openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4", "mpich": "MPICH"}  # tox environments mpi-NAME: titles
+HALF = (FLOAT32, "float16")  # MPI's optional type, which Open MPI 4 has not; bfloat16 no library has yet
 BACKENDS = (
-    Backend("mpi4py", "MPI through mpi4py, in this adapter's own environment.", COMMUNICATOR, "data_parallel"),
+    Backend(
+        "mpi4py", "MPI through mpi4py, in this adapter's own environment.", COMMUNICATOR, "data_parallel", dtypes=HALF
+    ),
     *(
         Backend(
             f"mpi4py-{name}",
             f"{title} through mpi4py, in an environment with nothing else.",
             COMMUNICATOR,
             "data_parallel",
+            dtypes=HALF if name != "openmpi4" else (FLOAT32,),
             environment=f"mpi-{name}",
             requires=("mpi4py",),
             programs=("mpiexec",),
@@ -109,6 +113,7 @@ class CaffeMPI(Adapter):
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:trainer"
     requires = ("torch", "mpi4py", "lmdb")
+    out_of_memory = ("DefaultCPUAllocator",)  # PyTorch's
     environment = "caffempi"
     remedy = "tox run -e caffempi"
     backends = BACKENDS

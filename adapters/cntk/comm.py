@@ -18,7 +18,7 @@ class CNTKCommunicator(Communicator):
         self._group = Group()
         return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions())
 
-    def exchange(self, operation: str, count: int) -> Exchange:
+    def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         if operation != "all-reduce":
             raise Unsupported("CNTK's communicator has no %s; it has all-reduce" % operation)
         return Sum(self._group, count)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -26,7 +26,8 @@ BACKEND = Backend(
     "Horovod's collectives (gloo; MPI under mpiexec), on MXNet's arrays.",
     "adapters.horovod.over_mxnet.comm:RingCommunicator",
     "allreduce",
-    ("all-reduce", "broadcast", "reduce-scatter", "all-gather"),
+    ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "all-to-all"),
+    (FLOAT32, "float16"),
 )
 
 KNOBS = {
@@ -80,6 +81,7 @@ class HorovodMXNet(Horovod):
     title = "Horovod over MXNet"
     trainer = "adapters.horovod.over_mxnet.worker:trainer"
     requires = ("horovod", "mxnet", "PIL")
+    out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     builds_on = (RING, "adapters.mxnet")
     backends = (BACKEND,)
     remedy = made("horovod-mxnet")
@@ -92,6 +94,7 @@ class HorovodPyTorch(Horovod):
     title = "Horovod over PyTorch"
     trainer = "adapters.horovod.over_pytorch.worker:trainer"
     requires = ("horovod", "torch")
+    out_of_memory = ("DefaultCPUAllocator",)
     builds_on = (RING, "adapters.pytorch")
     remedy = made("horovod-pytorch")
 
@@ -103,6 +106,7 @@ class HorovodTensorFlow(Horovod):
     title = "Horovod over TensorFlow"
     trainer = "adapters.horovod.over_tensorflow.worker:trainer"
     requires = ("horovod", "tensorflow")
+    out_of_memory = ("OOM when allocating", "Dst tensor is not initialized", "Failed to allocate request for")
     builds_on = (RING, "adapters.tensorflow")
     remedy = made("horovod-tensorflow")
 

@@ -27,11 +27,11 @@ class StoreCommunicator(Communicator):
         """The store numbers its workers in its own order, and broadcasts its first one's values."""
         return int(self._group.store.rank)
 
-    def exchange(self, operation: str, count: int) -> Exchange:
+    def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         if operation == "all-reduce":
-            return Sum(self._group, count)
+            return Sum(self._group, count, dtype)
         if operation == "broadcast":
-            return Broadcast(self._group, count)
+            return Broadcast(self._group, count, dtype)
         raise Unsupported("a key-value store has no %s; it has all-reduce and broadcast" % operation)
 
     def maximum(self, value: float) -> float:
@@ -53,7 +53,7 @@ class ArrayExchange(Exchange):
         self._given.wait_to_read()
 
     def result(self) -> np.ndarray:
-        found: np.ndarray = self._received.asnumpy()
+        found: np.ndarray = self._received.asnumpy().astype(np.float32, copy=False)
         return found
 
 
@@ -74,9 +74,9 @@ class Waiting(Pending):
 class Sum(ArrayExchange):
     """`pushpull` on a key of its own: the servers add up what all workers push; it comes back into the same array."""
 
-    def __init__(self, group: Group, count: int) -> None:
+    def __init__(self, group: Group, count: int, dtype: str) -> None:
         """Give the servers the key, with zeros."""
-        array = mx.nd.zeros((count,))
+        array = mx.nd.zeros((count,), dtype=dtype)
         super().__init__(array, array)
         self._store, (self._key,) = group.store, group.keys(1)
         self._store.init(self._key, array)
@@ -92,8 +92,8 @@ class Sum(ArrayExchange):
 class Broadcast(ArrayExchange):
     """`broadcast`, as parameters begin: a new key each time, for a key can be initialised once."""
 
-    def __init__(self, group: Group, count: int) -> None:
-        super().__init__(mx.nd.zeros((count,)), mx.nd.zeros((count,)))
+    def __init__(self, group: Group, count: int, dtype: str) -> None:
+        super().__init__(mx.nd.zeros((count,), dtype=dtype), mx.nd.zeros((count,), dtype=dtype))
         self._group = group
 
     def run(self) -> None:

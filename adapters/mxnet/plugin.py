@@ -5,7 +5,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -102,6 +102,7 @@ BACKENDS = (
         "adapters.mxnet.comm:StoreCommunicator",
         "dist_sync",
         ("all-reduce", "broadcast"),
+        (FLOAT32, "float16"),
     ),
 )
 
@@ -114,6 +115,8 @@ class MXNet(Adapter):
     title = "MXNet"
     trainer = "adapters.mxnet.worker:trainer"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
+    # src/storage: cpu_device_storage.h, pooled_storage_manager.h
+    out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     environment = "mxnet"
     backends = BACKENDS
     # A line for the shell, its comment too. The NumPy that MXNet 1.9.1 needs has no wheels for a newer Python.

@@ -25,10 +25,10 @@ class TorchCommunicator(Communicator):
         self._matrix = torch.ones(SIDE, SIDE, device=self._device)
         return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions(setup.device))
 
-    def exchange(self, operation: str, count: int) -> Exchange:
+    def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         if operation not in EXCHANGES:
             raise Unsupported("torch.distributed has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
-        made: Exchange = EXCHANGES[operation](count, self._device)
+        made: Exchange = EXCHANGES[operation](count, self._device, getattr(torch, dtype))
         return made
 
     def maximum(self, value: float) -> float:
@@ -75,19 +75,19 @@ class Collective(Exchange):
     in_place = False
     gives_share = takes_share = False  # of the numbers one rank's part, not all
 
-    def __init__(self, count: int, device: Any) -> None:
+    def __init__(self, count: int, device: Any, dtype: Any) -> None:
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
         share = count // self._world
-        self._given = torch.zeros(share if self.gives_share else count, device=device)
+        self._given = torch.zeros(share if self.gives_share else count, device=device, dtype=dtype)
         self._taken = self._given
         if not self.in_place:
-            self._taken = torch.zeros(share if self.takes_share else count, device=device)
+            self._taken = torch.zeros(share if self.takes_share else count, device=device, dtype=dtype)
 
     def fill(self, values: np.ndarray) -> None:
         self._given.copy_(torch.from_numpy(values))
 
     def result(self) -> np.ndarray:
-        found: np.ndarray = self._taken.cpu().numpy()
+        found: np.ndarray = self._taken.float().cpu().numpy()
         return found
 
     def run(self) -> None:
@@ -138,6 +138,13 @@ class ReduceScatter(Collective):
         return dist.reduce_scatter_tensor(self._taken, self._given, async_op=begin)
 
 
+class AllToAll(Collective):
+    """Equal parts."""
+
+    def _call(self, begin: bool) -> Any:
+        return dist.all_to_all_single(self._taken, self._given, async_op=begin)
+
+
 class PointToPoint(Collective):
     """send and recv between rank 0 and the last one, there and back; what came goes back."""
 
@@ -162,5 +169,6 @@ EXCHANGES = {
     "broadcast": Broadcast,
     "reduce-scatter": ReduceScatter,
     "all-gather": AllGather,
+    "all-to-all": AllToAll,
     "point-to-point": PointToPoint,
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -139,8 +139,8 @@ KNOBS = {
 
 COMMUNICATOR = "adapters.pytorch.comm:TorchCommunicator"
 BACKENDS = (
-    Backend("gloo", "torch.distributed's gloo, between CPUs.", COMMUNICATOR, "ddp"),
-    Backend("nccl", "torch.distributed's NCCL, between GPUs.", COMMUNICATOR, "ddp", device="cuda"),
+    Backend("gloo", "torch.distributed's gloo, between CPUs.", COMMUNICATOR, "ddp", dtypes=DTYPES),
+    Backend("nccl", "torch.distributed's NCCL, between GPUs.", COMMUNICATOR, "ddp", dtypes=DTYPES, device="cuda"),
 )
 
 
@@ -152,6 +152,9 @@ class PyTorch(Adapter):
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:trainer"
     requires = ("torch",)
+    out_of_memory = (
+        "DefaultCPUAllocator",
+    )  # c10/core/impl/alloc_cpu.cpp: "can't allocate memory", "not enough memory"
     environment = "pytorch"
     remedy = "tox run -e pytorch"
     backends = BACKENDS

@@ -29,14 +29,17 @@ class TensorFlowCommunicator(Communicator):
         self._instances = FIRST_INSTANCE
         return Joined(setup.rank, self._group.world, self._group.transport, machine.versions(setup.device))
 
-    def exchange(self, operation: str, count: int) -> Exchange:
+    def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         self._instances += 1
+        kind = tf.as_dtype(dtype)
         if operation == "all-reduce":
-            return Collective(count, self._replicated(self._sum))
+            return Collective(count, kind, self._replicated(self._sum))
         if operation == "all-gather":
-            return Collective(count // self.setup.world, self._replicated(self._gathered))
+            return Collective(count // self.setup.world, kind, self._replicated(self._gathered))
+        if operation == "broadcast" and dtype == "bfloat16":
+            raise Unsupported("TensorFlow's broadcast takes no bfloat16; its all-reduce and all-gather do")
         if operation == "broadcast":
-            return Collective(count, self._broadcast(count, self._instances))
+            return Collective(count, kind, self._broadcast(count, kind, self._instances))
         raise Unsupported("TensorFlow has no %s between CPUs; it has all-reduce, all-gather and broadcast" % operation)
 
     def maximum(self, value: float) -> float:
@@ -65,7 +68,7 @@ class TensorFlowCommunicator(Communicator):
 
         return whole
 
-    def _broadcast(self, count: int, instance: int) -> Callable[[Any], Any]:
+    def _broadcast(self, count: int, kind: Any, instance: int) -> Callable[[Any], Any]:
         setup, device = self.setup, self._group.device
         keys = {"group_size": setup.world, "group_key": OWN_GROUP, "instance_key": instance}
 
@@ -73,7 +76,7 @@ class TensorFlowCommunicator(Communicator):
             with tf.device(device):
                 if setup.rank == 0:
                     return tf.raw_ops.CollectiveBcastSendV2(input=values, **keys)
-                return tf.raw_ops.CollectiveBcastRecvV2(T=tf.float32, shape=tf.constant([count]), **keys)
+                return tf.raw_ops.CollectiveBcastRecvV2(T=kind, shape=tf.constant([count]), **keys)
 
         return whole
 
@@ -81,20 +84,20 @@ class TensorFlowCommunicator(Communicator):
 class Collective(Exchange):
     """One traced function on one tensor; it has returned when the exchange is over."""
 
-    def __init__(self, count: int, body: Callable[[Any], Any]) -> None:
+    def __init__(self, count: int, kind: Any, body: Callable[[Any], Any]) -> None:
         """Trace it; nothing is sent yet."""
-        self._given = tf.zeros([count])
+        self._given, self._kind = tf.zeros([count], kind), kind
         self._taken: Any = None
         function = tf.function(body, autograph=False)
-        self._function = function.get_concrete_function(tf.TensorSpec([count], tf.float32))
+        self._function = function.get_concrete_function(tf.TensorSpec([count], kind))
 
     def fill(self, values: np.ndarray) -> None:
-        self._given = tf.constant(values)
+        self._given = tf.constant(values.astype(self._kind.as_numpy_dtype))
 
     def run(self) -> None:
         """A CPU's function is waited for."""
         self._taken = self._function(self._given)
 
     def result(self) -> np.ndarray:
-        found: np.ndarray = self._taken.numpy()
+        found: np.ndarray = self._taken.numpy().astype(np.float32, copy=False)
         return found

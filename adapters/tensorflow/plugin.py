@@ -4,7 +4,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import Backend
+from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -123,6 +123,7 @@ BACKENDS = (
         "adapters.tensorflow.comm:TensorFlowCommunicator",
         "multiworker_mirrored",
         ("all-reduce", "broadcast", "all-gather"),
+        DTYPES,
     ),
 )
 
@@ -135,6 +136,8 @@ class TensorFlow(Adapter):
     title = "TensorFlow"
     trainer = "adapters.tensorflow.worker:trainer"
     requires = ("tensorflow",)
+    # bfc_allocator and the CPU's; a copy to a full GPU (tensorflow/tensorflow#7025); XLA.
+    out_of_memory = ("OOM when allocating", "Dst tensor is not initialized", "Failed to allocate request for")
     environment = "tensorflow"
     remedy = "tox run -e tensorflow"
     backends = BACKENDS

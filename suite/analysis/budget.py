@@ -26,7 +26,7 @@ from statistics import fmean, median
 from typing import Any
 
 from suite.analysis.differences import Difference, difference, joined, mean, pairs, variance
-from suite.analysis.overlappable import hideable
+from suite.analysis.overlappable import hideable, in_order
 from suite.analysis.stats import determined
 from suite.results.rank_report import Rank
 from suite.results.records import METHOD
@@ -51,7 +51,7 @@ class Budget:
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds what is None of the above
     hidden: float | None  # part of comm_only that computing hides
-    hideable: float | None  # part of comm_only that computing could hide at most; None without layers' times
+    hideable: float | None  # part of comm_only that computing could hide at most; None: see overlappable
     comm_only: float | None
     compute_only: float | None
     io_only: float | None
@@ -124,7 +124,7 @@ def of_process(
         communication=communication,
         other=native - ((io or 0.0) + sum(stages.values()) + (communication or 0.0)),
         hidden=None if communication is None or comm_only is None else comm_only - communication,
-        hideable=None if comm_only is None else hideable(critical.layers or (), comm_only, stages["update"]),
+        hideable=None if comm_only is None else _hideable(critical, comm_only, stages, method),
         comm_only=comm_only,
         compute_only=compute_only,
         io_only=wall_per_step(ranks, "io_only"),
@@ -183,6 +183,12 @@ def _stage(rank: Rank, name: str, old: bool) -> float:
     """Over steps; 0.0 for a stage that the adapter does not tell apart."""
     seconds = (rank.passes["staged"].stage_s or {}).get(name) or [0.0]
     return median(seconds) if old else fmean(seconds)
+
+
+def _hideable(rank: Rank, comm_only: float, stages: dict[str, float], method: int) -> float | None:
+    if method < 3:
+        return hideable(in_order(rank.layers or ()), comm_only, stages["update"])
+    return hideable(rank.layers or (), comm_only, stages["update"], stages["backward"])
 
 
 def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm_only: float) -> Difference:

@@ -15,6 +15,6 @@ def factor(operation: str, ranks: int) -> float:
         return 1.0
     if operation == "all-reduce":
         return 2.0 * (ranks - 1) / ranks
-    if operation in ("reduce-scatter", "all-gather"):
+    if operation in ("reduce-scatter", "all-gather", "all-to-all"):
         return (ranks - 1) / ranks
     raise ValueError(f"no bus factor is known for {operation!r}")

@@ -15,6 +15,7 @@ from suite.results.run_folder import case_of
 from suite.worker import messages
 
 Row = dict[str, Any]
+LATE_S, LATE = 5e-6, 0.02  # a start is late beyond so many seconds, this share of a sample's median, the clock's error
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,12 @@ class Point:
     low: float  # 5th percentile
     high: float  # 95th percentile
     samples: int
-    skew: float | None  # median spread of the ranks' arrivals in seconds; None: no barrier stood before the samples
+    skew: (
+        float | None
+    )  # of method 2 and 1: median spread of the ranks' arrivals at the barrier before a sample, seconds
     factor: float
+    late: int = 0  # samples left out, since a rank began them late
+    clock_error: float | None = None  # seconds; None: nothing was scheduled
 
     @property
     def algorithm_bandwidth(self) -> float:
@@ -155,6 +160,7 @@ def link(record: CommRecord) -> Link:
     )
 
 
+Scheduled = ExchangeTimes | OverlapTimes | messages.ExchangeTimes
 Times = TypeVar("Times", ExchangeTimes, OverlapTimes, SkippedSizes)
 
 
@@ -174,8 +180,10 @@ def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> P
     first, ranks = rows[0], len(rows)
     # There and back is rank 0's time: the last rank's begins with somebody else's message.
     timed = rows[:1] if first.operation == "point-to-point" else rows
-    seconds = np.max([row.sample_s for row in timed], axis=0)
-    waits = np.array([row.wait_s for row in timed])
+    seconds = _slowest([row.sample_s for row in timed])
+    kept, errors = _in_time(timed, seconds), [row.clock_error_s or 0.0 for row in timed if row.late_s]
+    samples, seconds = len(seconds), seconds[kept]
+    waits = np.array([getattr(row, "wait_s", ()) for row in timed])
     low, middle, high = (float(value) for value in np.percentile(seconds, (5, 50, 95)))
     return Point(
         kind=first.kind,
@@ -188,13 +196,16 @@ def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> P
         samples=len(seconds),
         skew=float(np.median(waits.max(axis=0) - waits.min(axis=0))) if waits.size else None,
         factor=factor(first.operation, ranks),
+        late=samples - len(seconds),
+        clock_error=max(errors) if errors else None,
     )
 
 
 def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
     """One row of every rank."""
-    comm, comp = _slowest([row.exchange_s for row in rows]), _slowest([row.compute_s for row in rows])
-    both, progressed = _slowest([row.both_s for row in rows]), _slowest([row.progressed_s for row in rows])
+    ways = ("exchange_s", "compute_s", "both_s", "progressed_s")
+    every = [_slowest([getattr(row, name) for row in rows]) for name in ways]
+    comm, comp, both, progressed = (each[_in_time(rows, every[0])] for each in every)
     comm_s, comp_s, both_s, progressed_s = (float(np.median(each)) for each in (comm, comp, both, progressed))
     return Overlap(
         bytes=rows[0].bytes,
@@ -210,6 +221,16 @@ def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
 def _slowest(samples: Sequence[Sequence[float]]) -> Values:
     found: Values = np.max(samples, axis=0)
     return found
+
+
+def _in_time(rows: Sequence[Scheduled], seconds: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which samples every rank began in time, as closely as the clock tells; all of them, where none or no schedule."""
+    everything = np.ones(len(seconds), dtype=bool)
+    if not all(row.late_s for row in rows):
+        return everything
+    error = max(row.clock_error_s or 0.0 for row in rows)
+    found = np.max([row.late_s for row in rows], axis=0) <= max(LATE_S, error, LATE * float(np.median(seconds)))
+    return found if found.any() else everything
 
 
 def _hidden(comm: Values, comp: Values, both: Values) -> float | None:

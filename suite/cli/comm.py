@@ -21,6 +21,9 @@ def comm(
         list[str] | None, typer.Option(help="Only this backend (repeatable); see `stagebench list backends`.")
     ] = None,
     op: Annotated[list[str] | None, typer.Option(help="Only this operation (repeatable), such as all-reduce.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="Of the numbers: float32, float16 or bfloat16 (repeatable).")
+    ] = None,
     sizes: Annotated[str, typer.Option(help="LOW:HIGH in bytes, K, M or G: every power of 4 between.")] = "4:256M",
     workload: Annotated[
         list[str] | None,
@@ -47,7 +50,7 @@ def comm(
     retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed, or lacked something.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON, and nothing else.")] = False,
 ) -> None:
-    """Measure all-reduce, broadcast, reduce-scatter, all-gather and point-to-point of every backend that is here.
+    """Measure all-reduce, broadcast, reduce-scatter, all-gather, all-to-all and point-to-point of every backend here.
 
     Every result is verified on every rank. Stop it at any time: the same command with -o goes on where it stopped.
     """
@@ -64,6 +67,7 @@ def comm(
     from suite.comm.offers import chosen, offers
     from suite.comm.records import KIND, CommFolder, CommRecord
     from suite.comm.session import CommSession
+    from suite.environments.commit import commit_of
     from suite.errors import RequestError
     from suite.plugins import workloads
     from suite.results.lock import held
@@ -73,7 +77,7 @@ def comm(
 
     offered = offers()
     names = chosen("backend", backend or [], list(offered))
-    asked = replace(asked_for(op, sizes, workload, ranks, hosts, launcher, seconds, nodes), budget=budget)
+    asked = replace(asked_for(op, sizes, workload, ranks, hosts, launcher, seconds, nodes, dtype), budget=budget)
     planned = [
         (case, offered[name])
         for name in names
@@ -89,6 +93,7 @@ def comm(
         created=started.isoformat(timespec="seconds"),
         command=(Path(sys.argv[0]).name, *sys.argv[1:]),
         plan="communication",
+        commit=commit_of(Path.cwd()),
     )
     path = output or Path("results") / f"comm-{started:%Y%m%d-%H%M%S}"
     observer: Observer[CommCase, CommRecord] = Observer() if json else display()
@@ -118,13 +123,14 @@ def asked_for(
     launcher: str | None,
     seconds: float,
     nodes: int | None = None,
+    dtype: list[str] | None = None,
 ) -> "Asked":
     """The options checked; RequestError for an unknown name, or a placement that cannot be."""
     from suite.cli.options import hosts_from
     from suite.comm.cases import Asked
     from suite.comm.offers import chosen
     from suite.comm.sizes import sizes_from
-    from suite.contracts.backend import OPERATIONS
+    from suite.contracts.backend import DTYPES, FLOAT32, OPERATIONS
     from suite.environments.hosts import here
     from suite.errors import RequestError
     from suite.plugins import launchers, workloads
@@ -156,6 +162,7 @@ def asked_for(
         ranks=each,
         hosts=() if len(placed) == 1 and here(placed[0]) else tuple(placed),
         launcher=launcher,
+        dtypes=tuple(chosen("type of numbers", dtype or [FLOAT32], DTYPES)),
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-COLUMNS = ("size", "messages", "µs", "5 %", "95 %", "MB/s", "bus MB/s", "skew µs", "samples")
+COLUMNS = ("size", "messages", "µs", "5 %", "95 %", "MB/s", "bus MB/s", "samples", "late")
 WIDTH = 11
 UNDETERMINED = "not determined"
 KINDS = {"single": "", "row": " in a row", "together": " together"}
@@ -35,14 +35,13 @@ def cells(found: Point) -> list[str]:
     """One row of the table; MB are 10^6 bytes."""
     times = [significant(value * 1e6) for value in (found.seconds, found.low, found.high)]
     rates = [significant(value / 1e6) for value in (found.algorithm_bandwidth, found.bus_bandwidth)]
-    skew = "" if found.skew is None else significant(found.skew * 1e6)
     return [
         written(found.bytes) + KINDS.get(found.kind, ""),
         str(found.messages),
         *times,
         *rates,
-        skew,
         str(found.samples),
+        "" if found.clock_error is None else str(found.late),
     ]
 
 
@@ -245,7 +244,7 @@ def _fit_row(link: Link) -> dict[str, Any]:
         bandwidth = {"1/beta MB/s": significant(1e-6 / fit.beta), "+- %": f"{fit.beta_error / fit.beta:.1%}"}
     return {
         "backend": link.case.backend,
-        "operation": link.case.operation,
+        "operation": link.case.operation + link.case.of_dtype,
         **latency,
         **bandwidth,
         "bus MB/s": significant(bus / 1e6) if bus else "",

@@ -124,12 +124,13 @@ def list_backends(as_json: Json = False) -> None:
                 "adapter": offer.adapter.name,
                 "device": backend.device,
                 "operations": list(backend.operations),
+                "types": list(backend.dtypes),
                 "here": not problem,
                 "problem": problem,
                 "help": backend.help,
             }
         )
-    _show(rows, as_json, ("backend", "adapter", "device", "here", "operations", "help"))
+    _show(rows, as_json, ("backend", "adapter", "device", "here", "operations", "types", "help"))
 
 
 @group.command("plans")

@@ -3,16 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from suite.comm.offers import Offer
-from suite.comm.sizes import ITEMSIZE
 from suite.contracts import knobs
-from suite.contracts.backend import OPERATIONS
+from suite.contracts.backend import FLOAT32, OPERATIONS
 from suite.contracts.case import Configuration, Placement
 from suite.plugins import launchers
 from suite.supervision import Limits
+from suite.worker.communicator import ITEMSIZES
 from suite.worker.job import Communicate
 from workloads.catalogue import Workload
 
@@ -37,22 +37,36 @@ class CommCase:
     budget: float = 0.0  # seconds for all of them without overlap, sizes beyond are left out; 0: no limit
     workload: str | None = None  # instead of counts: its gradient tensors
     graph_digest: str = ""
+    dtype: str = FLOAT32  # of the numbers
 
     @property
     def id(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        values = asdict(self)
+        if self.dtype == FLOAT32:  # ids are older than types
+            del values["dtype"]
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def label(self) -> str:
         """What a person reads: gloo all-reduce, 2 ranks."""
         what = f"gradients of {self.workload}" if self.workload else self.operation
-        return f"{self.backend} {what}, {self.placement.words}"
+        return f"{self.backend} {what}{self.of_dtype}, {self.placement.words}"
+
+    @property
+    def of_dtype(self) -> str:
+        """Of float16: where it is not the usual type."""
+        return "" if self.dtype == FLOAT32 else f" of {self.dtype}"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return ITEMSIZES[self.dtype]
 
     @property
     def hidden(self) -> tuple[int, ...]:
         """The counts that are measured beside computation: of all-reduce, the operation that training hides."""
-        sizes = {size // ITEMSIZE for size in HIDDEN} if self.operation == GRADIENTS else set()
+        sizes = {size // self.itemsize for size in HIDDEN} if self.operation == GRADIENTS else set()
         return tuple(count for count in self.counts if count in sizes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,18 +86,20 @@ class Asked:
     launcher: str | None = None
     budget: float = 0.0  # seconds for all sizes of an operation; 0: no limit
     nodes: int = 1  # as many as hosts, where these are named
+    dtypes: tuple[str, ...] = (FLOAT32,)
 
 
 def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iterator[CommCase]:
     """Every case of a backend, operations in the usual order."""
     backend, placement = offer.backend, _placement(asked, offer)
-    counts = tuple(size // ITEMSIZE for size in asked.sizes)
-    for operation in OPERATIONS:
-        if operation in asked.operations:
-            yield CommCase(backend.name, operation, placement, asked.seconds, counts, asked.budget)
-    for name in asked.workloads:
-        digest = workloads[name].graph().digest
-        yield CommCase(backend.name, GRADIENTS, placement, asked.seconds, workload=name, graph_digest=digest)
+    for dtype in asked.dtypes:
+        counts = tuple(size // ITEMSIZES[dtype] for size in asked.sizes)
+        for operation in OPERATIONS:
+            if operation in asked.operations:
+                yield CommCase(backend.name, operation, placement, asked.seconds, counts, asked.budget, dtype=dtype)
+        for name in asked.workloads:
+            case = CommCase(backend.name, GRADIENTS, placement, asked.seconds, dtype=dtype)
+            yield replace(case, workload=name, graph_digest=workloads[name].graph().digest)
 
 
 def refusal(case: CommCase, offer: Offer) -> str | None:
@@ -91,6 +107,8 @@ def refusal(case: CommCase, offer: Offer) -> str | None:
     backend, strategy = offer.backend, offer.adapter.capabilities.strategy(offer.backend.strategy)
     if case.operation not in backend.operations:
         return f"{backend.name} has no {case.operation}; it has {', '.join(backend.operations)}"
+    if case.dtype not in backend.dtypes:
+        return f"{backend.name} exchanges no {case.dtype}; it exchanges {', '.join(backend.dtypes)}"
     assert strategy is not None, f"{backend.name} names the strategy {backend.strategy!r}, which there is not"
     if case.placement.launcher not in strategy.launchers:
         return f"{backend.name} is started by {', '.join(strategy.launchers)}, not by {case.placement.launcher}"
@@ -127,6 +145,7 @@ def task(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Com
         seconds=case.seconds,
         budget_s=case.budget,
         tensors=[count for _, count in gradient_tensors(workloads[case.workload])] if case.workload else None,
+        dtype=case.dtype,
     )
 
 

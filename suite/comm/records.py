@@ -30,7 +30,9 @@ class ExchangeTimes(Stored):
     bytes: int  # of all messages of a sample
     messages: int
     sample_s: tuple[float, ...]
-    wait_s: tuple[float, ...]  # in the barrier before each sample; () without a barrier
+    late_s: tuple[float, ...] = ()  # how long after the scheduled start the rank began; () without a schedule
+    clock_error_s: float | None = None  # bound on the error of the clock in common; None without a schedule
+    wait_s: tuple[float, ...] = ()  # of method 2 and 1, in the barrier before each sample
 
 
 class OverlapTimes(Stored):
@@ -44,6 +46,8 @@ class OverlapTimes(Stored):
     both_s: tuple[float, ...]
     progressed_s: tuple[float, ...]  # both, with calls in between that let the library progress
     slices: int | None = None  # of computation
+    late_s: tuple[float, ...] = ()  # of each turn, the latest start of its four samples; (): method 2 or 1
+    clock_error_s: float | None = None
 
 
 class SkippedSizes(Stored):
@@ -107,10 +111,12 @@ class CommFolder(ResultFolder[CommEntry, CommRecord]):
     def broken(self, record: CommRecord) -> str | None:
         """Beside what holds of every record: ranks took the same samples, and each took some time."""
         for number, rows in enumerate(zip(*(rank.rows for rank in record.ranks), strict=False)):
-            taken = [{name: times for name, times in row if name.endswith("_s")} for row in rows]
+            taken = [
+                {name: times for name, times in row if name.endswith("_s") and isinstance(times, tuple)} for row in rows
+            ]
             if len({(row.kind, *map(len, each.values())) for row, each in zip(rows, taken, strict=True)}) > 1:
                 return f"row {number} is not of the same samples on every rank"
-            timed = [times for each in taken for name, times in each.items() if name != "wait_s"]
+            timed = [times for each in taken for name, times in each.items() if name not in ("wait_s", "late_s")]
             if any(not times or min(times) <= 0 for times in timed):
                 return f"row {number} has no samples, or some that took no time"
         return super().broken(record)

@@ -6,7 +6,7 @@ from suite.errors import RequestError
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}  # binary, as the powers of 4 are
 FACTOR = 4
-ITEMSIZE = 4  # float32
+ITEMSIZE = 4  # every size is a multiple of it: a number of float32, two of the smaller types
 LARGEST = 1 << 33  # bytes; beyond it counts no longer fit the libraries' integers
 
 

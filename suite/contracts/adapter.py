@@ -87,6 +87,9 @@ class Adapter(ABC):
     remedy: str = ""  # the command that makes its environment
     builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it
     oracle: bool = False  # whether it is the one, in float64, that every other is proven against
+    # Phrases by which its framework says that memory ran out, in any case of letters; those of Python, C++, CUDA and
+    # MPI are known (suite.supervision.oom). An error with one of them is the outcome `oom`, not a crash.
+    out_of_memory: tuple[str, ...] = ()
     backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
 
     @property

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point")
+OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "all-to-all", "point-to-point")
+FLOAT32 = "float32"
+DTYPES = (FLOAT32, "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,7 @@ class Backend:
     communicator: str  # "adapters.pytorch.comm:TorchCommunicator", in the adapter's package
     strategy: str  # whose variables and sidecars its processes get
     operations: tuple[str, ...] = OPERATIONS
+    dtypes: tuple[str, ...] = (FLOAT32,)  # of the numbers that it exchanges, in every one of its operations
     device: str = "cpu"
     # Instead of the adapter's environment, one of its own, with what that must have and how it is made:
     environment: str | None = None

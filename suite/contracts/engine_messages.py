@@ -27,8 +27,15 @@ class EngineFailed(NamedTuple):
     certain: bool = False  # it explains whatever the ranks reported, as when their job was cancelled from outside
 
 
-EngineMessage = Begun | EngineFailed
-CODEC = LineCodec({"begun": Begun, "failed": EngineFailed})
+class OomKills(NamedTuple):
+    """Processes that the kernel of another host ended for want of memory while ranks ran there; none: no message."""
+
+    host: str
+    processes: int
+
+
+EngineMessage = Begun | EngineFailed | OomKills
+CODEC = LineCodec({"begun": Begun, "failed": EngineFailed, "oom kills": OomKills})
 
 
 def report(folder: Path, message: EngineMessage) -> None:

@@ -50,7 +50,9 @@ class Launch:
         write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))
         request = self._request(folder, job_file)
         ranks = self.configuration.placement.ranks
-        attempt = run(self.launcher.processes(request), ranks, folder, self.limits, on_message)
+        attempt = run(
+            self.launcher.processes(request), ranks, folder, self.limits, on_message, self.adapter.out_of_memory
+        )
         problem = self._placement_problem(attempt, request.environ) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
 

@@ -133,7 +133,7 @@ class Limits(Stored):
 
 
 class Begun(Stored):
-    """An engine's message: the ranks' turn has come (suite.contracts.engine_messages has both)."""
+    """An engine's message: the ranks' turn has come (suite.contracts.engine_messages has all)."""
 
     type: Literal["begun"]
     job: str = ""
@@ -150,14 +150,22 @@ class EngineFailed(Stored):
     certain: bool = False
 
 
+class OomKills(Stored):
+    """Likewise: processes that the kernel of another host ended for want of memory."""
+
+    type: Literal["oom kills"]
+    host: str
+    processes: int
+
+
 class Evidence(Stored):
     """How an attempt ended, whatever its ranks reported."""
 
     exit_codes: dict[str, int] = {}
     stopped: Stopped | None = None
-    engine: tuple[Annotated[Begun | EngineFailed, Field(discriminator="type")], ...] = ()  # its messages
+    engine: tuple[Annotated[Begun | EngineFailed | OomKills, Field(discriminator="type")], ...] = ()  # its messages
     lost_logins: tuple[Login, ...] = ()
-    oom_kills: int = 0  # of the kernel, meanwhile
+    oom_kills: int = 0  # of the kernels, meanwhile
     logs: dict[str, tuple[str, ...]] = {}  # the last lines
     unreadable_lines: int = 0
     limits: Limits | None = None

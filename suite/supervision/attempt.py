@@ -6,12 +6,12 @@ and what stands in their logs. Whatever happens, nothing that was started stays 
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.engine_messages import FILE
+from suite.contracts.engine_messages import FILE, OomKills
 from suite.contracts.launcher import LOGINS, Process
 from suite.errors import StoreError
 from suite.supervision.evidence import Evidence
@@ -45,12 +45,14 @@ def run(
     folder: Path,
     limits: Limits,
     on_message: Callable[[int, Message], None],
+    out_of_memory: Collection[str] = (),
 ) -> Attempt:
     """Run the processes to their end; `on_message(rank, message)` is called as messages come.
 
     `folder` is the attempt's: the ranks' files of an earlier attempt are removed, the
     processes run in it and their own output goes to its launcher-N.log. What `on_message`
-    raises, and KeyboardInterrupt, ends the processes and is passed on.
+    raises, and KeyboardInterrupt, ends the processes and is passed on. `out_of_memory`: phrases by which the framework
+    says that memory ran out.
     """
     prepare(folder)
     began, kills = time.monotonic(), oom_kills()
@@ -86,7 +88,8 @@ def run(
         processes=processes,
         deaths=group.deaths(),
         stopped=watchdog.stopped,
-        oom_kills=oom_kills() - kills,
+        oom_kills=oom_kills() - kills + sum(each.processes for each in engine.messages if isinstance(each, OomKills)),
+        out_of_memory=tuple(out_of_memory),
         folder=folder,
     )
     outcome, reason = judge(evidence)

@@ -26,7 +26,8 @@ class Evidence:
     deaths: list[Death]
     lost: list[Login]  # the engine's on other hosts that ended badly
     stopped: Stopped | None
-    oom_kills: int  # of the kernel, meanwhile
+    oom_kills: int  # of the kernels of all hosts that tell, meanwhile
+    out_of_memory: tuple[str, ...]  # the framework's phrases for it
     folder: Path
 
     def to_record(self) -> dict[str, Any]:

@@ -1,8 +1,30 @@
-"""The kernel's own count of out-of-memory kills: the only proof that a SIGKILL was one."""
+"""What proves that memory ran out: the kernel's count of its kills, or a library's own words.
 
+A SIGKILL alone proves nothing: people, engines and sites send it, too.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path("/")
+
+# What libraries below the frameworks say, in any case of letters, and where it comes from.
+# A framework's own phrases are its adapter's (suite.contracts.adapter.Adapter.out_of_memory).
+PHRASES = {
+    "MemoryError": "Python; a reader's process passes it on as text",
+    "[Errno 12]": "Python's OSError for ENOMEM, as of fork(2)",
+    "std::bad_alloc": "C++, caught or on the way to abort(3)",
+    "out of memory": "cudaGetErrorString, and with it NCCL; XLA; MPI_Error_string of MPI_ERR_NO_MEM",
+    "OUT_OF_MEMORY": "CUDA_ERROR_OUT_OF_MEMORY of the driver",
+    "STATUS_ALLOC_FAILED": "cuBLAS, cuDNN, cuSOLVER, cuSPARSE: resources of their own on the device",
+    "MPI_ERR_NO_MEM": "MPI 4.1, section 9.4",
+}
+
+
+def ran_out(text: str, phrases: Iterable[str]) -> bool:
+    """Whether a message says that memory ran out, in the words of a library or in a framework's own `phrases`."""
+    lower = text.lower()
+    return any(phrase.lower() in lower for phrase in (*PHRASES, *phrases))
 
 
 def oom_kills(root: Path = ROOT) -> int:

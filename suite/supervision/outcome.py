@@ -1,7 +1,7 @@
 """From the evidence of an attempt to its outcome and the sentence that says why.
 
 The rank that failed first is blamed, not those that its end brought down. `oom` needs
-proof: the rank's own report, or a SIGKILL while the kernel's count of such kills rose.
+proof (`suite.supervision.oom`): words of a library, or a SIGKILL while the kernel's count of such kills rose.
 """
 
 import re
@@ -13,12 +13,18 @@ from pathlib import Path
 from suite.contracts.engine_messages import EngineFailed
 from suite.supervision.engine_logs import NO_ANSWER, first_death, missed
 from suite.supervision.evidence import Evidence, sidecar
+from suite.supervision.logs import last_lines
+from suite.supervision.oom import ran_out
 from suite.supervision.processes import Death
 from suite.supervision.sentences import doing, ended, full_disk, lines, named, timeout
 from suite.worker.messages import Done, Failed, Hello, of_type
 
 # What a rank reports of another one's end, by whatever library it met it; else it reports of itself.
 OF_OTHERS = re.compile(r"\bpeer|connect|socket|reset|closed|abort|timed? ?out|\bMPI|\brank \d", re.IGNORECASE)
+OF_A_KILL = re.compile(r"\bkilled\b|SIGKILL|signal 9\b|exit ?code -9\b", re.IGNORECASE)  # of a reader's process
+# How a library ends that cannot go on without memory (oneDNN in TensorFlow writes to where it got none), and the last
+# lines of the log in which it said why.
+ANSWERS, LAST = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS), 20
 AHEAD = 1.0  # seconds by which the others may report a closed connection before the death itself is noticed
 
 
@@ -61,7 +67,9 @@ def judge(evidence: Evidence) -> tuple[str, str]:
 def reported(evidence: Evidence) -> Iterator[Failure]:
     for rank, messages in evidence.messages.items():
         for failed in of_type(Failed, messages):
-            yield Failure(failed.time_s, rank, failed.kind, failed.message)
+            killed = evidence.oom_kills > 0 and OF_A_KILL.search(failed.message)
+            proven = failed.kind == "crash" and (killed or ran_out(failed.message, evidence.out_of_memory))
+            yield Failure(failed.time_s, rank, "oom" if proven else failed.kind, failed.message)
 
 
 def reported_by_engine(evidence: Evidence) -> Iterator[Failure]:
@@ -88,9 +96,16 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
             at = at if rank is None or evidence.sent(rank, Failed) or mistaken else 0.0
         elif rank is not None and -code in NO_ANSWER and not evidence.sent(rank, Failed):
             at -= AHEAD
-        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        proven = killed and evidence.oom_kills > 0
+        proven = _by(signal.SIGKILL, code) and evidence.oom_kills > 0
+        if rank is not None and any(_by(number, code) for number in ANSWERS):
+            said = "\n".join(last_lines(evidence.folder / f"rank-{rank}.log", LAST))
+            proven = ran_out(said, evidence.out_of_memory)
         yield Failure(at, rank, "oom" if proven else "crash", what, beside)
+
+
+def _by(number: signal.Signals, code: int) -> bool:
+    """Whether an exit code means this signal, ours or a shell's."""
+    return code in (-number, 128 + number)
 
 
 def explained(evidence: Evidence) -> bool:

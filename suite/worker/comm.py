@@ -8,7 +8,7 @@ from typing import Callable, List
 
 import numpy as np
 
-from suite.worker.communicator import Communicator, Exchange
+from suite.worker.communicator import ITEMSIZES, Communicator, Exchange
 from suite.worker.contract import Unsupported
 from suite.worker.job import Communicate
 from suite.worker.messages import ExchangeTimes, SkippedSizes
@@ -17,14 +17,14 @@ from suite.worker.overlap import overlapped
 from suite.worker.patterns import check, given
 from suite.worker.samples import Sampler, Samples, rounded
 
-ITEMSIZE = 4  # float32
+PARTED = ("reduce-scatter", "all-gather", "all-to-all")
 RUNS_TO_VERIFY = 2  # before the samples and after them
 LONG = 2.0  # times the seconds of the samples: warm-up, barriers and verification cannot be all of it
 
 
 def comm(communicator: Communicator, task: Communicate, outbox: Outbox) -> None:
     """Measure, and send a message for every size or tensor."""
-    measured = Measured(communicator, task.operation, task.seconds, outbox)
+    measured = Measured(communicator, task.operation, task.seconds, outbox, task.dtype)
     if task.tensors is not None:
         measured.tensors(task.tensors)
     else:
@@ -34,9 +34,12 @@ def comm(communicator: Communicator, task: Communicate, outbox: Outbox) -> None:
 class Measured:
     """One operation on one communicator."""
 
-    def __init__(self, communicator: Communicator, operation: str, seconds: float, outbox: Outbox) -> None:
+    def __init__(
+        self, communicator: Communicator, operation: str, seconds: float, outbox: Outbox, dtype: str = "float32"
+    ) -> None:
         """`seconds` of the samples of a message."""
         self._communicator, self._operation, self._outbox = communicator, operation, outbox
+        self._dtype, self._itemsize = dtype, ITEMSIZES[dtype]
         self._sampler = Sampler(communicator, seconds, outbox.progress)
         self._seconds, self._turn = seconds, 0
 
@@ -55,17 +58,17 @@ class Measured:
             # A point that took longer than its samples were to take will grow with its size.
             growth = rest[0] / count if rest and last > LONG * self._seconds else 1.0
             if budget and rest and spent + last * growth > budget:
-                self._outbox.send(SkippedSizes([each * ITEMSIZE for each in rest]))
+                self._outbox.send(SkippedSizes([each * self._itemsize for each in rest]))
                 return
 
     def single(self, count: int) -> None:
         """A row for a message of `count` numbers, rounded up to a multiple of the ranks."""
         count = self._divisible(count)
-        exchange = self._communicator.exchange(self._operation, count)
+        exchange = self._exchange(count)
         self._verify(exchange.run, [exchange], [count])
         self._neutral([exchange], [count])
         limit = None if exchange.most is None else exchange.most - RUNS_TO_VERIFY
-        # There and back again keeps two ranks in step; a barrier before it would count as latency.
+        # There and back again keeps two ranks in step by itself.
         there_and_back = self._operation == "point-to-point"
         samples = self._sampler.times(self._name(count), exchange.run, not there_and_back, limit)
         if there_and_back:
@@ -76,7 +79,7 @@ class Measured:
     def overlap(self, count: int) -> None:
         """A row for a message of `count` numbers beside computation; none where there is no non-blocking form."""
         count = self._divisible(count)
-        exchange = self._communicator.exchange(self._operation, count)
+        exchange = self._exchange(count)
 
         def begun() -> None:  # with all that is called while computation goes on
             pending = exchange.begin()
@@ -86,7 +89,7 @@ class Measured:
         with contextlib.suppress(Unsupported):
             self._verify(begun, [exchange], [count])
             self._neutral([exchange], [count])
-            times = overlapped(self._communicator, exchange, self._sampler, self._operation, count * ITEMSIZE)
+            times = overlapped(self._communicator, exchange, self._sampler, self._operation, count * self._itemsize)
             self._verify(begun, [exchange], [count])
             self._outbox.send(times)
 
@@ -95,7 +98,7 @@ class Measured:
         counts = [self._divisible(count) for count in counts]
         for count in sorted(set(counts)):
             self.single(count)
-        exchanges = [self._communicator.exchange(self._operation, count) for count in counts]
+        exchanges = [self._exchange(count) for count in counts]
 
         def in_a_row() -> None:
             for exchange in exchanges:
@@ -129,10 +132,10 @@ class Measured:
         ]
         self._turn += len(known)
         for exchange, count, turn in known:
-            exchange.fill(given(self._operation, count, rank, world, turn))
+            exchange.fill(given(self._operation, count, rank, world, turn, self._dtype))
         run()
         for exchange, count, turn in known:
-            check(exchange.result(), self._operation, count, rank, world, turn)
+            check(exchange.result(), self._operation, count, rank, world, turn, self._dtype)
 
     def _neutral(self, exchanges: List[Exchange], counts: List[int]) -> None:
         """Zeros: sums in place stay what they are, however often."""
@@ -141,13 +144,18 @@ class Measured:
             exchange.fill(np.zeros(count // world if self._operation == "all-gather" else count, dtype=np.float32))
 
     def _send(self, kind: str, counts: List[int], samples: Samples) -> None:
-        size, seconds, waits = sum(counts) * ITEMSIZE, rounded(samples.seconds), rounded(samples.waits)
-        self._outbox.send(ExchangeTimes(kind, self._operation, size, len(counts), seconds, waits))
+        size, seconds, late = sum(counts) * self._itemsize, rounded(samples.seconds), rounded(samples.late)
+        error = samples.clock_error if late else None
+        self._outbox.send(ExchangeTimes(kind, self._operation, size, len(counts), seconds, late, error))
+
+    def _exchange(self, count: int) -> Exchange:
+        more = () if self._dtype == "float32" else (self._dtype,)  # most communicators know no other type
+        return self._communicator.exchange(self._operation, count, *more)
 
     def _divisible(self, count: int) -> int:
-        """Reduce-scatter and all-gather cut a message into a part a rank."""
+        """Some operations cut a message into a part a rank."""
         world = self._communicator.setup.world
-        return -(-count // world) * world if self._operation in ("reduce-scatter", "all-gather") else count
+        return -(-count // world) * world if self._operation in PARTED else count
 
     def _name(self, count: int) -> str:
-        return "%s of %d bytes" % (self._operation, count * ITEMSIZE)
+        return "%s of %d bytes" % (self._operation, count * self._itemsize)

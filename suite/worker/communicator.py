@@ -4,8 +4,8 @@ Order of calls, in every process of a case:
 
     start -> exchange -> any number of fill, run, begin, result on it -> more exchanges -> close
 
-Numbers are float32. How many of them an operation takes and gives, for `count` numbers on n ranks,
-as nccl-tests counts sizes (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md):
+How many numbers an operation takes and gives, for `count` numbers on n ranks, as nccl-tests counts sizes
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md):
 
 | operation | a rank fills | a rank's result |
 |---|---|---|
@@ -13,6 +13,7 @@ as nccl-tests counts sizes (https://github.com/NVIDIA/nccl-tests/blob/master/doc
 | broadcast | count | count: rank 0's |
 | reduce-scatter | count | count / n: its share of the sum, shares in the ranks' order |
 | all-gather | count / n | count: everybody's, in the ranks' order |
+| all-to-all | count | count: of everybody's numbers this rank's share, in the ranks' order |
 | point-to-point | count | count: what rank 0 filled; on rank 0 and the last rank only |
 """
 
@@ -24,7 +25,8 @@ import numpy as np
 
 from suite.worker.contract import Joined, Setup, Unsupported
 
-OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point")
+OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "all-to-all", "point-to-point")
+ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number, by the type that travels
 
 WORK, PASSES = 8192, 16  # numbers, and times they are gone over, of a slice of computation: in a core's own cache
 
@@ -46,7 +48,10 @@ class Exchange(ABC):
 
     @abstractmethod
     def fill(self, values: np.ndarray) -> None:
-        """Take what this rank gives: float32, one dimension; an operation in place may overwrite it."""
+        """Take what this rank gives: float32, one dimension; an operation in place may overwrite it.
+
+        They are whole numbers that the exchange's own type holds exactly.
+        """
 
     @abstractmethod
     def run(self) -> None:
@@ -58,7 +63,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def result(self) -> np.ndarray:
-        """What the last `run` (or `begin`, waited for) left on this rank, on the host."""
+        """What the last `run` (or `begin`, waited for) left on this rank: float32, on the host."""
 
     def begin(self) -> Pending:
         """The operation without waiting for it; Unsupported where the library cannot."""
@@ -88,8 +93,11 @@ class Communicator(ABC):
         return self.setup.rank
 
     @abstractmethod
-    def exchange(self, operation: str, count: int) -> Exchange:
-        """An operation on `count` float32 numbers, a multiple of the ranks; Unsupported for one it does not have."""
+    def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
+        """An operation on `count` numbers of a type (ITEMSIZES), a multiple of the ranks where it cuts them into parts.
+
+        Unsupported for an operation or a type that it does not have.
+        """
 
     @abstractmethod
     def maximum(self, value: float) -> float:

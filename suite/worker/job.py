@@ -168,11 +168,12 @@ class Communicate(NamedTuple):
 
     communicator: str  # "module:name" inside the bundle
     operation: str  # one of suite.worker.communicator.OPERATIONS
-    counts: List[int]  # float32 numbers of each message, one after the other
+    counts: List[int]  # numbers of each message, one after the other
     overlap: List[int]  # which of the counts are measured together with computation
     seconds: float  # of the samples of a message
     budget_s: float  # for all counts together, overlap not counted; those that would not fit are skipped. 0: no limit
     tensors: Optional[List[int]] = None  # instead of counts: numbers of every gradient tensor in backward order
+    dtype: str = "float32"  # of the numbers: one of suite.worker.communicator.ITEMSIZES
 
 
 Task = Union[Measure, Train, Prove, Behave, MakeOracle, Pack, Read, Look, Communicate]

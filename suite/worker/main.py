@@ -185,13 +185,11 @@ def _line(frame: traceback.FrameSummary) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """The outcome that an error means."""
+    """The outcome that an error means; a framework's own words for want of memory are for the controller to know."""
     if isinstance(error, Unsupported):
         return "unsupported"
     if isinstance(error, Unavailable):
         return "unavailable"
     if isinstance(error, Diverged):
         return "diverged"
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error).lower():
-        return "oom"
-    return "crash"
+    return "oom" if isinstance(error, MemoryError) else "crash"

@@ -146,7 +146,7 @@ class Peaks(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Medians of the staged pass, a row a layer, from adapters that can tell layers apart."""
+    """Medians of each layer's forward and backward, from adapters that can tell layers apart."""
 
     layers: List[LayerTimes]
 
@@ -204,8 +204,9 @@ class ExchangeTimes(NamedTuple):
     operation: str
     bytes: int  # of all messages of a sample
     messages: int
-    sample_s: List[float]
-    wait_s: List[float]  # in the barrier before each sample: how early this rank came; empty without a barrier
+    sample_s: List[float]  # from the scheduled start, on the common clock, to this rank's end
+    late_s: List[float] = []  # how long after it this rank began; empty without a schedule
+    clock_error_s: Optional[float] = None  # bound on the common clock's error
 
 
 class OverlapTimes(NamedTuple):
@@ -218,6 +219,8 @@ class OverlapTimes(NamedTuple):
     both_s: List[float]
     progressed_s: List[float]  # both, with calls between slices of computation that let the library progress
     slices: int  # of computation
+    late_s: List[float] = []  # of each turn, the latest start of its four samples
+    clock_error_s: Optional[float] = None
 
 
 class SkippedSizes(NamedTuple):

@@ -46,12 +46,16 @@ def overlapped(
 
     found = sampler.alternating(name, [alone, computing, both, progressed])
     times = [rounded(samples.seconds) for samples in found]
-    return OverlapTimes(operation, bytes, times[0], times[1], times[2], times[3], slices)
+    late = rounded([max(turn) for turn in zip(*(samples.late for samples in found))])
+    return OverlapTimes(operation, bytes, times[0], times[1], times[2], times[3], slices, late, found[0].clock_error)
 
 
 def _slices(communicator: Communicator, ordered: List[float]) -> int:
     """How many slices of computation take as long as the median, the same number on every rank."""
     seconds = ordered[len(ordered) // 2]
+    for _ in range(SLICES):  # untimed: caches, clocks and, on a GPU, the product's first choice of a kernel
+        communicator.compute()
+    communicator.synchronize()
     communicator.barrier()
     begin = communicator.clock()
     for _ in range(SLICES):

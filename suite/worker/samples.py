@@ -1,19 +1,30 @@
-"""Times an operation on all ranks alike: as often as a time allows, every sample kept, skew apart from transfer.
+"""Times an operation on all ranks alike: as often as a time allows, every sample kept, starts by a schedule.
 
-Before every sample stands a barrier. A rank's time in it tells how early it came: the
-difference between the longest and the shortest wait is the spread of the ranks'
-arrivals, without any clock in common. The sample begins when the barrier is over.
+Before each sample the ranks agree on the time at which it begins, on a clock in common, soon enough and not before all
+of them know it. It lasts from then to the last rank's end. A sample that began right after a barrier would count how
+far apart the ranks leave the barrier, too. What began late says so. (Scheduled starts: SKaMPI, Worsch, Reussner and
+Augustin, EuroPVM/MPI 2002; late ones: Hunold and Carpen-Amarie, IEEE TPDS 2016. They fix a row of starts at once: there
+a stall makes the rest of the row late.)
 """
 
 from typing import Any, Callable, List, NamedTuple, Optional
 
+from suite.worker.common_clock import CommonClock
 from suite.worker.communicator import Communicator
 
 LEAST, MOST = 5, 2000  # samples
 WARM = 0.1  # of the time is a warm-up; what it measures is dropped
 DIGITS = 9  # a nanosecond
+STRETCH = 0.5  # seconds between two agreements on the clock, about: drift may grow for so long
 
-Samples = NamedTuple("Samples", [("seconds", List[float]), ("waits", List[float])])
+Samples = NamedTuple(
+    "Samples",
+    [
+        ("seconds", List[float]),  # from the scheduled start to this rank's end
+        ("late", List[float]),  # seconds that this rank began after the scheduled start; [] without a schedule
+        ("clock_error", float),  # bound on the common clock's error, drift included
+    ],
+)
 
 
 class Sampler:
@@ -22,52 +33,54 @@ class Sampler:
     def __init__(self, communicator: Communicator, seconds: float, progress: Callable[..., None]) -> None:
         """`seconds` for the samples of one operation, warm-up not counted; `progress` is an Outbox's."""
         self._communicator, self._seconds, self._progress = communicator, seconds, progress
+        self._clock = CommonClock(communicator.rank, communicator.maximum, communicator.clock)
 
-    def times(self, name: str, run: Callable[[], Any], apart: bool = True, most: Optional[int] = None) -> Samples:
+    def times(self, name: str, run: Callable[[], Any], scheduled: bool = True, most: Optional[int] = None) -> Samples:
         """This rank's samples of `run`, at most `most` runs in all where that is given.
 
-        Without `apart` there is no barrier, and there are no waits: for what keeps the ranks in step by itself.
+        Without a schedule one follows the other: for what keeps the ranks in step by itself.
         """
         bound = 2 * MOST if most is None else most
-        warm = self._until(name, [run], WARM * self._seconds, min(MOST, max(1, bound // 2)), apart, 1)
+        warm = self._until(name, [run], WARM * self._seconds, min(MOST, max(1, bound // 2)), scheduled, 1)
         count = len(warm[0].seconds)
-        return self._until(name, [run], self._seconds, min(MOST, max(1, bound - count)), apart)[0]
+        return self._until(name, [run], self._seconds, min(MOST, max(1, bound - count)), scheduled)[0]
 
     def alternating(self, name: str, runs: List[Callable[[], Any]]) -> List[Samples]:
         """Samples of each, taken in turns, so that whatever else the machine does hits all alike."""
-        self._until(name, runs, WARM * self._seconds, MOST, True, 1)
+        self._until(name, runs, WARM * len(runs) * self._seconds, MOST, True, 1)
         return self._until(name, runs, len(runs) * self._seconds, MOST, True)
 
     def _until(
-        self, name: str, runs: List[Callable[[], Any]], seconds: float, most: int, apart: bool, least: int = LEAST
+        self, name: str, runs: List[Callable[[], Any]], seconds: float, most: int, scheduled: bool, least: int = LEAST
     ) -> List[Samples]:
         """Blocks of samples, each as long as all before it, until the slowest rank says that the time is over."""
-        found = [Samples([], []) for _ in runs]
-        block, clock = min(least, most), self._communicator.clock
-        self._communicator.barrier()
+        common, clock, error = self._clock, self._communicator.clock, 0.0
+        found = [Samples([], [], 0.0) for _ in runs]
+        block = min(least, most)
         begin = clock()
         while block:
-            self._take(found, name, runs, block, apart)
-            if self._communicator.maximum(clock() - begin) >= seconds:
+            if scheduled:
+                common.agree()
+                error = max(error, common.error + common.drift)
+            self._take(found, name, runs, block, scheduled)
+            count, elapsed = len(found[0].seconds), self._communicator.maximum(clock() - begin)
+            if elapsed >= seconds:
                 break
-            block = min(len(found[0].seconds), most - len(found[0].seconds))
-        return found
+            block = min(count, most - count, max(least, int(STRETCH * count / elapsed)))
+        return [samples._replace(clock_error=error) for samples in found]
 
-    def _take(self, found: List[Samples], name: str, runs: List[Callable[[], Any]], count: int, apart: bool) -> None:
-        communicator, progress = self._communicator, self._progress
-        clock, barrier, synchronize = communicator.clock, communicator.barrier, communicator.synchronize
+    def _take(
+        self, found: List[Samples], name: str, runs: List[Callable[[], Any]], count: int, scheduled: bool
+    ) -> None:
+        common, synchronize, progress = self._clock, self._communicator.synchronize, self._progress
         for number in range(count):
             for samples, run in zip(found, runs):
-                if apart:
-                    came = clock()
-                    barrier()
-                    begin = clock()
-                    samples.waits.append(begin - came)
-                else:
-                    begin = clock()
+                begin = common.start() if scheduled else common.now()
+                if scheduled:
+                    samples.late.append(common.wait_for(begin))
                 run()
                 synchronize()
-                samples.seconds.append(clock() - begin)
+                samples.seconds.append(common.now() - begin)
             progress(name=name, phase="measure", step=number + 1, of=count)
 
 

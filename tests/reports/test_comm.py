@@ -26,8 +26,8 @@ def seconds(size):
 
 
 def row(size, kind="single", operation="all-reduce", messages=1):
-    waits = [] if operation == "point-to-point" else [0.0] * 5
-    found = {"kind": kind, "operation": operation, "bytes": size, "messages": messages, "wait_s": waits}
+    late = [] if operation == "point-to-point" else [0.0] * 5
+    found = {"kind": kind, "operation": operation, "bytes": size, "messages": messages, "late_s": late}
     return {**found, "sample_s": seconds(size)}
 
 
@@ -94,6 +94,7 @@ def folder(tmp_path):
 
 def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path):
     page = write(folder, tmp_path / "out").read_text()
+    assert "All ranks begin a sample at one time" in page
     assert "where servers sum (kvstore), it is that convention and no wire's speed" in page
     assert "those of non-blocking operations as they were begun" in page
     for part in ("links", "fits", "gradients", "overlap", "outcomes", "method"):

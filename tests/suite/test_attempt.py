@@ -115,6 +115,36 @@ def test_the_first_failure_decides_and_the_others_are_still_received(tmp_path, k
     assert result.evidence["stopped"] is None
 
 
+OUT = (
+    "os.write(log, b'W0000 bfc_allocator.cc:501] Allocator (mklcpu) ran out of memory trying to allocate 98.00MiB\\n');"
+)
+ABORTS = "os.write(log, b\"terminate called after throwing an instance of 'std::bad_alloc'\\n\"); os.abort()"
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ("out.send(failed('E: the arena is full')); os._exit(1)", "oom"),
+        ("out.send(failed('E: the arena is full', 'unavailable')); os._exit(1)", "unavailable"),
+        ("out.send(failed('E: reader 7 was killed by signal 9')); os._exit(1)", "crash"),
+        (ABORTS, "oom"),
+        (OUT + "os.kill(os.getpid(), signal.SIGSEGV)", "oom"),
+        (OUT + "os._exit(1)", "crash"),
+        ("os.write(log, b'no reason\\n'); os.abort()", "crash"),
+    ],
+)
+def test_out_of_memory_is_what_the_framework_calls_so(tmp_path, end, outcome):
+    processes = [rank(0, end)]
+    assert attempt.run(processes, 1, tmp_path, LIMITS, lambda *_: None, ["Arena is full"]).outcome == outcome
+
+
+def test_a_reader_that_another_host_s_kernel_killed_is_oom(tmp_path):
+    line = "{'type': 'oom kills', 'host': 'b', 'processes': 2}"
+    reports = f"import json; open('engine.jsonl', 'a').write(json.dumps({line}) + chr(10))"
+    result = run(tmp_path, f"{reports}; out.send(failed('E: reader 7 was killed by signal 9')); os._exit(1)")
+    assert (result.outcome, result.evidence["oom_kills"]) == ("oom", 2)
+
+
 def test_a_silent_death_before_a_loud_one_is_blamed(tmp_path):
     dies = "open('reported', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"
     complains = "wait_for('reported'); out.send(failed('peer closed the connection')); os._exit(1)"

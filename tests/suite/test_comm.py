@@ -121,7 +121,7 @@ def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(to
         found = asked_for(**{**dict.fromkeys(("op", "workload", "ranks", "hosts", "launcher")), **options}, **FIXED)
         return len(found.operations), found.workloads
 
-    assert asked() == (5, ("resnet50",))
+    assert asked() == (6, ("resnet50",))
     assert asked(op=["broadcast"]) == (1, ())
     assert asked(workload=["alexnet"]) == (0, ("alexnet",))
     assert asked(workload=["all"]) == (0, tuple(by_name()))
@@ -159,11 +159,12 @@ def test_every_operation_on_two_ranks_with_records_and_json(stagebench: Run, wir
     told = stagebench("comm", "--backend", "wire", *EVERY, *FAST, "-o", str(tmp_path / "run"), "--json")
     assert told.code == 0, told.out
     found = json.loads(told.out)
-    assert found["outcomes"] == {"ok": 5}
+    assert found["outcomes"] == {"ok": 6}
     operations = [link["case"]["operation"] for link in found["links"]]
     assert operations == list(OPERATIONS)
     for link in found["links"]:
         assert [point["bytes"] for point in link["points"]] in ([4, 16, 64], [8, 16, 64])
+        assert all(point["late"] >= 0 for point in link["points"])
         assert link["fit"]["alpha"] > 0
         assert link["transport"] == "text"
 
@@ -210,7 +211,7 @@ def test_an_interrupted_run_says_how_far_it_came(
     monkeypatch.setattr(Observer, "finished", interrupt)
     told = stagebench("comm", "--backend", "wire", *EVERY, *FAST, "-o", str(tmp_path), "--json")
     assert isinstance(told.error, Interrupted)
-    assert "stopped; 1 of 5 records" in str(told.error)
+    assert "stopped; 1 of 6 records" in str(told.error)
 
 
 def test_what_a_backend_lacks_is_left_out_and_named_when_asked_for(
@@ -223,6 +224,8 @@ def test_what_a_backend_lacks_is_left_out_and_named_when_asked_for(
     asked = stagebench(*command, "-o", str(tmp_path / "b"))
     assert asked.code == 0
     assert "unsupported: narrow all-reduce, 2 ranks: narrow has no all-reduce; it has broadcast" in asked.out
+    half = stagebench(*command[:-4], "--op", "broadcast", "--dtype", "bfloat16", "-o", str(tmp_path / "d"))
+    assert "narrow exchanges no bfloat16; it exchanges float32" in str(half.error)
     nothing = stagebench("comm", "--backend", "narrow", "--workload", "mnist_small", "-o", str(tmp_path / "c"))
     assert isinstance(nothing.error, RequestError)
 
@@ -238,6 +241,7 @@ def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench: Run, wired:
     [
         (("--backend", "wirre"), "there is no backend 'wirre'; did you mean 'wire'?"),
         (("--op", "allreduce"), "there is no operation 'allreduce'; did you mean 'all-reduce'?"),
+        (("--dtype", "float8"), "there is no type of numbers 'float8'"),
         (("--workload", "alexnett"), "there is no workload 'alexnett'; did you mean 'alexnet'?"),
         (("--launcher", "locla"), "there is no launcher 'locla'; did you mean 'local'?"),
         (("--sizes", "4:x"), "'x' is no message size"),

@@ -28,6 +28,7 @@ def test_the_worker_s_operations_are_the_controller_s():
         ("all-reduce", 1.0, 1.75),
         ("reduce-scatter", 0.5, 0.875),
         ("all-gather", 0.5, 0.875),
+        ("all-to-all", 0.5, 0.875),
         ("broadcast", 1.0, 1.0),
         ("point-to-point", 1.0, 1.0),
     ],
@@ -37,8 +38,8 @@ def test_bus_factors_are_those_of_nccl_tests(operation, two, eight):
 
 
 def test_an_operation_without_a_bus_factor_is_named():
-    with pytest.raises(ValueError, match="'all-to-all'"):
-        factor("all-to-all", 2)
+    with pytest.raises(ValueError, match="'scan'"):
+        factor("scan", 2)
 
 
 def test_without_noise_the_fit_is_exact():
@@ -138,6 +139,19 @@ def test_the_slowest_rank_counts_and_skew_is_the_spread_of_arrivals():
     assert found.algorithm_bandwidth == pytest.approx(500e3)
     assert found.bus_bandwidth == found.algorithm_bandwidth
     assert found.samples == 3
+
+
+def scheduled(seconds, late, error=1e-6):
+    return row(seconds).model_copy(update={"late_s": tuple(late), "clock_error_s": error})
+
+
+def test_what_a_rank_began_late_is_left_out_and_counted():
+    found = point([scheduled([1e-3, 9e-3, 1e-3], [0.0, 8e-3, 1e-7]), scheduled([2e-3] * 3, [0.0] * 3)])
+    assert (found.high, found.samples, found.late, found.clock_error) == (2e-3, 2, 1, 1e-6)
+    unsure = point([scheduled([1e-3] * 3, [0.0, 5e-4, 0.0], error=1e-3)])
+    assert (unsure.samples, unsure.late) == (3, 0), "the clock cannot tell"
+    never = point([scheduled([1e-3] * 3, [1e-3] * 3)])
+    assert (never.samples, never.late) == (3, 0), "all late is better than nothing"
 
 
 def test_there_and_back_is_the_first_rank_s_time():

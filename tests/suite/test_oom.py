@@ -2,13 +2,18 @@
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from suite.supervision.oom import oom_kills
+from cluster import remote
+from suite.contracts.engine_messages import CODEC, FILE, OomKills
+from suite.plugins import adapters
+from suite.supervision.oom import oom_kills, ran_out
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT = 120 << 20
@@ -35,6 +40,16 @@ def test_the_kernel_s_count_is_read_where_it_stands(tmp_path, files, count):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert oom_kills(tmp_path) == count
+    assert remote.oom_kills(f"{tmp_path}/") == count
+
+
+# Whether memory ran out, the adapter, where it was said ("here": under `memory_limit`), the words; after tabs.
+SAID = [line.split("\t") for line in (CHECKOUT / "tests/fixtures/out-of-memory.tsv").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("proven", "adapter", "source", "text"), SAID)
+def test_each_framework_s_own_words_say_that_memory_ran_out(proven, adapter, source, text):
+    assert ran_out(text, adapters()[adapter].out_of_memory) == (proven == "yes"), source
 
 
 # A controller inside a small memory group runs one rank that eats more than the group may have.
@@ -80,3 +95,15 @@ def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_oom(group, tmp_path)
         "rank 0 was ended by SIGKILL before it said anything "
         "(the kernel ended 1 process(es) for want of memory meanwhile); its last lines: eating"
     )
+
+
+def test_the_far_end_of_a_login_reports_its_own_kernel_s_kills(group, tmp_path):
+    script = shutil.copy(remote.__file__, tmp_path)
+    eats = [sys.executable, "-c", "x = b'x' * (400 << 20)"]
+    inside = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group)]
+    far = subprocess.Popen([*inside, sys.executable, "-I", "-S", script, "60", *eats], stdin=subprocess.PIPE)
+    assert far.wait(timeout=300) == 128 + 9
+    assert far.stdin is not None
+    far.stdin.close()
+    [line] = (tmp_path / FILE).read_text().splitlines()
+    assert CODEC.decode(line) == OomKills(socket.gethostname(), 1)

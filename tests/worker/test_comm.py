@@ -7,12 +7,12 @@ import pytest
 import wires
 
 from suite.worker import samples
-from suite.worker.comm import Measured
+from suite.worker.comm import PARTED, Measured
 from suite.worker.communicator import OPERATIONS
 from suite.worker.contract import Unsupported
 from suite.worker.job import Communicate
 from suite.worker.messages import Done, ExchangeTimes, OverlapTimes, SkippedSizes, decode, encode
-from suite.worker.patterns import WrongResult, check, expected, given
+from suite.worker.patterns import EXACT, WrongResult, check, expected, given
 from suite.worker.samples import LEAST, MOST, Sampler
 from tests.support import trainers
 
@@ -78,6 +78,7 @@ class Clocked(wires.BeginningWire):
     now = 0.0
 
     def clock(self):
+        self.now += 1e-6
         return self.now
 
     def maximum(self, value):
@@ -125,11 +126,11 @@ def overlap(operation, count):
 @pytest.mark.parametrize("count", [1, 16, 3000])
 def test_every_operation_is_verified_and_sampled_alike_on_all_ranks(operation, count):
     rows = ranks(3, single(operation, count))
-    divisible = count if operation not in ("reduce-scatter", "all-gather") else -(-count // 3) * 3
+    divisible = -(-count // 3) * 3 if operation in PARTED else count
     for ((row,),) in zip(rows):
         assert (row.kind, row.operation, row.bytes, row.messages) == ("single", operation, 4 * divisible, 1)
         assert len(row.sample_s) == len(rows[0][0].sample_s) >= LEAST
-        assert len(row.wait_s) == (0 if operation == "point-to-point" else len(row.sample_s))
+        assert len(row.late_s) == (0 if operation == "point-to-point" else len(row.sample_s))
 
 
 @pytest.mark.parametrize(("kind", "rank"), [(wires.FlippedWire, 1), (wires.StaleWire, None)])
@@ -169,8 +170,23 @@ def test_what_is_expected_is_what_the_operations_mean():
     assert (expected("all-gather", 2400, 1, 4, 7) == np.concatenate(parts)).all()
     whole = np.sum([given("reduce-scatter", 2400, rank, 4, 7) for rank in range(4)], axis=0)
     assert (expected("reduce-scatter", 2400, 3, 4, 7) == whole[1800:]).all()
+    sent = [given("all-to-all", 2400, rank, 4, 7) for rank in range(4)]
+    assert (expected("all-to-all", 2400, 3, 4, 7) == np.concatenate([each[1800:] for each in sent])).all()
     assert expected("point-to-point", 8, 1, 3, 7) is None
     assert (expected("broadcast", 9, 2, 3, 7) == given("broadcast", 9, 0, 3, 7)).all()
+
+
+def test_sums_of_small_types_are_exact_for_usual_groups_and_rounded_beyond():
+    for dtype, ranks in (("float16", 66), ("bfloat16", 36)):
+        right = expected("all-reduce", 9, 0, ranks, 7, dtype)
+        assert right.max() <= EXACT[dtype]
+        with pytest.raises(WrongResult):
+            check(right + 1, "all-reduce", 9, 0, ranks, 7, dtype)
+    right = expected("all-reduce", 9, 0, 64, 7, "bfloat16")
+    check(right * (1 + 2.0**-8), "all-reduce", 9, 0, 64, 7, "bfloat16")
+    for wrong in (right * 1.5, right * float("nan")):
+        with pytest.raises(WrongResult):
+            check(wrong, "all-reduce", 9, 0, 64, 7, "bfloat16")
 
 
 def test_turns_and_ranks_send_other_numbers():

@@ -29,7 +29,7 @@ class Threads:
 
 
 class Wire(Communicator):
-    """All five operations, each of them an exchange of everything."""
+    """Every operation, each of them an exchange of everything."""
 
     def __init__(self, setup, threads=None):
         super().__init__(setup)
@@ -50,7 +50,7 @@ class Wire(Communicator):
     def maximum(self, value):
         return max(self.told(value))
 
-    def exchange(self, operation, count):
+    def exchange(self, operation, count, dtype="float32"):
         return Text(self, operation)
 
     def close(self):
@@ -74,6 +74,7 @@ class Text(Exchange):
             "broadcast": lambda: every[0],
             "point-to-point": lambda: every[0],
             "all-gather": every.ravel,
+            "all-to-all": lambda: every.reshape(world, world, -1)[:, rank].ravel(),
             "reduce-scatter": lambda: np.split(every.sum(axis=0), world)[rank],
         }[self.operation]()
 

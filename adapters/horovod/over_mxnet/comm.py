@@ -22,13 +22,13 @@ class RingCommunicator(Communicator):
         self._ring, self._made = Ring(hvd, self.setup), 0
         return self._ring.joined({"mxnet": mx.__version__})
 
-    def exchange(self, operation: str, count: int) -> Exchange:
+    def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         """A collective operation: Horovod has no messages between two ranks."""
         if operation not in CALLS:
             raise Unsupported("Horovod has no %s; it has %s" % (operation, ", ".join(CALLS)))
         self._made += 1
         given = count // self.setup.world if operation == "all-gather" else count
-        return Collective(CALLS[operation], "%s.%d" % (operation, self._made), given)
+        return Collective(CALLS[operation], "%s.%d" % (operation, self._made), given, dtype)
 
     def maximum(self, value: float) -> float:
         """Over sockets, past the ring."""
@@ -42,8 +42,8 @@ class RingCommunicator(Communicator):
 class Collective(ArrayExchange):
     """A call under a name of its own, which all ranks give it; `given` numbers are filled by a rank."""
 
-    def __init__(self, call: Callable[[Any, str], Any], name: str, given: int) -> None:
-        array = mx.nd.zeros((given,))
+    def __init__(self, call: Callable[[Any, str], Any], name: str, given: int, dtype: str) -> None:
+        array = mx.nd.zeros((given,), dtype=dtype)
         super().__init__(array, array)
         self._call, self._name = call, name
 
@@ -60,4 +60,5 @@ CALLS: Dict[str, Callable[[Any, str], Any]] = {
     "broadcast": lambda array, name: hvd.broadcast_(array, root_rank=0, name=name),
     "reduce-scatter": lambda array, name: hvd.reducescatter(array, op=hvd.Sum, name=name),
     "all-gather": lambda array, name: hvd.allgather(array, name=name),
+    "all-to-all": lambda array, name: hvd.alltoall(array, name=name),
 }

@@ -1,5 +1,6 @@
 """What an adapter's backends do: every operation that they declare, on several ranks, its results verified."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from suite.comm.cases import Asked, CommCase, cases
 from suite.comm.offers import Offer
 from suite.comm.records import KIND, CommFolder
 from suite.comm.session import CommSession
-from suite.contracts.backend import OPERATIONS, Backend
+from suite.contracts.backend import DTYPES, FLOAT32, OPERATIONS, Backend
 from suite.errors import Unavailable
 from suite.plugins import adapters, workloads
 from suite.results.records import About
@@ -35,16 +36,22 @@ class Communicating(Conformance):
         for backend in self.it().backends:
             assert backend.operations, f"{backend.name} declares no operation"
             assert set(backend.operations) <= set(OPERATIONS), f"{backend.name}: {', '.join(backend.operations)}"
+            assert backend.dtypes[0] == FLOAT32, f"{backend.name}: {', '.join(backend.dtypes)}"
+            assert set(backend.dtypes) <= set(DTYPES), f"{backend.name}: {', '.join(backend.dtypes)}"
             strategy = self.it().capabilities.strategy(backend.strategy)
             assert strategy is not None, f"{backend.name} is started as {backend.strategy!r}, which is no strategy"
             assert strategy.distributed, f"{backend.name} is started as {backend.strategy!r}, which has one rank"
 
     @pytest.mark.usefixtures("forked")
     def test_a_backend_exchanges_what_it_declares(self, backend: Backend, tmp_path: Path) -> None:
-        """On two ranks: each operation over sizes, and a network's gradient tensors; a wrong result is a crash."""
+        """On two ranks: each operation over sizes, a network's gradient tensors, the first operation on other types.
+
+        A wrong result is a crash.
+        """
         offer = Offer(self.it(), backend)
         asked = Asked(backend.operations, SIZES, (TENSORS,) * ("all-reduce" in backend.operations), 0.0, DEVICES)
-        for case in cases(asked, offer, workloads()):
+        small = replace(asked, operations=backend.operations[:1], workloads=(), dtypes=backend.dtypes[1:])
+        for case in (*cases(asked, offer, workloads()), *cases(small, offer, workloads())):
             link = self._measured(case, offer, tmp_path / case.id)
             assert link.outcome == "ok", link.reason
             if case.workload:
