@@ -45,7 +45,7 @@ adapter = "tiny"
 workload = "mnist_small"
 batch = 2
 passes = ["native"]
-silence_limit = 3.0
+silence_limit = 8.0
 time_limit = 60.0
 knobs = { quiet = true, pace = 0.01 }
 """
