@@ -155,9 +155,9 @@ def toml(value: Any) -> str:
 
 
 WORDS = """
-run show list data check predict compare history report export collect --print-plan --json -o --adapter --workload --batch
---ranks --set --knob --hosts --data --precision --scale --until --for --alpha --beta --rate reference pytorch mnist_small
-quick sampling.steps=5 batch=[8,16] cases adapters plans 1e9 0 -1 RUN PLAN nowhere 3% 20min
+run show list data check predict compare history report export collect --print-plan --json -o --adapter --workload
+--batch --ranks --set --knob --hosts --data --precision --scale --until --for --alpha --beta --rate reference pytorch
+mnist_small quick sampling.steps=5 batch=[8,16] cases adapters plans 1e9 0 -1 RUN PLAN nowhere 3% 20min
 """
 LINES = st.lists(st.one_of(st.sampled_from(WORDS.split()), st.text(max_size=8)), min_size=1, max_size=8).map(
     lambda words: "\0".join(word.replace("\0", "") for word in words).encode(errors="surrogatepass")
