@@ -101,7 +101,7 @@ class Trainer(ABC):
         return Batch(np.asarray(batch.images, dtype=np.float32), np.asarray(batch.labels, dtype=np.int64))
 
     def open_records(self, records: Any) -> Any:
-        """The source of packed samples (`suite.worker.records.RecordSource`), as open_input will get it in a view.
+        """The source of packed samples (`suite.worker.packed_set.RecordSource`), as open_input will get it in a view.
 
         The default leaves them to the framework's own reader, which takes them in an order of its own. An
         adapter that can read them one by one returns a source that does, and declares its format `ordered`.
@@ -109,7 +109,7 @@ class Trainer(ABC):
         return records
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """Write samples (`suite.worker.records.Record`) in a record format into an empty folder, one part of a set."""
+        """Write samples (`suite.worker.packed_set.Record`) in a record format into an empty folder: a part of a set."""
         raise Unsupported("%s writes no records" % type(self).__name__)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:  # noqa: B027 - most readers take parts
