@@ -49,7 +49,8 @@ def scatter(name: str, pairs: Pairs, across: str, up: str) -> str:
         f'<text x="{MARGIN + share * (SIZE - 2 * MARGIN):.0f}" y="{far + 15}" text-anchor="middle">{value}</text>'
         f'<text x="{MARGIN - 4}" y="{far - share * (SIZE - 2 * MARGIN) + 4:.0f}" text-anchor="end">{value}</text>'
         for share in (0.0, 0.5, 1.0)
-        for value in [f"{10 ** (low + share * (high - low)):.3g}"]
+        for exact in [10 ** (low + share * (high - low))]
+        for value in [f"{exact:,.0f}" if exact >= 100 else f"{exact:.3g}"]
     )
     CHARTS.mkdir(exist_ok=True)
     (CHARTS / f"{name}.svg").write_text(
