@@ -1,9 +1,11 @@
 """Variables of the environment that change what is computed, or with which library, or how ranks exchange.
 
 A proof holds only where the first are the same: they are part of its key. Every rank reports all that it has. Those of
-libraries that many frameworks stand on are known here; an adapter declares its framework's (`Adapter.variables`).
+libraries that many frameworks stand on are known here; an adapter declares its framework's.
 """
 
+import os
+import re
 from typing import Dict, List, Mapping, NamedTuple
 
 # What tells the libraries of computation how many threads to run; every rank must see them.
@@ -34,6 +36,8 @@ COMMON = Variables(
     ],
     neither=["CUDA_VISIBLE_DEVICES", *THREADS],  # the number of threads is the placement's
 )
+# Whatever the prefix: HOROVOD_SECRET_KEY, TF_API_TOKEN, ...
+SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|(^|_)(API_?)?KEY(_|$)")
 
 
 def arithmetic(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
@@ -45,11 +49,11 @@ def arithmetic(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
 def settings(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
     """How computation and communication are set up here, by the launcher, the adapter or a person."""
     named = COMMON.joined(own)
-    return _beginning([*named.arithmetic, *named.exchange], named.neither, variables)
+    found = _beginning([*named.arithmetic, *named.exchange], named.neither, variables)
+    home = os.path.expanduser("~")  # a person's name may be a part of it, and records are published
+    return found if len(home) < 2 else {name: value.replace(home + "/", "~/") for name, value in found.items()}
 
 
 def _beginning(these: List[str], others: List[str], variables: Mapping[str, str]) -> Dict[str, str]:
-    found = sorted(variables.items())
-    return {
-        name: value for name, value in found if name.startswith(tuple(these)) and not name.startswith(tuple(others))
-    }
+    beginning = [name for name in variables if name.startswith(tuple(these)) and not name.startswith(tuple(others))]
+    return {name: variables[name] for name in sorted(beginning) if not SECRET.search(name)}
