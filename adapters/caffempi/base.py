@@ -9,7 +9,7 @@ import torch
 from adapters.caffempi.arena import Span, exported
 from adapters.caffempi.lower import lower
 from adapters.caffempi.solver import solver_of
-from adapters.caffempi.timing import LayerClock
+from adapters.caffempi.timing import GroupClock
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.feed import synthetic
 from suite.worker.masks import dropout_seed
@@ -39,7 +39,7 @@ class CaffeMPITrainer(Trainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         self._graph, self._net = graph, lower(graph, self._layout == "channels_last", self.setup.world, self._dtype)
-        self._arena, self._clock = self._net.arena, LayerClock(self._net)
+        self._arena, self._clock = self._net.arena, self.new_clock()
         self._arena.load(weights)
         self._solver = solver_of(self._arena, self.setup.optimiser)
         self._all = Span(0, len(self._arena.gradients))
@@ -126,10 +126,13 @@ class CaffeMPITrainer(Trainer):
     def macs(self) -> int:
         """Counted on the layers after a forward pass."""
         if not self._net.losses or self._net.losses[0][1].logits is None:
-            self.run_trial(2, 1, LayerClock(self._net))
+            self.run_trial(2, 1, self.new_clock())
         return self._net.macs()
 
-    def run_trial(self, samples: int, times: int, clock: LayerClock) -> None:
+    def new_clock(self) -> GroupClock:
+        return GroupClock(self, self._graph, self._net.arena)
+
+    def run_trial(self, samples: int, times: int, clock: GroupClock) -> None:
         """Forward and backward on generated data; all but the gradients is as before."""
         kept = {name: buffer.clone() for name, buffer in self._net.buffers().items()}
         batch = self.to_device(synthetic(self._graph, samples, self.setup.seed))
@@ -143,8 +146,8 @@ class CaffeMPITrainer(Trainer):
 
     # --- what the measuring loop needs ----------------------------------------
 
-    def layer_times(self) -> List[LayerTimes]:
-        """Caffe's table; the losses have a row of their own."""
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        """Caffe's table, of the staged pass itself."""
         return self._clock.rows()
 
     def forget_layer_times(self) -> None:

@@ -11,7 +11,6 @@ from adapters.caffempi.base import CaffeMPITrainer
 from adapters.caffempi.exchange import FAR, NEAR, Exchange, Pace
 from adapters.caffempi.merge import Link, Plan, plan_for
 from adapters.caffempi.ranks import Ranks
-from adapters.caffempi.timing import LayerClock
 from adapters.caffempi.transfer import Transfer
 from suite.worker.contract import Joined, Setup
 from suite.worker.tuning import chosen
@@ -95,7 +94,7 @@ class DistributedTrainer(CaffeMPITrainer):
         return FAR if progress == "thread" else NEAR
 
     def _ready_s(self) -> List[float]:
-        clock = LayerClock(self._net)
+        clock = self.new_clock()
         self.run_trial(self.setup.batch, TRIALS, clock)
         return clock.ready_s()
 

@@ -10,7 +10,9 @@ from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody
 from adapters.cntk.input import images_of, labels_of, reader_of
 from adapters.cntk.learners import local_learner
 from adapters.cntk.net import Net
-from suite.worker.contract import Batch, Joined, Setup
+from adapters.cntk.nodes import FunctionNodes
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup
+from suite.worker.layers import node_by_node
 from suite.worker.masks import dropout_seed
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
@@ -176,6 +178,12 @@ class CNTKTrainer(Trainer):
     def macs(self) -> int:
         """Counted on CNTK's own graph of operations."""
         return self._net.macs()
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        """Each as a function of its own. CNTK's backward visits a network's nodes in the reverse of its forward."""
+        self._forget()
+        nodes = FunctionNodes(self._net, self._device)
+        return node_by_node(self, self._net.graph, nodes, batch.images, batch.labels)
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), **machine.notes(self.setup))

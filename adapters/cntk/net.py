@@ -1,6 +1,6 @@
 """A graph as one CNTK function: inputs, joint loss, logits."""
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 
@@ -23,19 +23,15 @@ class Net:
         fast: bool,
     ) -> None:
         """Lower every layer, with these weights (canonical names); KeyError names a missing one."""
-        self.tensors = Tensors(weights, dtype)
-        lowering = Lowering(self.tensors, samples, mask_seed, fast)
+        self.graph, self.tensors = graph, Tensors(weights, dtype)
+        self.lowering = Lowering(self.tensors, samples, mask_seed, fast)
         self.images = C.input_variable(graph.input_shape, dtype=dtype, needs_gradient=False, name="images")
         self.labels = C.input_variable((graph.classes,), dtype=dtype, needs_gradient=False, name="labels")
         values: Dict[str, Any] = {"input": self.images}
         for layer in graph.layers:
-            values[layer.name] = lowering.operation(layer, [values[name] for name in layer.inputs])
+            values[layer.name] = self.lowering.operation(layer, [values[name] for name in layer.inputs])
         self.logits = values[graph.heads[-1].layer]
-        losses = []
-        for head in graph.heads:
-            entropy = C.cross_entropy_with_softmax(values[head.layer], self.labels, axis=-1)
-            losses.append(entropy if head.weight == 1.0 else entropy * self.tensors.dtype.type(head.weight))
-        self.loss = sum(losses[1:], losses[0])
+        self.loss = joint_loss(graph, [values[head.layer] for head in graph.heads], self.labels)
         self.parameters = [held.tensor for held in self.tensors.parameters.values()]
 
     def arguments(self, batch: Any) -> Dict[Any, Any]:
@@ -50,6 +46,15 @@ class Net:
         """Multiply-accumulates of one sample with parameters, from the operations and shapes that CNTK reports."""
         found = C.logging.graph.depth_first_search(self.loss.root_function, arithmetic)
         return sum(macs_of(operation) for operation in found)
+
+
+def joint_loss(graph: Graph, heads: List[Any], labels: Any) -> Any:
+    """The sum over heads of weight x cross-entropy, a number a sample."""
+    losses = []
+    for head, logits in zip(graph.heads, heads):
+        entropy = C.cross_entropy_with_softmax(logits, labels, axis=-1)
+        losses.append(entropy if head.weight == 1.0 else entropy * logits.dtype(head.weight))
+    return sum(losses[1:], losses[0])
 
 
 def arithmetic(node: Any) -> bool:

@@ -30,7 +30,9 @@ class Tensors:
         self.statistics: Dict[str, Held] = {}
 
     def parameter(self, name: str, shape: Tuple[int, ...], transposed: bool = False) -> Any:
-        """A trainable tensor of the canonical values, in `shape`; `transposed` turns it for CNTK."""
+        """A trainable tensor of the canonical values, in `shape`; `transposed` turns it for CNTK. Made once."""
+        if name in self.parameters:
+            return self.parameters[name].tensor
         canonical = self._weights[name]
         values = canonical.reshape(shape)
         init = np.ascontiguousarray(values.T if transposed else values, dtype=self.dtype)
@@ -39,6 +41,8 @@ class Tensors:
         return made
 
     def running(self, name: str, values: np.ndarray) -> Any:
+        if name in self.statistics:
+            return self.statistics[name].tensor
         made = self.constant(values, name)
         self.statistics[name] = Held(made, values.shape, False)
         return made

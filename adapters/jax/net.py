@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from adapters.jax.lower import lower
+from adapters.jax.lower import Operation, lower
 from workloads.graph import Graph, Layer, size
 
 Tensors = Dict[str, Any]  # by canonical name
@@ -21,6 +21,13 @@ class Net:
         self.drops = any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
         self._operations = [lower(layer, tuned) for layer in graph.layers]
 
+    def own(self, layer: Layer, params: Tensors) -> Tensors:
+        """A layer's parameters by role."""
+        return {parameter.name[len(layer.name) + 1 :]: params[parameter.name] for parameter in layer.parameters}
+
+    def operation(self, layer: Layer) -> Operation:
+        return self._operations[self.graph.layers.index(layer)]
+
     def forward(self, params: Tensors, stats: Tensors, images: Any, key: Any) -> Tuple[List[Any], Tensors]:
         """Logits of every head for images (samples, height, width, channels), and the new running statistics.
 
@@ -28,7 +35,7 @@ class Net:
         """
         values, stats = {"input": images}, dict(stats)
         for index, (layer, operation) in enumerate(zip(self.graph.layers, self._operations)):
-            own = {parameter.name[len(layer.name) + 1 :]: params[parameter.name] for parameter in layer.parameters}
+            own = self.own(layer, params)
             inputs = [values[name] for name in layer.inputs]
             if key is None and layer.kind in IN_USE:
                 made = IN_USE[layer.kind](layer, own, inputs[0], stats)
@@ -44,11 +51,14 @@ class Net:
         """(sum over heads of weight x mean cross-entropy, (the last head's logits, new running statistics))."""
         images, labels = batch
         heads, stats = self.forward(params, stats, images, key)
+        return self.joint_loss(heads, labels), (heads[-1], stats)
+
+    def joint_loss(self, heads: List[Any], labels: Any) -> Any:
         total = 0.0
         for head, logits in zip(self.graph.heads, heads):
             right = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), labels[:, None], axis=-1)
             total = total - head.weight * jnp.mean(right)
-        return total, (heads[-1], stats)
+        return total
 
     def statistics(self) -> Dict[str, np.ndarray]:
         return {name: np.full(shape, name.endswith("_var"), np.float32) for name, shape in self.graph.buffers}

@@ -18,9 +18,11 @@ from adapters.mxnet.compression import compression, described
 from adapters.mxnet.input import as_numpy, joined, reader_of
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import JointLoss, Net
+from adapters.mxnet.nodes import ImperativeNodes
 from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
 from adapters.mxnet.recordio import join, pack
-from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup
+from suite.worker.layers import node_by_node
 from suite.worker.masks import dropout_seed
 from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
@@ -256,6 +258,12 @@ class MXNetTrainer(Trainer):
         """All shares by the first device's network: running statistics are every device's own."""
         first = self._contexts[0]
         return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        """On the first device. MXNet's engine runs a backward in the order of its dependencies: the layers' reverse."""
+        params = {name: parameter.data(self._contexts[0]) for name, parameter in self._net.params.items()}
+        nodes = ImperativeNodes(params, self._joint, self._choices)
+        return node_by_node(self, self._net.graph, nodes, *batch[0])
 
     def yardstick(self) -> Optional[Yardstick]:
         """NumPy on CPUs, MXNet on GPUs."""

@@ -1,6 +1,6 @@
 """A graph, or a stage of one, as one nn.Module: a flat program of native layers, run in order."""
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -51,6 +51,15 @@ class Net(nn.Module):
                 values[output] = operation(values[first], *[values[place] for place in rest])
             else:
                 values[output] = operation(values[first])
+        return [values[place] for place in self._leaving]
+
+    def layer_by_layer(self, images: torch.Tensor, done: Callable[[int, torch.Tensor, bool], None]) -> List[Any]:
+        """`forward` of the whole network; after each layer `done(its index, output, whether autograd recorded it)`."""
+        values: List[Any] = [images] + [None] * (self._size - 1)
+        for index, (operation, output, first, rest) in enumerate(self._program):
+            before = values[first].grad_fn
+            made = values[output] = operation(values[first], *[values[place] for place in rest])
+            done(index, made, made.grad_fn is not before)
         return [values[place] for place in self._leaving]
 
     def trainable(self) -> Iterator[Tuple[str, nn.Parameter]]:

@@ -1,5 +1,6 @@
 """A trainer that holds the whole network: what `single` is, and the data-parallel strategies build on."""
 
+from functools import partial
 from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
@@ -7,9 +8,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from adapters.pytorch.base import TorchTrainer, to_numpy
+from adapters.pytorch.layer_times import layer_times
 from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
-from suite.worker.contract import Setup
+from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from workloads.graph import Graph
 
 
@@ -28,6 +30,7 @@ class ReplicaTrainer(TorchTrainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         self._begin_build(graph)
+        self._graph = graph
         self._net = Net(graph, weights, fast=self.setup.tuned)
         self._net.to(self._device, self._dtype, memory_format=self._weights_format()).train()
         self._staged_net = torch.compile(self._net) if self._compiled else self._net
@@ -89,6 +92,13 @@ class ReplicaTrainer(TorchTrainer):
 
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self._net.parameters() if parameter.requires_grad)
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        """Of the network without its wrapping, on the first device."""
+        if self._compiled:
+            raise Unsupported("torch.compile fuses layers")
+        share = Batch(*(values[: self.setup.batch // self.setup.devices] for values in batch))
+        return layer_times(self, self._graph, self._net, partial(self._evaluate, batch=share))
 
     def macs(self) -> int:
         """Counted by torch's own FlopCounterMode."""

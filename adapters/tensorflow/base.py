@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import machine, tfrecord
-from adapters.tensorflow.input import input_reader, refusal
+from adapters.tensorflow.input import TensorReader, input_reader, refusal
 from adapters.tensorflow.layout import Layout
 from adapters.tensorflow.lower import Style, described
 from adapters.tensorflow.net import compiled, macs
@@ -111,6 +111,11 @@ class TensorFlowTrainer(Trainer):
             return tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
         return images if channels_last else tf.transpose(images, [0, 3, 1, 2])
 
+    def placed(self, images: Any) -> Any:
+        """Host images as a tensor in the network's layout and type, on the device whose scope this is called in."""
+        # A cast to the same type hands on tf.data's own tensor: a device would copy it in the forward.
+        return tf.identity(tf.cast(self.laid_out(images), self.setup.precision))
+
     @abstractmethod
     def heads(self, images: Any) -> List[Any]:
         """Logits of every head, in training: what `macs` traces."""
@@ -134,9 +139,14 @@ class TensorFlowTrainer(Trainer):
             notes["optimiser"] = kernel_name(self.setup.optimiser)
         else:
             notes["optimiser"] = "assignments, %s" % ("compiled by XLA" if self.xla != "off" else "spelled out")
+        if self.setup.device == "cpu" and isinstance(self._reader, TensorReader):
+            notes["h2d"] = UNCOPIED
         if self.setup.device == "cuda":
             notes["steps"] = "TensorFlow has no device events: native steps are marked when they are asked for"
         return notes
+
+
+UNCOPIED = "a CPU computes on tf.data's own memory: nothing is copied, unless a batch is cut, converted or transposed"
 
 
 def split(batch: Batch, count: int) -> List[Batch]:

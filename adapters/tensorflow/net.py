@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Style, lower
+from adapters.tensorflow.lower import Operation, Style, lower
 from suite.worker.masks import dropout_seed
 from workloads.graph import Graph, Layer
 
@@ -30,20 +30,23 @@ class Net:
         self.graph, self._seed = graph, seed
         self._drops = style.training and any(layer.kind == "dropout" and layer.attrs["rate"] for layer in layers)
         self._count = variables[COUNT]
-        self.trainable = [variables[parameter.name] for layer in layers for parameter in layer.parameters]
-        self._program = []
+        # By layer; `trainable` in the graph's order.
+        self.weights = {layer.name: [variables[each.name] for each in layer.parameters] for layer in layers}
+        self.trainable = [variable for own in self.weights.values() for variable in own]
+        self.operations: Dict[str, Operation] = {}
+        self._inputs = {layer.name: layer.inputs for layer in layers}
         for layer in layers:
             own: Dict[str, Any] = {"masks": self._masks}
             for name in [parameter.name for parameter in layer.parameters] + [name for name, _ in layer.buffers]:
                 own[name.rsplit(".", 1)[1]] = variables[name]
-            self._program.append((lower(layer, own, style), layer.inputs, layer.name))
+            self.operations[layer.name] = lower(layer, own, style)
 
     def run(self, values: Dict[str, Any]) -> None:
         """Add every layer's output by its name; what the layers read must be there."""
         if self._drops:
             self._count.assign_add(1)
-        for operation, inputs, name in self._program:
-            values[name] = operation(*[values[each] for each in inputs])
+        for name, operation in self.operations.items():
+            values[name] = operation(*[values[each] for each in self._inputs[name]])
 
     def heads(self, images: Any) -> List[Any]:
         """Logits (samples, classes) of every head, the network's answer last."""

@@ -13,8 +13,10 @@ import tensorflow as tf
 
 from adapters.tensorflow.base import TensorFlowTrainer, concatenated, split
 from adapters.tensorflow.net import COUNT, Net, compiled, compiled_if, differentiated
+from adapters.tensorflow.nodes import EagerNodes
 from adapters.tensorflow.optimisers import Tensors, states, updating
-from suite.worker.contract import Batch
+from suite.worker.contract import Batch, LayerTimes, Unsupported
+from suite.worker.layers import node_by_node
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
@@ -110,7 +112,7 @@ class Replicas(TensorFlowTrainer):
         labels: List[Any] = []
         for device, own in zip(self.devices, split(batch, len(self.devices))):
             with tf.device(device):
-                images.append(tf.cast(self.laid_out(own.images), self.setup.precision))
+                images.append(self.placed(own.images))
                 labels.append(tf.identity(own.labels))
         return Batch(tuple(images), tuple(labels))
 
@@ -183,6 +185,13 @@ class Replicas(TensorFlowTrainer):
 
     def heads(self, images: Any) -> List[Any]:
         return self._net(0, True).heads(images)
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        """Eager, on the first device."""
+        if self.xla == "step":
+            raise Unsupported("XLA compiles the layers as one")
+        nodes = EagerNodes(self.nets[0], self.devices[0])
+        return node_by_node(self, self.graph, nodes, batch.images[0], batch.labels[0])
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), split=SPLIT)

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 
 from cluster.lab.layout import Layout
-from cluster.lab.rate import bits, discipline
+from cluster.lab.rate import bits, discipline, packets
 from cluster.lab.tools import run, works
 
 WIRE = "eth0"
@@ -38,6 +38,7 @@ def shape(layout: Layout, rate: str) -> None:
     speed = bits(rate)
     for host in layout.hosts:
         for namespace, device in ((host, WIRE), (layout.switch, _port(layout, host))):
+            run("ip", "-n", namespace, "link", "set", device, "gso_max_segs", str(packets(speed)))
             if speed is None:
                 works("tc", "-n", namespace, "qdisc", "del", "dev", device, "root")  # fails where none was set
             else:

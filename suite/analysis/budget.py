@@ -11,6 +11,10 @@ step is that of its slowest rank.
                             (suite.analysis.overlappable, where the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
+Of exposed communication, `waiting` is the part that no faster link would spare: each exchange waits for the last rank
+to arrive, and that is not always the same one. A rank's wait is its time in the staged pass's barrier, less that of the
+last rank to come; what the rank that waits least waits is the group's. The rest of the exposed part is transfer.
+
 So a step that reads is explained from the inside out: computing, then what exchanging adds to it, then what reading
 adds to both. All are means, over steps and over processes, since only means add up. `other` is signed and never spread:
 it is negative where the fused native step is quicker than its stages one by one. Differences may be negative too, by
@@ -26,7 +30,7 @@ from statistics import fmean, median
 from typing import Any
 
 from suite.analysis.differences import Difference, difference, joined, mean, pairs, variance
-from suite.analysis.overlappable import hideable
+from suite.analysis.overlappable import hideable, in_order
 from suite.analysis.stats import determined
 from suite.results.rank_report import Rank
 from suite.results.records import METHOD
@@ -51,18 +55,20 @@ class Budget:
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds what is None of the above
     hidden: float | None  # part of comm_only that computing hides
-    hideable: float | None  # part of comm_only that computing could hide at most; None without layers' times
+    hideable: float | None  # part of comm_only that computing could hide at most; None: see overlappable
     comm_only: float | None
     compute_only: float | None
     io_only: float | None
     staged: float  # wall of the instrumented iteration
     staged_communication: float  # transfer alone, behind a barrier
-    skew: float  # the longest median wait at that barrier, over ranks: not counted as communication
+    skew: float  # the longest median time in that barrier, over ranks: not counted as communication
     critical_rank: int | None  # None: not the same one in every process
     # Intervals, where blocks in turns gave them: of exposed input (io + h2d), exposed and hidden communication.
     exposed_input: Difference | None = None
     exposed_communication: Difference | None = None
     hidden_communication: Difference | None = None
+    waiting: Difference | None = None  # for the last rank, of the rank that waits least; None with one rank
+    waits: tuple[float, ...] = ()  # for the last rank, of every rank, in the ranks' order
 
     @property
     def observer_effect(self) -> float:
@@ -116,6 +122,7 @@ def of_process(
     elif added:
         stages["h2d"] = min(stages["h2d"], max(added.value, 0.0))
         io = added.value - stages["h2d"]
+    waits = _waits(ranks)
     return Budget(
         method=method,
         native=native,
@@ -124,7 +131,7 @@ def of_process(
         communication=communication,
         other=native - ((io or 0.0) + sum(stages.values()) + (communication or 0.0)),
         hidden=None if communication is None or comm_only is None else comm_only - communication,
-        hideable=None if comm_only is None else hideable(critical.layers or (), comm_only, stages["update"]),
+        hideable=None if comm_only is None else _hideable(critical, comm_only, stages, method),
         comm_only=comm_only,
         compute_only=compute_only,
         io_only=wall_per_step(ranks, "io_only"),
@@ -135,6 +142,8 @@ def of_process(
         exposed_input=added,
         exposed_communication=exposed,
         hidden_communication=_hidden(ranks, exchange, comm_only) if exchange and comm_only is not None else None,
+        waiting=min((mean(each) for each in waits), key=lambda one: one.value, default=None),
+        waits=tuple(map(fmean, waits)),
     )
 
 
@@ -146,7 +155,7 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
     columns: dict[str, Any] = {
         name: _center([getattr(budget, name) for budget in budgets], center)
         for name, field in Budget.__dataclass_fields__.items()
-        if "float" in str(field.type) and name not in ("other", "hidden")
+        if "float" in str(field.type) and name not in ("other", "hidden", "waits")
     }
     rest = [columns[name] for name in ("io", *COMPUTE, "bubble", "communication") if columns[name] is not None]
     exposed, alone = columns["communication"], columns["comm_only"]
@@ -157,6 +166,8 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
         exposed_input=_joined([budget.exposed_input for budget in budgets]),
         exposed_communication=_joined([budget.exposed_communication for budget in budgets]),
         hidden_communication=_joined([budget.hidden_communication for budget in budgets]),
+        waiting=_joined([budget.waiting for budget in budgets]),
+        waits=tuple(map(fmean, zip(*(budget.waits for budget in budgets), strict=False))),
         other=columns["native"] - sum(rest),
         hidden=None if exposed is None or alone is None else alone - exposed,
         critical_rank=critical.pop() if len(critical) == 1 else None,
@@ -183,6 +194,24 @@ def _stage(rank: Rank, name: str, old: bool) -> float:
     """Over steps; 0.0 for a stage that the adapter does not tell apart."""
     seconds = (rank.passes["staged"].stage_s or {}).get(name) or [0.0]
     return median(seconds) if old else fmean(seconds)
+
+
+def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
+    """Seconds that every rank waited for the last one, a step each: its time in the barrier less the shortest one.
+
+    The last rank's is what a barrier itself takes. Nothing with one rank, or where a rank has fewer than two steps.
+    """
+    barriers = [(rank.passes["staged"].stage_s or {}).get("skew") or () for rank in ranks]
+    if len(ranks) < 2 or min(map(len, barriers)) < 2:
+        return []
+    shortest = [min(step) for step in zip(*barriers, strict=False)]
+    return [[own - least for own, least in zip(barrier, shortest, strict=False)] for barrier in barriers]
+
+
+def _hideable(rank: Rank, comm_only: float, stages: dict[str, float], method: int) -> float | None:
+    if method < 3:
+        return hideable(in_order(rank.layers or ()), comm_only, stages["update"])
+    return hideable(rank.layers or (), comm_only, stages["update"], stages["backward"])
 
 
 def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm_only: float) -> Difference:

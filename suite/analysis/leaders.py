@@ -3,16 +3,18 @@
 Measured often enough, one of several equal rows always comes out first. So a row leads unless another one is
 significantly faster: intervals of all pairs cover together 95 times in 100 (Bonferroni), and several rows may lead.
 A pair's scatter from few rounds is itself a guess; no pair may have less than the group's mean, whose degrees of
-freedom then count. Rows that differ in their noise are still called different in at most 5 groups of 100
-(tests/benchmarks/conclusions.py).
+freedom then count: one pair's for every row but one, fewer where the pairs' scatters differ (F. E. Satterthwaite, "An
+approximate distribution of estimates of variance components", 1946). Rows that differ in their noise are still called
+different in at most 5 groups of 100 (tests/benchmarks/conclusions.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, log1p, sqrt
+from statistics import fmean
 
-from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, Rates, around, paired, ratio, student_t
+from suite.analysis.stats import LEVEL, NO_VERDICT, Centre, Interval, Rates, around, paired, ratio, student_t
 from suite.session.end_rule import MOST_PROCESSES
 
 SEVERAL = 5  # rounds from which the noise is known well enough to give up
@@ -67,20 +69,31 @@ def compared(group: Group, level: float = LEVEL) -> dict[tuple[str, str], Interv
 
     The intervals hold together, at that level.
     """
-    every = {pair: paired(group[pair[0]], group[pair[1]]) for pair in combinations(group, 2)}
-    pairs = {pair: found for pair, found in every.items() if found is not None}
+    estimates = {pair: paired(group[pair[0]], group[pair[1]]) for pair in combinations(group, 2)}
+    pairs = {pair: found for pair, found in estimates.items() if found is not None}
     if not pairs:
         return {}
-    rows = len({row for pair in pairs for row in pair})
-    degrees = (rows - 1) * min(found.degrees for found in pairs.values())
-    reach = student_t(1 - (1 - level) / 2 / len(pairs), degrees)
-    usual = sum(found.error**2 * found.count for found in pairs.values()) / len(pairs)
+    rows, every = len({row for pair in pairs for row in pair}), list(pairs.values())
+    ways = max(map(len, every))  # in which ratios are estimated: plain, Winsorised
+    each = 1 - (1 - level) / len(pairs) / ways
+    halves = [_half_widths([found[min(way, len(found) - 1)] for found in every], rows, each) for way in range(ways)]
     intervals = {}
-    for (one, other), found in pairs.items():
-        half = reach * max(found.error, sqrt(usual / found.count))
-        intervals[one, other] = around(exp(found.value), half, found.count)
-        intervals[other, one] = around(exp(-found.value), half, found.count)
+    for (one, other), found, *reach in zip(pairs, every, *halves, strict=True):
+        half, way = min((half, way) for way, half in enumerate(reach[: len(found)]))
+        value, count = found[way].value, found[way].count
+        intervals[one, other] = around(exp(value), half, count)
+        intervals[other, one] = around(exp(-value), half, count)
     return intervals
+
+
+def _half_widths(pairs: Sequence[Centre], rows: int, level: float) -> list[float]:
+    """Of the intervals of all pairs of so many rows, each at that level; on logarithms."""
+    variances = [found.error**2 * found.count for found in pairs]
+    usual, degrees = fmean(variances), min(found.degrees for found in pairs)
+    squares = fmean(each**2 for each in variances) / (1 + 2 / degrees)  # a sample's is so much larger than the true one
+    alike = min(usual**2 / squares, 1.0) if squares else 1.0
+    reach = student_t((1 + level) / 2, (rows - 1) * degrees * alike)
+    return [reach * max(found.error, sqrt(usual / found.count)) for found in pairs]
 
 
 def open_questions(group: Group, threshold: float) -> set[str]:

@@ -1,18 +1,18 @@
 """How much of an exchange computing can hide at all, and so how well it is hidden.
 
 The bound is a link that never rests and a processor that never waits without need: a
-layer's gradient leaves when its backward has ended and the link is free, at the rate at
+layer's gradient leaves when it is complete and the link is free, at the rate at
 which `comm_only` moved all of them, without a start-up; what has arrived is updated once
 backward is over, while the rest is on its way.
 
     link(l)   = max(link(l + 1), ready(l)) + comm_only x bytes(l) / bytes
-    update(l) = max(update(l + 1), link(l), ready(1)) + update x bytes(l) / bytes
-    hideable  = comm_only - (update(1) - ready(1) - update)
+    update(l) = max(update(l + 1), link(l), backward) + update x bytes(l) / bytes
+    hideable  = comm_only - (update(1) - backward - update)
 
-The layers run from the last to the first; ready(l) is when l's backward has ended and
-ready(1) the end of backward. The first recursion is wait-free back-propagation's (S. Shi,
-Q. Wang, X. Chu, "Performance modeling and evaluation of distributed deep learning
-frameworks on GPUs", 2018) without start-ups, which no plan can undercut but by sending less.
+The layers run in the order in which their gradients are complete, mostly from the last to
+the first. The first recursion is wait-free back-propagation's (S. Shi, Q. Wang, X. Chu,
+"Performance modeling and evaluation of distributed deep learning frameworks on GPUs", 2018)
+without start-ups, which no plan can undercut but by sending less.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,30 @@ from collections.abc import Sequence
 from suite.results.rank_report import Layer
 
 
-def hideable(layers: Sequence[Layer], comm_only: float, update: float) -> float | None:
-    """Seconds of `comm_only` that backward and update could hide; None where no gradient is exchanged.
+def hideable(layers: Sequence[Layer], comm_only: float, update: float, backward: float | None = None) -> float | None:
+    """Seconds of `comm_only` that backward and update could hide.
 
-    `layers` in the graph's order.
+    `layers` in the graph's order. Timed one by one they take longer than the stage; `backward`, the stage's seconds,
+    scales when their gradients are complete. None where no gradient is exchanged, or nobody knows when one is complete.
     """
-    whole = float(sum(layer.bytes for layer in layers))
-    if not whole:
+    sent = [(layer.ready_s, layer.bytes) for layer in layers if layer.bytes]
+    whole, alone = float(sum(size for _, size in sent)), sum(layer.backward_s for layer in layers)
+    known = sorted((ready, size) for ready, size in sent if ready is not None)
+    if not known or len(known) < len(sent):
         return None
-    backward: float = sum(layer.backward_s for layer in layers)
-    ready, link, processor = 0.0, 0.0, backward
+    end = alone if backward is None else backward
+    scale = end / alone if alone else 1.0
+    link, processor = 0.0, end
+    for ready, size in known:
+        link = max(link, ready * scale) + comm_only * size / whole
+        processor = max(processor, link) + update * size / whole
+    return comm_only - (processor - end - update)
+
+
+def in_order(layers: Sequence[Layer]) -> list[Layer]:
+    """Of method 2 and before, whose one adapter that timed its layers ran their backward one after the other."""
+    found, ready = [], 0.0
     for layer in reversed(layers):
         ready += layer.backward_s
-        share = layer.bytes / whole
-        if share:
-            link = max(link, ready) + comm_only * share
-            processor = max(processor, link) + update * share
-    return comm_only - (processor - backward - update)
+        found.append(layer.model_copy(update={"ready_s": ready}))
+    return found[::-1]

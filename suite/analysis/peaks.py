@@ -4,15 +4,12 @@ Model FLOP utilisation (Chowdhery and others, "PaLM", 2022, appendix B) counts w
 framework computes: FLOPS operations for every multiply-accumulate of a sample's forward pass.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from suite.contracts.case import Case
 from suite.results.rank_report import HostUse
 from suite.results.records import Record
-
-if TYPE_CHECKING:
-    from suite.analysis.rows import Row
 
 FLOPS = 2 * 3  # a multiply-accumulate is two operations; backward costs twice what forward does
 
@@ -34,26 +31,24 @@ def peak_of(record: Record) -> Peak | None:
     return Peak(sum(one.flop_per_s for one in found), sum(one.bytes_per_s for one in found), found[0].library)
 
 
-def machine_peaks(rows: "Iterable[Row]") -> "dict[str, Peak]":
-    """By row id: the most that was measured anywhere in the run on as many of the same cores or GPUs.
+def machine_peaks(measured: Iterable[tuple[str, Case, frozenset[str], Peak]]) -> dict[str, Peak]:
+    """By case id: the most that was measured anywhere in the run on as many of the same cores or GPUs.
 
-    What is measured is the machine, so frameworks share a peak, and a disturbed process has no low one to itself.
+    `measured`: (id, case, models of its processors, peak) of every process that has a peak. What is measured is the
+    machine: frameworks share a peak, and a disturbed process has no low one to itself.
     """
-    best: dict[object, Peak] = {}
-    keys = {}
-    for row in rows:
-        place = row.case.placement
-        per_node = place.ranks_per_node * place.devices
-        for process in row.processes:
-            if process.peak:
-                devices = (place.device, place.nodes, per_node, place.threads, place.binding)
-                keys[row.id] = key = (*devices, row.case.precision, process.about.processors)
-                known = best.get(key, process.peak)
-                best[key] = Peak(
-                    max(known.flop_per_s, process.peak.flop_per_s),
-                    max(known.bytes_per_s, process.peak.bytes_per_s),
-                    max((known, process.peak), key=lambda one: one.flop_per_s).library,
-                )
+    best: dict[Hashable, Peak] = {}
+    keys: dict[str, Hashable] = {}
+    for id_, case, processors, peak in measured:
+        place = case.placement
+        devices = (place.device, place.nodes, place.ranks_per_node * place.devices, place.threads, place.binding)
+        keys[id_] = key = (*devices, case.precision, processors)
+        known = best.get(key, peak)
+        best[key] = Peak(
+            max(known.flop_per_s, peak.flop_per_s),
+            max(known.bytes_per_s, peak.bytes_per_s),
+            max((known, peak), key=lambda one: one.flop_per_s).library,
+        )
     return {id_: best[key] for id_, key in keys.items()}
 
 

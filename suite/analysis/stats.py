@@ -7,7 +7,9 @@ sides were measured in: drift that lasts longer than a round cancels.
 A load that comes and goes hits single processes. Their scatter is therefore Winsorised: from five values on, the
 fifth at each end is drawn in to its neighbour. Student's t then has the degrees of freedom of the values in between,
 its error stretched by (n - 1) / (h - 1) (W. J. Dixon, J. W. Tukey, "Approximate behavior of the distribution of
-Winsorized t", 1968). tests/benchmarks/conclusions.py shows by simulation what the intervals cover.
+Winsorized t", 1968). That is dear where nothing came and went: of five values it leaves two degrees of freedom. A ratio
+is therefore estimated both ways, plain and Winsorised, each at half the chance of error, so that both intervals hold
+together (Bonferroni); the narrower one is given. tests/benchmarks/conclusions.py shows what the intervals cover.
 """
 
 import math
@@ -53,9 +55,9 @@ class Interval:
         return "slower" if self.high < 1.0 else "no detectable difference"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Centre:
-    """Where several values lie: their Winsorised mean and its standard error."""
+    """Where several values lie: their mean, plain or Winsorised, and its standard error."""
 
     value: float
     error: float
@@ -118,15 +120,23 @@ def ratio(ours: Rates, theirs: Rates, level: float = LEVEL) -> Interval:
     """
     found = paired(ours.by_round, theirs.by_round)
     if found is not None:
-        return around(math.exp(found.value), found.half_width(level), found.count)
+        each = 1 - (1 - level) / len(found)
+        half, narrower = min((one.half_width(each), one) for one in found)
+        return around(math.exp(narrower.value), half, narrower.count)
     half = math.hypot(*(math.log(one.interval.high / one.value) for one in (ours, theirs)))
     return around(ours.value / theirs.value, half, len(ours.by_round.keys() & theirs.by_round.keys()))
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Centre | None:
-    """The logarithm of the ratio, over the rounds that both have; None of fewer than two."""
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[Centre, ...] | None:
+    """The logarithm of the ratio, over the rounds that both have; None of fewer than two.
+
+    Plain, and from DRAWN_IN rounds on Winsorised too.
+    """
     rounds = sorted(ours.keys() & theirs.keys())
-    return centre(np.log([ours[one] / theirs[one] for one in rounds])) if len(rounds) > 1 else None
+    if len(rounds) < 2:
+        return None
+    logarithms = np.log([ours[one] / theirs[one] for one in rounds])
+    return tuple(centre(logarithms, share) for share in ((0, 1) if len(rounds) >= DRAWN_IN else (0,)))
 
 
 def independent(ours: Rates, theirs: Rates) -> Centre | None:
@@ -150,11 +160,11 @@ def around(value: float, half: float, processes: int) -> Interval:
     return Interval(value, value / factor, value * factor, processes)
 
 
-def centre(values: Sequence[float] | Values) -> Centre:
-    """Of two values or more."""
+def centre(values: Sequence[float] | Values, share: int = 1) -> Centre:
+    """Of two values or more; with a `share` of 0 none is drawn in."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     count = ordered.size
-    drawn = count // DRAWN_IN
+    drawn = share * (count // DRAWN_IN)
     near = ordered.clip(ordered[drawn], ordered[count - drawn - 1])
     stretch = (count - 1) / (count - 2 * drawn - 1)
     error = float(near.std(ddof=1)) / math.sqrt(count) * stretch

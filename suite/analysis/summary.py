@@ -52,7 +52,9 @@ def summarise(folder: RunFolder) -> list[Row]:
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id)) for entry in cases]
     entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
     devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
-    peaks = machine_peaks(rows)
+    peaks = machine_peaks(
+        (row.id, row.case, one.about.processors, one.peak) for row in rows for one in row.processes if one.peak
+    )
     for row in rows:
         row.scaling, row.over_nodes, row.against = devices.get(row.id), nodes.get(row.id), verdicts.get(row.id)
         row.peak = peaks.get(row.id)

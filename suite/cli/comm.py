@@ -67,6 +67,7 @@ def comm(
     from suite.comm.offers import chosen, offers
     from suite.comm.records import KIND, CommFolder, CommRecord
     from suite.comm.session import CommSession
+    from suite.environments.commit import commit_of
     from suite.errors import RequestError
     from suite.plugins import workloads
     from suite.results.lock import held
@@ -92,6 +93,7 @@ def comm(
         created=started.isoformat(timespec="seconds"),
         command=(Path(sys.argv[0]).name, *sys.argv[1:]),
         plan="communication",
+        commit=commit_of(Path.cwd()),
     )
     path = output or Path("results") / f"comm-{started:%Y%m%d-%H%M%S}"
     observer: Observer[CommCase, CommRecord] = Observer() if json else display()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "all-to-all", "point-to-point")
+OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point", "all-to-all")
 FLOAT32 = "float32"
 DTYPES = (FLOAT32, "float16", "bfloat16")
 

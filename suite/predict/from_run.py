@@ -223,7 +223,7 @@ def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], s
         )
         for row in table
     )
-    return joined(costs), "layers: timed in the staged pass"
+    return joined(costs), "layers: timed one by one"
 
 
 def _graph(folder: RunFolder, row: Row) -> Graph | None:

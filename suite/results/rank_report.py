@@ -115,7 +115,7 @@ class Peaks(Stored):
 
 
 class Layer(Stored):
-    """Where one layer's time went: medians over the steps of the staged pass."""
+    """Where one layer's time went: medians over several iterations."""
 
     layer: str
     kind: str
@@ -123,6 +123,7 @@ class Layer(Stored):
     backward_s: float
     communication_s: float
     bytes: int  # of its gradients
+    ready_s: float | None = None  # after the backward's begin; None: nobody can say, or format 3 and before
 
 
 class Epoch(Stored):

@@ -13,8 +13,8 @@ How many numbers an operation takes and gives, for `count` numbers on n ranks, a
 | broadcast | count | count: rank 0's |
 | reduce-scatter | count | count / n: its share of the sum, shares in the ranks' order |
 | all-gather | count / n | count: everybody's, in the ranks' order |
-| all-to-all | count | count: of everybody's numbers this rank's share, in the ranks' order |
 | point-to-point | count | count: what rank 0 filled; on rank 0 and the last rank only |
+| all-to-all | count | count: of everybody's numbers this rank's share, in the ranks' order |
 """
 
 import time
@@ -25,7 +25,7 @@ import numpy as np
 
 from suite.worker.contract import Joined, Setup, Unsupported
 
-OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "all-to-all", "point-to-point")
+OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point", "all-to-all")
 ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number, by the type that travels
 
 WORK, PASSES = 8192, 16  # numbers, and times they are gone over, of a slice of computation: in a core's own cache

@@ -1,7 +1,7 @@
 """The types of the worker side's contract: what a trainer is given, and what it answers."""
 
 import math
-from typing import Any, Dict, NamedTuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Union
 
 # Images are float32, normalised, (samples, channels, height, width); labels int64, (samples,).
 # An adapter's own next_batch may return anything that its own to_device takes.
@@ -86,14 +86,15 @@ class Joined(NamedTuple):
 
 
 class LayerTimes(NamedTuple):
-    """Where one layer's time went: medians over the iterations of the staged pass."""
+    """Where one layer's time went: medians over several iterations (see `suite.worker.layers`)."""
 
     layer: str
     kind: str
     forward_s: float
     backward_s: float
-    communication_s: float
+    communication_s: float  # its share of the exchange; 0.0 where gradients are not exchanged layer by layer
     bytes: int  # of its gradients
+    ready_s: Optional[float] = None  # from the backward's begin until its gradient is complete; None: nobody can say
 
 
 class Unsupported(Exception):

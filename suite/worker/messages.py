@@ -146,7 +146,7 @@ class Peaks(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Medians of the staged pass, a row a layer, from adapters that can tell layers apart."""
+    """Medians of each layer's forward and backward, from adapters that can tell layers apart."""
 
     layers: List[LayerTimes]
 

@@ -17,6 +17,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from suite.worker.clock import StageClock
+from suite.worker.contract import LayerTimes
 from suite.worker.loop import RESUMED, Loop, Side, Timed
 from suite.worker.messages import HostUse, Pass
 from suite.worker.noise import Meter
@@ -43,6 +44,10 @@ class Passes:
         """One pass: every step on this rank."""
         method: Callable[[], Pass] = getattr(self, "_" + name)
         return method()
+
+    def layer_times(self) -> List[LayerTimes]:
+        """After the staged pass; Unsupported says why layers cannot be told apart."""
+        return self._trainer.layer_times(self._feed.resident().place(None))
 
     def _native(self) -> Pass:
         self._feed.drain()

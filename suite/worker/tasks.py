@@ -12,9 +12,9 @@ from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
 from suite.worker.outbox import Outbox
+from suite.worker.packed_set import RecordSource
 from suite.worker.passes import Passes
 from suite.worker.reading import Reading
-from suite.worker.records import RecordSource
 from suite.worker.sources import Source, open_source
 from suite.worker.split import split
 from suite.worker.trainer import Trainer
@@ -48,15 +48,21 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
             continue
         outbox.send(found)
         if name == "staged":  # now: the passes to come exchange too, in another way
-            layers = trainer.layer_times()
-            if layers is not None:
-                outbox.send(messages.Layers(layers))
+            send_layers(passes, outbox)
         check_loss(found, outbox)
     outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
     outbox.send(peak_memory(trainer))
     if task.peaks:  # afterwards: the matrices take memory too
         measure_peaks(trainer, outbox)
     outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer))))
+
+
+def send_layers(passes: Passes, outbox: Outbox) -> None:
+    """Every layer's times, or a note that says why there are none."""
+    try:
+        outbox.send(messages.Layers(passes.layer_times()))
+    except Unsupported as error:
+        outbox.send(messages.Notes({"layers": "not timed: %s" % error}))
 
 
 def reference(trainer: Trainer) -> List[float]:

@@ -101,7 +101,7 @@ class Trainer(ABC):
         return Batch(np.asarray(batch.images, dtype=np.float32), np.asarray(batch.labels, dtype=np.int64))
 
     def open_records(self, records: Any) -> Any:
-        """The source of packed samples (`suite.worker.records.RecordSource`), as open_input will get it in a view.
+        """The source of packed samples (`suite.worker.packed_set.RecordSource`), as open_input will get it in a view.
 
         The default leaves them to the framework's own reader, which takes them in an order of its own. An
         adapter that can read them one by one returns a source that does, and declares its format `ordered`.
@@ -109,7 +109,7 @@ class Trainer(ABC):
         return records
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """Write samples (`suite.worker.records.Record`) in a record format into an empty folder, one part of a set."""
+        """Write samples (`suite.worker.packed_set.Record`) in a record format into an empty folder: a part of a set."""
         raise Unsupported("%s writes no records" % type(self).__name__)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:  # noqa: B027 - most readers take parts
@@ -219,14 +219,16 @@ class Trainer(ABC):
         """Seconds between two marks; called only after `synchronize`."""
         return end - begin
 
-    def layer_times(self) -> Optional[List[LayerTimes]]:
-        """Medians over the iterations since `forget_layer_times`, a row a layer, where the adapter can tell.
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        """Every layer's forward and backward, a row a layer in the graph's order, the losses as a last row.
 
-        Asked directly after the staged pass.
+        Called once, directly after the staged pass, with a device batch. Either the staged pass was timed layer by
+        layer, since `forget_layer_times`, or the batch is run anew (`suite.worker.layers` helps); nothing is exchanged
+        then, and running statistics may move. Unsupported says why layers cannot be told apart.
         """
-        return None
+        raise Unsupported("%s does not say how its layers are timed" % type(self).__name__)
 
-    def forget_layer_times(self) -> None:  # noqa: B027 - most time no layers
+    def forget_layer_times(self) -> None:  # noqa: B027 - most do not time layers within the staged pass
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
     def gradient_bytes(self) -> Optional[int]:

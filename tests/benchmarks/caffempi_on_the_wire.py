@@ -94,7 +94,7 @@ def compare(options: argparse.Namespace) -> int:
         trainer.start()
         trainer.build(graph, dict(weights.initial(graph)))
     seconds = turns(options.rounds, ours, ways(ours, ours.to_device(host), theirs, theirs.to_device(host)))
-    failures = verdict(network, seconds, ours.layer_times(), ours.notes()) if rank.rank == 0 else []
+    failures = verdict(network, seconds, ours.layer_times(None), ours.notes()) if rank.rank == 0 else []
     for failure in failures:
         print(f"FAIL {network}: {failure}", flush=True)
     theirs.close()
@@ -135,9 +135,7 @@ def turns(rounds: int, ours: Any, ways: dict[str, Callable[[], Any]]) -> dict[st
     return {name: found[1:] for name, found in seconds.items()}
 
 
-def verdict(
-    network: str, seconds: dict[str, list[float]], layers: list[dict[str, Any]], notes: dict[str, Any]
-) -> list[str]:
+def verdict(network: str, seconds: dict[str, list[float]], layers: list[Any], notes: dict[str, Any]) -> list[str]:
     """Print the figures; what is not as it must be."""
     from suite.analysis.overlappable import hideable
 
@@ -145,7 +143,7 @@ def verdict(
     hidden = middle["exchange alone"] - (middle["iteration"] - middle["without exchange"])
     most = hideable(layers, middle["exchange alone"], middle["update"]) or 0.0
     ratios = [theirs / ours for theirs, ours in zip(seconds["DDP"], seconds["iteration"], strict=True)]
-    megabytes = sum(layer["bytes"] for layer in layers) / 1e6
+    megabytes = sum(layer.bytes for layer in layers) / 1e6
     start = f", a start-up is {1e3 * notes['startup_s']:.2f} ms" if "startup_s" in notes else ""
     print(f"{network}: {notes['overlap']}, {len(notes['groups'])} groups, {notes['progress']}{start}")
     for name, found in seconds.items():

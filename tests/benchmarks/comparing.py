@@ -113,7 +113,7 @@ def main() -> None:
         "cases_drawn_from": len(real),
         "median_scatter": float(np.median([each.std(ddof=1) for each in real])),
         "equal": {
-            f"{cases} cases, {count} processes": equal(random, real, cases, count, trials)
+            f"cases: {cases}, processes: {count}": equal(random, real, cases, count, trials)
             for cases, count in ((1, 3), (1, 5), (1, 10), (8, 5), (30, 5))
         },
         "equal_while_runs_differ": {

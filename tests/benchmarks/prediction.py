@@ -3,9 +3,10 @@
     python tests/benchmarks/prediction.py OUT            # as root; a quarter of an hour on two cores
 
 Four ranks on two cores would crowd each other out. So every process of a framework runs in a control group of its own
-that has half a core, on one rank as on four: the interpreters are replaced by a line of shell that enters such a group
-first (cgroup 1 or 2). Turns are of 10 ms, short beside a step. Over the laboratory each rank is on a host of its own.
-What is measured is kept in OUT; the same command goes on where it stopped.
+that has a little less than half a core, on one rank as on four, and the rest is the system's: the interpreters are
+replaced by a line of shell that enters such a group first (cgroup 1 or 2). Turns are of 10 ms, short beside a step.
+Over the laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command goes on where
+it stopped.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,18 +32,37 @@ LAB = "predict"
 HOSTS = [f"{LAB}{number}" for number in (1, 2, 3, 4)]
 CGROUPS = Path("/sys/fs/cgroup")
 NAME = "stagebench-half"
-TURN, SHARE = 10_000, 0.5  # microseconds, of a core
+TURN, SHARE = 10_000, 0.45  # microseconds, of a core
 
-# Of a group for each process: made, limited, entered.
+# A group for each process: made, limited, entered.
 ENTER = {
-    1: 'g={root}/cpu/{name}-$$; mkdir "$g" && echo {turn} >"$g/cpu.cfs_period_us" && '
+    1: 'g="{root}/{name}-$$"; mkdir "$g" && echo {turn} >"$g/cpu.cfs_period_us" && '
     'echo {quota} >"$g/cpu.cfs_quota_us" && echo $$ >"$g/cgroup.procs"',
-    2: 'g={root}/{name}-$$; mkdir "$g" && echo "{quota} {turn}" >"$g/cpu.max" && echo $$ >"$g/cgroup.procs"',
+    2: 'g="{root}/{name}-$$"; mkdir "$g" && echo "{quota} {turn}" >"$g/cpu.max" && echo $$ >"$g/cgroup.procs"',
 }
 
 
-def capped(out: Path, name: str) -> Path:
-    """An interpreter like the adapter's, with half a core; beside it what stands beside that one."""
+@contextmanager
+def groups(out: Path) -> Iterator[dict[str, Path]]:
+    """Interpreters with less than half a core, by adapter.
+
+    The control groups are reached by a second mount: a simulated host has a /sys of its own, without them.
+    """
+    version = 2 if (CGROUPS / "cgroup.controllers").exists() else 1
+    root = out / "cgroup"
+    root.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "--bind", CGROUPS if version == 2 else CGROUPS / "cpu", root], check=True)
+    try:
+        enter = ENTER[version].format(root=root, name=NAME, turn=TURN, quota=int(TURN * SHARE))
+        yield {name: capped(out, name, enter) for name in ADAPTERS}
+    finally:
+        for group in root.glob(f"{NAME}-*"):
+            group.rmdir()  # its process has ended
+        subprocess.run(["umount", root], check=True)
+
+
+def capped(out: Path, name: str, enter: str) -> Path:
+    """An interpreter like the adapter's, which enters a group first; beside it what stands beside that one."""
     real = find(adapters()[name]).path
     folder = out / "interpreters" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -49,17 +70,9 @@ def capped(out: Path, name: str) -> Path:
     for each in real.parent.iterdir():
         if not each.name.startswith("python"):
             (folder / each.name).symlink_to(each)
-    enter = ENTER[2 if (CGROUPS / "cgroup.controllers").exists() else 1]
-    text = enter.format(root=CGROUPS, name=NAME, turn=TURN, quota=int(TURN * SHARE))
-    (folder / "python").write_text(f'#!/bin/sh\n{text} || exit 70\nexec "{real}" "$@"\n')
+    (folder / "python").write_text(f'#!/bin/sh\n{enter} || exit 70\nexec "{real}" "$@"\n')
     (folder / "python").chmod(0o755)
     return folder / "python"
-
-
-def tidy() -> None:
-    """Remove the groups, which are empty by now."""
-    for group in (*CGROUPS.glob(f"cpu/{NAME}-*"), *CGROUPS.glob(f"{NAME}-*")):
-        group.rmdir()
 
 
 def stagebench(*words: str | Path, before: tuple[str, ...] = ()) -> str:
@@ -85,10 +98,10 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="further options of `stagebench run`, after --")
     asked = parser.parse_args()
     out = asked.out.resolve()
-    pythons = [word for name in ADAPTERS for word in ("--python", f"{name}={capped(out, name)}")]
     found = {}
-    try:
-        words = ("run", "prediction", *pythons, *asked.words)
+    with groups(out) as pythons:
+        given = [word for name, path in pythons.items() for word in ("--python", f"{name}={path}")]
+        words = ("run", "prediction", "--no-proofs", *given, *asked.words)
         stagebench(*words, "--scale", "one-host", "-o", out / "one-host")
         found["one host"] = list(predicted(out / "one-host"))
         for rate in RATES:
@@ -100,8 +113,6 @@ def main() -> None:
             finally:
                 stagebench("lab", "down", "--name", LAB)
             found[rate] = list(predicted(out / rate))
-    finally:
-        tidy()
     errors = [abs(one["error"]) for several in found.values() for one in several]
     summary = {"median_error": median(errors), "worst_error": max(errors)} if errors else {}
     print(json.dumps({"cores": os.cpu_count(), "core_share": SHARE, **summary, "settings": found}, indent=1))

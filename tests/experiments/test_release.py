@@ -10,6 +10,7 @@ FRAMEWORKS = {
     "batch-size": {"pytorch", "mxnet"},
     "horovod-style": {"pytorch", "mxnet", "horovod-mxnet", "caffempi"},
     "autotune": {"pytorch", "mxnet"},
+    "prediction": {"pytorch", "caffempi"},
 }
 
 

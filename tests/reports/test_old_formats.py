@@ -48,6 +48,8 @@ def stored(path: Path) -> Any:
 
 def known(now: Any, then: Any) -> Any:
     """Without what was not there then: fields may have come since."""
+    if isinstance(then, list):
+        return [known(*each) for each in zip(now, then, strict=True)]
     return {name: known(now[name], then[name]) for name in then if name in now} if isinstance(then, dict) else now
 
 

@@ -68,7 +68,7 @@ def test_nothing_is_fetched(page, source):
         "0.9850",
         "2.0e-07",
         "4.50 3.00 … 6.00 0.98 6 of 6 2.00 2.00 … 2.00",
-        "2 devices; layers: timed in the staged pass; link: comm_only on 2 devices, as if it had no latency",
+        "2 devices; layers: timed one by one; link: comm_only on 2 devices, as if it had no latency",
     ],
 )
 def test_a_reader_finds(page, words):

@@ -56,6 +56,27 @@ def test_differences_are_means_of_pairs_with_intervals():
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
 
 
+def test_waiting_for_the_last_rank_is_what_the_rank_that_waits_least_waits():
+    """Three ranks take turns in being late: no rank is a straggler, and yet each exchange waits for one."""
+    arrivals, barrier = [(0.1, 0.3, 0.1), (0.3, 0.1, 0.1), (0.1, 0.2, 0.2), (0.2, 0.1, 0.1)], 0.01
+    waits = list(zip(*([max(step) - own for own in step] for step in arrivals), strict=True))
+
+    def waiting_rank(number):
+        found = rank(number)
+        stages = {**found.passes["staged"].stage_s, "skew": tuple(each + barrier for each in waits[number])}
+        staged = found.passes["staged"].model_copy(update={"stage_s": stages})
+        return found.model_copy(update={"passes": {**found.passes, "staged": staged}})
+
+    ranks = [waiting_rank(number) for number in range(3)]
+    budget = of_process(ranks)
+    assert budget.waits == pytest.approx([0.075, 0.075, 0.125])
+    assert budget.waiting.value == pytest.approx(0.075)
+    assert budget.waiting.low < 0.075 < budget.waiting.high
+    several = over_processes([budget] * 3)
+    assert (several.waiting.of, several.waits) == (3, pytest.approx(budget.waits))
+    assert of_process(ranks[:1]).waiting is None
+
+
 def test_two_processes_join_their_pairs_and_are_no_surer_than_they_agree():
     alike = joined([mean([1.0, 1.1, 0.9, 1.0]), mean([1.05, 1.0, 0.95, 1.0])])
     assert alike.value == pytest.approx(1.0)

@@ -134,6 +134,12 @@ def test_too_few_processes_are_told_with_how_many_it_takes(command, tmp_path):
     assert [line.split()[-1] for line in out.splitlines()[1:3]] == ["18", "3"]
 
 
+def test_show_says_what_it_takes_to_see_a_small_change(command, tmp_path):
+    out = command("show", made(tmp_path / "run", repeats=2).folder.path).out
+    assert "2 cases: too few processes to see a change of 3% in another run; " in out
+    assert "too few" not in command("show", made(tmp_path / "long", repeats=40).folder.path).out
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -2,13 +2,13 @@
 
 import pytest
 
-from suite.analysis.overlappable import hideable
+from suite.analysis.overlappable import hideable, in_order
 from suite.results.rank_report import Layer
 
 
 def layers(*rows):
     times = {"forward_s": 0.0, "communication_s": 0.0}
-    return [Layer(layer="", kind="", backward_s=seconds, bytes=nbytes, **times) for seconds, nbytes in rows]
+    return in_order([Layer(layer="", kind="", backward_s=seconds, bytes=nbytes, **times) for seconds, nbytes in rows])
 
 
 def test_a_slow_link_hides_what_backward_has_left_after_the_first_gradient():
@@ -37,3 +37,20 @@ def test_the_end_of_backward_hides_nothing():
 def test_nothing_exchanged_is_no_figure():
     assert hideable(layers((1, 0)), comm_only=1, update=1) is None
     assert hideable([], comm_only=1, update=1) is None
+
+
+def test_layers_timed_one_by_one_are_scaled_to_their_stage():
+    # Half as long as by themselves: complete after 5, 10 and 15 s.
+    assert hideable(layers((10, 5), (10, 5), (10, 5)), 3, 0, backward=15) == pytest.approx(2)
+    assert hideable(layers((2, 5), (4, 5), (2, 5)), 30, 0, backward=4) == pytest.approx(3)
+
+
+def test_gradients_leave_when_they_are_complete_whatever_the_layers_order():
+    first, second = layers((1, 5), (1, 5))
+    swapped = [first.model_copy(update={"ready_s": 1.0}), second.model_copy(update={"ready_s": 2.0})]
+    assert hideable(swapped, comm_only=20, update=4) == hideable([first, second], comm_only=20, update=4)
+
+
+def test_a_gradient_that_nobody_saw_complete_is_no_figure():
+    first, second = layers((1, 5), (1, 5))
+    assert hideable([first, second.model_copy(update={"ready_s": None})], comm_only=1, update=1) is None

@@ -6,7 +6,7 @@ import pytest
 
 from suite.contracts.case import Case, Placement
 from suite.launching.launch import launch_of
-from suite.proofs.prove import Proofs, configuration_of_proof, runs_here
+from suite.proofs.make import Proofs, configuration_of_proof, runs_here
 from suite.supervision import Limits
 from workloads.networks.__init__ import by_name
 

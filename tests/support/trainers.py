@@ -3,6 +3,8 @@
 from contextlib import contextmanager
 
 from suite.worker.contract import SGD, Adam, Setup
+from suite.worker.feed import synthetic
+from workloads import weights
 
 RULE = SGD(lr=0.01, momentum=0.9, weight_decay=1e-3)
 # Of the knobs that have no "auto": a case has every knob of its adapter.
@@ -73,3 +75,16 @@ def staged(trainer, batch):
     trainer.backward()
     trainer.communicate()
     trainer.update()
+
+
+def timed_layers(trainer, graph):
+    """The layers' times of a trainer on synthetic data, looked at: whole, in order, none of them free."""
+    trainer.build(graph, dict(weights.initial(graph)))
+    itemsize = 8 if trainer.setup.precision == "float64" else 4
+    rows = trainer.layer_times(trainer.to_device(synthetic(graph, trainer.setup.batch, 1)))
+    assert [row.layer for row in rows] == [layer.name for layer in graph.layers] + ["loss"]
+    assert [row.bytes for row in rows[:-1]] == [layer.gradient_bytes(itemsize) for layer in graph.layers]
+    assert all(row.forward_s > 0 and row.communication_s == 0 for row in rows if row.bytes or row is rows[-1])
+    assert all(row.backward_s > 0 for row in rows if row.bytes)
+    assert all((row.ready_s is not None) >= bool(row.bytes) for row in rows) or not any(row.ready_s for row in rows)
+    return rows

@@ -156,7 +156,8 @@ def test_only_a_pass_that_exchanges_can_diverge(make_job, work, method):
         return
     assert (code, found[-1], measured) == (0, messages.Done(), EVERY)
     notes = {name: note for each in of_type(messages.Notes, found) for name, note in each.notes.items()}
-    assert list(notes) == ["compute_only"]
+    assert list(notes) == ["layers", "compute_only"]
+    assert notes["layers"] == "not timed: ToyTrainer does not say how its layers are timed"
     assert notes["compute_only"].endswith(" steps of the compute_only pass, which trains without the exchange")
 
 

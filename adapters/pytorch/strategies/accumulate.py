@@ -6,7 +6,7 @@ import torch
 
 from adapters.pytorch.replica import ReplicaTrainer, microbatches
 from adapters.pytorch.strategies.ddp import DDPTrainer
-from suite.worker.contract import Batch, Setup
+from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 
 
 class AccumulatingTrainer(DDPTrainer):
@@ -43,6 +43,9 @@ class AccumulatingTrainer(DDPTrainer):
         total = total + self._accumulate([last])
         self._optimise()
         self._loss = total
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        raise Unsupported("the batch goes through the network in pieces, and gradients add up over them")
 
     def notes(self) -> Dict[str, Any]:
         """Without DDP's options where there is no DDP."""

@@ -10,7 +10,7 @@ from torch.distributed.fsdp import fully_shard
 
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Adam, Setup, Unsupported
+from suite.worker.contract import Adam, LayerTimes, Setup, Unsupported
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 
@@ -25,6 +25,9 @@ class FSDPTrainer(ReplicaTrainer):
     def step_alone(self, batch: Any) -> None:
         """A rank does not have the network that it would train."""
         raise Unsupported("under 'fsdp' a rank holds a share of the parameters and cannot compute without the others")
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        raise Unsupported("under 'fsdp' a layer's weights have to be gathered first, with a group of others")
 
     def gradients(self) -> Dict[str, np.ndarray]:
         return {name: to_numpy(parameter.grad.full_tensor()) for name, parameter in self._net.trainable()}

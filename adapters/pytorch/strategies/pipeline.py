@@ -12,7 +12,7 @@ from adapters.pytorch.net import joint_loss
 from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.replica import counted_macs
 from adapters.pytorch.stages import Gather, Neighbours, StagedSchedule, StageNet
-from suite.worker.contract import Setup
+from suite.worker.contract import LayerTimes, Setup, Unsupported
 from suite.worker.pipeline_stages import stages
 from workloads.graph import Graph
 
@@ -124,6 +124,9 @@ class PipelineTrainer(TorchTrainer):
         options = {"dtype": self._stage.crosses, "device": self._device}
         samples = [torch.zeros((1,) + tuple(shape), **options) for shape in self._stage.enters]
         return self._gather.total(counted_macs(self._stage, *samples))
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        raise Unsupported("a rank holds some of the layers, and the batch goes through them in pieces")
 
     def notes(self) -> Dict[str, Any]:
         about = {"schedule": self._schedule.__name__, "microbatches": self._count, "stages begin at": self._borders}

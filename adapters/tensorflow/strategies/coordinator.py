@@ -16,7 +16,7 @@ from adapters.tensorflow.base import TensorFlowTrainer, split
 from adapters.tensorflow.cluster import Member
 from adapters.tensorflow.parameter_store import described
 from adapters.tensorflow.scheduled import Scheduled
-from suite.worker.contract import Batch, Setup, Unsupported
+from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.staleness import Staleness
 
 
@@ -73,10 +73,7 @@ class Coordinator(TensorFlowTrainer):
     def to_device(self, batch: Any) -> Batch:
         """An equal contiguous share for every worker, in this process: who takes it is not known yet."""
         with tf.device(self._here):
-            own = [
-                (tf.cast(self.laid_out(share.images), self.setup.precision), tf.identity(share.labels))
-                for share in split(batch, self.setup.devices)
-            ]
+            own = [(self.placed(share.images), tf.identity(share.labels)) for share in split(batch, self.setup.devices)]
         images, labels = zip(*own)
         return Batch(images, labels)
 
@@ -147,9 +144,12 @@ class Coordinator(TensorFlowTrainer):
         found: List[Any] = net.heads(images)
         return found
 
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        raise Unsupported("a worker runs forward and backward as one function")
+
     def notes(self) -> Dict[str, Any]:
         """Where the weights are, how stale they were, and what a staged pass runs."""
-        notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE, split=SPLIT)
+        notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE, split=SPLIT, h2d=H2D)
         notes["weights"] = "on the servers %s" % ("by size" if self.setup.tuned else "in turn")
         notes["optimiser"] = described(self.setup.optimiser)
         if self.graph.buffers and self.setup.devices > 1:
@@ -165,5 +165,6 @@ SPLIT = (
     "the stage forward is all that a worker does but the update: its samples, the weights, forward, backward, its "
     "gradients to the servers; a worker keeps nothing from one function to the next, so they cannot be told apart"
 )
+H2D = "into the coordinator's memory; on to the workers the samples travel in the stage forward"
 STATISTICS = "every worker writes them on the servers from its own samples: of two that meet the last one's stay"
 TRAINER = Coordinator

@@ -11,7 +11,7 @@ from adapters.tensorflow.base import TensorFlowTrainer, concatenated
 from adapters.tensorflow.net import COUNT
 from adapters.tensorflow.optimisers import states
 from adapters.tensorflow.pipeline import Pipeline, StageFunctions, StageNet
-from suite.worker.contract import Batch, Setup, Unsupported
+from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.pipeline_stages import stages
 
 
@@ -97,7 +97,7 @@ class ModelParallel(TensorFlowTrainer):
         for number in range(self._microbatches):
             place = slice(number * share, (number + 1) * share)
             with tf.device(self.devices[0]):
-                images.append(tf.cast(self.laid_out(batch.images[place]), self.setup.precision))
+                images.append(self.placed(batch.images[place]))
             with tf.device(self.devices[-1]):
                 labels.append(tf.identity(batch.labels[place]))
         return Batch(tuple(images), tuple(labels))
@@ -191,6 +191,9 @@ class ModelParallel(TensorFlowTrainer):
         for stage in self._stages:
             values = stage.outputs(values)
         return values
+
+    def layer_times(self, batch: Any) -> List[LayerTimes]:
+        raise Unsupported("devices hold some of the layers each, and the batch goes through them in pieces")
 
     def notes(self) -> Dict[str, Any]:
         """Which layers lie where, and what the bubble is."""

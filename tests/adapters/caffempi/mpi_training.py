@@ -73,7 +73,7 @@ def main() -> None:
         for way in ("native", "staged", "repeated")[: 3 if overlap == "merged" else 2]:
             losses, parameters = train(trainer, share(whole, comm.rank, SAMPLES), way)
             kept.append((f"{number} {strategy} {overlap} {progress} {way}", losses, parameters))
-        result["notes"], result["rows"] = trainer.notes(), [row._asdict() for row in trainer.layer_times()]
+        result["notes"], result["rows"] = trainer.notes(), [row._asdict() for row in trainer.layer_times(None)]
     result["transport"] = joined.transport
     alone, _ = started(strategy="single", world=1, rank=0, batch=SAMPLES * comm.size)
     losses, parameters = train(alone, whole, "native")

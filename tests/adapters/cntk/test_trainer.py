@@ -38,6 +38,16 @@ def test_cntk_counts_the_graphs_multiply_accumulates(trainer, name, tuning):
     assert sum(held.tensor.value.size for held in ours._net.tensors.parameters.values()) == graph.parameter_count
 
 
+@pytest.mark.parametrize(("tuning", "precision"), [("default", "float32"), ("tuned", "float64")])
+def test_layers_are_timed_one_by_one(trainer, tuning, precision):
+    ours = trainer(tuning=tuning, precision=precision, batch=8)
+    rows = trainers.timed_layers(ours, two_heads())
+    ready = [row.ready_s for row in rows if row.bytes]
+    assert ready == sorted(ready, reverse=True)
+    batch = ours.to_device(synthetic(two_heads(), 8, 1))
+    trainers.staged(ours, batch)  # CNTK refuses a forward while a gradient is held
+
+
 def test_every_kind_of_step_shares_one_velocity(trainer):
     graph = two_heads().without_dropout()
     found = []

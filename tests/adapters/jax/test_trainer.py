@@ -12,7 +12,7 @@ import pytest
 from adapters.jax import machine
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
-from tests.support import proofs
+from tests.support import proofs, trainers
 from tests.support.networks import perceptron, two_heads
 from workloads import weights
 from workloads.networks import by_name
@@ -40,6 +40,12 @@ def test_it_is_proven(trainer, tmp_path, strategy, tuning, precision):
 def built(ours, graph, samples=8):
     ours.build(graph, dict(weights.initial(graph)))
     return ours.to_device(synthetic(graph, samples, 1))
+
+
+@pytest.mark.parametrize(("strategy", "tuning"), [("single", "tuned"), ("pmap", "default")])
+def test_layers_are_timed_one_by_one(trainer, strategy, tuning):
+    rows = trainers.timed_layers(trainer(strategy=strategy, tuning=tuning, batch=8), two_heads())
+    assert all(row.ready_s is None for row in rows), "XLA puts a backward in an order of its own"
 
 
 def test_a_native_step_is_not_waited_for(trainer, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from adapters.mxnet import machine
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
-from tests.support import networks, proofs
+from tests.support import networks, proofs, trainers
 from workloads import weights
 from workloads.build import Builder
 from workloads.networks import by_name
@@ -26,6 +26,14 @@ def test_it_is_proven(trainer, tmp_path, strategy, devices, tuning, precision):
     ours = trainer(strategy=strategy, devices=devices, tuning=tuning, precision=precision, batch=8)
     loss, tensor = (2e-6, 1e-5) if precision == "float32" else (1e-7, 1e-6)
     proofs.assert_proven(graph, proofs.prove(ours, graph, 8, oracle), loss=loss, tensor=tensor)
+
+
+@pytest.mark.parametrize(("devices", "tuning"), [(1, "tuned"), (2, "default")])
+def test_layers_are_timed_one_by_one(trainer, devices, tuning):
+    ours = trainer(strategy="kvstore_local", devices=devices, tuning=tuning, batch=8)
+    rows = trainers.timed_layers(ours, networks.two_heads())
+    ready = [row.ready_s for row in rows if row.bytes]
+    assert ready == sorted(ready, reverse=True)
 
 
 @pytest.mark.parametrize("strategy", STORES)

@@ -8,9 +8,9 @@ import torch
 
 from adapters.pytorch import machine
 from adapters.pytorch.exchange import buckets
-from suite.worker.contract import Unavailable
+from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
-from tests.support import networks, proofs
+from tests.support import networks, proofs, trainers
 from workloads import weights
 from workloads.build import Builder
 from workloads.networks import by_name
@@ -64,6 +64,31 @@ def test_training_with_dropout_learns(trainer):
     for _ in range(40):
         ours.step_alone(batch)
     assert ours.loss() < 0.5 * first
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_layers_are_timed_within_a_backward_that_goes_through_them_in_turn(trainer, precision):
+    graph = networks.two_heads()
+    ours = trainer(batch=8, precision=precision)
+    rows = trainers.timed_layers(ours, graph)
+    by_name = {row.layer: row for row in rows}
+    ready = [row.ready_s for row in rows if row.bytes]
+    assert ready == sorted(ready, reverse=True)
+    assert ready[0] <= sum(row.backward_s for row in rows) * 1.5
+    assert by_name["r1"].backward_s > 0, "it writes over its input"
+    assert all(parameter.grad is None for _, parameter in ours._net.trainable())
+
+
+def test_a_dropout_that_drops_nothing_takes_none_of_its_neighbours_time(trainer):
+    rows = trainers.timed_layers(trainer(batch=8), networks.two_heads().without_dropout())
+    assert {row.layer: row.backward_s for row in rows}["d"] == 0
+
+
+def test_fused_layers_cannot_be_told_apart(trainer):
+    ours = trainer(batch=8)
+    ours._compiled = True
+    with pytest.raises(Unsupported, match="fuses layers"):
+        ours.layer_times(None)
 
 
 def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):

@@ -1,8 +1,10 @@
 """One process of a real group, for test_mirrored: it is proven, and keeps what every device of its own holds."""
 
 import numpy as np
+import tensorflow as tf
 
 from adapters.tensorflow import worker
+from suite.worker.contract import Batch
 from tests.support import rank
 from workloads import weights
 
@@ -23,6 +25,8 @@ def prove_and_exchange(trainer, graph, folder):
     keep("local", trainer.local)
     # `device` would say where a function was called, `backing_device` says where its result stands.
     found["devices"] = [sorted({each.backing_device[-5:] for each in own}) for own in trainer.local]
+    host = Batch(tf.zeros((2, 28, 28, 1)), tf.zeros(2, tf.int64))  # as tf.data leaves it
+    found["placed"] = [each.backing_device[-5:] for part in trainer.to_device(host) for each in part]
     trainer.communicate()
     trainer.communicate()
     keep("shared", trainer.averaged)

@@ -18,8 +18,8 @@ from PIL import Image
 
 from adapters.tensorflow import pixels, tfrecord
 from suite.worker import packing
+from suite.worker.packed_set import RecordSource
 from suite.worker.photographs import random_box
-from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import InMemory, View
@@ -127,6 +127,7 @@ def test_arrays_come_in_order_bit_for_bit(opened, arrays, photographs, readers, 
     source, shape = (arrays, (1, 8, 8)) if mode == "disk" else (InMemory(of(photographs)), (3, CROP, CROP))
     ours, view = opened(source, shape, {"repeat": 2}, readers=readers, batch=4)
     assert ours.notes()["reader"].startswith("tf.data: gathered from memory")
+    assert "nothing is copied" in ours.notes()["h2d"]
     for batch, indices in zip(read(ours, 9), batches_of_indices(view, ours.setup), strict=False):
         np.testing.assert_array_equal(batch.images, np.stack([view.sample(index)[0] for index in indices]))
         assert batch.labels.tolist() == [view.sample(index)[1] for index in indices]

@@ -43,6 +43,7 @@ def test_it_is_proven(group):
     for rank, proof in enumerate(found):
         assert proof["joined"] == [rank, world, 2 // world, transport]
         assert proof["maximum"] == world - 1
+        assert proof["placed"] == [f"CPU:{index}" for index in range(2 // world)] * 2
         assert proof["devices"] == [[f"CPU:{index}"] for index in range(2 // world)]
     proofs.assert_proven(WORKLOAD.graph(), *found)
 

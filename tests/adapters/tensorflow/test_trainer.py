@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from adapters.tensorflow import lrn, machine
-from suite.worker.contract import Batch, Unavailable
+from suite.worker.contract import Batch, Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.support import proofs, trainers
 from workloads import weights
@@ -68,6 +68,17 @@ def test_training_with_dropout_learns(trainer, small):
     for _ in range(40):
         ours.step_alone(batch)
     assert ours.loss() < 0.5 * first
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_layers_are_timed_one_by_one(trainer, small, tuning):
+    ours = trainer(batch=8, tuning=tuning)
+    rows = trainers.timed_layers(ours, small)
+    ready = [row.ready_s for row in rows if row.bytes]
+    assert ready == sorted(ready, reverse=True)
+    ours.xla = "step"
+    with pytest.raises(Unsupported, match="XLA compiles"):
+        ours.layer_times(None)
 
 
 @pytest.mark.parametrize("xla", ["update", "step"])

@@ -15,7 +15,7 @@ from cluster.lab.agent import entering, environment
 from cluster.lab.layout import NETWORK, Layout, checked_layout
 from cluster.lab.links import shape, switch_link, wire
 from cluster.lab.people import processes
-from cluster.lab.rate import bits, discipline
+from cluster.lab.rate import bits, discipline, packets
 from cluster.lab.state import SETTING, State, folder, load
 from suite.errors import RequestError, Unavailable
 
@@ -63,7 +63,9 @@ def test_a_damaged_laboratory_is_named(tmp_path, monkeypatch, content):
 
 def test_rates():
     assert [bits(rate) for rate in ("1gbit", "2.5Gbit", "100kbit", "none")] == [1e9, 2.5e9, 1e5, None]
-    assert discipline(1e9) == ["tbf", "rate", "1000000000bit", "burst", "250000", "latency", "50ms"]
+    large = ["tbf", "rate", "1000000000bit", "burst", "250000", "latency", "50ms"]
+    assert discipline(1e9) == [*large, "peakrate", "1100000000bit", "mtu", "8192"]
+    assert [packets(rate) for rate in (1e5, 1e9, 1e10, None)] == [4, 4, 40, 43]
 
 
 @pytest.mark.parametrize("rate", ["1", "fast", "125mbps", "1 gbit", "99kbit", "101gbit", "-1gbit", "nan", ""])

@@ -15,7 +15,7 @@ from suite.contracts.case import Case, Placement, Sampling
 from suite.errors import Unavailable
 from suite.launching.launch import Launch
 from suite.plugins import adapters
-from suite.proofs.verify import Wanted, cases_to_verify
+from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.session.training import launch_of_case
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)
@@ -34,7 +34,8 @@ class Conformance:
     # What a machine without the framework means: an adapter is not proven where nothing ran, so "skip" is only for one
     # of many adapters, where another machine runs it.
     where_missing: ClassVar[Literal["fail", "skip"]] = "fail"
-    # The network of every layer kind in every pair of strategy and tuning; False: what `lowered` leaves, to save time.
+    # Prove both networks, the probe and mnist_small, in every pair of strategy and tuning. False, to save time: each
+    # pair on one of them, those of `lowered` on the probe.
     every_pair: ClassVar[bool] = True
     # Fork ranks from a process that has imported the framework, where their start and end is not the question.
     warm: ClassVar[bool] = False

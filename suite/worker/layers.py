@@ -1,0 +1,194 @@
+"""Each layer's forward and backward: the clock that adapters lap, and a walk over the graph for those that cannot.
+
+A framework that runs a network layer by layer laps a `LayerClock` as it goes. One that compiles the network, or hides
+its backward, gives `Nodes`: one layer's forward, and its vector-Jacobian product. The walk then runs the graph node by
+node and waits after each, so its layers add up to more than the stages: nothing is fused across a border, values cross
+it in the framework's plain layout, and each call pays its dispatch.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from suite.worker.contract import LayerTimes
+from workloads.graph import Graph, Layer
+
+ROUNDS, LEAST_ROUNDS, LIMIT_S = 5, 2, 3.0  # no further round begins after LIMIT_S, but LEAST_ROUNDS are made
+LOSS = "loss"  # the name of the row after the last layer
+
+
+class LayerClock:
+    """Laps on the trainer's own time line; marks are read in `rows`, when all is over.
+
+    A layer is known by its index in the graph; the losses have the index after the last layer's.
+    """
+
+    def __init__(self, trainer: Any, graph: Graph, in_order: bool = True) -> None:
+        """`in_order`: the native backward runs layer by layer, so a gradient is complete when the laps so far are."""
+        self._trainer, self._graph, self._in_order = trainer, graph, in_order
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what was collected (warm-up)."""
+        self._laps: Dict[Tuple[str, int], List[Tuple[Any, Any]]] = {}
+        self._shared: Dict[int, List[float]] = {}
+        self._start = self._last = None  # type: Any
+
+    def begin(self) -> None:
+        """The forward or the backward begins."""
+        self._start = self._last = self._trainer.mark()
+
+    def forward(self, index: int) -> None:
+        """This layer's forward has ended, and the next one's begins."""
+        self._lap("forward", index)
+
+    def backward(self, index: int) -> None:
+        """This layer's backward has ended, and that of the layer before it begins."""
+        self._lap("backward", index)
+
+    def ready(self, index: int) -> None:
+        """A gradient of this layer is complete, in the midst of the backward; the last call of a backward counts."""
+        found = self._laps.setdefault(("ready", index), [])
+        if found and found[-1][0] is self._start:
+            found.pop()
+        found.append((self._start, self._trainer.mark()))
+
+    def exchanged(self, index: int, seconds: float) -> None:
+        """This layer's share of an exchange."""
+        self._shared.setdefault(index, []).append(seconds)
+
+    def rows(self) -> List[LayerTimes]:
+        """Medians, a row a layer in the graph's order, and one for the losses."""
+        self._trainer.synchronize()
+        itemsize = 8 if self._trainer.setup.precision == "float64" else 4
+        known = [(layer.name, layer.kind, layer.gradient_bytes(itemsize)) for layer in self._graph.layers]
+        ready = self._ready_s()
+        return [
+            LayerTimes(
+                layer=name,
+                kind=kind,
+                forward_s=self._median("forward", index),
+                backward_s=self._median("backward", index),
+                communication_s=middle(self._shared.get(index, [])),
+                bytes=size,
+                ready_s=ready[index] if size else None,
+            )
+            for index, (name, kind, size) in enumerate(known + [(LOSS, "softmax_loss", 0)])
+        ]
+
+    def ready_s(self) -> List[float]:
+        """Seconds after the backward began at which each layer's own has ended, by the laps."""
+        sofar, found = self._median("backward", len(self._graph.layers)), []
+        for index in range(len(self._graph.layers) - 1, -1, -1):
+            sofar += self._median("backward", index)
+            found.append(sofar)
+        return found[::-1]
+
+    def _ready_s(self) -> List[Optional[float]]:
+        rows = range(len(self._graph.layers) + 1)
+        if any(("ready", index) in self._laps for index in rows):
+            return [self._median("ready", index) for index in rows]
+        return [*self.ready_s(), None] if self._in_order else [None for _ in rows]
+
+    def _lap(self, stage: str, index: int) -> None:
+        now = self._trainer.mark()
+        self._laps.setdefault((stage, index), []).append((self._last, now))
+        self._last = now
+
+    def _median(self, stage: str, index: int) -> float:
+        return middle([self._trainer.elapsed(*lap) for lap in self._laps.get((stage, index), [])])
+
+
+def middle(seconds: Sequence[float]) -> float:
+    """The (upper) median; 0.0 of nothing."""
+    return sorted(seconds)[len(seconds) // 2] if seconds else 0.0
+
+
+def repeated(clock: LayerClock, once: Callable[[], None]) -> List[LayerTimes]:
+    """The rows of some rounds of a forward and a backward, after one that does not count: it may compile."""
+    once()
+    clock.forget()
+    began = time.perf_counter()
+    for done in range(ROUNDS):
+        if done >= LEAST_ROUNDS and time.perf_counter() - began > LIMIT_S:
+            break
+        once()
+    return clock.rows()
+
+
+class Nodes(ABC):
+    """One layer at a time on the rank's first device; values and gradients are the framework's own.
+
+    Each call has finished its work where it returns, or `Trainer.synchronize` waits for it.
+    """
+
+    @abstractmethod
+    def forward(self, layer: Layer, inputs: List[Any], wanted: List[bool]) -> Tuple[Any, Any]:
+        """(the layer's output in training, what its `backward` needs); `wanted`: inputs that need a gradient."""
+
+    @abstractmethod
+    def loss(self, heads: List[Any], labels: Any) -> Any:
+        """What `backward` needs of the joint loss of all heads' logits."""
+
+    @abstractmethod
+    def backward(self, kept: Any, gradient: Any) -> List[Any]:
+        """Compute the parameters' gradients and return the inputs', None where none is wanted.
+
+        `gradient` is the output's; None for the loss.
+        """
+
+    def add(self, one: Any, other: Any) -> Any:
+        """The sum of what two readers of a value answer."""
+        return one + other
+
+
+def node_by_node(
+    trainer: Any, graph: Graph, nodes: Nodes, images: Any, labels: Any, in_order: bool = True
+) -> List[LayerTimes]:
+    """Walk the graph some rounds; `images` and `labels` are the first device's. A layer's backward has its sums."""
+    clock, wanted = LayerClock(trainer, graph, in_order), wanting(graph)
+    return repeated(clock, lambda: walk(trainer, graph, nodes, images, labels, wanted, clock))
+
+
+def walk(
+    trainer: Any, graph: Graph, nodes: Nodes, images: Any, labels: Any, wanted: List[List[bool]], clock: LayerClock
+) -> None:
+    """One forward and one backward."""
+    values, kept = {"input": images}, []
+    clock.begin()
+    for index, layer in enumerate(graph.layers):
+        values[layer.name], own = nodes.forward(layer, [values[name] for name in layer.inputs], wanted[index])
+        kept.append(own)
+        trainer.synchronize()
+        clock.forward(index)
+    kept.append(nodes.loss([values[head.layer] for head in graph.heads], labels))
+    trainer.synchronize()
+    clock.forward(len(graph.layers))
+    values.clear()
+    clock.begin()
+    pending: Dict[str, Any] = {}
+    _gather(nodes, pending, [head.layer for head in graph.heads], nodes.backward(kept.pop(), None))
+    trainer.synchronize()
+    clock.backward(len(graph.layers))
+    for index in range(len(graph.layers) - 1, -1, -1):
+        layer, own = graph.layers[index], kept.pop()
+        gradient = pending.pop(layer.name, None)
+        if gradient is not None and (layer.parameters or any(wanted[index])):
+            _gather(nodes, pending, layer.inputs, nodes.backward(own, gradient))
+        trainer.synchronize()
+        clock.backward(index)
+
+
+def _gather(nodes: Nodes, pending: Dict[str, Any], names: Sequence[str], gradients: Sequence[Any]) -> None:
+    for name, gradient in zip(names, gradients):
+        if gradient is not None:
+            pending[name] = nodes.add(pending[name], gradient) if name in pending else gradient
+
+
+def wanting(graph: Graph) -> List[List[bool]]:
+    """Of every layer which inputs need a gradient: those with a parameter before them."""
+    needed, found = {"input": False}, []
+    for layer in graph.layers:
+        found.append([needed[name] for name in layer.inputs])
+        needed[layer.name] = bool(layer.parameters) or any(found[-1])
+    return found

@@ -1,0 +1,203 @@
+"""Writes docs/validation.md and its charts: how good predictions and comparisons are.
+
+    PYTHONPATH=. python tests/benchmarks/validation.py TRACES
+
+TRACES is the folder of B-Caffe's logs (tests/benchmarks/published_traces.py). What takes long is measured by itself and
+read from docs/validation: prediction.json (by prediction.py here) and comparing.json (by comparing.py). A part without
+its file says so.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from math import log10
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from suite.predict.collectives import Cost
+from suite.predict.prediction import timeline
+from suite.predict.scenario import SCHEDULES
+from suite.predict.schedules import messages
+from tests.benchmarks.published_traces import Point, points
+from tests.suite.test_predict_model import end_of, every_cut
+from tests.suite.test_predict_model import scenario_of as small_scenario
+from tests.suite.test_predict_simulation import RANKS, Simulation, scenario_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+CHARTS = DOCS / "validation"
+SIZE, MARGIN = 320, 46  # of a chart, in pixels
+SEEDS = range(25)
+
+Pairs = Sequence[tuple[float, float]]
+
+
+def scatter(name: str, pairs: Pairs, across: str, up: str) -> str:
+    """A square chart on logarithmic axes, with the line where both are equal; the Markdown that shows it."""
+    low = log10(min(min(pair) for pair in pairs)) - 0.1
+    high = log10(max(max(pair) for pair in pairs)) + 0.1
+
+    def place(value: float) -> float:
+        return MARGIN + (log10(value) - low) / (high - low) * (SIZE - 2 * MARGIN)
+
+    ends, far = (MARGIN, SIZE - MARGIN), SIZE - MARGIN
+    dots = "".join(
+        f'<circle cx="{place(x):.1f}" cy="{SIZE - place(y):.1f}" r="3" fill="#0b62a4" fill-opacity="0.6"/>'
+        for x, y in pairs
+    )
+    ticks = "".join(
+        f'<text x="{MARGIN + share * (SIZE - 2 * MARGIN):.0f}" y="{far + 15}" text-anchor="middle">{value}</text>'
+        f'<text x="{MARGIN - 4}" y="{far - share * (SIZE - 2 * MARGIN) + 4:.0f}" text-anchor="end">{value}</text>'
+        for share in (0.0, 0.5, 1.0)
+        for exact in [10 ** (low + share * (high - low))]
+        for value in [f"{exact:,.0f}" if exact >= 100 else f"{exact:.3g}"]
+    )
+    CHARTS.mkdir(exist_ok=True)
+    (CHARTS / f"{name}.svg").write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" width="{SIZE}" font-size="10" '
+        'font-family="sans-serif" fill="#555">'
+        f'<path d="M{ends[0]} {ends[0]}V{far}H{far}M{ends[0]} {far}L{far} {ends[0]}" fill="none" stroke="#aaa"/>'
+        f'{dots}{ticks}<text x="{SIZE / 2}" y="{SIZE - 8}" text-anchor="middle">{across}</text>'
+        f'<text transform="translate(12 {SIZE / 2}) rotate(-90)" text-anchor="middle">{up}</text></svg>\n'
+    )
+    return f"![{up} over {across}](validation/{name}.svg)"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def of_own_runs() -> str:
+    path = CHARTS / "prediction.json"
+    if not path.exists():
+        return "Not measured yet.\n"
+    found = json.loads(path.read_text())
+    each = [(setting, one) for setting, several in found["settings"].items() for one in several]
+    rows = [
+        (setting, one["case"], f"{one['measured']:.0f}", f"{one['predicted']:.0f}", f"{one['error']:+.1%}")
+        for setting, one in each
+    ]
+    pairs = [(one["measured"], one["predicted"]) for _, one in each]
+    return f"""\
+Median error {found["median_error"]:.1%}, worst {found["worst_error"]:.1%}; {found["core_share"]} of a core each rank.
+
+{table(("where", "case", "measured", "predicted", "error"), rows)}
+
+{scatter("own", pairs, "measured samples/s", "predicted")}
+"""
+
+
+def of_published(folder: Path) -> str:
+    tables = [list(points(folder)), list(points(folder, 2)), list(points(folder, 2, "halving"))]
+
+    def cell(point: Point) -> str:
+        return f"{point.predicted.rate:.0f} ({point.error:+.1%})"
+
+    rows = [(row[0].nodes, row[0].schedule, row[0].measured, *map(cell, row)) for row in zip(*tables, strict=True)]
+    links = ("link of as many nodes", "link of 2 nodes, ring", "link of 2 nodes, halving")
+    errors = [abs(point.error) for point in tables[0]]
+    pairs = [(point.measured, point.predicted.rate) for point in tables[0]]
+    return f"""\
+With the link of as many nodes: median error {median(errors):.1%}, worst {max(errors):.1%}.
+
+{table(("nodes", "schedule", "measured", *links), rows)}
+
+{scatter("published", pairs, "measured samples/s", "predicted")}
+"""
+
+
+def of_merging() -> str:
+    pairs = []
+    for seed in range(40):
+        layers, cost = small_scenario(9, seed).layers, Cost(1e-3 * (seed % 6), 1e-10 * (1 + seed % 20))
+        best = min(end_of(layers, cut, cost) for cut in every_cut(9))
+        pairs.append((best, end_of(layers, messages("merged", layers, cost), cost)))
+    worst = max(found / best - 1 for best, found in pairs)
+    return f"""\
+40 networks of 9 layers, 256 ways to merge each: the schedule `merged` ends at most {worst:.1e} later than the best way.
+
+{scatter("merging", pairs, "best of all ways, s", "merged")}
+"""
+
+
+def of_simulation() -> str:
+    cases = [(schedule, read, seed) for schedule in SCHEDULES for read in (0, 1) for seed in SEEDS]
+    scenarios = [scenario_of(seed, schedule, read) for schedule, read, seed in cases]
+    pairs = [(Simulation(scenario).run(), timeline(scenario, RANKS).seconds) for scenario in scenarios]
+    worst = max(abs(ours / theirs - 1) for theirs, ours in pairs)
+    return f"""\
+{len(pairs)} trainings, simulated by simpy: the model differs by {worst:.1e} at most.
+
+{scatter("simulation", pairs, "simulated iteration, s", "model")}
+"""
+
+
+def of_comparing() -> str:
+    path = CHARTS / "comparing.json"
+    if not path.exists():
+        return "Not simulated yet.\n"
+    found: dict[str, Any] = json.loads(path.read_text())
+    equal = [(what, f"{share:.1%}") for what, share in found["equal"].items()]
+    runs = [(f"runs differ; {what}", f"{share:.1%}") for what, share in found["equal_while_runs_differ"].items()]
+    planted = [(what, one["median_processes"], f"{one['found']:.1%}") for what, one in found["planted"].items()]
+    changes = [(what, *(f"{share:.1%}" for share in one.values())) for what, one in found["changes"].items()]
+    return f"""\
+{found["trials"]} simulations for each figure. Their noise has the shape of {found["cases_drawn_from"]} measured cases.
+
+{table(("equal runs", "called different"), [*equal, *runs])}
+
+{table(("3 % slower", "processes suggested (median)", "found"), planted)}
+
+{table(("a change of", "found within one run", "and no other", "steady series with a change"), changes)}
+"""
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: PYTHONPATH=. python tests/benchmarks/validation.py TRACES")
+    text = f"""\
+# How good predictions and comparisons are
+
+To make this page again, with the folder of the published logs:
+
+    PYTHONPATH=. python tests/benchmarks/validation.py TRACES
+
+## Four ranks predicted from two
+
+The plan `prediction`, fitted to one and two ranks and asked about four: on one host, and over simulated hosts with
+links of two rates. To measure it on a quiet machine, as root:
+
+    PYTHONPATH=. python tests/benchmarks/prediction.py OUT > docs/validation/prediction.json
+
+{of_own_runs()}
+## Published measurements
+
+B-Caffe's authors published logs of GoogLeNet on up to eight K80 nodes over 10 Gbit/s Ethernet, and the speeds that they
+measured (samples/s). The model gets one node's times and the exchanges that were logged; nothing is tuned. On two nodes
+it cannot tell `wfbp` from `merged`: both hide all but the last message.
+
+{of_published(Path(sys.argv[1]))}
+## Merging
+
+The schedule `merged` against all ways to merge the messages of small networks.
+
+{of_merging()}
+## Simulation
+
+The model against a discrete-event simulation of the same training.
+
+{of_simulation()}
+## Comparing runs
+
+How often [`compare` and `history`](compare.md) are wrong, and how often they find what is there. To simulate it, from a
+run of many processes:
+
+    python tests/benchmarks/comparing.py RUN > docs/validation/comparing.json
+
+{of_comparing()}"""
+    (DOCS / "validation.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
