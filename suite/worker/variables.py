@@ -3,6 +3,8 @@
 A proof holds only where the first are the same: they are part of its key. Every rank reports all that it has.
 """
 
+import os
+import re
 from typing import Dict, Mapping, Tuple
 
 from suite.worker.job import THREADS
@@ -24,6 +26,8 @@ MEETING = (
     *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_", "HOROVOD_CROSS_"),
     *("HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_"),
 )
+# Whatever the prefix: HOROVOD_SECRET_KEY, TF_API_TOKEN, ...
+SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|(^|_)(API_?)?KEY(_|$)")
 
 
 def arithmetic(variables: Mapping[str, str]) -> Dict[str, str]:
@@ -35,8 +39,14 @@ def settings(variables: Mapping[str, str]) -> Dict[str, str]:
     """How computation and communication are set up here, by the launcher, the adapter or a person."""
     found = _beginning(COMMUNICATION, variables)
     exchange = {name: value for name, value in found.items() if not name.startswith(MEETING)}
-    return dict(arithmetic(variables), **exchange)
+    home = os.path.expanduser("~")  # a person's name may be a part of it, and records are published
+    both = dict(arithmetic(variables), **exchange)
+    return both if len(home) < 2 else {name: value.replace(home + "/", "~/") for name, value in both.items()}
 
 
 def _beginning(prefixes: Tuple[str, ...], variables: Mapping[str, str]) -> Dict[str, str]:
-    return {name: value for name, value in sorted(variables.items()) if name.startswith(prefixes)}
+    return {
+        name: value
+        for name, value in sorted(variables.items())
+        if name.startswith(prefixes) and not SECRET.search(name)
+    }
