@@ -126,6 +126,7 @@ class CaffeMPI(Adapter):
         optimisers=("sgd", "adam"),
         knobs=KNOBS,
         formats=(LMDB,),
+        refuses={("device", "cuda"): "weights and gradients lie in host memory, from where MPI sends them"},
     )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:

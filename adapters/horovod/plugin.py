@@ -70,7 +70,11 @@ class Horovod(Adapter):
     other_variables = tuple(f"HOROVOD_{name}" for name in MEETING)
 
     capabilities = Capabilities(
-        strategies=STRATEGIES, precisions=("float32", "float64"), knobs=KNOBS, optimisers=("sgd", "adam")
+        strategies=STRATEGIES,
+        precisions=("float32", "float64"),
+        knobs=KNOBS,
+        optimisers=("sgd", "adam"),
+        refuses={("device", "cuda"): "it is built over gloo and MPI, without NCCL, for the frameworks' CPU wheels"},
     )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:

@@ -64,6 +64,8 @@ class Capabilities:
     knobs: dict[str, Knob] = field(default_factory=dict)
     real_data: bool = True
     optimisers: tuple[str, ...] = ("sgd",)
+    # Why it does not do a value that others do: {("device", "cuda"): "it keeps its weights in host memory"}.
+    refuses: dict[tuple[str, str], str] = field(default_factory=dict)
     formats: tuple[Format, ...] = ()  # beside the files as they stand; the first that holds a set is its "best"
 
     def strategy(self, name: str) -> Strategy | None:

@@ -101,7 +101,7 @@ class Proofs:
             "configuration": {**values, "placement": {**values["placement"], "hosts": []}},
             "packages": launch.interpreter.packages,
             "python": launch.interpreter.version,
-            "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser)),
+            "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser, proven.placement.device)),
             "host": self._machine(launch),
             "variables": arithmetic(environ, variables(launch.adapter)),
         }
@@ -155,7 +155,7 @@ def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
     proven = launch.configuration
     samples = proven.global_batch // networks(launch.adapter, proven)
     attempt = launch.run(scratch, Prove(launch.workload.graph(), str(results), samples))
-    return judge(attempt, launch.workload, proven.precision, proven.optimiser)
+    return judge(attempt, launch.workload, proven.precision, proven.optimiser, proven.placement.device)
 
 
 def _remembered(path: Path) -> Proof | None:
