@@ -5,6 +5,7 @@ about one case of ten thousand loads a few.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 from reports.frame import script_json
@@ -91,7 +92,7 @@ def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:
     yield "Speed", list(_speed(row))
     yield "Milliseconds per iteration", list(_budget(row))
     yield "Proof", list(_proof(row))
-    yield "Case", list(_values(row.case.to_dict()))
+    yield "Case", list(_values(row.case))
     for process in row.processes:
         yield f"Process {process.repeat}", list(_process(process))
 
@@ -135,13 +136,13 @@ def _proof(row: Row) -> Iterator[Fact]:
     yield "key", proof.key or ""
 
 
-def _values(values: dict[str, Any], above: str = "") -> Iterator[Fact]:
-    """Every resolved value, those of a table with its name before theirs."""
-    for name, value in values.items():
-        if isinstance(value, dict):
+def _values(found: Any, above: str = "") -> Iterator[Fact]:
+    """Every resolved value of a case, those of one of its parts with its name before theirs."""
+    for name, value in vars(found).items():
+        if is_dataclass(value):
             yield from _values(value, f"{above}{name}.")
         else:
-            yield f"{above}{name}", told(value) if not isinstance(value, float) else f"{value:g}"
+            yield f"{above}{name}", f"{value:g}" if isinstance(value, float) else told(value)
 
 
 def _process(process: Process) -> Iterator[Fact]:

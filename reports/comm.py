@@ -43,19 +43,23 @@ class Gradients:
         return sum(found) if len(found) == len(self.tensors) else None
 
 
-def write(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> Path:
-    """Write `directory`/index.html and what it needs (`root`: as for a site); StoreError as for a site."""
+def write(folder: CommFolder, directory: Path) -> Path:
+    """Write `directory`/index.html and what it needs; StoreError as for a site."""
+    write_assets(made(directory))
+    return put(folder, directory)
+
+
+def put(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> Path:
+    """The same without what pages share, which `root` leads to (see Frame)."""
     page = made(directory) / "index.html"
-    write_whole(page, Frame(TITLE, root=root, home=home).page(_body(folder)))
-    if not root:
-        write_assets(directory)
+    write_whole(page, Frame(TITLE, root=root, home=home).page(_body(folder), TITLE))
     return page
 
 
 def write_single(folder: CommFolder, directory: Path) -> Path:
     """Write the same as one file that is complete in itself."""
     page = made(directory) / "index.html"
-    write_whole(page, Frame(TITLE).single(_body(folder)))
+    write_whole(page, Frame(TITLE).single(_body(folder), TITLE))
     return page
 
 

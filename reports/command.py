@@ -1,4 +1,4 @@
-"""`stagebench report`: a run folder to a page. Heavy imports wait until the command runs, so that --help is quick."""
+"""The commands about reports. Heavy imports wait until a command runs, so that --help is quick."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,33 +13,51 @@ if TYPE_CHECKING:
 
 @hookimpl
 def stagebench_commands(app: typer.Typer) -> None:
-    """Add `report` to the command line."""
-    app.command()(report)
+    """Add `report`, `export`, `publish` and `serve` to the command line."""
+    for command in (report, export, publish, serve):
+        app.command()(command)
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run` or `comm`.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, as written by `stagebench run` or `comm`."),
+    ],
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Folder of the pages; default: `report` inside the run folder."),
+        Path | None, typer.Option("-o", "--output", help="Folder of the pages; default: `report` in the run folder.")
     ] = None,
     single: Annotated[
         bool, typer.Option("--single", help="One file that holds everything but the pages of single cases.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write pages only with -o.")] = False,
 ) -> None:
-    """Write HTML pages about a run, finished or not; they need no server and no network."""
+    """Write HTML pages about runs, finished or not; they need no server and no network."""
+    from suite.comm.records import KIND, CommFolder
+    from suite.errors import RequestError
+    from suite.results.run_folder import about_of
+
+    run = runs[0]
+    if len(runs) > 1:
+        if single or json or output is None:
+            raise RequestError(f"{len(runs)} runs make a site: give its folder with -o, without --single or --json")
+        from reports.many import write
+
+        write(runs, output)
+        typer.echo(f"Report: {output / 'index.html'}")
+    elif about_of(run).kind == KIND:
+        _communication(CommFolder.open(run), output or run / "report", single, json, output is None)
+    else:
+        _training(run, output, single, json)
+
+
+def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
     import json as encoder
 
     from rich.console import Console
 
     from suite.analysis.summary import left_out, summarise
-    from suite.comm.records import KIND, CommFolder
-    from suite.results.run_folder import RunFolder, about_of
+    from suite.results.run_folder import RunFolder
 
-    if about_of(run).kind == KIND:
-        _communication(CommFolder.open(run), output or run / "report", single, json, output is None)
-        return
     folder, told = RunFolder.open(run), Console(stderr=True)
     if json:
         typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
@@ -66,3 +84,57 @@ def _communication(folder: "CommFolder", directory: Path, single: bool, json: bo
         typer.echo(encoder.dumps([link.to_dict() for link in links(folder)], indent=1))
     if not (json and only):
         typer.echo(f"Report: {(write_single if single else write)(folder, directory)}", err=json)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run`.")],
+    formats: Annotated[
+        list[str], typer.Argument(metavar="FORMAT...", help="csv, json, schema, parquet, markdown, latex, junit, trace")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder of the files; default: `export` in the run folder.")
+    ] = None,
+) -> None:
+    """Write a run for other tools: spreadsheets, data frames, papers, CI, trace viewers."""
+    from reports.exports import write
+    from suite.results.run_folder import RunFolder
+
+    folder = RunFolder.open(run)
+    for format_ in formats:
+        typer.echo(write(folder, format_, output or run / "export"))
+
+
+def publish(
+    directory: Annotated[Path, typer.Argument(help="A folder with run folders anywhere below it.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the site.")] = Path("site"),
+    address: Annotated[str, typer.Option(help="Where the site will stand, for the feed: https://...")] = "",
+    workflow: Annotated[
+        bool, typer.Option("--workflow", help="Also write a workflow for GitHub Pages into this repository.")
+    ] = False,
+) -> None:
+    """Write the site of all runs of a folder, with a feed and badges, for any web host."""
+    from reports.publish import publish as written
+    from reports.publish import write_workflow
+
+    found = written(directory, output, address)
+    typer.echo(f"Site: {output / 'index.html'} ({len(found)} run{'s' if len(found) != 1 else ''})")
+    if workflow:
+        path = write_workflow(Path.cwd(), directory)
+        typer.echo(f"Workflow: {path}" if path else "Workflow: there is one already; it was left as it is")
+
+
+def serve(
+    directory: Annotated[Path, typer.Argument(help="A run folder, or one with run folders below it.")],
+    port: Annotated[int, typer.Option(help="On this machine alone.")] = 8000,
+) -> None:
+    """Show runs in a browser; a page that is loaded again shows what was measured meanwhile."""
+    from tempfile import TemporaryDirectory
+
+    from reports.serve import server
+
+    with TemporaryDirectory(prefix="stagebench-") as output, server(directory, Path(output), port) as running:
+        typer.echo(f"http://127.0.0.1:{running.server_address[1]}/ (Ctrl-C ends it)")
+        try:
+            running.serve_forever()
+        except KeyboardInterrupt:
+            typer.echo("")

@@ -34,18 +34,25 @@ PAGES = (
     Page("communication.html", "Communication", ("aggregation", "exchange")),
     Page("input.html", "Input", ("input",)),
     Page("accuracy.html", "Accuracy", ("learning", "epochs")),
-    Page("predicted.html", "Predicted", ("predicted",)),
+    Page("predicted.html", "Predicted", ("predicted",), ("model.js", "what_if.js")),
     Page("evidence.html", "Evidence", ("proofs", "outcomes", "notes")),
     Page("machine.html", "Machine and method", ("machine", "method", "replay")),
 )
 PLACES = {name: page.file for page in PAGES for name in page.sections}
 
 
-def write(folder: RunFolder, directory: Path, root: str = "", home: str = "") -> Path:
-    """Write a run's pages and their data; with a `root` (see Frame) not what all pages share. Returns the first page.
+def write(folder: RunFolder, directory: Path) -> Path:
+    """Write a run's pages, their data and what they share, and return the first one.
 
     StoreError when something cannot be read or written.
     """
+    put(folder, directory)
+    write_assets(directory)
+    return directory / PAGES[0].file
+
+
+def put(folder: RunFolder, directory: Path, root: str = "", home: str = "") -> dict[str, Any]:
+    """The same without what pages share, which `root` leads to (see Frame). Returns what the sections were made of."""
     rows = summarise(folder)
     found = context(folder, rows)
     sections = rendered((*PLACES, "case"), {**found, **_addresses(single=False), "digits": digits_of(rows)})
@@ -64,9 +71,7 @@ def write(folder: RunFolder, directory: Path, root: str = "", home: str = "") ->
     for name, text in (*listing(rows), *details(rows)):
         write_whole(data / name, text)
     _write_best(found, directory)
-    if not root:
-        write_assets(directory)
-    return directory / PAGES[0].file
+    return found
 
 
 def write_single(folder: RunFolder, directory: Path) -> Path:

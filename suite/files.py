@@ -14,7 +14,7 @@ def stands(path: Path) -> bool:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write beside the file, flush to the disk, then rename over it."""
+    """Write beside the file, flush it to the disk, rename it over the file, flush the folder."""
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as stream:
@@ -22,12 +22,22 @@ def write_whole(path: Path, content: str | bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(path)
+        flush_folder(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise StoreError(
             f"cannot write {path}: {error.strerror or error}; what was measured before is kept. "
             "Free some space or name another folder with -o, then run the same command again to resume"
         ) from error
+
+
+def flush_folder(path: Path) -> None:
+    """Keep what was renamed in it, should the power fail; OSError when the disk refuses."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

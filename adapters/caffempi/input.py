@@ -10,8 +10,8 @@ import numpy as np
 from adapters.caffempi.datum import LABEL, Datum, number, parsed, varint
 from adapters.caffempi.packing import KEY, LEVELS, VALUES
 from suite.worker.contract import Batch, Setup
+from suite.worker.packed_set import RecordSource
 from suite.worker.photographs import Photographs
-from suite.worker.records import RecordSource
 from suite.worker.sources import Source
 from suite.worker.threaded import ThreadedReader
 from suite.worker.view import View

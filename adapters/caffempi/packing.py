@@ -13,7 +13,7 @@ import lmdb
 import numpy as np
 
 from adapters.caffempi.datum import Datum
-from suite.worker.records import Record
+from suite.worker.packed_set import Record
 
 KEY = struct.Struct(">Q")
 VALUES = b"values"  # six bytes: no sample's key; a Datum whose floats are what the levels stand for

@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any, Iterable, Iterator, List, NamedTuple, Tuple
 
 from suite.worker import jpeg
-from suite.worker.records import Record, RecordSource
+from suite.worker.packed_set import Record, RecordSource
 
 FORM = "imagemap"
 LOOKED_AT = 1000  # images of a set

@@ -20,7 +20,7 @@ import numpy as np
 from adapters.cntk import imagemap, libraries, packing
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from suite.worker.contract import Batch, Setup, Unavailable
-from suite.worker.records import RecordSource
+from suite.worker.packed_set import RecordSource
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from suite.worker.view import View
 from workloads.preprocessing import Preprocessing

@@ -16,7 +16,7 @@ import numpy as np
 from adapters.mxnet.machine import contexts
 from adapters.mxnet.recordio import FORM, check, files_of
 from suite.worker.contract import Batch, Setup, Unsupported
-from suite.worker.records import RecordSource
+from suite.worker.packed_set import RecordSource
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from suite.worker.view import View
 

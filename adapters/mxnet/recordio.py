@@ -14,7 +14,7 @@ import mxnet as mx
 from mxnet import recordio
 
 from suite.worker import jpeg
-from suite.worker.records import Record, RecordSource
+from suite.worker.packed_set import Record, RecordSource
 
 FORM, NAME = "recordio", "images"
 MAGIC, LENGTH = 0xCED7230A, (1 << 29) - 1  # a record's first four bytes; of the next four, what is its length

@@ -12,7 +12,7 @@ import tensorflow as tf
 from adapters.tensorflow.input import TensorReader, mapped, under_way
 from adapters.tensorflow.pixels import Pixels
 from suite.worker.contract import Setup
-from suite.worker.records import Record, part_of
+from suite.worker.packed_set import Record, part_of
 from suite.worker.view import View
 
 FORM = "tfrecord"

@@ -11,7 +11,7 @@ from suite.errors import Interrupted, RequestError, Unavailable
 
 if TYPE_CHECKING:
     from suite.contracts.adapter import Adapter, Format
-    from suite.worker.records import Marker
+    from suite.worker.packed_set import Marker
     from workloads.catalogue import Workload
 
 

@@ -7,8 +7,8 @@ import typer
 
 if TYPE_CHECKING:
     from suite.contracts.case import Case
-    from suite.proofs.prove import Proofs
-    from suite.proofs.verify import Wanted
+    from suite.proofs.make import Proofs
+    from suite.proofs.wanted import Wanted
     from suite.results.proof import Proof
 
 
@@ -48,8 +48,8 @@ def verify(
     from suite.cli.options import interpreters_from, knobs_from
     from suite.plan.networks import register
     from suite.plan.overrides import is_path
-    from suite.proofs.prove import Proofs, subject
-    from suite.proofs.verify import Wanted, cases_to_verify
+    from suite.proofs.make import Proofs, subject
+    from suite.proofs.wanted import Wanted, cases_to_verify
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
     networks = [register(Path(each)).name if is_path(each) else each for each in workload or []]
@@ -125,7 +125,7 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Prov
     import tempfile
 
     from suite.errors import StagebenchError, Unavailable
-    from suite.proofs.prove import subject
+    from suite.proofs.make import subject
     from suite.results.proof import Proof
     from suite.session.training import launch_of_case
 

@@ -16,6 +16,7 @@ MOVED = {
     "suite.observer": "suite.session.observer",
     "suite.attempt": "suite.supervision",
     "suite.store": "suite.results.run_folder",
+    "suite.worker.records": "suite.worker.packed_set",
 }
 
 CHANGES = {

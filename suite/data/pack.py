@@ -15,7 +15,7 @@ from suite.launching.single import single
 from suite.supervision import Limits
 from suite.worker.job import Pack, Recipe
 from suite.worker.messages import Message, Progress
-from suite.worker.records import MARKER, Marker, read_marker
+from suite.worker.packed_set import MARKER, Marker, read_marker
 from suite.worker.typed_json import load
 from workloads.catalogue import Workload
 

@@ -8,7 +8,7 @@ from suite.contracts.adapter import Format
 from suite.data.sets import kind_of, records_place
 from suite.worker.array_files import loaded
 from suite.worker.idx import pair
-from suite.worker.records import read_marker
+from suite.worker.packed_set import read_marker
 from suite.worker.sources import listed
 from workloads.catalogue import Workload
 

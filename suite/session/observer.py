@@ -22,7 +22,7 @@ class Observer(Generic[C, R]):
         """A proof is about to be made (or looked up); of training alone."""
 
     def proved(self, case: C, proof: Proof) -> None:
-        """The proof that the case's records will name; see suite.proofs.prove."""
+        """The proof that the case's records will name; see suite.proofs.make."""
 
     def started(self, case: C, repeat: int) -> None:
         """A process group is about to be launched."""

@@ -12,7 +12,7 @@ from suite.data.sets import locate
 from suite.launching.jobs import measuring
 from suite.launching.launch import Launch, OnMessage, launch_of
 from suite.plan import Resolved
-from suite.proofs.prove import Proofs
+from suite.proofs.make import Proofs
 from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
 from suite.results.rank_report import Rank

@@ -11,7 +11,7 @@ import numpy as np
 
 from suite.worker.job import Pack
 from suite.worker.outbox import Outbox
-from suite.worker.records import FORMAT, JOINED, MARKER, PART, Marker, Part, Record, Skipped, part_of, record
+from suite.worker.packed_set import FORMAT, JOINED, MARKER, PART, Marker, Part, Record, Skipped, part_of, record
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
 from suite.worker.typed_json import store

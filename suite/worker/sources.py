@@ -26,7 +26,7 @@ class Source:
     name = ""
     classes = 0  # labels are below it
     # What a framework's own reader may take instead of asking for sample after sample:
-    records: Any = None  # the suite.worker.records.RecordSource, where the set is packed
+    records: Any = None  # the suite.worker.packed_set.RecordSource, where the set is packed
     files: Optional[List[Tuple[str, int]]] = None  # (path, label) of every sample, where they are image files
     photographs: Optional[Photographs] = None  # what cuts and scales them
     arrays: Optional[Tuple[np.ndarray, np.ndarray]] = None  # images and labels, where they lie in memory as a net's

@@ -12,9 +12,9 @@ from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
 from suite.worker.outbox import Outbox
+from suite.worker.packed_set import RecordSource
 from suite.worker.passes import Passes
 from suite.worker.reading import Reading
-from suite.worker.records import RecordSource
 from suite.worker.sources import Source, open_source
 from suite.worker.split import split
 from suite.worker.trainer import Trainer

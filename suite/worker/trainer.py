@@ -101,7 +101,7 @@ class Trainer(ABC):
         return Batch(np.asarray(batch.images, dtype=np.float32), np.asarray(batch.labels, dtype=np.int64))
 
     def open_records(self, records: Any) -> Any:
-        """The source of packed samples (`suite.worker.records.RecordSource`), as open_input will get it in a view.
+        """The source of packed samples (`suite.worker.packed_set.RecordSource`), as open_input will get it in a view.
 
         The default leaves them to the framework's own reader, which takes them in an order of its own. An
         adapter that can read them one by one returns a source that does, and declares its format `ordered`.
@@ -109,7 +109,7 @@ class Trainer(ABC):
         return records
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """Write samples (`suite.worker.records.Record`) in a record format into an empty folder, one part of a set."""
+        """Write samples (`suite.worker.packed_set.Record`) in a record format into an empty folder: a part of a set."""
         raise Unsupported("%s writes no records" % type(self).__name__)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:  # noqa: B027 - most readers take parts
@@ -214,6 +214,10 @@ class Trainer(ABC):
     def mark(self) -> Any:
         """A point in time on the device's own time line; on a CPU the monotonic clock."""
         return time.perf_counter()
+
+    def has_device_marks(self) -> bool:
+        """Whether a mark is an event that the device reaches in its own time, so that stages need no waiting."""
+        return False
 
     def elapsed(self, begin: Any, end: Any) -> float:
         """Seconds between two marks; called only after `synchronize`."""

@@ -27,7 +27,7 @@ from alternating import ratio
 from adapters.cntk import libraries
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.worker import trainer as cntk_trainer
-from suite.worker.records import RecordSource
+from suite.worker.packed_set import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
 from tests.support.jobs import READ_ONCE

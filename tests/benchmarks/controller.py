@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from figures import figure, told
+
 PLAN = """
 name = "overhead"
 [sampling]
@@ -80,7 +82,7 @@ def main() -> int:
             several, peak, _ = runs(5, folder)
             extra.append((several - one) / 4 - by_hand(output))
             peaks.append(peak)
-    failed = False
+    found = []
     for name, values, scale, unit, limit in (
         ("stagebench --help", helps, 1.0, "s", 0.4),
         ("stagebench predict, 500 predictions", predictions, 1.0, "s", 1.0),
@@ -89,11 +91,9 @@ def main() -> int:
     ):
         scaled = [value / scale for value in values]
         median = statistics.median(scaled)
-        verdict = "ok" if median < limit else "FAIL"
-        failed |= median >= limit
-        spread = f"{min(scaled):.3f} to {max(scaled):.3f}"
-        print(f"{verdict}: {name}: median {median:.3f} {unit} ({spread}), below {limit} wanted")
-    return int(failed)
+        print(f"{name}: {min(scaled):.3f} to {max(scaled):.3f} {unit}")
+        found.append(figure(name, median, unit, at_most=limit))
+    return told(found)
 
 
 if __name__ == "__main__":

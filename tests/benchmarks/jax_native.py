@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import jax
 import jax.numpy as jnp
 import numpy as np
+from alternating import interval
+from figures import figure, told
 from jax import lax
 
 from adapters.jax.worker import trainer as jax_trainer
@@ -167,14 +169,18 @@ def compared(name, size, tuning, rounds):
         f"{min(ratios):6.3f} - {max(ratios):.3f} {difference:8.1e}",
         flush=True,
     )
-    return statistics.median(ratios) >= 0.98 and difference <= 2e-5
+    title = f"{name}, {tuning}: {{}} the plain loop's"
+    return [
+        figure(title.format("speed over"), statistics.median(ratios), "", interval(ratios), at_least=0.99),
+        figure(title.format("difference of the losses from"), difference, at_most=2e-5),
+    ]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=[*sorted(BATCH), "all"], default="all")
     parser.add_argument("--tuning", choices=["default", "tuned", "both"], default="both")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--batch", type=int)
     asked = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in KEEP_MEMORY.items()):
@@ -182,8 +188,14 @@ def main():
     print("network      tuning   batch  plain ms   ours ms   ratio           range     loss")
     networks = sorted(BATCH) if asked.network == "all" else [asked.network]
     tunings = ["default", "tuned"] if asked.tuning == "both" else [asked.tuning]
-    held = [compared(name, asked.batch or BATCH[name], tuning, asked.rounds) for name in networks for tuning in tunings]
-    return 0 if all(held) else 1
+    return told(
+        [
+            each
+            for name in networks
+            for tuning in tunings
+            for each in compared(name, asked.batch or BATCH[name], tuning, asked.rounds)
+        ]
+    )
 
 
 if __name__ == "__main__":

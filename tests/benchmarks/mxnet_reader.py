@@ -38,8 +38,8 @@ from alternating import ratio
 from adapters.mxnet.recordio import files_of
 from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY
+from suite.worker.packed_set import RecordSource
 from suite.worker.packing import pack
-from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
 from tests.support import jobs

@@ -28,6 +28,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
+from figures import figure, told
 from pytorch_plain import criterion, plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -73,8 +74,12 @@ def main():
         spread = f"{r['low']:.3f} - {r['high']:.3f}"
         times = f"{r['plain_ms']:9.2f} {r['ours_ms']:9.2f} {r['ratio']:7.3f} {spread:>15} {r['cpu_ratio']:6.3f}"
         say(f"{r['network']:12} {r['ranks']:5} {r['batch']:5} {times} {r['loss_difference']:8.1e}")
-    say(json.dumps(results))
-    return 0 if all(r["ratio"] >= 0.98 and r["loss_difference"] <= 2e-6 for r in results) else 1
+    return told([each for r in results for each in figures(r)])
+
+
+def figures(r):
+    yield figure(f"{r['network']}, speed over the plain loop's", r["ratio"], "", (r["low"], r["high"]), at_least=0.99)
+    yield figure(f"{r['network']}, difference of the losses", r["loss_difference"], at_most=2e-6)
 
 
 def say(line):

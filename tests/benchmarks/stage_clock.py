@@ -9,6 +9,8 @@ the observer's effect, which every report shows beside the breakdown.
 import sys
 import time
 
+from figures import figure, told
+
 from adapters.reference.strategies.single import ReferenceTrainer
 from suite.worker.clock import STAGES, StageClock
 from tests.support.trainers import setup
@@ -37,7 +39,13 @@ def main() -> int:
     median, high = costs[ROUNDS // 2], costs[ROUNDS * 99 // 100]
     for name, cost in (("median", median), ("99th percentile", high)):
         print(f"{name}: {cost * 1e6:.2f} us a border, {cost / STAGE:.4%} of a {STAGE * 1e3:.0f} ms stage")
-    return int(median > LIMIT * STAGE)
+    share = 100 / STAGE
+    return told(
+        [
+            figure("a border, of a stage of 10 ms", median * share, "%", at_most=100 * LIMIT),
+            figure("the same, 99th percentile", high * share, "%"),
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from figures import figure, told
+
 from suite.analysis.summary import summarise
 from suite.results.proof import Proof
 from suite.results.records import CaseEntry, Record
@@ -66,9 +68,12 @@ def main() -> int:
             return subprocess.call([sys.executable, __file__, *again])
         seconds, gigabytes = measured(path)
     wanted = SECONDS * asked.cases / 10_000
-    within = seconds <= wanted and gigabytes <= GIGABYTES
-    print(f"{'ok' if within else 'FAIL'}: {seconds:.1f} s, {gigabytes:.2f} GB; {wanted:.1f} s, {GIGABYTES} GB wanted")
-    return 0 if within else 1
+    return told(
+        [
+            figure(f"{asked.cases:,} cases, seconds of a processor", seconds, "s", at_most=wanted),
+            figure("memory at most", gigabytes, "GB", at_most=GIGABYTES),
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def packed(source, folder):
     """The set as TFRecord, by the adapter."""
     from adapters.tensorflow import worker
     from suite.worker import packing
-    from suite.worker.records import RecordSource
+    from suite.worker.packed_set import RecordSource
     from tests.support import jobs
     from tests.support.sent import Nobody
     from tests.support.trainers import setup

@@ -19,6 +19,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+from figures import figure
+
 from suite.analysis.leaders import compared
 from suite.analysis.summary import summarise
 from suite.results.run_folder import RunFolder
@@ -53,7 +55,9 @@ def load(processes):
 def rows(plan, limit, folder):
     """The rows of a run of the plan."""
     words = [sys.executable, "-m", "suite.cli", "run", plan, "--for", limit, "-o", str(folder)]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(words, check=False, stdout=subprocess.DEVNULL)
+    if done.returncode not in (0, 1):  # 1: a case failed, and the others stand
+        raise SystemExit(f"{' '.join(words)} ended with {done.returncode}")
     return summarise(RunFolder.open(folder))
 
 
@@ -84,15 +88,25 @@ def main():
         if (before[pair].verdict, after[pair].verdict) == ("faster", "slower")
     ]
     aside = [row.case.label for row in noisy if NOISE & set(row.marks)]
+    figures = []
     for title, found in (("alone", before), ("beside the load", after)):
         widths = [ratio.high / ratio.value - 1 for ratio in found.values()]
         told = [ratio.verdict for ratio in found.values()]
         decided = sum(verdict in ("faster", "slower") for verdict in told) // 2
         middle = f"median half-width {statistics.median(widths):.1%}" if widths else "nothing to compare"
         print(f"{title}: {len(found) // 2} pairs, {decided} told apart, {middle}")
+        figures.append(figure(f"pairs told apart {title}, of {len(found) // 2}", decided))
     for title, found in (("contradicted", contradicted), ("set aside for noise", aside)):
         print(f"{title}: {len(found)}", *found, sep="\n    ")
-    return 1 if contradicted or aside or not after or statistics.median(widths) > WIDEST else 0
+    width = 100 * statistics.median(widths) if widths else None
+    return told(
+        [
+            *figures,
+            figure("verdicts that contradict each other", len(contradicted), at_most=0),
+            figure("rows set aside for noise alone", len(aside), at_most=0),
+            figure("half-width of the median pair beside the load", width, "%", at_most=100 * WIDEST, why="no pairs"),
+        ]
+    )
 
 
 if __name__ == "__main__":

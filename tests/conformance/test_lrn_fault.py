@@ -3,7 +3,7 @@
 import pytest
 from stagebench_conformance import AdapterConformance, probe
 
-from suite.proofs.prove import Proofs
+from suite.proofs.make import Proofs
 
 
 class OverMXNet(AdapterConformance):

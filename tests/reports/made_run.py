@@ -116,7 +116,7 @@ def layers_of(case: Case) -> list[dict[str, Any]] | None:
 
 
 def proof_of(case: Case, passed: bool = True) -> dict[str, Any]:
-    """A proof as suite.proofs.prove writes it."""
+    """A proof as suite.proofs.make writes it."""
     worst = {"what": "gradient", "tensor": "conv1.weight", "error": 3.1e-6 if passed else 4e-2, "tolerance": 1e-5}
     return {
         "format": FORMAT,

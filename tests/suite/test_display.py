@@ -10,7 +10,7 @@ from suite.cli import formatting
 from suite.cli.display import LiveDisplay, PlainDisplay, for_terminal
 from suite.cli.estimate import Estimate, passes_run
 from suite.contracts.case import Case, Placement, Sampling
-from suite.proofs.prove import subject
+from suite.proofs.make import subject
 from suite.results.proof import Proof
 from suite.results.rank_report import Pass, Rank
 from suite.results.records import Record

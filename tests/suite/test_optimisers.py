@@ -12,7 +12,7 @@ from suite.errors import RequestError
 from suite.launching.jobs import optimiser
 from suite.plan import Resolved, load, resolve
 from suite.proofs.tolerances import tolerance
-from suite.proofs.verify import Wanted, cases_to_verify
+from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.results.records import CaseEntry
 from suite.worker.contract import SGD, Adam
 from workloads.networks import by_name

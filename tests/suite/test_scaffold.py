@@ -172,6 +172,8 @@ def test_the_conformance_suite_of_a_fresh_scaffold_fails_at_the_stubs_and_says_s
     assert any(stub in line for line in lines), told
     failed = {line.split("::")[-1].split(" ")[0] for line in told.splitlines() if line.startswith("FAILED")}
     assert failed == {
+        "test_it_drops_out_predicts_and_steps_alone[single-default]",
+        "test_it_learns",
         "test_every_kind_of_layer_is_proven[single-default]",
         "test_it_is_proven_and_measures_every_pass_that_has_something_to_measure[single-default]",
         "test_it_reads_data_in_a_pass_of_its_own",
@@ -179,3 +181,18 @@ def test_the_conformance_suite_of_a_fresh_scaffold_fails_at_the_stubs_and_says_s
         "test_every_reader_delivers_the_same_samples[arrays]",
         "test_a_fault_of_its_framework_is_one_row_and_the_others_go_on",  # the flood would be survived
     }, told
+
+
+def test_the_tox_environment_of_a_fresh_scaffold_finds_a_built_wheel(installed, tmp_path):
+    """And two folders to look in; the suite runs as far as needs no framework."""
+    pytest.importorskip("tox", reason="the environment `scaffold` has it")
+    folder, _ = installed
+    copy = shutil.copytree(folder, tmp_path / folder.name)
+    places = " ".join((str(tmp_path), str(folder.parent), os.environ.get("PIP_FIND_LINKS", "")))
+    tokens = [sys.executable, "-m", "tox", "run", "-e", "conformance", "--", "-k", "declar or refuse", "-q"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOX", "UV_FIND", "PYTHONPATH"))}
+    done = subprocess.run(
+        tokens, cwd=copy, env={**kept, "PIP_FIND_LINKS": places}, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert " passed" in done.stdout

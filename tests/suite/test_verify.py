@@ -6,9 +6,9 @@ import pytest
 
 from suite.contracts.case import Case, Configuration, Placement
 from suite.errors import RequestError
-from suite.proofs.prove import configuration_of_proof, networks, pieces
+from suite.proofs.make import configuration_of_proof, networks, pieces
 from suite.proofs.tolerances import BY_PRECISION, tolerance
-from suite.proofs.verify import Wanted, cases_to_verify
+from suite.proofs.wanted import Wanted, cases_to_verify
 
 
 @pytest.mark.parametrize(

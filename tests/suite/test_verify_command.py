@@ -10,7 +10,7 @@ import pytest
 from adapters.reference import plugin as reference
 from suite.contracts.case import Case, Sampling
 from suite.errors import RequestError
-from suite.proofs.prove import Proofs, subject
+from suite.proofs.make import Proofs, subject
 from suite.results.proof import Proof
 from suite.session.training import launch_of_case
 

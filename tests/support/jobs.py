@@ -4,7 +4,7 @@ import os
 
 from suite.worker.contract import SGD
 from suite.worker.job import DataSet, Group, Input, Measure, Pack, Recipe, Sampling
-from suite.worker.records import FORMAT, MARKER, Marker, Skipped
+from suite.worker.packed_set import FORMAT, MARKER, Marker, Skipped
 from suite.worker.typed_json import store
 from workloads.networks import by_name
 

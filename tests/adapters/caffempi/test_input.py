@@ -14,7 +14,7 @@ from adapters.caffempi import packing
 from adapters.caffempi.datum import Datum, parsed
 from adapters.caffempi.input import Database, Part
 from adapters.caffempi.worker import trainer as trainer_of
-from suite.worker.records import Record, RecordSource
+from suite.worker.packed_set import Record, RecordSource
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View

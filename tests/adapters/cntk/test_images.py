@@ -13,7 +13,7 @@ import pytest
 from adapters.cntk import imagemap, libraries
 from suite.worker import packing
 from suite.worker.contract import Batch, Unavailable
-from suite.worker.records import RecordSource
+from suite.worker.packed_set import RecordSource
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
 from tests.support import jobs

@@ -12,7 +12,7 @@ from adapters.cntk import packing as formats
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from suite.worker import jpeg, packing
 from suite.worker.contract import Batch
-from suite.worker.records import RecordSource
+from suite.worker.packed_set import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
 from tests.support import jobs

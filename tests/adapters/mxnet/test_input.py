@@ -13,8 +13,8 @@ from adapters.mxnet.recordio import files_of
 from adapters.mxnet.worker import trainer as trainer_of
 from suite.worker.contract import Unsupported
 from suite.worker.jpeg import without_exif
+from suite.worker.packed_set import RecordSource
 from suite.worker.packing import pack
-from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View

@@ -18,8 +18,8 @@ from PIL import Image
 
 from adapters.tensorflow import pixels, tfrecord
 from suite.worker import packing
+from suite.worker.packed_set import RecordSource
 from suite.worker.photographs import random_box
-from suite.worker.records import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import InMemory, View

@@ -15,7 +15,7 @@ from suite.contracts.case import Case, Placement, Sampling
 from suite.errors import Unavailable
 from suite.launching.launch import Launch
 from suite.plugins import adapters
-from suite.proofs.verify import Wanted, cases_to_verify
+from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.session.training import launch_of_case
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)

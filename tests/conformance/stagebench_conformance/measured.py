@@ -12,7 +12,7 @@ from suite.contracts.case import PASSES, Case, Schedule, Training
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.plugins import workloads
-from suite.proofs.prove import Proofs, configuration_of_proof, networks
+from suite.proofs.make import Proofs, configuration_of_proof, networks
 from suite.results.rank_report import HostUse, Rank
 from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder

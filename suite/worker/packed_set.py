@@ -1,4 +1,4 @@
-"""Records: a data set packed for a framework's own reader, once, before anything is measured.
+"""A packed set: a data set written for a framework's own reader, once, before anything is measured.
 
 SET/
 records.json     what is packed here, written last: without it the set is not complete

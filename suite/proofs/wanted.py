@@ -1,6 +1,6 @@
 """Which proofs there are to make: every adapter x workload x strategy x tuning, each as a case.
 
-An asynchronous strategy is proven on one device: see `prove.configuration_of_proof`.
+An asynchronous strategy is proven on one device: see `suite.proofs.make.configuration_of_proof`.
 """
 
 from collections.abc import Iterator

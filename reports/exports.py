@@ -1,0 +1,207 @@
+"""A run for other tools: tables for spreadsheets, data frames and papers, JUnit for CI, a trace for its viewers."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from reports.frame import made
+from reports.names import names
+from reports.table import COLUMNS, Cell, schema, table
+from reports.text import interval, milliseconds, number
+from suite.analysis.budget import STAGES
+from suite.analysis.rows import Row
+from suite.analysis.summary import summarise
+from suite.errors import RequestError
+from suite.files import write_whole
+from suite.results.run_folder import RunFolder
+from suite.suggest import known
+
+FORMULA = re.compile(r"^[=+\-@\t\r]")  # what a spreadsheet would compute
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # terminal escapes; XML cannot hold them
+LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "×": r"$\times$",  # noqa: RUF001 - the sign is meant
+    "·": r"$\cdot$",
+    "\u2212": "$-$",
+    "…": r"\ldots{}",
+    "\u202f": r"\,",
+}
+SKIPPED = ("unsupported", "unavailable", "not measured", "cancelled")
+
+
+def as_csv(folder: RunFolder) -> str:
+    """All columns; text that a spreadsheet would take for a formula begins with an apostrophe."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, [column.name for column in COLUMNS])
+    writer.writeheader()
+    for line in table(folder, summarise(folder)):
+        writer.writerow({name: _text(cell) for name, cell in line.items()})
+    return stream.getvalue()
+
+
+def _text(cell: Cell) -> Cell:
+    return f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell
+
+
+def as_json(folder: RunFolder) -> str:
+    """The same as a list of objects; the format `schema` describes them."""
+    return json.dumps(table(folder, summarise(folder)), indent=1) + "\n"
+
+
+def as_parquet(folder: RunFolder) -> bytes:
+    """The same with types; RequestError without pyarrow."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise RequestError("Parquet needs pyarrow: pip install pyarrow; or export --csv") from None
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    form = pyarrow.schema([(column.name, types[column.type]) for column in COLUMNS])
+    stream = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table(folder, summarise(folder)), form), stream)
+    return stream.getvalue()
+
+
+def _paper(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """A heading, then a line a case that was measured: its speed and its stages in ms."""
+    shown = [row for row in rows if row.rate]
+    yield ["case", "network", "samples/s", "95 % interval", "ms per iteration", *STAGES]
+    for row, name in zip(shown, names([row.case for row in shown]), strict=True):
+        stages = [milliseconds(getattr(row.budget, stage) if row.budget else None) for stage in STAGES]
+        native = milliseconds(row.budget.native if row.budget else None)
+        star = "" if row.sound else " *"
+        yield [
+            name,
+            row.case.workload,
+            number(row.rate.value if row.rate else None) + star,
+            interval(row.rate),
+            native,
+            *stages,
+        ]
+
+
+NOTE = "Stages in ms of the native iteration; * not to be compared with other frameworks."
+
+
+def as_markdown(folder: RunFolder) -> str:
+    """A table for an issue or a README."""
+    head, *lines = (
+        [re.sub(r"([|\\<>`*_\[\]])", r"\\\1", CONTROL.sub("", cell)).replace("\n", " ") for cell in line]
+        for line in _paper(summarise(folder))
+    )
+    rule = ["---", "---", *["---:"] * (len(head) - 2)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines)) + f"\n\n{NOTE}\n"
+
+
+def as_latex(folder: RunFolder) -> str:
+    """A `tabular` for a paper, with the rules of the package booktabs."""
+    head, *lines = (
+        ["".join(LATEX.get(sign, sign) for sign in CONTROL.sub("", cell).replace("\n", " ")) for cell in line]
+        for line in _paper(summarise(folder))
+    )
+    body = [" & ".join(line) + r" \\" for line in lines]
+    frame = [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
+    return "\n".join([f"% {NOTE}", *frame, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def as_junit(folder: RunFolder) -> str:
+    """A test a case: failed where its outcome or its proof is, skipped where it could not run."""
+    rows = summarise(folder)
+    suite = ElementTree.Element("testsuite", name=_clean(folder.about.plan or "stagebench"), tests=str(len(rows)))
+    counts = {"failure": 0, "skipped": 0}
+    for row in rows:
+        seconds = sum(process.wall for process in row.processes)
+        name = f"{row.case.label} {row.id}"
+        test = ElementTree.SubElement(
+            suite, "testcase", name=_clean(name), classname=row.case.adapter, time=f"{seconds:.3f}"
+        )
+        failed = row.proof is not None and not row.proof.passed
+        kind = "skipped" if row.outcome in SKIPPED else "failure" if row.outcome != "ok" or failed else ""
+        if kind:
+            counts[kind] += 1
+            reason = row.proof.reason if row.outcome == "ok" and row.proof else f"{row.outcome}: {row.reason}"
+            ElementTree.SubElement(test, kind, message=_clean(reason))
+    suite.attrib |= {"failures": str(counts["failure"]), "skipped": str(counts["skipped"])}
+    return ElementTree.tostring(suite, "unicode", xml_declaration=True) + "\n"
+
+
+def _clean(text: str) -> str:
+    return CONTROL.sub("\ufffd", text)
+
+
+def as_trace(folder: RunFolder) -> str:
+    """The staged iterations of every case's first process, for Perfetto or chrome://tracing; a process a rank.
+
+    Ranks measure durations, each with its own clock. Here an iteration begins at the same moment on all of them, its
+    stages follow each other, and communication begins together, behind the barrier.
+    """
+    events: list[dict[str, Any]] = []
+    done: set[str] = set()
+    ranks = 0
+    for record in folder.records():
+        staged = [rank.passes["staged"].stage_s for rank in record.ranks if "staged" in rank.passes]
+        if record.case_id in done or not staged or len(staged) < len(record.ranks):
+            continue
+        done.add(record.case_id)
+        for rank in range(len(staged)):
+            label = f"{record.case.label}, rank {rank}"
+            events.append({"ph": "M", "name": "process_name", "pid": ranks + rank, "args": {"name": label}})
+        events += _laid_out([dict(stages or {}) for stages in staged], ranks)
+        ranks += len(staged)
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"run": folder.about.id}}) + "\n"
+
+
+ORDER = ("io", "h2d", "forward", "backward", "bubble", "communication", "update")
+
+
+def _laid_out(ranks: Sequence[dict[str, Sequence[float]]], first: int) -> Iterator[dict[str, Any]]:
+    """Complete events in microseconds, step by step."""
+    begin = 0.0
+    for step in range(min(len(times) for stages in ranks for times in stages.values())):
+        before = [sum(stages[name][step] for name in ORDER[:5] if name in stages) for stages in ranks]
+        ends = []
+        for index, stages in enumerate(ranks):
+            now = begin
+            for name in ORDER:
+                if name == "communication":
+                    now = begin + max(before)
+                if stages.get(name):
+                    lasts = stages[name][step]
+                    event = {"ph": "X", "cat": "staged", "name": name, "pid": first + index, "tid": 0}
+                    yield event | {"ts": now * 1e6, "dur": lasts * 1e6, "args": {"step": step}}
+                    now += lasts
+            ends.append(now)
+        begin = max(ends)
+
+
+Export = Callable[[RunFolder], str | bytes]
+
+FORMATS: dict[str, tuple[str, Export]] = {
+    "csv": ("results.csv", as_csv),
+    "json": ("results.json", as_json),
+    "schema": ("results.schema.json", lambda _: json.dumps(schema(), indent=1) + "\n"),
+    "parquet": ("results.parquet", as_parquet),
+    "markdown": ("results.md", as_markdown),
+    "latex": ("results.tex", as_latex),
+    "junit": ("junit.xml", as_junit),
+    "trace": ("trace.json", as_trace),
+}
+
+
+def write(folder: RunFolder, format_: str, directory: Path) -> Path:
+    """Write one format; RequestError for one that there is not, or that needs a library which is missing."""
+    if format_ not in FORMATS:
+        raise RequestError(f"there is no export format {format_!r}; {known(format_, FORMATS)}")
+    name, made_of = FORMATS[format_]
+    content = made_of(folder)
+    path = made(directory) / name
+    write_whole(path, content)
+    return path

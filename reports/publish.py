@@ -1,0 +1,103 @@
+"""A folder of results as a site for any web host: its runs, a feed, badges, and a workflow that publishes it."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from xml.etree import ElementTree
+
+from reports.frame import made
+from reports.many import Entry, runs_in, write
+from suite import __version__
+from suite.files import write_whole
+
+ATOM = "http://www.w3.org/2005/Atom"
+WORKFLOW = Path(".github/workflows/stagebench-pages.yml")
+WORKFLOW_TEXT = """\
+# Publishes the runs of this repository as a site, whenever they change.
+name: benchmark pages
+on:
+  push:
+    branches: [main]
+permissions:
+  contents: read
+  pages: write
+  id-token: write
+jobs:
+  pages:
+    runs-on: ubuntu-latest
+    environment:
+      name: github-pages
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.13"
+      - run: pip install stagebench=={version}
+      - run: stagebench publish {folder} -o site --address "${{{{ vars.PAGES_ADDRESS }}}}"
+      - uses: actions/upload-pages-artifact@v3
+        with:
+          path: site
+      - uses: actions/deploy-pages@v4
+"""
+
+
+def publish(directory: Path, output: Path, address: str = "") -> list[Entry]:
+    """Write the site of all runs below a folder; `address` is where it will stand, for the feed's permanent links."""
+    found = write(runs_in(directory), output)
+    write_whole(output / "feed.xml", feed(found, address))
+    for entry in found:
+        write_whole(made(output / "badges") / f"{entry.folder}.svg", badge("stagebench", entry.outcomes or "measured"))
+    return found
+
+
+def write_workflow(root: Path, folder: Path) -> Path | None:
+    """Write the workflow into a repository; None where there is one already."""
+    path = root / WORKFLOW
+    if path.exists():
+        return None
+    made(path.parent)
+    write_whole(path, WORKFLOW_TEXT.format(version=__version__, folder=folder.as_posix()))
+    return path
+
+
+def feed(entries: Sequence[Entry], address: str) -> str:
+    """An Atom feed, an entry a run."""
+    base = f"{address.rstrip('/')}/" if address else ""
+    top = ElementTree.Element("feed", xmlns=ATOM)
+    _put(top, id=base or "stagebench:runs", title="Runs of stagebench", updated=entries[0].created if entries else "")
+    for entry in entries:
+        one = ElementTree.SubElement(top, "entry")
+        place = f"{base}{entry.folder}/index.html"
+        _put(one, id=place, title=entry.title, updated=entry.created, summary=" ".join(entry.findings[:3]))
+        ElementTree.SubElement(one, "link", href=place)
+    return ElementTree.tostring(top, "unicode", xml_declaration=True) + "\n"
+
+
+def _put(element: ElementTree.Element, **texts: str) -> None:
+    for name, text in texts.items():
+        ElementTree.SubElement(element, name).text = text
+
+
+def badge(left: str, right: str) -> str:
+    """A label and a message as a picture, readable without its colours."""
+    widths = [12 + round(6.6 * len(text)) for text in (left, right)]  # pixels of 11 px DejaVu Sans, about
+    parts = "".join(_part(*part) for part in _parts((left, right), widths))
+    title = escape(f"{left}: {right}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{sum(widths)}" height="20" role="img" aria-label="{title}">'
+        f'<title>{title}</title><g font-family="DejaVu Sans,Verdana,sans-serif" font-size="11">{parts}</g></svg>\n'
+    )
+
+
+def _parts(texts: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, int, int, str]]:
+    begin = 0
+    for text, width, shade in zip(texts, widths, ("#3a4450", "#0b5cad"), strict=True):
+        yield text, begin, width, shade
+        begin += width
+
+
+def _part(text: str, begin: int, width: int, shade: str) -> str:
+    return (
+        f'<rect x="{begin}" width="{width}" height="20" fill="{shade}"/>'
+        f'<text x="{begin + width / 2:g}" y="14" text-anchor="middle" fill="#fff">{escape(text)}</text>'
+    )

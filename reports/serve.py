@@ -1,0 +1,59 @@
+"""A run's pages on this machine, made anew when the run has gone on."""
+
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from reports.many import runs_in, write
+from suite.errors import RequestError
+
+
+class Pages(SimpleHTTPRequestHandler):
+    """Serves the site; asked for a page, it looks first whether a run has new records."""
+
+    def __init__(self, *arguments: Any, site: "Site", **more: Any) -> None:
+        self.site = site
+        super().__init__(*arguments, directory=str(site.output), **more)
+
+    def do_GET(self) -> None:
+        """Answer with a file of the site."""
+        if self.path.endswith((".html", "/")):
+            self.site.update()
+        super().do_GET()
+
+    def end_headers(self) -> None:
+        """Nothing is kept by browsers: a run goes on."""
+        self.send_header("Cache-Control", "no-store")
+        super().end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: a browser asks often."""
+
+
+class Site:
+    """The pages of the runs below a folder."""
+
+    def __init__(self, directory: Path, output: Path) -> None:
+        self.directory, self.output = directory, output
+        self._made, self._lock = -1.0, Lock()
+
+    def update(self) -> None:
+        """Make the pages again if records came since."""
+        with self._lock:
+            runs = runs_in(self.directory)
+            latest = max(path.stat().st_mtime for run in runs for path in (run, run / "records") if path.exists())
+            if latest > self._made:
+                write(runs, self.output)
+                self._made = latest
+
+
+def server(directory: Path, output: Path, port: int) -> ThreadingHTTPServer:
+    """A server on this machine alone (port 0: a free one); RequestError for a port that is taken."""
+    site = Site(directory, output)
+    site.update()
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), partial(Pages, site=site))
+    except OSError as error:
+        raise RequestError(f"cannot listen on port {port}: {error.strerror}; name another one with --port") from error

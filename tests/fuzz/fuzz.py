@@ -1,0 +1,292 @@
+"""Fuzzing in process: plans, records, data-set files and command lines, made and broken by Hypothesis.
+
+    python tests/fuzz/fuzz.py --inputs 100000 --seed 1
+
+Whatever comes in, a command ends well or with a StagebenchError of a reasonable length, within 5 seconds and 1 GB. What
+once failed stands in corpus/ (TARGET-WORD.bin) and is tried first, in the tests too.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402 - the checkout stands first
+import typer  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
+from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from suite.cli import LONG_WORD, app  # noqa: E402
+from suite.errors import StagebenchError  # noqa: E402
+from suite.plan.read import load, ready_made  # noqa: E402
+from suite.plan.resolve import resolve  # noqa: E402
+from suite.plugins import adapters, launchers, workloads  # noqa: E402
+from suite.results.run_folder import RunFolder  # noqa: E402
+from suite.results.stored import sealed  # noqa: E402
+
+SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input; of all of them; characters of a refusal
+CORPUS = Path(__file__).parent / "corpus"
+RUN = max((ROOT / "tests" / "fixtures" / "runs").iterdir()) / "training"
+ODD: Any = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=12),
+    st.sampled_from(["", "..", "/", "\x1b[31m", "a" * 5000, "-o", "${HOME}", "nan", "1e999", 10**400, -1, 0, [], {}]),
+)
+
+
+class Hang(BaseException):
+    """An input took more than SECONDS."""
+
+
+@contextlib.contextmanager
+def in_time() -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise Hang(f"more than {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --- how inputs are broken -----------------------------------------------------
+
+
+@st.composite
+def broken_bytes(draw: Any, whole: Any) -> bytes:
+    """Bytes with a few cuts, flips and insertions."""
+    found = bytearray(draw(whole))
+    for _ in range(draw(st.integers(0, 4))):
+        place = draw(st.integers(0, max(0, len(found) - 1)))
+        match draw(st.integers(0, 3)):
+            case 0:
+                del found[place:]
+            case 1:
+                found[place : place + draw(st.integers(0, 40))] = b""
+            case 2:
+                found[place:place] = draw(st.binary(max_size=12))
+            case _:
+                if found:
+                    found[place] = draw(st.integers(0, 255))
+    return bytes(found)
+
+
+@st.composite
+def broken_json(draw: Any, whole: Any) -> bytes:
+    """JSON with a few values of another kind, sealed as its writer would."""
+    content = json.loads(draw(whole))
+    for _ in range(draw(st.integers(1, 3))):
+        place = content
+        while isinstance(place, dict | list) and place:
+            key = (
+                draw(st.sampled_from(sorted(place)))
+                if isinstance(place, dict)
+                else draw(st.integers(0, len(place) - 1))
+            )
+            if draw(st.integers(0, 2)) == 0 or not isinstance(place[key], dict | list) or not place[key]:
+                place[key] = draw(ODD)
+                break
+            place = place[key]
+    text = json.dumps(content, indent=1) + "\n"
+    return (
+        sealed(text).encode(errors="surrogatepass") if isinstance(content, dict) and "digest" in text else text.encode()
+    )
+
+
+def arrays() -> bytes:
+    kept = io.BytesIO()
+    np.savez(kept, images=np.arange(4 * 28 * 28).reshape(4, 28, 28).astype(np.uint8), labels=np.arange(4))
+    return kept.getvalue()
+
+
+@st.composite
+def odd_arrays(draw: Any) -> bytes:
+    """An .npz whose members are another kind, shape or type than they should be."""
+    kept = io.BytesIO()
+    kinds = st.sampled_from(["u1", "i8", "f4", "f8", "?", "U3", "M8[s]", "c8", "O"])
+    with zipfile.ZipFile(kept, "w") as archive:
+        for name in draw(st.lists(st.sampled_from(["images", "labels", "more"]), max_size=3, unique=True)):
+            shape = tuple(draw(st.lists(st.integers(0, 5), max_size=4)))
+            member = io.BytesIO()
+            np.save(member, np.ones(shape).astype(draw(kinds)), allow_pickle=True)
+            archive.writestr(f"{name}.npy", draw(broken_bytes(st.just(member.getvalue()))))
+    return kept.getvalue()
+
+
+KEYS = ("adapter", "strategy", "workload", "batch", "ranks", "devices", "threads", "nodes", "data", "passes", "lr",
+        "knobs", "hosts", "precision", "optimiser", "tuning", "launcher", "schedule", "input")  # fmt: skip
+
+
+@st.composite
+def odd_plans(draw: Any) -> bytes:
+    """Every key with any value."""
+    rows = [f"{key} = {toml(draw(ODD))}" for key in draw(st.lists(st.sampled_from(KEYS), max_size=6, unique=True))]
+    top = draw(
+        st.sampled_from(['name = "x"', "", "most_cases = -1", "[sampling]\nsteps = 1e99", "[defaults]\nbatch = []"])
+    )
+    return "\n".join([top, "[[cases]]", 'adapter = ["reference", "pytorch"]', *rows]).encode(errors="surrogatepass")
+
+
+def toml(value: Any) -> str:
+    return "nan" if value is None else json.dumps(value).replace("Infinity", "inf").replace("NaN", "nan")
+
+
+WORDS = """
+run show list data check predict compare history report export collect --print-plan --json -o --adapter --workload
+--batch --ranks --set --knob --hosts --data --precision --scale --until --for --alpha --beta --rate reference pytorch
+mnist_small quick sampling.steps=5 batch=[8,16] cases adapters plans 1e9 0 -1 RUN PLAN nowhere 3% 20min
+"""
+LINES = st.lists(st.one_of(st.sampled_from(WORDS.split()), st.text(max_size=8)), min_size=1, max_size=8).map(
+    lambda words: "\0".join(word.replace("\0", "") for word in words).encode(errors="surrogatepass")
+)
+
+
+# --- the targets ------------------------------------------------------------
+
+
+def read_plan(content: bytes, folder: Path) -> None:
+    path = folder / "plan.toml"
+    path.write_bytes(content)
+    resolve(load(path), adapters(), launchers(), workloads())
+
+
+def read_record(content: bytes, folder: Path) -> None:
+    run = folder / "run"
+    if not run.exists():
+        shutil.copytree(RUN, run)
+        for path in sorted((run / "records").iterdir())[1:]:
+            path.unlink()
+    (path,) = (run / "records").iterdir()
+    path.write_bytes(content)
+    for _ in RunFolder(run).records():
+        pass
+
+
+def read_data(content: bytes, folder: Path) -> None:
+    (folder / "set.npz").write_bytes(content)
+    invoke("data", "check", str(folder / "set.npz"))
+
+
+def read_line(content: bytes, folder: Path) -> None:
+    words = content.decode(errors="surrogatepass").split("\0")
+    named = {"RUN": str(RUN), "PLAN": str(ready_made()["quick"]), "nowhere": str(folder / "nowhere")}
+    words = [named.get(word, word) for word in words]
+    if words[0] in ("run", "report", "export", "collect"):
+        words += ["--print-plan"] if words[0] == "run" else ["-o", str(folder / "out")]
+    elif words[0] not in ("show", "list", "data", "predict", "compare", "history"):
+        words[0] = "list"
+    if "make" in words or "pack" in words:
+        return
+    invoke(*words)
+
+
+@cache
+def command() -> Any:
+    """Made once: most of a short command is making it."""
+    return typer.main.get_command(app.build())
+
+
+def invoke(*words: str) -> None:
+    """A command in this process; what it does not expect is raised."""
+    done = CliRunner().invoke(command(), words)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+
+
+RECORD = min((RUN / "records").iterdir()).read_bytes()
+TARGETS: dict[str, tuple[Callable[[bytes, Path], None], Any, float]] = {  # (what reads, inputs, share of them)
+    "plan": (read_plan, st.one_of(broken_bytes(st.just(ready_made()["quick"].read_bytes())), odd_plans()), 0.45),
+    "record": (read_record, st.one_of(broken_bytes(st.just(RECORD)), broken_json(st.just(RECORD))), 0.45),
+    "data": (read_data, st.one_of(broken_bytes(st.just(arrays())), odd_arrays()), 0.05),
+    "line": (read_line, LINES, 0.05),
+}
+
+
+def tried(target: str, content: bytes, folder: Path) -> str:
+    """How it ended: "taken" or "refused"; anything else is raised."""
+    try:
+        with in_time():
+            TARGETS[target][0](content, folder)
+    except StagebenchError as error:
+        if not 10 < len(LONG_WORD.sub(r"\1", str(error))) < LONGEST:
+            raise ValueError(f"a refusal of {len(str(error))} characters: {str(error)[:LONGEST]}") from error
+        return "refused"
+    except OSError as error:
+        if error.filename is None or len(str(error.filename)) < 200:  # `main` has words for names that are too long
+            raise
+        return "refused"
+    return "taken"
+
+
+def fuzz(target: str, inputs: int, number: int, folder: Path) -> Counter[str]:
+    """So many inputs of a target; the first that fails is made small, kept in the corpus and raised."""
+    counts: Counter[str] = Counter()
+    worst: list[bytes] = []
+
+    @seed(number)
+    @settings(
+        max_examples=inputs,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    @given(TARGETS[target][1])
+    def each(content: bytes) -> None:
+        worst[:] = [content]
+        counts[tried(target, content, folder)] += 1
+
+    try:
+        each()
+    except BaseException:
+        (CORPUS / f"{target}-{number}.bin").write_bytes(worst[0])
+        raise
+    return counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+    os.environ["STAGEBENCH_CACHE"] = tempfile.mkdtemp()
+    found: dict[str, Any] = {}
+    for target, (_, _, share) in TARGETS.items():
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                found[target] = dict(fuzz(target, int(asked.inputs * share), asked.seed, Path(folder)))
+            except Exception as error:
+                found[target] = {"failed": f"{type(error).__name__}: {error}"[:500]}
+        found[target]["seconds"] = round(time.monotonic() - began)
+        sys.stderr.write(f"{target}: {found[target]}\n")
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return int(any("failed" in each for each in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""What once failed, and a few hundred new inputs; `tox run -e fuzz` tries a hundred thousand."""
+
+import sys
+
+import pytest
+
+pytest.importorskip("hypothesis")
+
+from tests.fuzz import fuzz
+
+
+@pytest.mark.parametrize("path", sorted(fuzz.CORPUS.glob("*.bin")), ids=lambda path: path.stem)
+def test_what_once_failed(path, tmp_path):
+    fuzz.tried(path.name.partition("-")[0], path.read_bytes(), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "inputs"), [("plan", 150), ("record", 150), ("data", 50), ("line", 50)])
+def test_inputs_end_well_or_with_a_refusal(target, inputs, tmp_path):
+    counts = fuzz.fuzz(target, inputs, 7, tmp_path)
+    assert sum(counts.values()) >= 0.9 * inputs
+    assert set(counts) <= {"taken", "refused"}
+
+
+def test_a_hang_and_a_traceback_are_failures(tmp_path, monkeypatch):
+    monkeypatch.setattr(fuzz, "SECONDS", 1)
+    waits = lambda content, folder: fuzz.time.sleep(5)  # noqa: E731
+    monkeypatch.setitem(fuzz.TARGETS, "plan", (waits, None, 0))
+    with pytest.raises(fuzz.Hang):
+        fuzz.tried("plan", b"", tmp_path)
+    monkeypatch.setitem(fuzz.TARGETS, "plan", (lambda content, folder: sys.modules["no such"], None, 0))
+    with pytest.raises(KeyError):
+        fuzz.tried("plan", b"", tmp_path)

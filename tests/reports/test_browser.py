@@ -1,0 +1,188 @@
+"""The pages in a real browser: what a reader does with them, and what somebody else's text cannot do to them."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.context import scenario_of
+from reports.site import PAGES, write
+from suite.predict.answer import Answer, Asked
+from suite.predict.collectives import ALGORITHMS, Link, Network
+from suite.predict.prediction import predict
+from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
+from suite.predict.stragglers import Jitter
+from tests.reports.made_run import everything
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = os.environ.get("STAGEBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path; STAGEBENCH_CHROMIUM may name one"),
+]
+
+HOSTILE = '</script><img src=x onerror="document.title=1">'
+WIDTHS = (360, 768, 1280, 2000)  # CSS pixels
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with everything, with hostile words wherever a plan, a host or a log can bring them."""
+    folder = everything(tmp_path_factory.mktemp("browser") / "run")
+    (folder.path / "plan.toml").write_text(f"name = 'quick'\ntitle = '{HOSTILE}'\n")
+    host = next((folder.path / "hosts").iterdir())
+    host.write_text(host.read_text().replace("AMD EPYC 7B13", HOSTILE.replace('"', '\\"')))
+    return write(folder, tmp_path_factory.mktemp("browser") / "out").parent
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Any, site: Path) -> Iterator[Any]:
+    """A page that fails the test for an error, a dialogue, or a request that leaves the folder."""
+    faults: list[str] = []
+    found = browser.new_page()
+    found.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+    found.on("pageerror", lambda error: faults.append(str(error)))
+    found.on("requestfailed", lambda request: faults.append(request.url))
+    found.on("request", lambda one: None if one.url.startswith((site.as_uri(), "data:")) else faults.append(one.url))
+    yield found
+    found.close()
+    assert faults == []
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait for a condition without what the pages' own policy forbids."""
+    for _ in range(100):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never true: {condition}")
+
+
+def opened(page: Any, site: Path, address: str) -> None:
+    page.goto(f"{site.as_uri()}/{address}")
+    until(page, "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('svg') || !one.clientWidth)")
+
+
+def some_case(site: Path) -> str:
+    listed = (site / "data" / "cases-0.js").read_text()
+    return listed[listed.index('[["') + 3 :][:12]
+
+
+ADDRESSES = [page.file for page in PAGES] + ["case.html"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, address: str) -> None:
+    opened(page, site, f"{address}#{some_case(site)}" if address == "case.html" else address)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        until(page, "document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert "onerror" not in page.evaluate("[...document.images].map((image) => image.outerHTML).join()")
+
+
+@pytest.mark.parametrize("address", ["index.html", "speed.html", "case.html"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_fault_of_accessibility(page: Any, site: Path, address: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
+    page.emulate_media(color_scheme=scheme)
+    opened(page, site, f"{address}#{some_case(site)}" if address == "case.html" else address)
+    found = axe.Axe().run(page, options={"preload": False}).response["violations"]
+    assert [
+        (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
+    ] == []
+
+
+def rows(page: Any) -> list[str]:
+    return page.locator("#listed tbody tr").all_inner_texts()
+
+
+def test_filters_search_and_order_stand_in_the_address(page: Any, site: Path) -> None:
+    opened(page, site, "index.html")
+    whole = len(rows(page))
+    page.get_by_label("network").select_option("resnet50")
+    page.get_by_label("search").fill("ddp")
+    page.get_by_role("button", name="samples/s").click()
+    page.get_by_role("button", name="samples/s").click()
+    found = rows(page)
+    assert len(found) == 2 < whole
+    assert "27.2" in found[0]
+    assert "13.5" in found[1]
+    page.reload()
+    assert rows(page) == found
+    page.get_by_role("button", name="Show everything").click()
+    assert len(rows(page)) == whole
+
+
+def test_the_keyboard_reaches_a_case_and_its_steps(page: Any, site: Path) -> None:
+    opened(page, site, "index.html")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator("#listed tbody a").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#steps svg")
+    assert page.locator("h1").inner_text() == "pytorch/single alexnet 1 rank batch 8 imagenet-like"
+    assert "stagebench run case.toml -o again" in page.locator("#rest").inner_text()
+
+
+def test_charts_follow_the_colour_scheme(page: Any, site: Path) -> None:
+    colour = "getComputedStyle(document.querySelector('.chart .xtick text')).fill"
+    page.emulate_media(color_scheme="light")
+    opened(page, site, "index.html")
+    light = page.evaluate(colour)
+    page.emulate_media(color_scheme="dark")
+    until(page, f"{colour} !== '{light}'")
+
+
+def test_tables_sort_and_their_cells_are_no_formulas(page: Any, site: Path) -> None:
+    opened(page, site, "evidence.html")
+    page.locator("#outcomes th button", has_text="outcome").click()
+    outcomes = page.locator("#outcomes tbody td:nth-child(2)").all_inner_texts()
+    assert outcomes == sorted(outcomes)
+    csv = page.evaluate("stagebench.csv([['=1+1', '+x', '@x', '\\u22122.5', '1\\u202f234', 'a,\"b\"']])")
+    assert csv == '\'=1+1,\'+x,\'@x,-2.5,1234,"a,""b"""\r\n'
+    assert page.evaluate("[0.0123, 12.34, 1234.5, 0.00001].map(stagebench.number)") == [
+        "0.012",
+        "12.3",
+        "1\u202f235",
+        "1.0e\u221205",
+    ]
+
+
+def made_up(network: Network, schedule: str) -> Scenario:
+    """Six layers, one of them without gradients, whose buckets close in the middle of the network."""
+    costs = [(0.004, 0.009, 2e5), (0.001, 0.002, 0.0), (0.02, 0.03, 3e6), (0.008, 0.02, 3e7), (0.002, 0.003, 1.5e7)]
+    layers = tuple(LayerCost(f"layer{index}", *cost) for index, cost in enumerate([*costs, (0.001, 0.001, 4e3)]))
+    parts = {"h2d": 0.003, "update": 0.007, "read": 0.05, "readers": 2, "compression": 2.0}
+    jitter = Jitter.measured([1.0, 1.01, 0.98, 1.2])
+    return Scenario(8, layers, network, schedule, jitter=jitter, **parts)
+
+
+def test_the_model_of_the_page_is_that_of_predict(page: Any, site: Path) -> None:
+    opened(page, site, "predicted.html")
+    for schedule, algorithm in product(SCHEDULES, ALGORITHMS):
+        network = Network(Link(3e-5, 4e-9, 1e-10), Link(1e-6, 1e-10), 4, algorithm, 2)
+        scenario = made_up(network, schedule)
+        given = scenario_of(Answer(Asked("made up", scenario, (), {}), [schedule], [2]))["scenario"]
+        for ranks in (1, 2, 6, 16, 100):
+            found = page.evaluate("([scenario, ranks]) => stagebench.model.rate(scenario, ranks)", [given, ranks])
+            assert found == pytest.approx(predict(scenario, ranks).rate, rel=1e-9), (schedule, algorithm, ranks)
+
+
+def test_another_link_redraws_the_prediction(page: Any, site: Path) -> None:
+    opened(page, site, "predicted.html")
+    before = page.locator("#answer").inner_text()
+    page.get_by_label("bandwidth").press("Home")
+    assert page.locator("#answer").inner_text() != before
+    assert page.get_by_label("bandwidth").input_value() == "6"

@@ -1,0 +1,110 @@
+"""What other tools are given can be read by them, and says what the run says."""
+
+import csv
+import json
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from reports.exports import FORMATS, write
+from suite.analysis.summary import summarise
+from suite.errors import RequestError
+from suite.results.run_folder import RunFolder
+from tests.reports.made_run import MadeRun, case_of, everything
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return everything(tmp_path_factory.mktemp("exports") / "run")
+
+
+def rates(folder: RunFolder) -> dict[str, float | None]:
+    return {row.id: row.rate.value if row.rate else None for row in summarise(folder)}
+
+
+def test_a_format_that_there_is_not_is_named_with_those_there_are(folder: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"'exel'.*csv"):
+        write(folder, "exel", tmp_path)
+
+
+def test_csv_and_json_hold_every_case_with_plain_numbers(folder: RunFolder, tmp_path: Path) -> None:
+    with write(folder, "csv", tmp_path).open() as stream:
+        read = {line["id"]: line["samples_per_second"] for line in csv.DictReader(stream)}
+    assert {id_: float(rate) if rate else None for id_, rate in read.items()} == rates(folder)
+    lines = json.loads(write(folder, "json", tmp_path).read_text())
+    assert {line["id"]: line["samples_per_second"] for line in lines} == rates(folder)
+    described = json.loads(write(folder, "schema", tmp_path).read_text())["items"]
+    types = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None)}
+    for line in lines:
+        assert set(line) == set(described["required"])
+        for name, value in line.items():
+            assert isinstance(value, tuple(types[kind] for kind in described["properties"][name]["type"])), name
+
+
+def test_cells_of_csv_cannot_be_formulas(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of(data="=1+1"))
+    with write(run.folder, "csv", tmp_path).open() as stream:
+        (line,) = csv.DictReader(stream)
+    assert line["data"] == "'=1+1"
+
+
+def test_parquet_is_read_with_its_types(folder: RunFolder, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    path = write(folder, "parquet", tmp_path)
+    found = duckdb.sql(f"select id, samples_per_second, devices, comparable from '{path}'").fetchall()
+    assert {id_: rate for id_, rate, _, _ in found} == rates(folder)
+    assert {(type(devices), type(comparable)) for _, _, devices, comparable in found} == {(int, bool)}
+
+
+def test_junit_counts_what_failed_and_what_was_skipped(folder: RunFolder, tmp_path: Path) -> None:
+    suite = ElementTree.parse(write(folder, "junit", tmp_path)).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("22", "2", "2")
+    said = [failure.get("message") for failure in suite.iter("failure")]
+    assert "crash: rank 0 ended with signal 9 in the native pass" in said
+    assert "gradient of conv1.weight is off by 0.04 (allowed 1e-05)" in said
+
+
+def test_tables_for_papers_have_one_line_a_measured_case(folder: RunFolder, tmp_path: Path) -> None:
+    measured = sum(rate is not None for rate in rates(folder).values())
+    markdown = write(folder, "markdown", tmp_path).read_text().splitlines()
+    assert sum(line.startswith("| ") for line in markdown) == measured + 2
+    assert len({line.count(" | ") for line in markdown if line.startswith("| ")}) == 1
+    latex = write(folder, "latex", tmp_path).read_text()
+    assert latex.count(r" \\") == measured + 1
+    assert r"mnist\_small" in latex
+
+
+def test_what_a_plan_brings_is_text_in_every_format(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    bad = r"a|b <i>\input{x} & \x1b[31m"
+    run.proven(case_of(knobs={"note": bad}))
+    run.proven(case_of(knobs={"note": "\x1b[31mred\x00"}))
+    assert "\\|b \\<i\\>" in write(run.folder, "markdown", tmp_path).read_text()
+    assert r"\textbackslash{}input\{x\} \&" in write(run.folder, "latex", tmp_path).read_text()
+    for name in ("markdown", "latex", "junit"):
+        assert "\x1b" not in write(run.folder, name, tmp_path).read_text()
+    ElementTree.parse(tmp_path / "junit.xml")
+
+
+def test_a_trace_has_a_process_a_rank_and_starts_communication_together(folder: RunFolder, tmp_path: Path) -> None:
+    events = json.loads(write(folder, "trace", tmp_path).read_text())["traceEvents"]
+    named = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert sorted(named) == list(range(len(named)))
+    ranks = [pid for pid, name in named.items() if name.startswith("pytorch/ddp alexnet 4 ranks")]
+    assert len(ranks) == 4
+    exchanges = [event for event in events if event["pid"] in ranks and event["name"] == "communication"]
+    begins = {event["ts"] for event in exchanges if event["args"]["step"] == 3}
+    assert len(begins) == 1
+    for pid in ranks:
+        own = sorted((event["ts"], event["dur"]) for event in events if event["pid"] == pid and event["ph"] == "X")
+        assert all(ts + dur <= after + 1e-3 for (ts, dur), (after, _) in pairwise(own))
+
+
+def test_every_format_is_written(folder: RunFolder, tmp_path: Path) -> None:
+    for name in FORMATS:
+        if name != "parquet":
+            assert write(folder, name, tmp_path).stat().st_size > 0

@@ -1,0 +1,71 @@
+"""Several runs on one site, published and served."""
+
+import threading
+import urllib.request
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from reports.many import runs_in
+from reports.publish import ATOM, WORKFLOW, publish, write_workflow
+from reports.serve import server
+from suite.errors import RequestError
+from tests.reports.made_run import MadeRun, case_of
+from tests.reports.parsed import Page
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two runs of one name, one of them of two frameworks."""
+    for place in ("a", "b"):
+        run = MadeRun(tmp_path / "results" / place / "quick")
+        run.proven(case_of())
+        if place == "b":
+            run.proven(case_of("caffempi"))
+    return tmp_path / "results"
+
+
+def test_every_run_has_a_permanent_address_a_badge_and_an_entry_in_the_feed(results: Path, tmp_path: Path) -> None:
+    found = publish(results, tmp_path / "site", "https://bench.example/pages")
+    assert {entry.folder for entry in found} == {"quick", "quick~2"}
+    first = Page((tmp_path / "site" / "index.html").read_text())
+    assert {"quick/index.html", "quick~2/index.html"} <= set(first.addresses)
+    assert "pytorch/single leads with" in first.text
+    run = Page((tmp_path / "site" / "quick" / "index.html").read_text())
+    assert {"../assets/site.css", "../index.html"} <= set(run.addresses)
+    assert len(list((tmp_path / "site").rglob("plotly*"))) == 1
+    feed = ElementTree.parse(tmp_path / "site" / "feed.xml")
+    links = {link.get("href") for link in feed.iter(f"{{{ATOM}}}link")}
+    assert links == {f"https://bench.example/pages/{name}/index.html" for name in ("quick", "quick~2")}
+    assert "2 ok" in (tmp_path / "site" / "badges" / "quick~2.svg").read_text()
+
+
+def test_a_workflow_is_written_once(tmp_path: Path) -> None:
+    path = write_workflow(tmp_path, Path("results"))
+    assert path == tmp_path / WORKFLOW
+    assert "stagebench publish results -o site" in path.read_text()
+    assert "${{ vars.PAGES_ADDRESS }}" in path.read_text()
+    assert write_workflow(tmp_path, Path("results")) is None
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="holds no run folder"):
+        runs_in(tmp_path)
+
+
+def test_a_served_run_shows_what_was_measured_meanwhile(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of())
+    with server(tmp_path / "run", tmp_path / "site", 0) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{running.server_address[1]}/run/index.html"
+
+        def text() -> str:
+            with urllib.request.urlopen(address) as answer:
+                return Page(answer.read().decode()).text
+
+        assert "1 case," in text()
+        run.proven(case_of("caffempi"))
+        assert "2 cases," in text()
+        running.shutdown()
