@@ -180,4 +180,5 @@ class JaxTrainer(Trainer):
             "precision": "lax.Precision.HIGHEST",
             "threads": "%s, %s" % (threads, machine.SERIAL) if self.setup.threads == 1 else threads,
             "marks": "one step behind: JAX has no device events, and each step would wait for the host",
+            "stages": "the host's clock; it waits for the device at every border",
         }

@@ -100,6 +100,9 @@ class TorchTrainer(Trainer):
         event.record()
         return event
 
+    def has_device_marks(self) -> bool:
+        return self._device.type == "cuda"
+
     def elapsed(self, begin: Any, end: Any) -> float:
         return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
 
@@ -119,6 +122,7 @@ class TorchTrainer(Trainer):
             compile=self._compiled,
             lrn="shifted additions, own backward" if self.setup.tuned else "torch.nn.LocalResponseNorm",
             optimiser=described(self.setup.optimiser, self._fused),
+            stages="events on the device's stream" if self.has_device_marks() else "the host's clock",
         )
 
     # --- for the subclasses ---------------------------------------------------

@@ -143,6 +143,7 @@ class TensorFlowTrainer(Trainer):
             notes["h2d"] = UNCOPIED
         if self.setup.device == "cuda":
             notes["steps"] = "TensorFlow has no device events: native steps are marked when they are asked for"
+            notes["stages"] = "the host's clock; it waits for the device at every border"
         return notes
 
 

@@ -105,6 +105,7 @@ def run(
     from suite.cli.show import print_results
     from suite.contracts.case import Case
     from suite.environments.commit import commit_of
+    from suite.plain import without_home
     from suite.plan import resolve
     from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads
@@ -126,8 +127,8 @@ def run(
     about = About(
         stagebench=__version__,
         created=started.isoformat(timespec="seconds"),
-        command=(Path(sys.argv[0]).name, *sys.argv[1:]),
-        plan=plan or loaded.name,
+        command=(Path(sys.argv[0]).name, *map(without_home, sys.argv[1:])),
+        plan=without_home(plan or loaded.name),
         commit=commit_of(Path.cwd()),
     )
     path = output or Path("results") / "-".join(filter(None, (loaded.name, scale, f"{started:%Y%m%d-%H%M%S}")))

@@ -14,6 +14,7 @@ from typing import Any
 from suite.contracts.engine_messages import FILE, OomKills
 from suite.contracts.launcher import LOGINS, Process
 from suite.errors import StoreError
+from suite.plain import plain
 from suite.supervision.evidence import Evidence
 from suite.supervision.logins import lost
 from suite.supervision.mailbox import EngineMailbox, Mailbox
@@ -94,7 +95,7 @@ def run(
     )
     outcome, reason = judge(evidence)
     kept = {**evidence.to_record(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
-    return Attempt(outcome, reason, mailbox.messages, time.monotonic() - began, kept)
+    return Attempt(outcome, plain(reason), mailbox.messages, time.monotonic() - began, kept)
 
 
 def prepare(folder: Path) -> None:

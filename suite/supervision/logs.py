@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from suite.plain import plain
+
 WINDOW = 65536  # bytes looked at
 WIDTH = 300  # characters of a line that are kept
 
@@ -12,7 +14,8 @@ def last_lines(path: Path, count: int) -> list[str]:
         with path.open("rb") as stream:
             stream.seek(0, 2)
             stream.seek(max(0, stream.tell() - WINDOW))
-            text = stream.read().decode(errors="replace").replace("\0", "")  # Open MPI's prints some
+            text = stream.read().decode(errors="replace")
     except FileNotFoundError:
         return []
-    return [line.rstrip()[:WIDTH] for line in text.splitlines() if line.strip()][-count:]
+    kept = (plain(line).rstrip()[:WIDTH] for line in text.splitlines())
+    return [line for line in kept if line.strip()][-count:]

@@ -1,4 +1,4 @@
-"""The stage clock: one synchronisation and one mark at every border between stages."""
+"""The stage clock: a mark at every border between stages."""
 
 from typing import Any, Dict, List
 
@@ -13,13 +13,16 @@ class StageClock:
     Iterations follow each other without a gap: one begins at the last mark of the one
     before, so that what lies between them (the release of the old batch, the loop's own
     few microseconds) counts in the next `io`, and the stages add up to the wall time.
-    With device marks (CUDA events) nothing is read before the end, so the device is
-    not made to wait for the host's arithmetic.
+
+    Where marks are events on the device's own time line, the host runs ahead as in a native
+    step, and `io` is what the device waits for input. Elsewhere the host waits for the device
+    at every border.
     """
 
     def __init__(self, trainer: Trainer) -> None:
         """A clock on the trainer's own time line."""
         self._synchronize, self._mark, self._elapsed = trainer.synchronize, trainer.mark, trainer.elapsed
+        self._waits = not trainer.has_device_marks()
         self._iterations: List[List[Any]] = []
 
     def begin(self) -> None:
@@ -27,7 +30,9 @@ class StageClock:
         self._iterations.append([self._iterations[-1][-1] if self._iterations else self._mark()])
 
     def lap(self) -> None:
-        self._synchronize()
+        """A stage ends here, and the next one begins."""
+        if self._waits:
+            self._synchronize()
         self._iterations[-1].append(self._mark())
 
     def forget(self) -> None:

@@ -3,7 +3,7 @@
 | pass | what runs | what it gives |
 |---|---|---|
 | native | `step`, nothing inside | the speed |
-| staged | the stage methods, synchronised at every border, a barrier before communication | each stage by itself |
+| staged | the stage methods, each to its end, a barrier before communication | each stage by itself |
 | compute_only | `step_alone` of all ranks, in turns with `step`, both on resident batches | what communication adds |
 | comm_only | `communicate` on the model's own gradients | what communication costs alone |
 | resident | `step` on resident batches, in turns with native steps | what reading and copying add |
@@ -100,6 +100,7 @@ class Passes:
             trainer.backward()
             clock.lap()
             if distributed:
+                trainer.synchronize()  # a rank is late when its device is
                 trainer.maximum(0.0)
             clock.lap()
             trainer.communicate()

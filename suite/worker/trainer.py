@@ -215,6 +215,10 @@ class Trainer(ABC):
         """A point in time on the device's own time line; on a CPU the monotonic clock."""
         return time.perf_counter()
 
+    def has_device_marks(self) -> bool:
+        """Whether a mark is an event that the device reaches in its own time, so that stages need no waiting."""
+        return False
+
     def elapsed(self, begin: Any, end: Any) -> float:
         """Seconds between two marks; called only after `synchronize`."""
         return end - begin

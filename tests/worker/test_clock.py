@@ -104,3 +104,44 @@ def test_warm_up_is_forgotten():
     clock.lap()
     clock.lap()
     assert clock.seconds() == dict({stage: [] for stage in STAGES}, io=[0.5], h2d=[0.5])
+
+
+class Behind(Device):
+    """Its host runs ahead: a stage is asked for in no time and takes a second there, and a mark is reached in turn."""
+
+    events = True
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.reached = 0  # by the device
+
+    def has_device_marks(self):
+        return self.events
+
+    def _called(self, name):
+        if name in ("forward", "backward", "communicate", "update"):
+            self.now += 1
+        super()._called(name)
+
+    def mark(self):
+        return self.now
+
+    def elapsed(self, begin, end):
+        assert end <= self.reached, "the device has not come so far"
+        return float(end - begin)
+
+    def synchronize(self):
+        self.calls.append("synchronize")
+        self.reached = self.now
+
+
+@pytest.mark.parametrize(("events", "world", "waits"), [(True, 1, 0), (True, 2, 1), (False, 1, 5)])
+def test_events_are_waited_for_once_a_pass_and_where_ranks_meet(sampling, events, world, waits):
+    trainer = Behind(trainers.setup(world=world))
+    trainer.events = events
+    feed = StreamFeed(trainer, toy.Unread())
+    record = Passes(trainer, feed, Loop(trainer, sampling, lambda **_: None)).run("staged")
+    seconds = dict(dict.fromkeys(STAGES, 0.0), forward=1.0, backward=1.0, communication=1.0, update=1.0)
+    assert record.stage_s == {stage: [each] * 3 for stage, each in seconds.items()}
+    last = trainer.calls[-1 - trainer.calls[::-1].index("forward") :]  # the last iteration, and the loop's own wait
+    assert last.count("synchronize") == waits + 1

@@ -1,0 +1,18 @@
+"""Text of others, fit for a terminal and for a page: no control characters, no escape codes, no home folder."""
+
+import re
+from pathlib import Path
+
+# ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters.
+CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """The text without codes; a newline and a tab stay; this person's home folder is `~`."""
+    return without_home(CODES.sub("", text))
+
+
+def without_home(text: str) -> str:
+    """The text with `~` for this person's home folder; a HOME of / is none."""
+    home = str(Path("~").expanduser())
+    return re.sub(rf"{re.escape(home)}(?=/|\W|$)", "~", text) if len(home) > 1 else text

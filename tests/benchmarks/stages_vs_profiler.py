@@ -1,0 +1,163 @@
+"""Stage seconds against the framework's own profiler: what its operations took, summed up by stage.
+
+    PYTHONPATH=. .tox/pytorch/bin/python tests/benchmarks/stages_vs_profiler.py pytorch alexnet:4
+    PYTHONPATH=. .tox/tensorflow/bin/python tests/benchmarks/stages_vs_profiler.py tensorflow alexnet:4
+
+Blocks of staged iterations without a profiler, timed by the suite's stage clock, take turns with profiled ones. torch's
+profiler sees native steps: autograd and the optimiser name their own operations, the rest is forward. TensorFlow's sees
+the staged functions: what its executor ran during each. A figure is the median over rounds of the clock's seconds over
+the profiler's, less 1: positive, since a stage has its dispatch too.
+"""
+
+import glob
+import importlib
+import json
+import statistics
+import sys
+import tempfile
+
+from alternating import interval
+
+from suite.worker.clock import StageClock
+from suite.worker.feed import synthetic
+from tests.support import trainers
+from workloads import weights
+from workloads.networks import by_name
+
+ROUNDS, STEPS, WARMUP = 15, 4, 5
+COMPARED = ("forward", "backward", "update")
+BOUND = 5.0  # percent
+SHORT = 0.01  # of an iteration: a shorter stage informs
+
+
+def main():
+    framework, cases = sys.argv[1], [each.split(":") for each in sys.argv[2:]]
+    worker = importlib.import_module(f"adapters.{framework}.worker")
+    figures = []
+    with trainers.started(worker.trainer, tuning="tuned") as make:
+        for name, batch in cases:
+            trainer, graph = make(batch=int(batch)), by_name()[name].graph()
+            trainer.build(graph, dict(weights.initial(graph)))
+            figures += compared(f"{framework}, {name}", trainer, trainer.to_device(synthetic(graph, int(batch), 1)))
+    print(json.dumps({"figures": figures}))
+    return int(any(abs(figure["value"]) > figure.get("at_most", 1e9) for figure in figures))
+
+
+def compared(what, trainer, batch):
+    """A figure a stage."""
+    profiled = PROFILED[what.partition(",")[0]]
+    for _ in range(WARMUP):
+        trainers.staged(trainer, batch)
+        trainer.step(batch)
+    rounds = []
+    for number in range(ROUNDS):
+        ways = [clocked, profiled]
+        found = {way: way(trainer, batch) for way in (ways if number % 2 else ways[::-1])}
+        rounds.append((found[clocked], found[profiled]))
+    whole = statistics.median(sum(theirs.values()) for _, theirs in rounds)
+    figures = []
+    for stage in COMPARED:
+        apart = [100.0 * (ours[stage] / theirs[stage] - 1.0) for ours, theirs in rounds]
+        seconds = statistics.median(theirs[stage] for _, theirs in rounds)
+        low, high = interval(apart)
+        value = statistics.median(apart)
+        figure = {"what": f"{what}: {stage}", "value": round(value, 2), "unit": "%"}
+        figure.update(low=round(low, 2), high=round(high, 2), **({"at_most": BOUND} if seconds > SHORT * whole else {}))
+        figures.append(figure)
+        print(f"{what}: {stage} {1e3 * seconds:.2f} ms; the clock {value:+.1f} % ({low:+.1f} to {high:+.1f})")
+    return figures
+
+
+def clocked(trainer, batch):
+    """Seconds of each stage, medians over a block, by the suite's clock."""
+    clock = StageClock(trainer)
+    for _ in range(STEPS):
+        clock.begin()
+        clock.lap()
+        clock.lap()
+        for work in (lambda: trainer.forward(batch), trainer.backward, None, trainer.communicate, trainer.update):
+            if work:
+                work()
+            clock.lap()
+    trainer.synchronize()
+    return {stage: statistics.median(found) for stage, found in clock.seconds().items() if stage in COMPARED}
+
+
+def by_torch(trainer, batch):
+    """The same of native steps, by torch.profiler: operations that no other one called, medians over the steps."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for _ in range(STEPS):
+            trainer.step(batch)
+    top = sorted((e for e in profiler.events() if e.cpu_parent is None), key=lambda event: event.time_range.start)
+    steps = [dict.fromkeys(COMPARED, 0.0)]
+    for event in top:
+        stage = stage_of(event.name)
+        if stage == "forward" and steps[-1]["update"]:
+            steps.append(dict.fromkeys(COMPARED, 0.0))
+        if stage:
+            steps[-1][stage] += 1e-6 * (event.time_range.end - event.time_range.start)
+    assert len(steps) == STEPS, f"{len(steps)} steps in the profile of {STEPS}"
+    return {stage: statistics.median(step[stage] for step in steps) for stage in COMPARED}
+
+
+def stage_of(name):
+    """What an operation's name says; None for what belongs to no stage."""
+    if name.startswith("autograd::") or name == "aten::ones_like":
+        return "backward"
+    if name.startswith("Optimizer."):
+        return "update"
+    return None if name == "aten::detach" else "forward"  # the loss is detached for whoever asks for it
+
+
+def by_tensorflow(trainer, batch):
+    """Of staged iterations, by TensorFlow's profiler: when its executor was at work, medians over the iterations."""
+    import tensorflow as tf
+
+    works = {"forward": lambda: trainer.forward(batch), "backward": trainer.backward, "update": trainer.update}
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        for _ in range(STEPS):
+            for stage, work in works.items():
+                with tf.profiler.experimental.Trace("stage " + stage):
+                    work()
+        tf.profiler.experimental.stop()
+        (path,) = glob.glob(folder + "/**/*.xplane.pb", recursive=True)
+        with open(path, "rb") as stream:
+            windows, busy = of_plane(stream.read())
+    seconds = {
+        stage: [sum(end - begin for begin, end in busy if first <= begin < last) for first, last in found]
+        for stage, found in windows.items()
+    }
+    return {stage: statistics.median(found) for stage, found in seconds.items()}
+
+
+def of_plane(written):
+    """({stage: [(begin, end)]}, [(begin, end) of work, without overlaps]) in seconds."""
+    from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+    windows, work = {}, []
+    for plane in XSpace.FromString(written).planes:
+        names = {number: about.name for number, about in plane.event_metadata.items()}
+        for line in plane.lines:
+            for event in line.events:
+                begin = 1e-9 * line.timestamp_ns + 1e-12 * event.offset_ps
+                span, name = (begin, begin + 1e-12 * event.duration_ps), names[event.metadata_id]
+                if name.startswith("stage "):
+                    windows.setdefault(name[len("stage ") :], []).append(span)
+                elif line.name.startswith("tf_") and name != "ExecutorDoneCallback":
+                    work.append(span)
+    busy = []
+    for begin, end in sorted(work):
+        if not busy or begin > busy[-1][1]:
+            busy.append((begin, end))
+        else:
+            busy[-1] = busy[-1][0], max(busy[-1][1], end)
+    return windows, busy
+
+
+PROFILED = {"pytorch": by_torch, "tensorflow": by_tensorflow}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""No escape code of a log reaches a terminal or a page, no secret and no home folder a record or a page."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from suite.contracts.launcher import Process
+from suite.plain import plain
+from suite.supervision import Limits, run
+from suite.supervision.logs import last_lines
+from suite.worker.variables import Variables, settings
+
+PLAN = """\
+name = "home"
+[sampling]
+quick = true
+warmup_steps = 2
+warmup_limit = 0.01
+steps = 2
+seconds = 0.01
+processes = 1
+[[cases]]
+adapter = "reference"
+strategy = "single"
+workload = "mnist_small"
+precision = "float64"
+batch = 2
+passes = ["native"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b[2J\x1b[1;1Hgone", "gone"),
+        ("\x1b]0;a title\x07here", "here"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bPq#0\x1b\\sixel", "sixel"),
+        ("\x9b31mC1", "31mC1"),
+        ("back\b\b\rspace\x00", "backspace"),
+        ("\x1b", ""),
+        ("two\n\tlines", "two\n\tlines"),
+        ("Grüße, 日本", "Grüße, 日本"),
+    ],
+)
+def test_codes_are_taken_out(text, left):
+    assert plain(text) == left
+
+
+def test_the_home_folder_is_a_tilde(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert plain("/home/ada/x and /home/ada, not /home/adamant") == "~/x and ~, not /home/adamant"
+    monkeypatch.setenv("HOME", "/")
+    assert plain("/x") == "/x"
+
+
+def test_a_log_s_last_lines_and_a_reason_are_plain(tmp_path):
+    (tmp_path / "log").write_bytes(b"\x1b[2J\n\x1b[31mout of\x1b[0m cheese\r\n")
+    assert last_lines(tmp_path / "log", 3) == ["out of cheese"]
+    words = r"print('\033]0;title\007\033[31mred alert'); import sys; sys.exit(3)"
+    rank = Process((sys.executable, "-c", words), {"STAGEBENCH_RANK": "0"}, 0)
+    attempt = run([rank], 1, tmp_path / "attempt", Limits(20, 20), lambda rank, message: None)
+    assert "red alert" in attempt.reason
+    assert "\x1b" not in attempt.reason + str(attempt.evidence)
+    assert "\\x1b" not in str(attempt.evidence)
+
+
+def test_variables_that_bear_a_secret_are_not_reported(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    given = {"HOROVOD_SECRET_KEY": "1", "TF_API_TOKEN": "1", "NCCL_DEBUG": "INFO", "LD_PRELOAD": "/home/ada/x.so"}
+    assert settings(given, Variables(["TF_"], ["HOROVOD_"])) == {"NCCL_DEBUG": "INFO", "LD_PRELOAD": "~/x.so"}
+
+
+@pytest.mark.slow
+def test_records_and_pages_bear_no_secret_and_no_home(tmp_path):
+    home = tmp_path / "ada-lovelace"
+    home.mkdir()
+    (home / "plan.toml").write_text(PLAN)
+    secret = {"HOROVOD_SECRET_KEY": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter2", "MKL_TOKEN": "hunter2"}
+    environ = {**os.environ, **secret, "HOME": str(home), "STAGEBENCH_CACHE": str(tmp_path / "cache")}
+    for words in (("run", home / "plan.toml", "--no-proofs"), ("report",)):
+        folder = home / "run"
+        place = ["-o", str(folder)] if words[0] == "run" else [str(folder), "-o", str(home / "page")]
+        done = subprocess.run(
+            [sys.executable, "-m", "suite.cli", *map(str, words), *place], env=environ, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    looked_at = [home / "run" / "run.json", *(home / "run" / "records").iterdir(), *(home / "run" / "hosts").iterdir()]
+    looked_at += [path for path in (home / "page").rglob("*") if path.is_file()]
+    assert len(looked_at) > 4
+    for path in looked_at:
+        content = path.read_bytes()
+        assert b"hunter2" not in content, path
+        assert b"ada-lovelace" not in content, path
