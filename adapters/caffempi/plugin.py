@@ -113,6 +113,8 @@ class CaffeMPI(Adapter):
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:trainer"
     requires = ("torch", "mpi4py", "lmdb")
+    arithmetic_variables = ("PYTORCH_", "TORCH_")
+    other_variables = ("TORCH_HOME",)
     out_of_memory = ("DefaultCPUAllocator",)  # PyTorch's
     environment = "caffempi"
     remedy = "tox run -e caffempi"
@@ -124,6 +126,7 @@ class CaffeMPI(Adapter):
         optimisers=("sgd", "adam"),
         knobs=KNOBS,
         formats=(LMDB,),
+        refuses={("device", "cuda"): "weights and gradients lie in host memory, from where MPI sends them"},
     )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:

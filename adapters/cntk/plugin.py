@@ -104,6 +104,7 @@ class CNTK(Adapter):
         knobs=KNOBS,
         optimisers=("sgd", "adam"),
         formats=FORMATS,
+        refuses={("device", "cuda"): "its wheel is the one without CUDA; cntk-gpu 2.7, for CUDA 10, was never tried"},
     )
 
     def missing(self, interpreter: Path) -> str | None:

@@ -6,6 +6,7 @@ from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 
 STRATEGIES = (
     Strategy(
@@ -27,6 +28,18 @@ STRATEGIES = (
 )
 
 
+KNOBS = {
+    "preallocate": Knob(
+        (int, float),
+        0.75,
+        "The share of a GPU's memory that XLA takes when it starts; JAX's own choice is 0.75. 0: as much as it needs, "
+        "when it needs it.",
+        least=0,
+        most=1,
+    ),
+}
+
+
 class Jax(Adapter):
     """JAX on CPUs and CUDA devices."""
 
@@ -35,6 +48,7 @@ class Jax(Adapter):
     title = "JAX"
     trainer = "adapters.jax.worker:trainer"
     requires = ("jax", "jaxlib")
+    arithmetic_variables = ("JAX_", "XLA_")
     out_of_memory = ("Failed to allocate request for",)  # XLA's bfc_allocator; elsewhere it says "Out of memory"
     environment = "jax"
     remedy = "tox run -e jax"
@@ -44,11 +58,23 @@ class Jax(Adapter):
         devices=("cpu", "cuda"),
         precisions=("float32", "float64"),
         optimisers=("sgd", "adam"),
+        knobs=KNOBS,
     )
 
+    def unsupported(self, case: Configuration) -> str | None:
+        """Memory that only a GPU has."""
+        if case.placement.device == "cpu" and case.knobs["preallocate"] != KNOBS["preallocate"].default:
+            return "JAX preallocates a GPU's memory, none of a CPU's; leave the knob preallocate out"
+        return None
+
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
-        return keep_memory(case)
+        """How much of a GPU XLA takes, what a tuned CPU process wants of the allocator: before the process starts."""
+        if case.placement.device == "cpu":
+            return keep_memory(case)
+        share = case.knobs["preallocate"]
+        if not share:
+            return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        return {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_CLIENT_MEM_FRACTION": f"{share:g}"}
 
 
 @hookimpl

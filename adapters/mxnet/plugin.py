@@ -93,6 +93,10 @@ FORMATS = (
 # finds what was left in that memory, and where that is not 0 its float64 is rounded. With these glibc hands out zeros
 # (not from the per-thread cache either). They cost time, and only float64, where identity is proven, has them.
 ZEROED_MEMORY = {"MALLOC_PERTURB_": "255", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+# TF32 rounds products to 10 bits: it is not the float32 that the record names. MXNet has no switch for it: even where
+# MXNET_CUDA_ALLOW_TENSOR_CORE is 0 it asks for cuDNN's default, which allows it from the A100 on. NVIDIA's libraries
+# read this variable.
+FULL_FLOAT32 = {"NVIDIA_TF32_OVERRIDE": "0"}
 
 
 BACKENDS = (
@@ -115,6 +119,7 @@ class MXNet(Adapter):
     title = "MXNet"
     trainer = "adapters.mxnet.worker:trainer"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
+    arithmetic_variables = ("MXNET_",)
     # src/storage: cpu_device_storage.h, pooled_storage_manager.h
     out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     environment = "mxnet"
@@ -154,8 +159,10 @@ class MXNet(Adapter):
         return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(missing)}"
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """Who takes part in a distributed store; what a tuned CPU process wants of the allocator."""
+        """A distributed store's members, full float32 on GPUs, what a tuned CPU process wants of the allocator."""
         found = keep_memory(case)
+        if case.placement.device == "cuda" and case.precision == "float32":
+            found.update(FULL_FLOAT32)
         if case.strategy in SERVED:
             found.update(DMLC_NUM_WORKER=str(case.placement.ranks), DMLC_NUM_SERVER=str(servers(case)))
             if case.placement.nodes > 1:

@@ -152,6 +152,8 @@ class PyTorch(Adapter):
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:trainer"
     requires = ("torch",)
+    arithmetic_variables = ("PYTORCH_", "TORCH_")
+    other_variables = ("TORCH_HOME",)
     out_of_memory = (
         "DefaultCPUAllocator",
     )  # c10/core/impl/alloc_cpu.cpp: "can't allocate memory", "not enough memory"

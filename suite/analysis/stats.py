@@ -136,22 +136,30 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[Cent
     if len(rounds) < 2:
         return None
     logarithms = np.log([ours[one] / theirs[one] for one in rounds])
-    return tuple(centre(logarithms, share) for share in ((0, 1) if len(rounds) >= DRAWN_IN else (0,)))
+    return tuple(centre(logarithms, share) for share in ways(len(rounds)))
 
 
-def independent(ours: Rates, theirs: Rates) -> Centre | None:
-    """The logarithm of the ratio of two that share no rounds; None with fewer than two processes of either.
+def independent(ours: Rates, theirs: Rates) -> tuple[Centre, ...] | None:
+    """The same of two that share no rounds; None with fewer than two processes of either.
 
     B. L. Welch, "The generalization of 'Student's' problem when several different population variances are involved",
     1947: the two need not scatter alike.
     """
-    if min(len(ours.by_round), len(theirs.by_round)) < 2:
-        return None
-    one, other = (centre(np.log(list(rates.by_round.values()))) for rates in (ours, theirs))
+    counts = [len(rates.by_round) for rates in (ours, theirs)]
+    return tuple(_welch(ours, theirs, share) for share in ways(min(counts))) if min(counts) > 1 else None
+
+
+def _welch(ours: Rates, theirs: Rates, share: int) -> Centre:
+    one, other = (centre(np.log(list(rates.by_round.values())), share) for rates in (ours, theirs))
     error = math.hypot(one.error, other.error)
     parts = sum(each.error**4 / each.degrees for each in (one, other))
     degrees = error**4 / parts if parts else one.degrees + other.degrees
     return Centre(one.value - other.value, error, min(one.count, other.count), degrees)
+
+
+def ways(count: int) -> tuple[int, ...]:
+    """The shares that `centre` is asked for, of so many values."""
+    return (0, 1) if count >= DRAWN_IN else (0,)
 
 
 def around(value: float, half: float, processes: int) -> Interval:

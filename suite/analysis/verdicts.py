@@ -1,8 +1,9 @@
 """Faster, slower or no detectable difference: what two measurements without common rounds say, over several cases.
 
-Each case's processes are compared by Welch's test. Over all cases together a wrong "faster" or "slower" comes up in at
-most 5 comparisons of 100 (S. Holm, "A simple sequentially rejective multiple test procedure", 1979); an interval has
-the level at which its verdict was reached. A change that is certainly smaller than the threshold is none.
+Each case's processes are compared by Welch's test, plain and Winsorised. Over all cases together a wrong "faster" or
+"slower" comes up in at most 5 comparisons of 100 (S. Holm, "A simple sequentially rejective multiple test procedure",
+1979); an interval has the level at which its verdict was reached. A change that is certainly smaller than the threshold
+is none.
 
 Processes of one run resemble each other more than runs of different days. Where it is known how much a case's runs
 differ, that is its noise, unless its processes scatter more.
@@ -11,7 +12,7 @@ differ, that is its noise, unless its processes scatter more.
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from suite.analysis.change_points import Noise
 from suite.analysis.power import processes_needed, processes_noise
@@ -45,35 +46,51 @@ class Judged:
         return self.ratio.value / self.ratio.low - 1
 
 
+class Evidence(NamedTuple):
+    """The logarithm of a ratio, the narrower one of as many as were looked at: all hold together (Bonferroni)."""
+
+    centre: Centre
+    ways: int = 1
+
+    @property
+    def chance(self) -> float:
+        return min(1.0, self.ways * self.centre.chance)
+
+    def half_width(self, level: float = LEVEL) -> float:
+        return self.centre.half_width(1 - (1 - level) / self.ways)
+
+
 def judged(cases: Mapping[Name, Sides], threshold: float) -> dict[Name, Judged]:
     """All cases of a comparison together; `threshold` is the smallest relative change that matters (0.03: 3 %)."""
-    centres = {name: _centre(sides) for name, sides in cases.items()}
-    levels = _levels(centres)
-    return {name: _judged(cases[name], centre, levels[name], threshold, len(cases)) for name, centre in centres.items()}
+    found = {name: _evidence(sides) for name, sides in cases.items()}
+    levels = _levels(found)
+    return {name: _judged(cases[name], each, levels[name], threshold, len(cases)) for name, each in found.items()}
 
 
-def _centre(sides: Sides) -> Centre:
-    """The logarithm of the ratio, and the larger one of its two errors: by the processes, and by the runs."""
-    centre = independent(sides.after, sides.before)
-    assert centre
+def _evidence(sides: Sides) -> Evidence:
+    """By the processes or by the runs, whichever scatter more."""
+    centres = independent(sides.after, sides.before)
+    assert centres
+    processes = Evidence(min(centres, key=Centre.half_width), len(centres))
     if sides.runs is None:
-        return centre
-    runs = Centre(centre.value, sides.runs.deviation * math.sqrt(2), centre.count, sides.runs.degrees)
-    return max(centre, runs, key=Centre.half_width)
+        return processes
+    of = processes.centre
+    runs = Evidence(Centre(of.value, sides.runs.deviation * math.sqrt(2), of.count, sides.runs.degrees))
+    return max(processes, runs, key=Evidence.half_width)
 
 
-def _levels(centres: Mapping[Name, Centre]) -> dict[Name, float]:
+def _levels(found: Mapping[Name, Evidence]) -> dict[Name, float]:
     """Of each one's interval, such that it excludes 0 where Holm's procedure finds a difference."""
-    levels, left, rejecting = {}, len(centres), True
-    for name in sorted(centres, key=lambda each: centres[each].chance):
+    levels, left, rejecting = {}, len(found), True
+    for name in sorted(found, key=lambda each: found[each].chance):
         levels[name] = 1 - (1 - LEVEL) / left
-        rejecting = rejecting and centres[name].chance <= (1 - LEVEL) / left
+        rejecting = rejecting and found[name].chance <= (1 - LEVEL) / left
         left -= rejecting  # once one shows no difference, none after it does
     return levels
 
 
-def _judged(sides: Sides, centre: Centre, level: float, threshold: float, cases: int) -> Judged:
-    ratio = around(math.exp(centre.value), centre.half_width(level), centre.count)
+def _judged(sides: Sides, found: Evidence, level: float, threshold: float, cases: int) -> Judged:
+    ratio = around(math.exp(found.centre.value), found.half_width(level), found.centre.count)
     negligible = 1 / (1 + threshold) < ratio.low and ratio.high < 1 + threshold
     noise = processes_noise(sides.before, sides.after)
     hopeless = noise is None or (sides.runs is not None and _reach(sides.runs) > threshold)

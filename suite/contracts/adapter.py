@@ -64,6 +64,8 @@ class Capabilities:
     knobs: dict[str, Knob] = field(default_factory=dict)
     real_data: bool = True
     optimisers: tuple[str, ...] = ("sgd",)
+    # Why it does not do a value that others do: {("device", "cuda"): "it keeps its weights in host memory"}.
+    refuses: dict[tuple[str, str], str] = field(default_factory=dict)
     formats: tuple[Format, ...] = ()  # beside the files as they stand; the first that holds a set is its "best"
 
     def strategy(self, name: str) -> Strategy | None:
@@ -90,6 +92,10 @@ class Adapter(ABC):
     # Phrases by which its framework says that memory ran out, in any case of letters; those of Python, C++, CUDA and
     # MPI are known (suite.supervision.oom). An error with one of them is the outcome `oom`, not a crash.
     out_of_memory: tuple[str, ...] = ()
+    # Beginnings of the names of its framework's variables, beside those of common libraries (suite.worker.variables):
+    arithmetic_variables: tuple[str, ...] = ()  # what is computed; their values are part of a proof's key
+    exchange_variables: tuple[str, ...] = ()  # how ranks exchange; every rank reports both
+    other_variables: tuple[str, ...] = ()  # among both: where, or how many, and not how
     backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
 
     @property

@@ -187,7 +187,9 @@ def _by_values(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph
         ("optimiser", case.optimiser, offered.optimisers),
     ):
         if value not in offers:
-            return f"{adapter.name} does not do {what} {value!r}; it does {', '.join(offers)}"
+            why = offered.refuses.get((what, value))
+            reason = f": {why}" if why else ""
+            return f"{adapter.name} does not do {what} {value!r}{reason}; it does {', '.join(offers)}"
     if case.data != "synthetic" and not offered.real_data:
         return f"{adapter.name} does not read real data; use data = 'synthetic'"
     problem = knobs.refusal(adapter.name, offered.knobs, case.strategy, case.knobs)

@@ -32,6 +32,7 @@ RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pass = Literal["native", "staged", "resident", "compute_only", "comm_only", "io_only"]
 AnyPass = Literal[Pass, "train"]
+Device = Literal["cpu", "cuda"]
 Word = Annotated[str, Field(min_length=1)]
 Memory = Annotated[ByteSize, Field(ge=0)]  # "8 GiB", or a number of bytes; 0: no limit
 
@@ -64,7 +65,7 @@ class Block(Strict):
     nodes: Swept[Count] = [1]
     ranks: Swept[RanksOfNode] = [1]
     devices: Swept[RanksOfNode] = [1]
-    device: Swept[Literal["cpu", "cuda"]] = ["cpu"]
+    device: Swept[Device] = ["cpu"]
     threads: Swept[Count] = [1]
     launcher: Swept[Word] = ["auto"]
     binding: Swept[Literal["none", "cores"]] = ["none"]

@@ -25,6 +25,7 @@ from suite.plan.problems import KeyPath
 from suite.suggest import known, shown
 
 TABLE = "overrides"
+OF_A_SCALE = {"batch": ("divide_batch", "multiply_batch"), "device": ("device",)}  # what it changes of a block's key
 SECTIONS: dict[str, type[BaseModel]] = {"sampling": SamplingBlock, "training": TrainingBlock}
 KEYS = (
     "most_cases",
@@ -103,8 +104,8 @@ def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
             for block in _tables([defaults, *blocks]):
                 block[key] = value
             _forget([scale.get("keep") for scale in scales], key)
-            if key == "batch":
-                _forget(scales, "divide_batch")
+            for own in OF_A_SCALE.get(key, ()):
+                _forget(scales, own)
     return content
 
 

@@ -242,7 +242,7 @@ class _Reader:
         broken |= {"hosts", "knobs"}.union(*(block.broken for block in blocks))
         scale = Scale(
             name,
-            head.divide_batch,
+            head,
             {key: getattr(kept, key) for key in keep if key not in broken},
             dict(getattr(kept, "knobs", {})),
             self.sampling((*path, "sampling"), self.table(("sampling",))),

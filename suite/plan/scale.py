@@ -2,6 +2,8 @@
 
     [scale.small]
     divide_batch = 16           # every batch, at least 1; what becomes equal is merged
+    multiply_batch = 4          # likewise
+    device = "cuda"             # of every case, instead of the plan's
 
     [scale.small.keep]          # any key of a [[cases]] block but hosts: of each block's values only these
     adapter = ["pytorch", "mxnet"]
@@ -11,7 +13,7 @@
     [scale.small.sampling]      # these keys instead of the plan's; likewise [scale.small.training]
     steps = 5
 
-A block that is left without a value of some key is skipped. Batches are kept first, divided then.
+A block that is left without a value of some key is skipped. Batches are kept first, multiplied and divided then.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from suite.contracts.case import Sampling, Training
-from suite.plan.model import Block, Count, Strict
+from suite.plan.model import Block, Count, Device, Strict
 from suite.plan.problems import KeyPath
 from suite.suggest import known
 
@@ -32,6 +34,8 @@ class ScaleBlock(Strict):
     """[scale.NAME] less its tables, which have models of their own."""
 
     divide_batch: Count = 1
+    multiply_batch: Count = 1
+    device: Device | None = None
     keep: Annotated[dict[str, Any], Field(default_factory=dict)]
     sampling: Annotated[dict[str, Any], Field(default_factory=dict)]
     training: Annotated[dict[str, Any], Field(default_factory=dict)]
@@ -42,7 +46,7 @@ class Scale:
     """One profile, with the sampling and training that the plan has under it."""
 
     name: str
-    divide_batch: int
+    head: ScaleBlock
     keep: dict[str, list[Any]]  # by key of a block
     knobs: dict[str, list[Any]]  # by knob
     sampling: Sampling
@@ -54,7 +58,10 @@ class Scale:
         knobs = {name: _common(values, self.knobs.get(name, values)) for name, values in block.knobs.items()}
         if not all((*swept.values(), *knobs.values())):
             return None
-        batches = (max(1, batch // self.divide_batch) for batch in swept.get("batch", block.batch))
+        more, less = self.head.multiply_batch, self.head.divide_batch
+        batches = (max(1, batch * more // less) for batch in swept.get("batch", block.batch))
+        if self.head.device:
+            swept["device"] = [self.head.device]
         return block.model_copy(update={**swept, "knobs": knobs, "batch": list(dict.fromkeys(batches))})
 
     def errors(self, blocks: Sequence[Block]) -> Iterator[tuple[KeyPath, str]]:

@@ -11,7 +11,7 @@ from suite.worker.messages import of_type
 from workloads.catalogue import Workload
 
 
-def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str = "sgd") -> Verdict:
+def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str = "sgd", device: str = "cpu") -> Verdict:
     """The verdict on one run; a proof that could not be run has not passed, and says why."""
     sent = [message for rank in attempt.messages.values() for message in rank]
     proofs, joined = of_type(messages.Proof, sent), of_type(messages.Joined, sent)
@@ -19,7 +19,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     if attempt.outcome != "ok" or not proofs:
         reason = f"the proof could not be run: {attempt.outcome}, {attempt.reason}"
         return Verdict(passed=False, outcome=attempt.outcome, reason=reason)
-    bounds, graph = tolerance(precision, workload.name, optimiser), workload.graph()
+    bounds, graph = tolerance(precision, workload.name, optimiser, device), workload.graph()
     losses = {kind: _mean([getattr(proof.losses, kind) for proof in proofs]) for kind in ("staged", "native", "oracle")}
     errors = _worst_over_ranks([proof.errors for proof in proofs])
     # The layers first: a wrong one makes every loss wrong.
@@ -32,9 +32,10 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
             f"{what} is {theirs}, the workload has {ours}"
             for theirs in sorted({getattr(proof, what) for proof in proofs} - {ours})
         ]
+    caveat = [bounds.evidence] if problems and bounds.evidence else []
     return Verdict(
         passed=not problems,
-        reason="; ".join(problems[:5]),
+        reason="; ".join([*problems[:5], *caveat]),
         worst=worst,
         losses=ProofLosses.model_validate(losses),
         errors=errors,
@@ -44,7 +45,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
         weights=proofs[0].weights_digest,
         versions=joined[0].versions if joined else {},
         processors=tuple(sorted({hello.machine.cpu or "unknown" for hello in hellos if hello.machine})),
-        tolerance={key: value for key, value in asdict(bounds).items() if key != "reason"},
+        tolerance={key: value for key, value in asdict(bounds).items() if isinstance(value, float)},
         looser_because=bounds.reason,
     )
 

@@ -28,6 +28,7 @@ from suite.environments.inherited import inherited
 from suite.errors import StagebenchError
 from suite.files import write_whole
 from suite.launching import bundle
+from suite.launching.jobs import variables
 from suite.launching.launch import Launch
 from suite.launching.single import plain, single
 from suite.plugins import oracle
@@ -93,15 +94,16 @@ class Proofs:
         """Everything that could change the verdict."""
         proven, workload = launch.configuration, launch.workload
         values = proven.to_dict()
+        environ = {**inherited(), **launch.adapter.environ(proven, launch.interpreter.path)}
         parts = {
             "bundle": bundle.written_digest(launch.bundle),
             "graph": workload.graph().digest,
             "configuration": {**values, "placement": {**values["placement"], "hosts": []}},
             "packages": launch.interpreter.packages,
             "python": launch.interpreter.version,
-            "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser)),
+            "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser, proven.placement.device)),
             "host": self._machine(launch),
-            "variables": arithmetic({**inherited(), **launch.adapter.environ(proven, launch.interpreter.path)}),
+            "variables": arithmetic(environ, variables(launch.adapter)),
         }
         return _digest(parts)
 
@@ -153,7 +155,7 @@ def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
     proven = launch.configuration
     samples = proven.global_batch // networks(launch.adapter, proven)
     attempt = launch.run(scratch, Prove(launch.workload.graph(), str(results), samples))
-    return judge(attempt, launch.workload, proven.precision, proven.optimiser)
+    return judge(attempt, launch.workload, proven.precision, proven.optimiser, proven.placement.device)
 
 
 def _remembered(path: Path) -> Proof | None:

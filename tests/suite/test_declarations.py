@@ -34,6 +34,7 @@ class Toy(Adapter):
         ),
         devices=("cpu", "cuda"),
         knobs=KNOBS,
+        refuses={("precision", "int8"): "it has no scales"},
     )
 
 
@@ -78,6 +79,7 @@ def test_who_meets_seldom_or_holds_a_part_need_not_use_the_wire():
         (case("ddp"), None),
         (case("ddp", device="cuda"), "no GPUs"),
         (case("ddp", rounding="half"), "no halves"),
+        (case("ddp").on(precision="int8"), "toy does not do precision 'int8': it has no scales; it does float32"),
         (case("hybrid", ranks=3), "holds one network on 2 devices, and 3 do not divide"),
         (case("hybrid", held="two"), "wants int"),
         (case("pipeline", batch=8, pieces=5), "a batch of 32 does not divide into microbatches = 5 equal pieces"),

@@ -43,6 +43,15 @@ def changed(path, value, proof=GOOD):
     return from_json(Proof, content, "proof")
 
 
+def test_where_nobody_has_measured_a_failing_proof_says_so():
+    bad = changed(("errors", "gradient", "fc1.weight"), 1.0)
+    assert "no evidence" not in judge(attempt(bad), WORKLOAD, "float32").reason
+    on_gpu = judge(attempt(bad), WORKLOAD, "float32", device="cuda")
+    assert not on_gpu.passed
+    assert on_gpu.reason.endswith("the bounds are those of CPUs: there is no evidence from cuda yet")
+    assert judge(attempt(GOOD), WORKLOAD, "float32", device="cuda").reason == ""
+
+
 def test_what_agrees_passes_and_names_its_worst_tensor():
     verdict = judge(attempt(GOOD, GOOD), WORKLOAD, "float32")
     assert verdict.passed

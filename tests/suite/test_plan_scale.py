@@ -84,6 +84,15 @@ def test_a_scale_keeps_divides_and_merges(resolved: Made) -> None:
     assert {(case.sampling.steps, case.sampling.processes) for case in cases} == {(5, 2)}
 
 
+def test_a_scale_may_have_a_device_and_larger_batches_and_an_override_the_last_word(resolved: Made) -> None:
+    text = PLAN.replace("divide_batch = 16", 'multiply_batch = 3\ndevice = "cuda"')
+    cases = [each.case for each in resolved(text, scale="small")]
+    assert {(case.placement.device, case.batch) for case in cases} == {("cuda", batch) for batch in (24, 36, 768)}
+    said = 'device = "cpu"\nbatch = 5\n'
+    cases = [each.case for each in resolved(text + f"[overrides]\n{said}", scale="small")]
+    assert {(case.placement.device, case.batch) for case in cases} == {("cpu", 5)}
+
+
 def test_without_a_scale_nothing_changes(resolved: Made) -> None:
     with_them, plain = resolved(), resolved(scale="plain")
     cut = PLAN[: PLAN.index("[scale.small]")] + PLAN[PLAN.index("[[cases]]") :]
@@ -211,7 +220,7 @@ def test_the_command_line(toys: SimpleNamespace, plan_file: Write, monkeypatch: 
     assert "should read A,B,...: every host once, none empty" in error("--hosts", "a,,b")
     assert "every host once" in error("--hosts", "a,a")
     rows = json.loads(CliRunner().invoke(app.build(), ["list", "plans", "--json"]).output)
-    assert {row["name"]: row["scales"] for row in rows}["quick"] == []
+    assert {row["name"]: row["scales"] for row in rows}["quick"] == ["gpu"]
 
 
 def shipped() -> list[tuple[str, str | None]]:

@@ -76,6 +76,12 @@ def test_one_message_for_all_has_all_bytes(tmp_path):
     assert attributes(node) == {"is_cpu_op": 0, "comm_type": 0, "comm_size": 24000}
 
 
+def test_the_command_writes_those_of_the_most_ranks(stagebench, tmp_path):
+    words = "predict --workload mnist_small --batch 8 --rate 900 --alpha 1e-5 --beta 1e-9 --ranks 2,3 --chakra"
+    assert stagebench(*words.split(), str(tmp_path / "trace")).code == 0
+    assert len(list(tmp_path.glob("trace.*.et"))) == 3
+
+
 def test_a_pipeline_is_refused(tmp_path):
     with pytest.raises(RequestError, match="leave --stages out"):
         chakra.write(tmp_path / "trace", scenario(stages=2, schedule="fused"), 2)

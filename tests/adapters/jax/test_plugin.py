@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pluggy
+import pytest
 
 from adapters.jax import plugin
 from suite.contracts.case import Case, Placement
@@ -11,7 +12,7 @@ from suite.contracts.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.Jax()
-TWO = Case("jax", "pmap", "mnist_small", Placement(devices=2))
+TWO = Case("jax", "pmap", "mnist_small", Placement(devices=2), knobs={"preallocate": 0.75})
 
 
 def test_it_registers_through_the_hook():
@@ -30,5 +31,14 @@ def test_pmap_drives_the_devices_of_one_process():
 
 def test_only_tuned_cpu_processes_get_allocator_settings():
     assert ADAPTER.environ(TWO, PYTHON) == {}
-    assert ADAPTER.environ(TWO.on(tuning="tuned", placement=Placement(device="cuda")), PYTHON) == {}
     assert ADAPTER.environ(TWO.on(tuning="tuned"), PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
+
+
+@pytest.mark.parametrize(("share", "settings"), [(0, ("false", None)), (0.75, ("true", "0.75"))])
+def test_how_much_of_a_gpu_xla_takes_is_a_knob(share, settings):
+    case = TWO.on(tuning="tuned", placement=Placement(device="cuda"), knobs={"preallocate": share})
+    found = ADAPTER.environ(case, PYTHON)
+    assert (found["XLA_PYTHON_CLIENT_PREALLOCATE"], found.get("XLA_CLIENT_MEM_FRACTION")) == settings
+    assert ADAPTER.unsupported(case) is None
+    refused = ADAPTER.unsupported(case.on(placement=Placement()))
+    assert (refused is None) == (share == 0.75), "a CPU has nothing to preallocate"

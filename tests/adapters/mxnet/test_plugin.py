@@ -43,7 +43,9 @@ def test_servers_that_prove_identity_start_from_zeroed_memory():
 def test_only_tuned_cpu_processes_get_allocator_settings():
     alone = DIST.on(strategy="single", tuning="tuned")
     assert ADAPTER.environ(alone, PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
-    assert ADAPTER.environ(alone.on(placement=Placement(device="cuda")), PYTHON) == {}
+    on_gpu = alone.on(placement=Placement(device="cuda"))
+    assert ADAPTER.environ(on_gpu, PYTHON) == {"NVIDIA_TF32_OVERRIDE": "0"}, "float32 is not TF32"
+    assert ADAPTER.environ(on_gpu.on(precision="float64"), PYTHON) == {}
 
 
 @pytest.mark.parametrize(

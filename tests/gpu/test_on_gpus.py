@@ -1,0 +1,60 @@
+"""Conformance on CUDA, of every adapter that declares it: `tox run -e gpu`.
+
+An adapter whose framework does not start there is skipped, in its own words: no driver, a build without CUDA. What
+needs more cards than this machine has is left out, and named.
+"""
+
+import pytest
+from stagebench_conformance import AdapterConformance
+
+from suite.contracts.adapter import Adapter
+from suite.contracts.case import Case
+from suite.environments.find import find
+from suite.errors import Unavailable
+from suite.launching.trial import look
+from suite.plugins import adapters
+from suite.worker.machine import gpus
+
+CARDS = len(gpus()[0])
+
+
+class OnGPUs(AdapterConformance):
+    """The whole suite, as far as the cards go."""
+
+    device = "cuda"
+
+    def cases(self) -> list[Case]:
+        return [case for case in super().cases() if case.placement.device_count <= CARDS]
+
+    def alone_and_together(self, optimiser: str) -> list[Case]:
+        return [case for case in super().alone_and_together(optimiser) if case.placement.device_count <= CARDS]
+
+    def spread(self, case: Case) -> Case:
+        return super().spread(case) if CARDS > 1 else case
+
+    def test_there_are_cards_for_every_strategy(self) -> None:
+        left_out = sorted({case.strategy for case in super().cases()} - {case.strategy for case in self.cases()})
+        if left_out:
+            pytest.skip(f"unproven with {CARDS} card{'s' * (CARDS != 1)}: {', '.join(left_out)}")
+
+
+def missing(adapter: Adapter) -> str | None:
+    """Why its framework does not start on CUDA here; None where it does."""
+    if not CARDS:
+        return "nvidia-smi lists no card"
+    try:
+        return look(adapter, find(adapter), ["cuda"]).problems.get("cuda")
+    except Unavailable as error:
+        return f"{error}; {adapter.remedy}"
+
+
+PROBLEMS = {name: missing(each) for name, each in sorted(adapters().items()) if "cuda" in each.capabilities.devices}
+for _name, _problem in PROBLEMS.items():
+    if _problem is None:
+        globals()[f"Test_{_name}"] = type(f"Test_{_name}", (OnGPUs,), {"adapter": _name})
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_it_starts_on_cuda(name: str) -> None:
+    if PROBLEMS[name]:
+        pytest.skip(f"{name}: {PROBLEMS[name]}")
