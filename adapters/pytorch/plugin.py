@@ -59,6 +59,13 @@ STRATEGIES = (
         microbatches="microbatches",
     ),
     _strategy(
+        "tensor_parallel",
+        "All ranks hold one network: every dense layer is cut over them (parallelize_module), the others are whole on "
+        "each; the exchange is a part of forward and backward.",
+        separable=NO_COMMUNICATION,
+        model_parallel=True,
+    ),
+    _strategy(
         "hybrid",
         "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
         model_parallel="stages",
