@@ -64,7 +64,7 @@ class MeasuredRun:
             about = process.about
             kinds["versions"] |= {"Python": about.interpreter.version, **about.interpreter.packages, **about.versions}
             kinds["code"]["adapter"] = about.bundle[:12]
-            kinds["system"]["transport"] = about.transport
+            kinds["system"] |= {"hosts": ", ".join(about.hosts), "transport": about.transport}
             for name in about.hosts:
                 _of_host(self.hosts.get(name), kinds)
         return {

@@ -4,7 +4,7 @@
 
 Four ranks on two cores would crowd each other out. So every process of a framework runs in a control group of its own
 that has a little less than half a core, on one rank as on four, and the rest is the system's: the interpreters are
-replaced by a line of shell that enters such a group first (cgroup 1 or 2). Turns are of 10 ms, short beside a step.
+replaced by a line of shell that enters such a group first (cgroup 1 or 2). Turns are of 5 ms, short beside a step.
 Over the laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command goes on where
 it stopped.
 """
@@ -32,7 +32,7 @@ LAB = "predict"
 HOSTS = [f"{LAB}{number}" for number in (1, 2, 3, 4)]
 CGROUPS = Path("/sys/fs/cgroup")
 NAME = "stagebench-half"
-TURN, SHARE = 10_000, 0.45  # microseconds, of a core
+TURN, SHARE = 5_000, 0.45  # microseconds, of a core
 
 # A group for each process: made, limited, entered.
 ENTER = {

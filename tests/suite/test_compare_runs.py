@@ -71,6 +71,11 @@ def another_framework(run):
         run.changed(case, lambda record: record["interpreter"].update(version="3.12.1"), range(5))
 
 
+def another_host(run):
+    for case in CASES:
+        run.changed(case, lambda record: record["ranks"][0]["hello"].update(host="other"), range(5))
+
+
 def a_failed_proof(run):
     for case in CASES:
         run.write(f"proofs/{case.id}aaaa.json", proof_of(case, passed=False))
@@ -88,6 +93,7 @@ def a_crash(run):
         (another_machine, (), 2, "not comparable: machine: CPU AMD EPYC 7B13 → Intel Xeon"),
         (another_machine, ("--across", "machine"), 0, "not the same: machine: CPU AMD EPYC 7B13 → Intel Xeon"),
         (another_framework, (), 0, "not the same: versions: Python 3.11.7 → 3.12.1"),
+        (another_host, (), 0, "not the same: system: hosts bench → other"),
         (a_failed_proof, (), 2, "proof failed: it does not train the same network"),
         (a_crash, (), 2, "crash: signal 9"),
         (a_crash, (), 2, "has no such case"),
