@@ -52,14 +52,14 @@ def write(folder: CommFolder, directory: Path) -> Path:
 def put(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> Path:
     """The same without what pages share, which `root` leads to (see Frame)."""
     page = made(directory) / "index.html"
-    write_whole(page, Frame(TITLE, root=root, home=home).page(_body(folder)))
+    write_whole(page, Frame(TITLE, root=root, home=home).page(_body(folder), TITLE))
     return page
 
 
 def write_single(folder: CommFolder, directory: Path) -> Path:
     """Write the same as one file that is complete in itself."""
     page = made(directory) / "index.html"
-    write_whole(page, Frame(TITLE).single(_body(folder)))
+    write_whole(page, Frame(TITLE).single(_body(folder), TITLE))
     return page
 
 

@@ -1,6 +1,7 @@
 """What the templates are given: every section's content, worked out before any of it is written down."""
 
 from collections.abc import Callable
+from dataclasses import asdict, fields
 from typing import Any
 
 from reports import charts, facts, overview
@@ -19,6 +20,7 @@ from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import left_out
+from suite.predict.answer import Answer
 from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
@@ -69,7 +71,8 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
         "stage_charts": _drawn(panels, charts.stages),
         "scaling_charts": _drawn(panels, scaling),
-        "predicted": beside_measured(folder, rows),
+        "predicted": (predicted := beside_measured(folder, rows)),
+        "scenarios": [scenario_of(answer) for answer in predicted if answer.asked.scenario.stages == 1],
         "step_charts": _drawn(panels, charts.step_times),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
@@ -96,6 +99,20 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
 def _drawn(panels: list[Panel], draw: Callable[[Panel], Figure | None]) -> list[Chart]:
     drawn = [(panel, draw(panel)) for panel in panels]
     return [(panel, figure) for panel, figure in drawn if figure is not None]
+
+
+def scenario_of(answer: Answer) -> dict[str, Any]:
+    """What model.js computes with, and what was measured, by devices."""
+    asked = answer.asked
+    scenario = {field.name: getattr(asked.scenario, field.name) for field in fields(asked.scenario)}
+    scenario["layers"] = [asdict(layer) for layer in asked.scenario.layers]
+    scenario["network"] = asdict(asked.scenario.network)
+    scenario["jitter"] = asked.scenario.jitter.values.tolist()
+    return {
+        "label": asked.label,
+        "scenario": scenario,
+        "measured": [[devices, rate.value] for devices, rate in asked.measured.items()],
+    }
 
 
 def step_facts(row: Row) -> dict[str, float]:

@@ -17,7 +17,7 @@ from suite import __version__
 from suite.errors import StoreError
 from suite.files import write_whole
 
-ASSETS = ("site.css", "site.js", "charts.js", "cases.js", "case.js")
+ASSETS = ("site.css", "site.js", "charts.js", "cases.js", "case.js", "model.js", "what_if.js")
 HEADING = re.compile(r'<section id="([\w-]+)">\s*<h2>(.*?)</h2>')
 
 
@@ -45,12 +45,13 @@ class Frame:
         """A page that takes style and scripts from `assets`; plotly only where it has a chart."""
         charts = 'class="chart"' in body
         scripts = ("site.js", *(("plotly.min.js", "charts.js") if charts else ()), *scripts)
-        return self._filled(body, name=name, file=file, scripts=scripts, inside={})
+        found = self._filled(body, name=name, file=file, scripts=scripts, inside={})
+        return found.replace(f"<h2>{name}</h2>\n", "", 1)  # the page's title says it
 
-    def single(self, body: str) -> str:
+    def single(self, body: str, name: str = "") -> str:
         """A page that is complete in itself."""
         inside = {name: _asset(name) for name in ("site.css", "site.js", "charts.js")}
-        return self._filled(body, name="", file="", scripts=(), inside={**inside, "plotly.min.js": get_plotlyjs()})
+        return self._filled(body, name=name, file="", scripts=(), inside={**inside, "plotly.min.js": get_plotlyjs()})
 
     def _filled(self, body: str, **more: Any) -> str:
         sections = [Link(f"#{id_}", heading) for id_, heading in HEADING.findall(body)]

@@ -34,7 +34,7 @@ PAGES = (
     Page("communication.html", "Communication", ("aggregation", "exchange")),
     Page("input.html", "Input", ("input",)),
     Page("accuracy.html", "Accuracy", ("learning", "epochs")),
-    Page("predicted.html", "Predicted", ("predicted",)),
+    Page("predicted.html", "Predicted", ("predicted",), ("model.js", "what_if.js")),
     Page("evidence.html", "Evidence", ("proofs", "outcomes", "notes")),
     Page("machine.html", "Machine and method", ("machine", "method", "replay")),
 )

@@ -113,6 +113,8 @@ class CaffeMPI(Adapter):
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:trainer"
     requires = ("torch", "mpi4py", "lmdb")
+    arithmetic_variables = ("PYTORCH_", "TORCH_")
+    other_variables = ("TORCH_HOME",)
     out_of_memory = ("DefaultCPUAllocator",)  # PyTorch's
     environment = "caffempi"
     remedy = "tox run -e caffempi"

@@ -10,6 +10,8 @@ from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
 RING = "adapters.horovod.ring"  # what the engines share
+# Those by which its ranks find each other.
+MEETING = ("RANK", "SIZE", "LOCAL_", "CROSS_", "HOSTNAME", "GLOO_RENDEZVOUS_")
 
 STRATEGIES = (
     Strategy(
@@ -64,6 +66,8 @@ class Horovod(Adapter):
     """What the engines have in common; built for CPUs."""
 
     contract = 2
+    exchange_variables = ("HOROVOD_",)
+    other_variables = tuple(f"HOROVOD_{name}" for name in MEETING)
 
     capabilities = Capabilities(
         strategies=STRATEGIES,
@@ -85,6 +89,7 @@ class HorovodMXNet(Horovod):
     title = "Horovod over MXNet"
     trainer = "adapters.horovod.over_mxnet.worker:trainer"
     requires = ("horovod", "mxnet", "PIL")
+    arithmetic_variables = ("MXNET_",)
     out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     builds_on = (RING, "adapters.mxnet")
     backends = (BACKEND,)
@@ -98,6 +103,8 @@ class HorovodPyTorch(Horovod):
     title = "Horovod over PyTorch"
     trainer = "adapters.horovod.over_pytorch.worker:trainer"
     requires = ("horovod", "torch")
+    arithmetic_variables = ("PYTORCH_", "TORCH_")
+    other_variables = (*Horovod.other_variables, "TORCH_HOME")
     out_of_memory = ("DefaultCPUAllocator",)
     builds_on = (RING, "adapters.pytorch")
     remedy = made("horovod-pytorch")
@@ -110,6 +117,8 @@ class HorovodTensorFlow(Horovod):
     title = "Horovod over TensorFlow"
     trainer = "adapters.horovod.over_tensorflow.worker:trainer"
     requires = ("horovod", "tensorflow")
+    arithmetic_variables = ("TF_", "XLA_")
+    other_variables = (*Horovod.other_variables, "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL")
     out_of_memory = ("OOM when allocating", "Dst tensor is not initialized", "Failed to allocate request for")
     builds_on = (RING, "adapters.tensorflow")
     remedy = made("horovod-tensorflow")

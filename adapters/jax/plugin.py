@@ -48,6 +48,7 @@ class Jax(Adapter):
     title = "JAX"
     trainer = "adapters.jax.worker:trainer"
     requires = ("jax", "jaxlib")
+    arithmetic_variables = ("JAX_", "XLA_")
     out_of_memory = ("Failed to allocate request for",)  # XLA's bfc_allocator; elsewhere it says "Out of memory"
     environment = "jax"
     remedy = "tox run -e jax"

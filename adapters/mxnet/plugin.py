@@ -119,6 +119,7 @@ class MXNet(Adapter):
     title = "MXNet"
     trainer = "adapters.mxnet.worker:trainer"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
+    arithmetic_variables = ("MXNET_",)
     # src/storage: cpu_device_storage.h, pooled_storage_manager.h
     out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     environment = "mxnet"

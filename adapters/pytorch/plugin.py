@@ -59,6 +59,13 @@ STRATEGIES = (
         microbatches="microbatches",
     ),
     _strategy(
+        "tensor_parallel",
+        "All ranks hold one network: every dense layer is cut over them (parallelize_module), the others are whole on "
+        "each; the exchange is a part of forward and backward.",
+        separable=NO_COMMUNICATION,
+        model_parallel=True,
+    ),
+    _strategy(
         "hybrid",
         "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
         model_parallel="stages",
@@ -152,6 +159,8 @@ class PyTorch(Adapter):
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:trainer"
     requires = ("torch",)
+    arithmetic_variables = ("PYTORCH_", "TORCH_")
+    other_variables = ("TORCH_HOME",)
     out_of_memory = (
         "DefaultCPUAllocator",
     )  # c10/core/impl/alloc_cpu.cpp: "can't allocate memory", "not enough memory"

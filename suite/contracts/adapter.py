@@ -92,6 +92,10 @@ class Adapter(ABC):
     # Phrases by which its framework says that memory ran out, in any case of letters; those of Python, C++, CUDA and
     # MPI are known (suite.supervision.oom). An error with one of them is the outcome `oom`, not a crash.
     out_of_memory: tuple[str, ...] = ()
+    # Beginnings of the names of its framework's variables, beside those of common libraries (suite.worker.variables):
+    arithmetic_variables: tuple[str, ...] = ()  # what is computed; their values are part of a proof's key
+    exchange_variables: tuple[str, ...] = ()  # how ranks exchange; every rank reports both
+    other_variables: tuple[str, ...] = ()  # among both: where, or how many, and not how
     backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
 
     @property

@@ -23,7 +23,7 @@ import suite.worker
 import workloads
 from suite.contracts.adapter import Adapter
 from suite.errors import RequestError, StoreError
-from suite.worker.job import THREADS
+from suite.worker.variables import THREADS
 
 FORMAT = 1
 

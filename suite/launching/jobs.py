@@ -6,6 +6,7 @@ from suite.contracts.case import TRAIN, Case, Configuration, Schedule
 from suite.worker import schedule
 from suite.worker.contract import SGD, Adam, Optimiser
 from suite.worker.job import DataSet, Group, Input, Measure, Sampling, Task, Train
+from suite.worker.variables import Variables
 from workloads.catalogue import Workload
 
 
@@ -34,7 +35,14 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         model_parallel_size=max(1, adapter.model_parallel_size(configuration) // placement.devices),
         share_devices=placement.share_devices,
         memory_limit=placement.memory_limit,
+        variables=variables(adapter),
     )
+
+
+def variables(adapter: Adapter) -> Variables:
+    """What it declares of its framework's."""
+    declared = (adapter.arithmetic_variables, adapter.exchange_variables, adapter.other_variables)
+    return Variables(*map(list, declared))
 
 
 def optimiser(of: Configuration) -> Optimiser:

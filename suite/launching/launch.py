@@ -20,8 +20,9 @@ from suite.launching import bundle, jobs, placement_check
 from suite.launching.ports import free_port
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import Attempt, Limits, run
-from suite.worker.job import THREADS, Job, Task, encode
+from suite.worker.job import Job, Task, encode
 from suite.worker.messages import Message
+from suite.worker.variables import THREADS
 from workloads.catalogue import Workload
 
 OnMessage = Callable[[int, Message], None]  # (rank, what it sent)

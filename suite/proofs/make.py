@@ -28,6 +28,7 @@ from suite.environments.inherited import inherited
 from suite.errors import StagebenchError
 from suite.files import write_whole
 from suite.launching import bundle
+from suite.launching.jobs import variables
 from suite.launching.launch import Launch
 from suite.launching.single import plain, single
 from suite.plugins import oracle
@@ -93,6 +94,7 @@ class Proofs:
         """Everything that could change the verdict."""
         proven, workload = launch.configuration, launch.workload
         values = proven.to_dict()
+        environ = {**inherited(), **launch.adapter.environ(proven, launch.interpreter.path)}
         parts = {
             "bundle": bundle.written_digest(launch.bundle),
             "graph": workload.graph().digest,
@@ -101,7 +103,7 @@ class Proofs:
             "python": launch.interpreter.version,
             "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser, proven.placement.device)),
             "host": self._machine(launch),
-            "variables": arithmetic({**inherited(), **launch.adapter.environ(proven, launch.interpreter.path)}),
+            "variables": arithmetic(environ, variables(launch.adapter)),
         }
         return _digest(parts)
 

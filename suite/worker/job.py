@@ -6,7 +6,7 @@ job.json holds `format`, `output`, `group`, and the task under its name, with wh
 
 History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
 warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory, learning rates that change; whether to
-measure the peaks).
+measure the peaks; variables of the adapter's).
 """
 
 import json
@@ -15,12 +15,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Union
 from suite.worker.contract import Optimiser
 from suite.worker.schedule import Schedule
 from suite.worker.typed_json import from_json, to_json
+from suite.worker.variables import Variables
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
 FORMAT = 4
-# What tells the libraries of computation how many threads to run; every rank must see them.
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Group(NamedTuple):
@@ -46,6 +45,7 @@ class Group(NamedTuple):
     changing_rate: bool
     share_devices: bool
     memory_limit: int  # bytes that each process of a rank may allocate; 0: no limit
+    variables: Variables = Variables()  # the adapter's, beside those of suite.worker.variables
 
 
 # --- parts of tasks ----------------------------------------------------------

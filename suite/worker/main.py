@@ -15,13 +15,13 @@ import numpy as np
 from suite.worker import binding, gpus, messages, wire
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Setup, Unavailable, Unsupported
-from suite.worker.job import FORMAT, THREADS, Communicate, Group, Job, read_job
+from suite.worker.job import FORMAT, Communicate, Group, Job, read_job
 from suite.worker.machine import machine
 from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
-from suite.worker.variables import settings
+from suite.worker.variables import THREADS, Variables, settings
 
 
 class WrongWorld(Exception):
@@ -36,8 +36,8 @@ def main(argv: List[str]) -> int:
     outbox = Outbox(job.output, rank.rank)
     try:
         limit_memory(job.group.memory_limit)
-        cores = bind(job.group, rank)
-        outbox.send(hello(rank, cores))
+        cores = bind(job, rank)
+        outbox.send(hello(rank, cores, job.group.variables))
         before = wire.counters()
         made = make(job, rank)
         join(made, job.group, outbox)
@@ -58,8 +58,8 @@ def main(argv: List[str]) -> int:
     return 0
 
 
-def hello(rank: Rank, cores: List[int]) -> messages.Hello:
-    """What this process is and where it runs."""
+def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
+    """What this process is and where it runs; `own` are the adapter's variables."""
     return messages.Hello(
         format=FORMAT,
         rank=rank.rank,
@@ -71,7 +71,7 @@ def hello(rank: Rank, cores: List[int]) -> messages.Hello:
         cores=cores,
         core_of=[cpu.core for cpu in binding.topology(cores)],
         threads={name: os.environ[name] for name in THREADS if name in os.environ},
-        settings=settings(os.environ),
+        settings=settings(os.environ, own),
         boot=wire.boot(),
         host_cores=os.cpu_count(),
         machine=machine(),
@@ -97,13 +97,13 @@ def limit_memory(most: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def bind(group: Group, rank: Rank) -> List[int]:
+def bind(job: Job, rank: Rank) -> List[int]:
     """Give this rank cores of its own where the placement says so; returns the cores it may use."""
-    allowed = os.sched_getaffinity(0)
+    group, allowed = job.group, os.sched_getaffinity(0)
     if group.binding == "cores":
         wanted, ranks = group.threads * group.devices, max(group.ranks_per_node, rank.local_rank + 1)
         # Readers and the library of communication have threads beside the training's.
-        beside = group.readers + (group.ranks > 1)
+        beside = (group.readers if getattr(job.task, "data", None) else 0) + (group.ranks > 1)
         try:
             allowed = set(binding.shares(binding.topology(allowed), ranks, wanted, beside)[rank.local_rank])
         except ValueError:
@@ -153,7 +153,7 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     joined = made.start()
     driven = gpus.driven(made.setup) if group.device == "cuda" else []
     # Again: joining may have set more of them, as the interface to take.
-    outbox.send(messages.Joined(settings=settings(os.environ), device_ids=driven, **joined._asdict()))
+    outbox.send(messages.Joined(settings=settings(os.environ, group.variables), device_ids=driven, **joined._asdict()))
     if joined.world != group.ranks or joined.rank != made.setup.rank:
         raise WrongWorld(
             "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "

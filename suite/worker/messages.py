@@ -40,7 +40,7 @@ class Hello(NamedTuple):
     python: str
     numpy: str
     cores: List[int]  # that this rank may use
-    threads: Dict[str, str]  # the variables suite.worker.job.THREADS, where set
+    threads: Dict[str, str]  # the variables suite.worker.variables.THREADS, where set
     settings: Dict[str, str]  # variables that libraries of communication read, or that change what is computed
     boot: str = ""  # tells the running kernel from every other; "" where the system has no such mark
     host_cores: Optional[int] = None

@@ -1,52 +1,59 @@
 """Variables of the environment that change what is computed, or with which library, or how ranks exchange.
 
-A proof holds only where the first are the same: they are part of its key. Every rank reports all that it has.
+A proof holds only where the first are the same: they are part of its key. Every rank reports all that it has. Those of
+libraries that many frameworks stand on are known here; an adapter declares its framework's.
 """
 
 import os
 import re
-from typing import Dict, Mapping, Tuple
+from typing import Dict, List, Mapping, NamedTuple
 
-from suite.worker.job import THREADS
+# What tells the libraries of computation how many threads to run; every rank must see them.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-ARITHMETIC = (
-    *("BLIS_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "JAX_", "KMP_"),
-    *("LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_", "MKL_", "MXNET_", "NVIDIA_TF32_OVERRIDE", "OMP_"),
-    *("ONEDNN_", "OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TF_", "TORCH_", "XLA_"),
-)
-# Among them those that say where or how many, and not how; the number of threads is the placement's.
-ELSEWHERE = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "TORCH_HOME", *THREADS)
-# Libraries of communication; of Open MPI's not those by which its daemons find each other.
-COMMUNICATION = (
-    *("OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_yield", "OMPI_MCA_mtl", "OMPI_MCA_pml"),
-    *("FI_", "GLOO_", "HOROVOD_", "MPICH_", "MPIR_CVAR_", "NCCL_", "UCX_"),
-)
-# Nor those by which Horovod's ranks do.
-MEETING = (
-    *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_", "HOROVOD_CROSS_"),
-    *("HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_"),
+
+class Variables(NamedTuple):
+    """Beginnings of names."""
+
+    arithmetic: List[str] = []  # what is computed
+    exchange: List[str] = []  # how ranks exchange
+    neither: List[str] = []  # among those: where, or how many, and not how
+
+    def joined(self, other: "Variables") -> "Variables":
+        """Both."""
+        return Variables(*([*own, *others] for own, others in zip(self, other)))
+
+
+COMMON = Variables(
+    arithmetic=[
+        *("BLIS_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD"),
+        *("MALLOC_", "MKL_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "TCMALLOC_"),
+    ],
+    # Of Open MPI's not those by which its daemons find each other.
+    exchange=[
+        *("OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_yield", "OMPI_MCA_mtl", "OMPI_MCA_pml"),
+        *("FI_", "GLOO_", "MPICH_", "MPIR_CVAR_", "NCCL_", "UCX_"),
+    ],
+    neither=["CUDA_VISIBLE_DEVICES", *THREADS],  # the number of threads is the placement's
 )
 # Whatever the prefix: HOROVOD_SECRET_KEY, TF_API_TOKEN, ...
 SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|(^|_)(API_?)?KEY(_|$)")
 
 
-def arithmetic(variables: Mapping[str, str]) -> Dict[str, str]:
-    """Those of an environment that change what is computed, by name."""
-    return {name: value for name, value in _beginning(ARITHMETIC, variables).items() if name not in ELSEWHERE}
+def arithmetic(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
+    """Those of an environment that change what is computed, by name; `own` are the adapter's."""
+    named = COMMON.joined(own)
+    return _beginning(named.arithmetic, named.neither, variables)
 
 
-def settings(variables: Mapping[str, str]) -> Dict[str, str]:
+def settings(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
     """How computation and communication are set up here, by the launcher, the adapter or a person."""
-    found = _beginning(COMMUNICATION, variables)
-    exchange = {name: value for name, value in found.items() if not name.startswith(MEETING)}
+    named = COMMON.joined(own)
+    found = _beginning([*named.arithmetic, *named.exchange], named.neither, variables)
     home = os.path.expanduser("~")  # a person's name may be a part of it, and records are published
-    both = dict(arithmetic(variables), **exchange)
-    return both if len(home) < 2 else {name: value.replace(home + "/", "~/") for name, value in both.items()}
+    return found if len(home) < 2 else {name: value.replace(home + "/", "~/") for name, value in found.items()}
 
 
-def _beginning(prefixes: Tuple[str, ...], variables: Mapping[str, str]) -> Dict[str, str]:
-    return {
-        name: value
-        for name, value in sorted(variables.items())
-        if name.startswith(prefixes) and not SECRET.search(name)
-    }
+def _beginning(these: List[str], others: List[str], variables: Mapping[str, str]) -> Dict[str, str]:
+    beginning = [name for name in variables if name.startswith(tuple(these)) and not name.startswith(tuple(others))]
+    return {name: variables[name] for name in sorted(beginning) if not SECRET.search(name)}

@@ -11,6 +11,7 @@ FRAMEWORKS = {
     "horovod-style": {"pytorch", "mxnet", "horovod-mxnet", "caffempi"},
     "autotune": {"pytorch", "mxnet"},
     "prediction": {"pytorch", "caffempi"},
+    "model-parallel": {"pytorch", "tensorflow"},
 }
 
 

@@ -3,12 +3,19 @@
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reports.context import scenario_of
 from reports.site import PAGES, write
+from suite.predict.answer import Answer, Asked
+from suite.predict.collectives import ALGORITHMS, Link, Network
+from suite.predict.prediction import predict
+from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
+from suite.predict.stragglers import Jitter
 from tests.reports.made_run import everything
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -138,6 +145,13 @@ def test_charts_follow_the_colour_scheme(page: Any, site: Path) -> None:
     until(page, f"{colour} !== '{light}'")
 
 
+def test_a_chart_is_saved_as_a_picture(page: Any, site: Path) -> None:
+    opened(page, site, "index.html")
+    with page.expect_download() as found:
+        page.get_by_role("button", name="Save as SVG").click()
+    assert found.value.path().read_text().startswith("<svg")
+
+
 def test_tables_sort_and_their_cells_are_no_formulas(page: Any, site: Path) -> None:
     opened(page, site, "evidence.html")
     page.locator("#outcomes th button", has_text="outcome").click()
@@ -151,3 +165,31 @@ def test_tables_sort_and_their_cells_are_no_formulas(page: Any, site: Path) -> N
         "1\u202f235",
         "1.0e\u221205",
     ]
+
+
+def made_up(network: Network, schedule: str) -> Scenario:
+    """Six layers, one of them without gradients, whose buckets close in the middle of the network."""
+    costs = [(0.004, 0.009, 2e5), (0.001, 0.002, 0.0), (0.02, 0.03, 3e6), (0.008, 0.02, 3e7), (0.002, 0.003, 1.5e7)]
+    layers = tuple(LayerCost(f"layer{index}", *cost) for index, cost in enumerate([*costs, (0.001, 0.001, 4e3)]))
+    parts = {"h2d": 0.003, "update": 0.007, "read": 0.05, "readers": 2, "compression": 2.0}
+    jitter = Jitter.measured([1.0, 1.01, 0.98, 1.2])
+    return Scenario(8, layers, network, schedule, jitter=jitter, **parts)
+
+
+def test_the_model_of_the_page_is_that_of_predict(page: Any, site: Path) -> None:
+    opened(page, site, "predicted.html")
+    for schedule, algorithm in product(SCHEDULES, ALGORITHMS):
+        network = Network(Link(3e-5, 4e-9, 1e-10), Link(1e-6, 1e-10), 4, algorithm, 2)
+        scenario = made_up(network, schedule)
+        given = scenario_of(Answer(Asked("made up", scenario, (), {}), [schedule], [2]))["scenario"]
+        for ranks in (1, 2, 6, 16, 100):
+            found = page.evaluate("([scenario, ranks]) => stagebench.model.rate(scenario, ranks)", [given, ranks])
+            assert found == pytest.approx(predict(scenario, ranks).rate, rel=1e-9), (schedule, algorithm, ranks)
+
+
+def test_another_link_redraws_the_prediction(page: Any, site: Path) -> None:
+    opened(page, site, "predicted.html")
+    before = page.locator("#answer").inner_text()
+    page.get_by_label("bandwidth").press("Home")
+    assert page.locator("#answer").inner_text() != before
+    assert page.get_by_label("bandwidth").input_value() == "6"

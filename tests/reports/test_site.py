@@ -33,7 +33,10 @@ def test_the_pages_hold_the_numbers_and_charts_of_the_single_one(folder: RunFold
     pages = [Cells((site / page.file).read_text()) for page in PAGES]
     whole = Cells(render(folder, summarise(folder)))
     assert [row for page in pages for row in page.rows] == whole.rows
-    assert [figure for page in pages for figure in page.figures] == whole.figures
+    drawn = [
+        figure for page in pages for figure in page.figures if isinstance(figure, dict)
+    ]  # a list: the model's data
+    assert drawn == whole.figures
 
 
 def test_every_address_is_a_place_on_the_site(site: Path) -> None:

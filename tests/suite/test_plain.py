@@ -10,7 +10,7 @@ from suite.contracts.launcher import Process
 from suite.plain import plain
 from suite.supervision import Limits, run
 from suite.supervision.logs import last_lines
-from suite.worker.variables import settings
+from suite.worker.variables import Variables, settings
 
 PLAN = """\
 name = "home"
@@ -71,7 +71,7 @@ def test_a_log_s_last_lines_and_a_reason_are_plain(tmp_path):
 def test_variables_that_bear_a_secret_are_not_reported(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     given = {"HOROVOD_SECRET_KEY": "1", "TF_API_TOKEN": "1", "NCCL_DEBUG": "INFO", "LD_PRELOAD": "/home/ada/x.so"}
-    assert settings(given) == {"NCCL_DEBUG": "INFO", "LD_PRELOAD": "~/x.so"}
+    assert settings(given, Variables(["TF_"], ["HOROVOD_"])) == {"NCCL_DEBUG": "INFO", "LD_PRELOAD": "~/x.so"}
 
 
 @pytest.mark.slow

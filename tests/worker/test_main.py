@@ -12,6 +12,7 @@ from suite.worker import messages
 from suite.worker.contract import SGD
 from suite.worker.job import FORMAT, DataSet, MakeOracle, Prove
 from suite.worker.messages import of_type
+from suite.worker.variables import Variables
 from tests.support.jobs import graph, measure
 
 TOY = "toy:ToyTrainer"
@@ -48,11 +49,12 @@ def test_a_rank_tells_its_host_s_cores_and_the_threads_that_it_was_given(make_jo
 
 def test_what_a_trainer_told_its_libraries_is_kept_once_it_has_joined(make_job, work, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "before")
-    told = {"GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_CYCLE_TIME": "1.0", "HOROVOD_RANK": "0"}
-    _, found = work(make_job(trainer=TOY, knobs={"tells": told}))
+    set_while_joining = {"GLOO_SOCKET_IFNAME": "eth7", "RING_CYCLE_TIME": "1.0", "RING_RANK": "0"}
+    own = Variables([], ["RING_"], ["RING_RANK"])
+    _, found = work(make_job(trainer=TOY, knobs={"tells": set_while_joining}, variables=own))
     (hello,), (joined,) = of_type(messages.Hello, found), of_type(messages.Joined, found)
     assert hello.settings["GLOO_SOCKET_IFNAME"] == "before"
-    assert joined.settings == {**hello.settings, "GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_CYCLE_TIME": "1.0"}
+    assert joined.settings == {**hello.settings, "GLOO_SOCKET_IFNAME": "eth7", "RING_CYCLE_TIME": "1.0"}
 
 
 def test_measuring_a_real_network(make_job, work):
@@ -212,6 +214,8 @@ def test_cores_of_its_own(make_job, work):
     code, found = work(make_job(trainer=TOY, binding="cores"))
     assert code == 0
     assert of_type(messages.Hello, found)[0].cores == [min(os.sched_getaffinity(0))]
+    code, found = work(make_job(trainer=TOY, binding="cores", readers=4))
+    assert of_type(messages.Hello, found)[0].cores == [min(os.sched_getaffinity(0))], "nobody reads synthetic data"
     code, found = work(make_job(trainer=TOY, binding="cores", threads=4096))
     assert code == 1
     assert failed(found).kind == "unavailable"

@@ -2,7 +2,9 @@
 
 import pytest
 
-from suite.worker.variables import arithmetic
+from suite.worker.variables import Variables, arithmetic, settings
+
+OWN = Variables(["XLA_", "TF_"], ["RING_"], ["TF_CONFIG", "RING_RANK"])
 
 
 @pytest.mark.parametrize(
@@ -13,9 +15,16 @@ from suite.worker.variables import arithmetic
     ],
 )
 def test_what_changes_arithmetic_or_libraries_is_found(name):
-    assert arithmetic({name: "1", "HOME": "/root"}) == {name: "1"}
+    assert arithmetic({name: "1", "HOME": "/root"}, OWN) == {name: "1"}
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "TF_CONFIG", "PATH"])
 def test_where_and_how_many_is_another_matter(name):
-    assert arithmetic({name: "1"}) == {}
+    assert arithmetic({name: "1"}, OWN) == {}
+
+
+def test_a_framework_s_own_are_its_adapter_s_to_name():
+    found = {"RING_CYCLE": "1", "RING_RANK": "0", "TF_CONFIG": "{}", "XLA_FLAGS": "-a", "MKL_CBWR": "AVX2"}
+    assert settings(found, OWN) == {"MKL_CBWR": "AVX2", "RING_CYCLE": "1", "XLA_FLAGS": "-a"}
+    assert settings(found, Variables()) == {"MKL_CBWR": "AVX2"}
+    assert arithmetic(found, OWN) == {"MKL_CBWR": "AVX2", "XLA_FLAGS": "-a"}
