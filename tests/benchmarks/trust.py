@@ -79,6 +79,12 @@ CHECKS = (
     Check("conclusions", "How often is a verdict wrong, and how often is a difference found?", ("conclusions.py",)),
     Check("under-load", "Do verdicts of a loaded machine contradict those of a quiet one?", ("under_load.py",)),
     Check("summarise", "What do 10,000 cases cost to summarise?", ("summarise.py",)),
+    Check(
+        "bytes-on-the-wire",
+        "Do the gradients that a record counts cross the wire, and nothing beside them?",
+        ("bytes_on_the_wire.py",),
+        root=True,
+    ),
     Check("controller", "What does the controller cost?", ("controller.py",)),
 )
 
