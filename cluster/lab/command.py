@@ -37,13 +37,12 @@ def up(
 
     from cluster.lab import build
     from cluster.lab.layout import checked_layout
+    from cluster.lab.rate import pacing
 
     given = (cores or len(os.sched_getaffinity(0))) if slurm else 0
     layout = build.up(checked_layout(name, count, network), rate, given).layout
-    typer.echo(
-        f"{', '.join(layout.hosts)} are up. Next: stagebench lab exec {layout.hosts[0]} -- "
-        f"stagebench run PLAN --hosts {','.join(layout.hosts)}"
-    )
+    first = f"Next: stagebench lab exec {layout.hosts[0]} -- stagebench run PLAN --hosts {','.join(layout.hosts)}"
+    typer.echo(" ".join(filter(None, (f"{', '.join(layout.hosts)} are up.", pacing(rate), first))))
 
 
 @group.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

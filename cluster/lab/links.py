@@ -39,10 +39,11 @@ def shape(layout: Layout, rate: str) -> None:
     for host in layout.hosts:
         for namespace, device in ((host, WIRE), (layout.switch, _port(layout, host))):
             run("ip", "-n", namespace, "link", "set", device, "gso_max_segs", str(packets(speed)))
+            queue = ("tc", "-n", namespace, "qdisc")
             if speed is None:
-                works("tc", "-n", namespace, "qdisc", "del", "dev", device, "root")  # fails where none was set
+                works(*queue, "del", "dev", device, "root")  # fails where none was set
             else:
-                run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *discipline(speed))
+                run(*queue, "replace", "dev", device, "root", *discipline(speed, paces=namespace == layout.switch))
 
 
 def wire(host: str) -> Wire:

@@ -7,11 +7,12 @@ from suite.errors import RequestError
 UNSHAPED = "none"
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 SLOWEST, FASTEST = 1e5, 1e11  # bits/s; below, a burst of one packet would be most of a second
-# Two buckets. The large one holds the rate over time, and makes up for what a busy machine's timers lose. A small one,
-# a little faster, paces: only so much leaves at once, and a message above it takes as long as on a wire. With the first
-# alone, 16 KiB took an eighth of their time.
+# Two buckets. The large one, which every link has, holds the rate over time, and makes up for what a busy machine's
+# timers lose. The small one, where the switch sends to a host, is a little faster and paces: only so much passes at
+# once, and what is larger takes as long as on a wire. With the large one alone 16 KiB took an eighth of their time. A
+# small one of half this size needs packets of half the size, which cost the hosts' own cores twice the processor time.
 BURST_SECONDS, BURST_BYTES = 0.002, 32768
-PACE, PACE_SECONDS, PACE_BYTES = 1.1, 6.5e-5, 8192
+PACE, PACE_SECONDS, PACE_BYTES = 1.05, 1.31e-4, 16384
 FULL = 0.75  # of the small bucket is the largest packet that a host makes: the rest is for timers that come late
 PACKET, LARGEST_PACKET = 1514, 65536  # bytes: on the wire; what a host hands to its card to be cut, at most
 LATENCY = "50ms"  # of waiting in the queue before packets are dropped
@@ -33,16 +34,22 @@ def bits(rate: str) -> float | None:
     return float(match[1]) * UNITS[match[2]]
 
 
-def discipline(rate: float) -> list[str]:
-    """The words in which tc takes token buckets of so many bits per second."""
+def discipline(rate: float, paces: bool) -> list[str]:
+    """The words in which tc takes one or both token buckets of so many bits per second."""
     burst = max(BURST_BYTES, int(rate / 8 * BURST_SECONDS))
-    pace = ["peakrate", f"{int(PACE * rate)}bit", "mtu", str(paced(rate))]
+    pace = ["peakrate", f"{int(PACE * rate)}bit", "mtu", str(paced(rate))] if paces else []
     return ["tbf", "rate", f"{int(rate)}bit", "burst", str(burst), "latency", LATENCY, *pace]
 
 
 def paced(rate: float) -> int:
-    """Bytes that leave at once, at most: a message that is not larger passes as quickly as on an unshaped link."""
+    """Bytes that pass at once, at most: a message that is not larger takes no longer than on an unshaped link."""
     return max(PACE_BYTES, int(rate / 8 * PACE_SECONDS))
+
+
+def pacing(rate: str) -> str:
+    """What a person must know of messages that are too small to be paced; "" of an unshaped link."""
+    speed = bits(rate)
+    return f"Messages of {paced(speed) >> 10} KiB and less pass faster than {rate}." if speed else ""
 
 
 def packets(rate: float | None) -> int:

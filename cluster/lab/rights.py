@@ -55,7 +55,7 @@ def _kernel() -> Iterator[str]:
     if not works("ip", "netns", "add", probe):
         yield "this kernel, or the container around us, refuses network namespaces; run the container with --privileged"
         return
-    shape = ("tc", "-n", probe, "qdisc", "add", "dev", "one", "root", *discipline(1e9))
+    shape = ("tc", "-n", probe, "qdisc", "add", "dev", "one", "root", *discipline(1e9, paces=True))
     attempts = {
         "veth": ("ip", "-n", probe, "link", "add", "one", "type", "veth", "peer", "name", "two"),
         "bridge": ("ip", "-n", probe, "link", "add", "switch", "type", "bridge"),

@@ -70,13 +70,14 @@ class CommonClock:
 
     def wait_for(self, at: float) -> float:
         """Return at that time; how late it was, in seconds (a clock's tick where all went well)."""
-        left = at - self.now()
+        clock, own = self._clock, at - self.offset
+        left = own - clock()
         if left > NAP:
             time.sleep(left - NAP)
-        now = self.now()
-        while now < at:
-            now = self.now()
-        return now - at
+        now = clock()
+        while now < own:
+            now = clock()
+        return now - own
 
 
 def _is_one_kernel(maximum: Callable[[float], float]) -> bool:

@@ -36,7 +36,7 @@ def main(argv: List[str]) -> int:
     outbox = Outbox(job.output, rank.rank)
     try:
         limit_memory(job.group.memory_limit)
-        cores = bind(job.group, rank)
+        cores = bind(job, rank)
         outbox.send(hello(rank, cores, job.group.variables))
         before = wire.counters()
         made = make(job, rank)
@@ -97,13 +97,13 @@ def limit_memory(most: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def bind(group: Group, rank: Rank) -> List[int]:
+def bind(job: Job, rank: Rank) -> List[int]:
     """Give this rank cores of its own where the placement says so; returns the cores it may use."""
-    allowed = os.sched_getaffinity(0)
+    group, allowed = job.group, os.sched_getaffinity(0)
     if group.binding == "cores":
         wanted, ranks = group.threads * group.devices, max(group.ranks_per_node, rank.local_rank + 1)
         # Readers and the library of communication have threads beside the training's.
-        beside = group.readers + (group.ranks > 1)
+        beside = (group.readers if getattr(job.task, "data", None) else 0) + (group.ranks > 1)
         try:
             allowed = set(binding.shares(binding.topology(allowed), ranks, wanted, beside)[rank.local_rank])
         except ValueError:

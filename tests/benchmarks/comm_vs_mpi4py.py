@@ -12,7 +12,8 @@ must be the first (STAGEBENCH_LAUNCH_AGENT is the program that starts the others
 Compared are
 
 - point-to-point with `mpi4py.bench.pingpong`, which means as many round trips;
-- all-reduce with the plain loop that a user of mpi4py writes (its benchmark module has none).
+- all-reduce with a plain loop that starts each call at a time which rank 0 broadcasts, and takes the last rank's end
+  (mpi4py's benchmark module has none; one clock serves all ranks on one machine, simulated hosts included).
 
 A round times both ways equally often, and who begins changes from round to round. mpi4py's
 module tells means alone, and one stall of a shared machine decides a mean: so rounds are
@@ -34,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 LIMIT = 0.05
 LEAST = 3  # messages of a round
+AHEAD, LATE = 5e-5, 5e-6  # seconds from the choice of a start to the start; after it
 BOTH = ("point-to-point", "all-reduce")
 
 
@@ -96,8 +98,10 @@ def measured(communicator, operation, size, options):
     endless = Sampler(communicator, 1e9, lambda **_: None)  # as often as it may, whatever stalls
 
     def ours():
-        found = endless.times(operation, exchange.run, apart, most=2 * count).seconds
-        return communicator.maximum(statistics.mean(found)) / (1 if apart else 2)
+        found = endless.times(operation, exchange.run, apart, most=2 * count)
+        if apart:
+            return in_time(communicator.comm, found.seconds, found.late)
+        return communicator.maximum(statistics.mean(found.seconds)) / 2
 
     def theirs():
         return communicator.maximum((plain_allreduce if apart else pingpong)(communicator.comm, size, count))
@@ -121,17 +125,34 @@ def pingpong(comm, size, count):
 
 
 def plain_allreduce(comm, size, count):
-    """As OSU's micro-benchmarks and mpi4py's demos time it: a barrier, then the clock around one call."""
+    """Each call begins at a time that rank 0 chose, on the machine's clock."""
     import numpy as np
 
-    given, taken = np.zeros(size // 4, np.float32), np.zeros(size // 4, np.float32)
-    total = 0.0
-    for turn in range(-count, count):
-        comm.Barrier()
-        begin = time.perf_counter()
+    given, taken, start = np.zeros(size // 4, np.float32), np.zeros(size // 4, np.float32), np.zeros(1)
+    seconds, late = [], []
+    for _ in range(2 * count):
+        start[0] = time.perf_counter() + AHEAD
+        comm.Bcast(start)
+        at = float(start[0])
+        now = time.perf_counter()
+        while now < at:
+            now = time.perf_counter()
         comm.Allreduce(given, taken)
-        total += (time.perf_counter() - begin) * (turn >= 0)
-    return total / count
+        seconds.append(time.perf_counter() - at)
+        late.append(now - at)
+    return in_time(comm, seconds[count:], late[count:])
+
+
+def in_time(comm, seconds, late):
+    """The mean of the last rank's times, of the calls that every rank began in time; of all where none was."""
+    import numpy as np
+    from mpi4py import MPI
+
+    slowest, latest = np.array(seconds), np.array(late)
+    for values in (slowest, latest):
+        comm.Allreduce(MPI.IN_PLACE, values, MPI.MAX)
+    kept = slowest[latest < LATE]
+    return float(kept.mean() if len(kept) else slowest.mean())
 
 
 def told(rank, operation, size, rounds):

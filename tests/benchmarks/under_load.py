@@ -19,7 +19,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from figures import figure
+from figures import figure, told
 
 from suite.analysis.leaders import compared
 from suite.analysis.summary import summarise
@@ -91,8 +91,8 @@ def main():
     figures = []
     for title, found in (("alone", before), ("beside the load", after)):
         widths = [ratio.high / ratio.value - 1 for ratio in found.values()]
-        told = [ratio.verdict for ratio in found.values()]
-        decided = sum(verdict in ("faster", "slower") for verdict in told) // 2
+        words = [ratio.verdict for ratio in found.values()]
+        decided = sum(verdict in ("faster", "slower") for verdict in words) // 2
         middle = f"median half-width {statistics.median(widths):.1%}" if widths else "nothing to compare"
         print(f"{title}: {len(found) // 2} pairs, {decided} told apart, {middle}")
         figures.append(figure(f"pairs told apart {title}, of {len(found) // 2}", decided))

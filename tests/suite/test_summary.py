@@ -4,8 +4,10 @@ import shutil
 
 import pytest
 
+from reports.site import render
 from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.summary import left_out, summarise
+from suite.cli.show import print_results
 from suite.contracts.case import Placement, Sampling
 from suite.results.records import METHOD
 from suite.results.stored import sealed
@@ -432,7 +434,7 @@ def peaked(flop_per_s, bytes_per_s=1e10):
     return change
 
 
-def test_utilisation_is_beside_the_highest_peak_of_as_many_of_the_same_devices(run):
+def test_utilisation_is_beside_the_highest_peak_of_as_many_of_the_same_devices(run, capsys):
     ours, theirs = (run.proven(case_of(adapter, ranks=2, data="synthetic")) for adapter in ("pytorch", "caffempi"))
     lone = run.proven(case_of(data="synthetic"))
     run.changed(ours, peaked(4e10, 2e10), [0])
@@ -442,6 +444,10 @@ def test_utilisation_is_beside_the_highest_peak_of_as_many_of_the_same_devices(r
     assert other.peak == found.peak
     assert found.utilisation == pytest.approx(6 * 714_188_480 * found.rate.value / 1e11)
     assert found.to_dict()["model_flop_utilisation"] == found.utilisation
+    shown = f"{100 * found.utilisation:.0f}"
+    assert f"{shown} % of peak" in render(run.folder, [found, other, single])
+    print_results(run.folder)
+    assert f"  {shown}%" in capsys.readouterr().out
     assert (single.id, single.peak, single.utilisation) == (lone.id, None, None)
 
 
@@ -461,6 +467,7 @@ def test_energy_is_counted_once_a_host_and_not_guessed(run):
     run.changed(case, used(("a", 100.0), ("a", 101.0)))
     row = only(run)
     assert row.joules_per_sample == pytest.approx(161.0 / row.processes[0].samples)
+    assert "J a sample" in render(run.folder, [row])
     run.changed(case, used(("a", 100.0), ("b", 101.0)))
     assert only(run).joules_per_sample == pytest.approx(321.0 / row.processes[0].samples)
     run.changed(case, used(("a", 100.0), ("b", None)))

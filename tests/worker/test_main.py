@@ -214,6 +214,8 @@ def test_cores_of_its_own(make_job, work):
     code, found = work(make_job(trainer=TOY, binding="cores"))
     assert code == 0
     assert of_type(messages.Hello, found)[0].cores == [min(os.sched_getaffinity(0))]
+    code, found = work(make_job(trainer=TOY, binding="cores", readers=4))
+    assert of_type(messages.Hello, found)[0].cores == [min(os.sched_getaffinity(0))], "nobody reads synthetic data"
     code, found = work(make_job(trainer=TOY, binding="cores", threads=4096))
     assert code == 1
     assert failed(found).kind == "unavailable"

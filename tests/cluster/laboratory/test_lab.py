@@ -15,7 +15,7 @@ from cluster.lab.agent import entering, environment
 from cluster.lab.layout import NETWORK, Layout, checked_layout
 from cluster.lab.links import shape, switch_link, wire
 from cluster.lab.people import processes
-from cluster.lab.rate import bits, discipline, packets
+from cluster.lab.rate import bits, discipline, pacing, packets
 from cluster.lab.state import SETTING, State, folder, load
 from suite.errors import RequestError, Unavailable
 
@@ -64,8 +64,11 @@ def test_a_damaged_laboratory_is_named(tmp_path, monkeypatch, content):
 def test_rates():
     assert [bits(rate) for rate in ("1gbit", "2.5Gbit", "100kbit", "none")] == [1e9, 2.5e9, 1e5, None]
     large = ["tbf", "rate", "1000000000bit", "burst", "250000", "latency", "50ms"]
-    assert discipline(1e9) == [*large, "peakrate", "1100000000bit", "mtu", "8192"]
-    assert [packets(rate) for rate in (1e5, 1e9, 1e10, None)] == [4, 4, 40, 43]
+    assert discipline(1e9, paces=False) == large
+    assert discipline(1e9, paces=True) == [*large, "peakrate", "1050000000bit", "mtu", "16384"]
+    assert pacing("1gbit") == "Messages of 16 KiB and less pass faster than 1gbit."
+    assert pacing("none") == ""
+    assert [packets(rate) for rate in (1e5, 1e9, 2.5e9, None)] == [8, 8, 20, 43]
 
 
 @pytest.mark.parametrize("rate", ["1", "fast", "125mbps", "1 gbit", "99kbit", "101gbit", "-1gbit", "nan", ""])

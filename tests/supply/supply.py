@@ -1,0 +1,128 @@
+"""What the environments are made of: hashed locks, bills of materials, licences, known advisories.
+
+    python tests/supply/supply.py lock        locks/ENV.txt: every package that tox's `deps` lead to, with its hashes
+    python tests/supply/supply.py sbom        sbom/ENV.json (CycloneDX) of the environments that stand in .tox
+    python tests/supply/supply.py licences    a table of them
+    python tests/supply/supply.py advisories  locked versions against a folder of OSV files (STAGEBENCH_ADVISORIES)
+
+uv resolves and hashes, cyclonedx-py writes the bills; nothing here asks an index by itself.
+"""
+
+import argparse
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LOCKS, BILLS = ROOT / "locks", ROOT / "sbom"
+PYTHON = "3.11"
+# CNTK's Python 3.6 is older than any that uv resolves for, and Horovod is built from source.
+ENVIRONMENTS = ("pytorch", "tensorflow", "caffempi", "jax", "mxnet", "mpi-openmpi5", "mpi-openmpi4", "mpi-mpich")
+CONTROLLER = "stagebench"
+PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
+NO_SNAPSHOT = (
+    "no snapshot, so no advisories were looked at: STAGEBENCH_ADVISORIES names no folder of OSV files; "
+    "unpack osv.dev's export for PyPI into one, and name it there"
+)
+
+
+def deps(environment: str) -> list[str]:
+    """What tox installs into an environment."""
+    command = [sys.executable, "-m", "tox", "config", "-e", environment, "-k", "deps"]
+    told = configparser.ConfigParser(interpolation=None)
+    told.read_string(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    return told[f"testenv:{environment}"]["deps"].split("\n")[1:]
+
+
+def lock() -> int:
+    """Write the locks; uv keeps the versions that they hold, as long as the dependencies allow them."""
+    LOCKS.mkdir(exist_ok=True)
+    # The registry's own builds, not those of a folder on this machine.
+    environ = {name: value for name, value in os.environ.items() if name != "UV_FIND_LINKS"}
+    for environment in (CONTROLLER, *ENVIRONMENTS):
+        wanted = "pyproject.toml" if environment == CONTROLLER else "-"
+        command = ["uv", "pip", "compile", wanted, "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
+        command += ["--python-version", PYTHON, "--output-file", str(LOCKS / f"{environment}.txt")]
+        given = "" if environment == CONTROLLER else "\n".join(deps(environment))
+        subprocess.run(command, cwd=ROOT, check=True, input=given, text=True, stdout=subprocess.DEVNULL, env=environ)
+    return 0
+
+
+def sbom() -> int:
+    """Write the bills of the environments that have been made."""
+    BILLS.mkdir(exist_ok=True)
+    home = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
+    for python in sorted(home.glob("*/bin/python")):
+        place = BILLS / f"{python.parents[1].name}.json"
+        command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", str(place)]
+        subprocess.run([*command, str(python)], check=True)
+    return 0
+
+
+def licences() -> int:
+    """By package, from the bills."""
+    found = {
+        (part["name"], part.get("version", ""), licence_of(part))
+        for bill in sorted(BILLS.glob("*.json"))
+        for part in json.loads(bill.read_text()).get("components", [])
+    }
+    sys.stdout.write("".join(f"| {' | '.join(row)} |\n" for row in [("package", "version", "licence"), *sorted(found)]))
+    return 0 if found else 1
+
+
+def licence_of(part: dict[str, object]) -> str:
+    """As the package declares it."""
+    rows = part.get("licenses") or []
+    assert isinstance(rows, list)
+    names = [row.get("expression") or row["license"].get("id") or row["license"].get("name") or "" for row in rows]
+    return ", ".join(dict.fromkeys(name.splitlines()[0] for name in names if name)) or "not declared"
+
+
+def locked() -> Iterator[tuple[str, str, str]]:
+    """(environment, package in its normal form, version) of every lock."""
+    for path in sorted(LOCKS.glob("*.txt")):
+        for name, version in PINNED.findall(path.read_text()):
+            yield path.stem, normal(name), version
+
+
+def normal(name: str) -> str:
+    """PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def advisories() -> int:
+    """Those of the snapshot that name a locked version; a version that was yanked has an advisory there, too."""
+    place = os.environ.get("STAGEBENCH_ADVISORIES", "")
+    files = sorted(Path(place).rglob("*.json")) if place else []
+    if not files:
+        sys.stdout.write(NO_SNAPSHOT + "\n")
+        return 0
+    known: dict[tuple[str, str], list[str]] = {}
+    for path in files:
+        advisory = json.loads(path.read_text())
+        for affected in advisory.get("affected", []):
+            for version in affected.get("versions", []):
+                known.setdefault((normal(affected["package"]["name"]), version), []).append(advisory["id"])
+    found = [(row, known[row[1:]]) for row in locked() if row[1:] in known]
+    for (environment, name, version), ids in found:
+        sys.stdout.write(f"{environment}: {name} {version}: {', '.join(ids)}\n")
+    sys.stdout.write(f"{len(found)} locked versions have advisories in {place} ({len(files)} files)\n")
+    return int(bool(found))
+
+
+COMMANDS = {"lock": lock, "sbom": sbom, "licences": licences, "advisories": advisories}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("command", choices=COMMANDS)
+    return COMMANDS[parser.parse_args().command]()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
