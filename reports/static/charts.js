@@ -26,6 +26,10 @@
   }
   // Room is kept beforehand, so that nothing jumps.
   function add(chart, figure) {
+    if (!figures.has(chart)) {
+      const save = () => Plotly.downloadImage(chart, { format: "svg", filename: document.title });
+      chart.after(stagebench.el("button", { type: "button", class: "copy", onclick: save }, "Save as SVG"));
+    }
     figures.set(chart, figure);
     chart.style.minHeight = figure.layout.height + "px";
   }

@@ -1,6 +1,6 @@
 """How the displays word what a session tells them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from suite.analysis.measured import mean_loss, rate
 from suite.cli.estimate import Estimate
@@ -14,15 +14,18 @@ TIME_IS_UP = "the time is up; the same command goes on with what is missing"
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
 
 
-def once_per_adapter(refused: Iterable[tuple[Case, str, str]]) -> list[tuple[str, str, str]]:
-    """Rows (case, outcome, reason) as rows (outcome, whose, reason): what an adapter's cases share stands once."""
-    groups: dict[tuple[str, str, str], list[Case]] = {}
+def once_per_reason(refused: Iterable[tuple[Case, str, str]]) -> list[tuple[str, str, str]]:
+    """Rows (case, outcome, reason) as rows (outcome, whose, reason): what several cases share stands once."""
+    groups: dict[tuple[str, str], list[Case]] = {}
     for case, outcome, reason in refused:
-        groups.setdefault((outcome, case.adapter, reason), []).append(case)
-    return [
-        (outcome, cases[0].label if len(cases) == 1 else f"{adapter} ({len(cases)} cases)", reason)
-        for (outcome, adapter, reason), cases in groups.items()
-    ]
+        groups.setdefault((outcome, reason), []).append(case)
+    return [(outcome, _whose(cases), reason) for (outcome, reason), cases in groups.items()]
+
+
+def _whose(cases: Sequence[Case]) -> str:
+    if len(cases) == 1:
+        return cases[0].label
+    return f"{', '.join(dict.fromkeys(case.adapter for case in cases))} ({len(cases)} cases)"
 
 
 def repeat(case: Case, number: int) -> str:

@@ -47,7 +47,7 @@ class LiveDisplay(Observer[Case, Record]):
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """What will not be measured, each reason once for an adapter; then start drawing."""
-        for outcome, whose, reason in formatting.once_per_adapter(self._refused):
+        for outcome, whose, reason in formatting.once_per_reason(self._refused):
             symbol, colour = formatting.mark(outcome)
             self._print(symbol, colour, whose, (outcome, colour))
             self._print_reason(reason, colour)

@@ -28,7 +28,7 @@ class PlainDisplay(Observer[Case, Record]):
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """What will not be measured, each reason once for an adapter; how much lies ahead."""
-        for outcome, whose, reason in formatting.once_per_adapter(self._refused):
+        for outcome, whose, reason in formatting.once_per_reason(self._refused):
             self._say(f"{outcome}: {whose}: {reason}")
         self._estimate.begin(processes, done)
         already = f", {done} of them measured before" if done else ""

@@ -1,6 +1,8 @@
 """`stagebench show`: the results of a run, as a table. Heavy imports wait until the command runs."""
 
 import math
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +13,11 @@ if TYPE_CHECKING:
     from suite.comm.records import CommFolder
     from suite.results.run_folder import RunFolder
 
-SPEED = ("samples/s", "95 % interval", "per device", "ms/step", "of peak", "J/sample")
+SPEED = ("samples/s", "verdict", "95 % interval", "per device", "ms/step", "of peak", "J/sample")
 COLUMNS = ("case", "outcome", *SPEED, "proof", "marks")
-OPTIONAL = ("of peak", "J/sample", "marks")  # not shown where no row has one
+NARROW = ("case", "samples/s", "verdict")  # of a terminal in which the table would break
+WIDE = 120  # columns of a terminal that has room for all
+OPTIONAL = ("verdict", "of peak", "J/sample", "marks")  # not shown where no row has one
 
 
 def register(app: typer.Typer) -> None:
@@ -53,17 +57,19 @@ def _communication(folder: "CommFolder", json: bool) -> None:
 
 
 def print_results(folder: "RunFolder", reasons: bool = True) -> None:
-    """The table of what was measured; with `reasons`, below it why other cases were not, once for an adapter."""
+    """The table of what was measured; with `reasons`, below it why other cases were not, a reason once."""
     from suite.analysis.summary import left_out, summarise
     from suite.cli import formatting, tables
 
     rows = summarise(folder)
     measured = [row for row in rows if row.processes]
     if measured:
-        cells = [_cells(row) for row in measured]
-        tables.show(cells, [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)])
+        narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
+        cells = [_cells(row, called) for row, called in zip(measured, _names(measured, narrow), strict=True)]
+        known = [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)]
+        tables.show(cells, [name for name in known if not narrow or name in NARROW])
     missing = [(row.case, row.outcome, row.reason) for row in rows if row.outcome != "ok"] if reasons else []
-    for outcome, whose, reason in formatting.once_per_adapter(missing):
+    for outcome, whose, reason in formatting.once_per_reason(missing):
         typer.echo(f"{outcome}: {whose}{': ' if reason else ''}{reason}")
     if measured:
         _tell_power(measured)
@@ -88,11 +94,33 @@ def _tell_power(rows: "list[Row]") -> None:
         )
 
 
-def _cells(row: "Row") -> dict[str, Any]:
+def _names(rows: "list[Row]", short: bool) -> list[str]:
+    """What each case is called; with its tuning, where the rows have several."""
+    from suite.cli import formatting
+
+    several = len({row.case.tuning for row in rows}) > 1
+    names = [formatting.label(row.case, 0) if short else row.case.label for row in rows]
+    return [f"{name} {row.case.tuning}" if several else name for name, row in zip(names, rows, strict=True)]
+
+
+def _verdict(row: "Row") -> str:
+    """Who leads, and how far the others are behind; or why a row is not compared."""
+    from suite.analysis.comparison import DISQUALIFYING
+
+    if row.outcome != "ok":
+        return row.outcome
+    if row.against is None:
+        return ", ".join(mark for mark in row.marks if mark in DISQUALIFYING)
+    verdict = row.against.verdict.partition(":")[0]
+    return f"{verdict}, {row.against.ratio.value:.0%} of the leader" if verdict == "slower" else verdict
+
+
+def _cells(row: "Row", called: str) -> dict[str, Any]:
     from suite.cli.formatting import significant
 
     proof = "none" if row.proof is None else "ok" if row.proof.passed else "FAILED"
-    cells = {"case": row.case.label, "outcome": row.outcome, "proof": proof, "marks": ", ".join(row.marks)}
+    cells = {"case": called, "outcome": row.outcome, "verdict": _verdict(row), "proof": proof}
+    cells["marks"] = ", ".join(row.marks)
     if row.rate and row.rate_per_device:
         cells["samples/s"] = significant(row.rate.value)
         cells["95 % interval"] = f"{significant(row.rate.low)} to {significant(row.rate.high)}"

@@ -7,11 +7,12 @@ the other anyway stay near 1. It informs, and has no bound. Oldest Python: 3.6.
 """
 
 import importlib
-import json
 import statistics
 import sys
 import time
 from functools import partial
+
+from figures import figure, told
 
 from suite.worker.feed import synthetic
 from tests.support import trainers
@@ -30,8 +31,7 @@ def main():
     with trainers.started(in_processor_time(made), tuning="tuned") as make:
         for name, batch in cases:
             figures += compared(adapter, name, by_name()[name].graph(), make(batch=int(batch)))
-    print(json.dumps({"figures": figures}))
-    return 0
+    return told(figures)
 
 
 def in_processor_time(made):
@@ -61,8 +61,8 @@ def compared(adapter, name, graph, trainer):
     figures = []
     for stage in ORDER:
         found = ratios[stage]
-        figure = {"what": f"{adapter}, {name}: layers one by one, {stage}", "value": round(statistics.median(found), 3)}
-        figures.append(dict(figure, unit="\u00d7", low=round(min(found), 3), high=round(max(found), 3)))
+        value, ends = round(statistics.median(found), 3), (round(min(found), 3), round(max(found), 3))
+        figures.append(figure(f"{adapter}, {name}: layers one by one, {stage}", value, "\u00d7", ends))
         print(f"{figures[-1]['what']}: {statistics.median(found):.2f} times ({min(found):.2f} to {max(found):.2f})")
     return figures
 
@@ -70,6 +70,7 @@ def compared(adapter, name, graph, trainer):
 def staged(trainer, batch):
     """(forward, backward) seconds of processor time."""
     trainer.forget_layer_times()
+    trainer.synchronize()  # the last update's work is no forward
     marks = [time.process_time()]
     for work in (partial(trainer.forward, batch), trainer.backward):
         work()

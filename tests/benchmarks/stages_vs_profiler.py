@@ -11,12 +11,12 @@ the profiler's, less 1: positive, since a stage has its dispatch too.
 
 import glob
 import importlib
-import json
 import statistics
 import sys
 import tempfile
 
 from alternating import interval
+from figures import figure, told
 
 from suite.worker.clock import StageClock
 from suite.worker.feed import synthetic
@@ -39,8 +39,7 @@ def main():
             trainer, graph = make(batch=int(batch)), by_name()[name].graph()
             trainer.build(graph, dict(weights.initial(graph)))
             figures += compared(f"{framework}, {name}", trainer, trainer.to_device(synthetic(graph, int(batch), 1)))
-    print(json.dumps({"figures": figures}))
-    return int(any(abs(figure["value"]) > figure.get("at_most", 1e9) for figure in figures))
+    return told(figures)
 
 
 def compared(what, trainer, batch):
@@ -58,12 +57,11 @@ def compared(what, trainer, batch):
     figures = []
     for stage in COMPARED:
         apart = [100.0 * (ours[stage] / theirs[stage] - 1.0) for ours, theirs in rounds]
-        seconds = statistics.median(theirs[stage] for _, theirs in rounds)
+        seconds, value = statistics.median(theirs[stage] for _, theirs in rounds), statistics.median(apart)
         low, high = interval(apart)
-        value = statistics.median(apart)
-        figure = {"what": f"{what}: {stage}", "value": round(value, 2), "unit": "%"}
-        figure.update(low=round(low, 2), high=round(high, 2), **({"at_most": BOUND} if seconds > SHORT * whole else {}))
-        figures.append(figure)
+        bound = BOUND if seconds > SHORT * whole else None
+        words = f"{what}: {stage}, apart from the profiler's"
+        figures.append(figure(words, round(abs(value), 2), "%", (round(low, 2), round(high, 2)), at_most=bound))
         print(f"{what}: {stage} {1e3 * seconds:.2f} ms; the clock {value:+.1f} % ({low:+.1f} to {high:+.1f})")
     return figures
 

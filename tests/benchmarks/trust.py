@@ -50,6 +50,8 @@ class Check:
 
 
 AS_FAST = "Is the native step of {} as fast as a loop written by hand?"
+PROFILER = "Are stage seconds those of {}?"
+LAYERS = "How much longer do layers take one by one than within a stage, in {}?"
 CHECKS = (
     *(
         Check(f"native-{name}", AS_FAST.format(title), (f"{name}_native.py",), name)
@@ -59,6 +61,21 @@ CHECKS = (
     Check("native-ddp", AS_FAST.format("PyTorch's DDP on two ranks"), ("pytorch_native.py", "--ranks", "2"), "pytorch"),
     Check("observer", "What does the measuring loop cost a native step?", ("observer.py",), "pytorch"),
     Check("stage-clock", "What does a border between stages cost?", ("stage_clock.py",), "pytorch"),
+    *(
+        Check(f"profiler-{name}", PROFILER.format(title), ("stages_vs_profiler.py", name, "alexnet:4"), name)
+        for name, title in (("pytorch", "torch.profiler"), ("tensorflow", "TensorFlow's profiler"))
+    ),
+    Check(
+        "timeline",
+        "Is exposed communication that of Horovod's timeline?",
+        ("exposed_vs_timeline.py", "mnist_small:32", "alexnet:4"),
+        "horovod-mxnet",
+    ),
+    *(
+        Check(f"layers-{name}", LAYERS.format(title), ("layer_sums.py", name, "alexnet:4", "googlenet:4"), name)
+        for name, title in (("pytorch", "PyTorch"), ("tensorflow", "TensorFlow"), ("mxnet", "MXNet"), ("cntk", "CNTK"))
+    ),
+    Check("layers-jax", LAYERS.format("JAX"), ("layer_sums.py", "jax", "mnist_small:32", "alexnet:4"), "jax"),
     Check("conclusions", "How often is a verdict wrong, and how often is a difference found?", ("conclusions.py",)),
     Check("under-load", "Do verdicts of a loaded machine contradict those of a quiet one?", ("under_load.py",)),
     Check("summarise", "What do 10,000 cases cost to summarise?", ("summarise.py",)),

@@ -110,9 +110,9 @@ def decay_apart(self):
     weights = self._network.named("weights")
     for tensor in weights.values():
         tensor *= 1 - self.setup.optimiser.lr * DECAY
-    proper, self.setup = self.setup, self.setup._replace(optimiser=self.setup.optimiser._replace(weight_decay=0.0))
+    proper, self._rule = self._rule, self._rule._replace(weight_decay=0.0)
     Right.update(self)
-    self.setup = proper
+    self._rule = proper
 
 
 def sums(self):

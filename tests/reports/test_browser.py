@@ -145,6 +145,13 @@ def test_charts_follow_the_colour_scheme(page: Any, site: Path) -> None:
     until(page, f"{colour} !== '{light}'")
 
 
+def test_a_chart_is_saved_as_a_picture(page: Any, site: Path) -> None:
+    opened(page, site, "index.html")
+    with page.expect_download() as found:
+        page.get_by_role("button", name="Save as SVG").click()
+    assert found.value.path().read_text().startswith("<svg")
+
+
 def test_tables_sort_and_their_cells_are_no_formulas(page: Any, site: Path) -> None:
     opened(page, site, "evidence.html")
     page.locator("#outcomes th button", has_text="outcome").click()

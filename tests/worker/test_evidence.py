@@ -66,10 +66,9 @@ class WithoutDecay(ReferenceTrainer):
     """Applies no weight decay in its native step."""
 
     def step(self, batch):
-        proper = self.setup
-        self.setup = proper._replace(optimiser=proper.optimiser._replace(weight_decay=0.0))
+        proper, self._rule = self._rule, self._rule._replace(weight_decay=0.0)
         super().step(batch)
-        self.setup = proper
+        self._rule = proper
 
 
 class WrongConvolution(ReferenceTrainer):

@@ -1,0 +1,37 @@
+"""The table of a run's results in a terminal."""
+
+import sys
+
+import pytest
+
+from suite.cli.formatting import once_per_reason
+from suite.cli.show import print_results
+from tests.reports.made_run import MadeRun, case_of
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    for adapter in ("pytorch", "caffempi"):
+        made.proven(case_of(adapter))
+        made.proven(case_of(adapter, tuning="default"), slower=1.5)
+    return made.folder
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(80, False), (200, True)])
+def test_a_terminal_shows_what_fits_and_who_leads(run, monkeypatch, capsys, columns, shown):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_results(run)
+    table = [line for line in capsys.readouterr().out.splitlines() if "alexnet" in line and "samples" not in line]
+    rows = [line for line in table if "/single" in line][:4]
+    assert all(len(line) <= columns for line in rows)
+    assert [line.rstrip().count("leads") for line in rows] == [1, 1, 0, 0]
+    assert all("% of the leader" in line for line in rows[2:])
+    assert [("tuned" in line, "default" in line) for line in rows] == [(True, False), (False, True)] * 2
+    assert any("quick" in line for line in rows) == shown
+
+
+def test_what_several_frameworks_share_is_said_once():
+    refused = [(case_of(name), "not measured", "the run stopped before it") for name in ("pytorch", "caffempi")]
+    assert once_per_reason(refused) == [("not measured", "pytorch, caffempi (2 cases)", "the run stopped before it")]
