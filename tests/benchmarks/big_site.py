@@ -1,4 +1,4 @@
-"""What a site of many cases costs: python -m tests.benchmarks.site [CASES]; 10,000 in about half a minute.
+"""What a site of many cases costs: python -m tests.benchmarks.big_site [CASES]; 10,000 in about half a minute.
 
 Makes a run of simulated records, then its pages, and says the processor time and the memory that the pages took.
 The last line is JSON, as tests/benchmarks/trust.py reads it.
