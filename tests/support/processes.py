@@ -10,6 +10,8 @@ import time
 
 import numpy as np
 
+from tests.support.forked import Forked, possible
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -37,7 +39,7 @@ def run_together(commands, beside=(), limit=300):
     running, lasting = [], []
     try:
         for into, each in ((lasting, beside), (running, commands)):
-            into.extend(subprocess.Popen([str(token) for token in tokens], env=environ) for tokens, environ in each)
+            into.extend(_started([str(token) for token in tokens], environ) for tokens, environ in each)
         deadline = time.time() + limit
         while any(process.poll() is None for process in running):
             assert not any(process.poll() for process in running), [process.poll() for process in running]
@@ -49,6 +51,10 @@ def run_together(commands, beside=(), limit=300):
         for process in running + lasting:
             process.kill()
             process.wait()
+
+
+def _started(tokens, environ):
+    return Forked(tokens, env=environ) if possible(tokens) else subprocess.Popen(tokens, env=environ)
 
 
 def ranks(tokens, world, common=None):

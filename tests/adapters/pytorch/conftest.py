@@ -6,7 +6,9 @@ pytest.importorskip("torch")
 
 from adapters.pytorch import worker
 from suite.worker.contract import SGD, Adam
-from tests.support import processes, proofs, trainers
+from tests.support import forked, processes, proofs, trainers
+
+forked.preload("adapters.pytorch.strategies.ddp", "tests.support.rank", "torch._dynamo")
 
 RULES = {"sgd": SGD(0.001, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 1e-3)}
 

@@ -3,7 +3,9 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from adapters.tensorflow import machine, worker
-from tests.support import networks, proofs, trainers
+from tests.support import forked, networks, proofs, trainers
+
+forked.preload("tensorflow")
 
 # Once for all tests of a process: TensorFlow's pools cannot change when they run.
 for pool in ("intra_op", "inter_op"):
