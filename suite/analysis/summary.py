@@ -84,14 +84,14 @@ def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
 
 def left_out(folder: ResultFolder[Any, Any]) -> str | None:
     """The note about records that no row holds, once they were read; None when every record has its row."""
-    strays, told = folder.strays(), []
+    strays, remarks = folder.strays(), []
     if folder.invalid:
         count = "1 record is" if len(folder.invalid) == 1 else f"{len(folder.invalid)} records are"
-        told += [f"{count} invalid; left out: {_few(list(folder.invalid.values()), '; ')}"]
+        remarks += [f"{count} invalid; left out: {_few(list(folder.invalid.values()), '; ')}"]
     if strays:
         count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
-        told += [f"{count} to no case of this plan; left out: {_few(strays, ', ')}"]
-    return ". ".join(told) or None
+        remarks += [f"{count} to no case of this plan; left out: {_few(strays, ', ')}"]
+    return ". ".join(remarks) or None
 
 
 def _few(names: list[str], between: str) -> str:
