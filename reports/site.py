@@ -8,7 +8,7 @@ from reports.cases import details, digits_of, listing
 from reports.context import context
 from reports.frame import Frame, Link, made, rendered, write_assets
 from suite.analysis.rows import Row
-from suite.analysis.summary import summarise
+from suite.analysis.summary import summarise, uncollected
 from suite.files import write_whole
 from suite.results.run_folder import RunFolder
 
@@ -53,7 +53,12 @@ def write(folder: RunFolder, directory: Path) -> Path:
 
 def put(folder: RunFolder, directory: Path, root: str = "", home: str = "") -> dict[str, Any]:
     """The same without what pages share, which `root` leads to (see Frame). Returns what the sections were made of."""
-    rows = summarise(folder)
+    with uncollected():
+        rows = summarise(folder)
+        return _put(folder, rows, directory, root, home)
+
+
+def _put(folder: RunFolder, rows: list[Row], directory: Path, root: str, home: str) -> dict[str, Any]:
     found = context(folder, rows)
     sections = rendered((*PLACES, "case"), {**found, **_addresses(single=False), "digits": digits_of(rows)})
     there = [page for page in PAGES if any(sections[name] for name in page.sections)]

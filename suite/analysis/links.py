@@ -113,8 +113,8 @@ class Link:
 
     def _fit(self) -> Row:
         assert self.fit is not None
-        told = {"alpha_determined": self.fit.tells_latency, "beta_determined": self.fit.tells_bandwidth}
-        return {**asdict(self.fit), **told, "bus_bandwidth": self.bus_limit}
+        determined = {"alpha_determined": self.fit.tells_latency, "beta_determined": self.fit.tells_bandwidth}
+        return {**asdict(self.fit), **determined, "bus_bandwidth": self.bus_limit}
 
 
 OTHER_METHOD = "its figures were defined in another way, by another version of stagebench"

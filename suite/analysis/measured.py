@@ -211,11 +211,11 @@ def _about(record: Record) -> Provenance:
 
 def carriers(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:
     """By host its busiest interface; None on one host, or where nobody could tell."""
-    told = [
+    reporting = [
         RankReport(rank.rank, rank.hello.host, {name: each.sent_bytes for name, each in rank.wire.items()}, 0)
         for rank in ranks
         if rank.hello and rank.wire
     ]
-    if len({each.host for each in told}) < 2:
+    if len({each.host for each in reporting}) < 2:
         return None
-    return {host: Carrier(name, sent) for host, (name, sent) in busiest(told).items()}
+    return {host: Carrier(name, sent) for host, (name, sent) in busiest(reporting).items()}

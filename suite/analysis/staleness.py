@@ -18,8 +18,8 @@ class Staleness:
 def of_process(ranks: Sequence[Rank]) -> Staleness | None:
     """From the ranks' notes ({"mean", "max", "steps"} each); None where no rank notes it."""
     notes = [rank.notes.get("staleness") for rank in ranks]
-    told = [note for note in notes if isinstance(note, dict) and note.get("steps")]
-    return joined([Staleness(float(note["mean"]), float(note["max"]), int(note["steps"])) for note in told])
+    reported = [note for note in notes if isinstance(note, dict) and note.get("steps")]
+    return joined([Staleness(float(note["mean"]), float(note["max"]), int(note["steps"])) for note in reported])
 
 
 def joined(several: Sequence[Staleness]) -> Staleness | None:

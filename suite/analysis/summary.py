@@ -45,7 +45,7 @@ def summarise(folder: RunFolder) -> list[Row]:
     """
     cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
-    with _uncollected():
+    with uncollected():
         for record in folder.records(processes):
             processes[record.case_id].append(process_of(record, method))
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
@@ -62,8 +62,8 @@ def summarise(folder: RunFolder) -> list[Row]:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the search for cycles, which records have none of: it takes a fifth of the time of many."""
+def uncollected() -> Iterator[None]:
+    """Without the search for cycles, which records and rows have none of: it takes a fifth of the time of many."""
     searched = gc.isenabled()
     gc.disable()
     try:
@@ -84,14 +84,14 @@ def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
 
 def left_out(folder: ResultFolder[Any, Any]) -> str | None:
     """The note about records that no row holds, once they were read; None when every record has its row."""
-    strays, told = folder.strays(), []
+    strays, remarks = folder.strays(), []
     if folder.invalid:
         count = "1 record is" if len(folder.invalid) == 1 else f"{len(folder.invalid)} records are"
-        told += [f"{count} invalid; left out: {_few(list(folder.invalid.values()), '; ')}"]
+        remarks += [f"{count} invalid; left out: {_few(list(folder.invalid.values()), '; ')}"]
     if strays:
         count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
-        told += [f"{count} to no case of this plan; left out: {_few(strays, ', ')}"]
-    return ". ".join(told) or None
+        remarks += [f"{count} to no case of this plan; left out: {_few(strays, ', ')}"]
+    return ". ".join(remarks) or None
 
 
 def _few(names: list[str], between: str) -> str:

@@ -51,8 +51,8 @@ def label(case: Case, width: int) -> str:
 
 def numbers(record: Record) -> dict[str, str]:
     """What was measured, as short words: speed and loss; without what was not."""
-    told = {"speed": (rate(record), "{} samples/s"), "loss": (mean_loss(record.ranks, "native"), "loss {}")}
-    return {name: text.format(significant(value)) for name, (value, text) in told.items() if value is not None}
+    figures = {"speed": (rate(record), "{} samples/s"), "loss": (mean_loss(record.ranks, "native"), "loss {}")}
+    return {name: text.format(significant(value)) for name, (value, text) in figures.items() if value is not None}
 
 
 def significant(value: float) -> str:

@@ -51,8 +51,8 @@ class Found:
 def compare(delivered: Samples, true: Samples, bounds: Bounds, order: list[int] | None = None) -> Found:
     """Match, then look at pixels, labels, completeness and, where `order` says in which they should come, the order."""
     if delivered.images.shape[1:] != true.images.shape[1:]:
-        told = f"delivers images of {delivered.images.shape[1:]}, not of {true.images.shape[1:]}"
-        return Found(0.0, 0.0, 0, len(true.labels), told)
+        problem = f"delivers images of {delivered.images.shape[1:]}, not of {true.images.shape[1:]}"
+        return Found(0.0, 0.0, 0, len(true.labels), problem)
     match = nearest(delivered.images, true.images)
     mean, most = off(delivered.images, true.images[match])
     wrong = int((delivered.labels != true.labels[match]).sum())

@@ -100,9 +100,10 @@ class Check:
         try:
             return self.plain.sample(index)
         except OSError as error:
-            told, link = str(error), self.plain.files[index][0] if self.plain.files else ""
-            told = told.replace(link, os.path.realpath(link)) if link else told  # what was laid out is gone soon
-            raise RequestError(f"{told}; `stagebench data check {source}` names all that cannot be read") from error
+            # What was laid out is gone soon.
+            problem, link = str(error), self.plain.files[index][0] if self.plain.files else ""
+            problem = problem.replace(link, os.path.realpath(link)) if link else problem
+            raise RequestError(f"{problem}; `stagebench data check {source}` names all that cannot be read") from error
 
     def _packed(self, adapter: Adapter, interpreter: Interpreter, form: Format, scratch: Path) -> Path:
         folder, work = scratch / "records", scratch / "packing"

@@ -31,7 +31,7 @@ def _broken(record: AnyRecord) -> Iterator[str]:
             yield f"rank {rank.rank}: its losses, their steps and their times are not as many"
         for name, measured in rank.passes.items():
             per_step = record.case.batch * place.devices
-            yield from (f"rank {rank.rank}, pass {name!r}: {told}" for told in _of_pass(name, measured, per_step))
+            yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in _of_pass(name, measured, per_step))
 
 
 def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:

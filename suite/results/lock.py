@@ -17,7 +17,7 @@ LOCK = ".lock"  # in the run folder; it stays there, and the kernel frees it wit
 def held(folder: Path) -> Iterator[None]:
     """Hold a run folder, made when needed.
 
-    RequestError when another process holds it (its id is told), or when no folder can stand there.
+    RequestError when another process holds it (its id is in the message), or when no folder can stand there.
     """
     with usable(folder):
         place = folder.resolve()

@@ -70,8 +70,8 @@ def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
     except Exception as error:  # a damaged file makes zipfile, zlib and NumPy raise a dozen kinds
         if isinstance(error, ValueError) and path in str(error):
             raise
-        told = "%s: %s" % (type(error).__name__, error)
-        raise ValueError("%s is no array file (%s); write it with numpy.savez" % (path, told))
+        problem = "%s: %s" % (type(error).__name__, error)
+        raise ValueError("%s is no array file (%s); write it with numpy.savez" % (path, problem))
 
 
 def _whole(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> np.ndarray:

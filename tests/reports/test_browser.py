@@ -92,7 +92,7 @@ def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, address: st
     assert "onerror" not in page.evaluate("[...document.images].map((image) => image.outerHTML).join()")
 
 
-@pytest.mark.parametrize("address", ["index.html", "speed.html", "case.html"])
+@pytest.mark.parametrize("address", ["index.html", "predicted.html", "case.html"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_fault_of_accessibility(page: Any, site: Path, address: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
