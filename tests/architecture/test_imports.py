@@ -72,7 +72,8 @@ def test_the_worker_half_imports_only_what_every_interpreter_has(worker_half, im
 def declared(root: Path) -> set[str]:
     """The modules of what stagebench depends on, with the makers of data sets."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    wanted = project["dependencies"] + project["optional-dependencies"]["data"]
+    extras = project["optional-dependencies"]
+    wanted = project["dependencies"] + extras["data"] + extras["parquet"]
     names = [re.match(r"[\w-]+", each)[0].lower() for each in wanted]
     return {MODULES.get(name, name) for name in names}
 

@@ -1,6 +1,6 @@
 """What the environments are made of: hashed locks, bills of materials, licences, known advisories.
 
-    python tests/supply/supply.py lock        locks/ENV.txt: every package that tox's `deps` lead to, with its hashes
+    python tests/supply/supply.py lock        tests/supply/locks/ENV.txt: every package that tox's `deps` lead to, with its hashes
     python tests/supply/supply.py sbom        sbom/ENV.json (CycloneDX) of the environments that stand in .tox
     python tests/supply/supply.py licences    a table of them
     python tests/supply/supply.py advisories  locked versions against a folder of OSV files (STAGEBENCH_ADVISORIES)
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LOCKS, BILLS = ROOT / "locks", ROOT / "sbom"
+LOCKS, BILLS = ROOT / "tests" / "supply" / "locks", ROOT / "sbom"
 PYTHON = "3.11"
 # CNTK's Python 3.6 is older than any that uv resolves for, and Horovod is built from source.
 ENVIRONMENTS = ("pytorch", "tensorflow", "caffempi", "jax", "mxnet", "mpi-openmpi5", "mpi-openmpi4", "mpi-mpich")
