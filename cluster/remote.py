@@ -97,7 +97,7 @@ def own_variables(known: Mapping[str, str]) -> Dict[str, str]:
 
 
 def interface(peer: str) -> str:
-    """The interface whose address `peer` sees; "" when that cannot be told. Nothing is sent."""
+    """The interface whose address `peer` sees; "" when that cannot be reported. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect((peer, 9))
         own = socket.inet_aton(probe.getsockname()[0])
@@ -133,15 +133,15 @@ def watch(child: "subprocess.Popen[bytes]", woken: int, seconds: float) -> None:
 def end(number: int, patience: float) -> None:
     """Send a signal to all that descends from us, and wait until it has gone."""
     deadline = time.monotonic() + patience
-    told: Set[int] = set()
+    reported: Set[int] = set()
     while time.monotonic() < deadline:
         alive = descendants()
         if not alive:
             return
-        for pid in alive - told:
+        for pid in alive - reported:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        told |= alive
+        reported |= alive
         time.sleep(0.02)
 
 

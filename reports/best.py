@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from reports.bars import bars
 from reports.figure import Figure, colour
 from reports.panels import Panel
-from reports.text import number, told
+from reports.text import in_words, number
 from suite.analysis.best import Best, Contest, Defaults, contests, settings, usual_of
 from suite.analysis.comparison import DISQUALIFYING
 from suite.analysis.rows import Row
@@ -43,7 +43,7 @@ def configuration(best: Best, case: Case) -> list[str]:
     """In words: the batch, and what sets a case apart from the default configuration."""
     usual, chosen = usual_of([best.default, best.row], installed_defaults()), settings(case)
     changed = [name for name, value in chosen.items() if usual.get(name) != value and name != "batch"]
-    return [f"batch {case.batch}", *(f"{name.removeprefix('knobs.')} {told(chosen[name])}" for name in changed)]
+    return [f"batch {case.batch}", *(f"{name.removeprefix('knobs.')} {in_words(chosen[name])}" for name in changed)]
 
 
 def said(best: Best) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from reports.frame import script_json
 from reports.names import settings
-from reports.text import interval, milliseconds, number, scientific, told
+from reports.text import in_words, interval, milliseconds, number, scientific
 from suite.analysis.budget import STAGES
 from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.measured import Process
@@ -142,7 +142,7 @@ def _values(found: Any, above: str = "") -> Iterator[Fact]:
         if is_dataclass(value):
             yield from _values(value, f"{above}{name}.")
         else:
-            yield f"{above}{name}", f"{value:g}" if isinstance(value, float) else told(value)
+            yield f"{above}{name}", f"{value:g}" if isinstance(value, float) else in_words(value)
 
 
 def _process(process: Process) -> Iterator[Fact]:
@@ -159,7 +159,7 @@ def _process(process: Process) -> Iterator[Fact]:
         for name, loss in process.losses.items()
         if loss is not None
     )
-    yield from ((name.replace("_", " "), told(note)) for name, note in about.notes.items())
+    yield from ((name.replace("_", " "), in_words(note)) for name, note in about.notes.items())
 
 
 def _logs(process: Process) -> list[list[str]]:

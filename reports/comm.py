@@ -67,7 +67,7 @@ def _body(folder: CommFolder) -> str:
     return rendered(["comm"], context(folder))["comm"]
 
 
-def told(link: Link) -> str:
+def settings_of(link: Link) -> str:
     """The library's settings in words; "" where nobody set any."""
     return ", ".join(f"{name}={value}" for name, value in link.settings.items())
 
@@ -80,7 +80,7 @@ def context(folder: CommFolder) -> dict[str, Any]:
         "about": folder.about,
         "hosts": folder.hosts(),
         "links": found,
-        "transports": list(dict.fromkeys((link.case.backend, link.transport, told(link)) for link in measured)),
+        "transports": list(dict.fromkeys((link.case.backend, link.transport, settings_of(link)) for link in measured)),
         "panels": panels([link for link in measured if not link.case.workload]),
         "gradients": [gradients(link) for link in measured if link.case.workload],
         "overlaps": [link for link in found if link.overlaps],

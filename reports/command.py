@@ -58,7 +58,7 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
     from suite.analysis.summary import left_out, summarise
     from suite.results.run_folder import RunFolder
 
-    folder, told = RunFolder.open(run), Console(stderr=True)
+    folder, terminal = RunFolder.open(run), Console(stderr=True)
     if json:
         typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
     if output is not None or not json:
@@ -67,10 +67,10 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
         page = (write_single if single else write)(folder, output or run / "report")
     note = left_out(folder)
     if note:
-        told.print(note, highlight=False, soft_wrap=True)
+        terminal.print(note, highlight=False, soft_wrap=True)
     if json and output is None:
         return
-    (told if json else Console()).print(f"Report: {page}", highlight=False, soft_wrap=True)
+    (terminal if json else Console()).print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
 def _communication(folder: "CommFolder", directory: Path, single: bool, json: bool, only: bool) -> None:

@@ -12,7 +12,7 @@ from reports.figure import Figure, colour
 from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
 from reports.matrix import matrix, place_of
-from reports.matrix import told as told_place
+from reports.matrix import words_of as words_of_place
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
 from suite.analysis.best import USUAL
@@ -67,7 +67,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "stages_asked": any("staged" in row.case.passes for row in rows) or not rows,
         "speed_asked": any("native" in row.case.passes for row in rows) or not rows,
         "matrix": matrix(tables),
-        "place": lambda row: told_place(place_of(row.case)),
+        "place": lambda row: words_of_place(place_of(row.case)),
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
         "stage_charts": _drawn(panels, charts.stages),
         "scaling_charts": _drawn(panels, scaling),

@@ -36,7 +36,7 @@ class Ways:
             (samples, f"After {number(self.exchange.samples)} samples"),
             (seconds, f"After {number(self.exchange.seconds)} s of training"),
         ]
-        return " ".join(f"{when} the lowest loss is that of {told}." for told, when in found if told)
+        return " ".join(f"{when} the lowest loss is that of {way}." for way, when in found if way)
 
 
 def _least(losses: list[tuple[Spread, str]]) -> str:
@@ -52,8 +52,8 @@ def _least(losses: list[tuple[Spread, str]]) -> str:
 def ways_of(rows: list[Row]) -> list[Ways]:
     """Every training on several devices that was done by more than one strategy."""
     found = exchanges(rows)
-    told = varying([_question(exchange.ways[0].case) for exchange in found])
-    return [_ways(exchange, words) for exchange, words in zip(found, told, strict=True)]
+    questions = varying([_question(exchange.ways[0].case) for exchange in found])
+    return [_ways(exchange, words) for exchange, words in zip(found, questions, strict=True)]
 
 
 def _question(case: Case) -> dict[str, str]:

@@ -85,21 +85,21 @@ def noise_of(rows: list[Row]) -> list[str]:
         ("other programs took", [noise.busy_share for _, noise in every if noise.busy_share is not None]),
         ("a hypervisor gave away", [noise.steal_share for _, noise in every if noise.steal_share is not None]),
     )
-    told = [
+    lines = [
         f"{words} {share(median(known))} of all cores' time in the median process, {share(max(known))} in the worst"
         for words, known in kinds
         if known
     ]
     slow = [noise.reference_slowdown for _, noise in every if noise.reference_slowdown is not None]
     if slow:
-        told.append(f"a fixed computation took up to {number(max(slow))} times as long as at its best")
-    if not told:
+        lines.append(f"a fixed computation took up to {number(max(slow))} times as long as at its best")
+    if not lines:
         return []
     hit = Counter(row.case.label for row, noise in every if noise.disturbed)
     count = f"{hit.total()} of {len(every)} processes were disturbed"
     shown = ", ".join(f"{label} ({times})" for label, times in hit.most_common(5))
     more = f" and {len(hit) - 5} other rows" if len(hit) > 5 else ""
-    return [*(f"{each[0].upper()}{each[1:]}." for each in told), f"{count}: {shown}{more}." if hit else f"{count}."]
+    return [*(f"{each[0].upper()}{each[1:]}." for each in lines), f"{count}: {shown}{more}." if hit else f"{count}."]
 
 
 def _software(adapter: str, abouts: list[Provenance]) -> Software:
@@ -121,5 +121,5 @@ def _carried(about: Provenance) -> str | None:
     transport, hosts, wire = about.transport, about.hosts, about.wire or {}
     if not transport or len(hosts) < 2:
         return transport or None
-    carriers = " and ".join(sorted({each.interface for each in wire.values()})) or "an interface that was not told"
+    carriers = " and ".join(sorted({each.interface for each in wire.values()})) or "an interface that was not named"
     return f"{transport}, over {carriers} between {' and '.join(hosts)}"

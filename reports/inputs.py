@@ -86,8 +86,8 @@ def _modes(found: list[Group]) -> list[Chart]:
     charts: dict[tuple[object, ...], list[Fed]] = {}
     for group in (group for group in found if len(group.modes) > 1):
         charts.setdefault(_place(group.cases[0].row.case), []).extend(group.cases)
-    told = [_mode_chart(members) for members in charts.values()]
-    return [chart for chart in told if chart]
+    drawn = [_mode_chart(members) for members in charts.values()]
+    return [chart for chart in drawn if chart]
 
 
 def _place(case: Case) -> tuple[object, ...]:
@@ -108,7 +108,7 @@ def _mode_chart(members: list[Fed]) -> Chart | None:
     panel = Panel(
         f"{cases[0].workload} on {' and '.join(sets) or 'synthetic data'}",
         [fed.row for fed in shown],
-        [f"{name} · {told}" for name, told in zip(names([_unfed(case) for case in cases]), _told(shown), strict=True)],
+        [f"{name} · {mode}" for name, mode in zip(names([_unfed(case) for case in cases]), _told(shown), strict=True)],
         common(cases),
         warning,
     )
@@ -122,8 +122,8 @@ def _readers(rows: Iterable[Row]) -> list[Chart]:
     for row in rows:
         if row.reader is not None:
             found.setdefault((row.case.workload, row.case.data), []).append(row)
-    told = [_reader_chart(members) for members in found.values()]
-    return [chart for chart in told if chart]
+    drawn = [_reader_chart(members) for members in found.values()]
+    return [chart for chart in drawn if chart]
 
 
 def _reader_chart(members: list[Row]) -> Chart | None:

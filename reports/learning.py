@@ -31,10 +31,10 @@ class Lessons:
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
             groups.setdefault(tuple(same_steps(row.case).values()), []).append(row)
-        told = varying([same_steps(members[0].case) for members in groups.values()])
+        differing = varying([same_steps(members[0].case) for members in groups.values()])
         return [
             chart
-            for members, words in zip(groups.values(), told, strict=True)
+            for members, words in zip(groups.values(), differing, strict=True)
             for chart in _charts(", ".join([self.title, *words]), members)
         ]
 

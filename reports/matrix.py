@@ -33,7 +33,7 @@ def matrix(tables: Iterable[Panel]) -> Matrix | None:
     places = sorted({place_of(row.case) for panel in panels for row in panel.rows})
     if len(places) < 2:
         return None
-    return Matrix([told(place) for place in places], [Body(panel, _lines(panel, places)) for panel in panels])
+    return Matrix([words_of(place) for place in places], [Body(panel, _lines(panel, places)) for panel in panels])
 
 
 def place_of(case: Case) -> Place:
@@ -42,7 +42,7 @@ def place_of(case: Case) -> Place:
     return place.nodes, place.ranks_per_node * place.devices
 
 
-def told(place: Place) -> str:
+def words_of(place: Place) -> str:
     """1 device, 4 devices, 2 nodes of 4."""
     nodes, devices = place
     if nodes > 1:

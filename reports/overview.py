@@ -65,8 +65,8 @@ def sentence(group: Group) -> str:
     else:
         words = f"{called} leads with {rates} samples/s"
     others = [index for index in range(len(group.rows)) if index not in (first, *rest)]
-    told = [_behind(group, index) + (_why(group, index) if index == others[0] else "") for index in others]
-    return f"{group.title}: " + "; ".join([words, *told]) + "."
+    behind = [_behind(group, index) + (_why(group, index) if index == others[0] else "") for index in others]
+    return f"{group.title}: " + "; ".join([words, *behind]) + "."
 
 
 def _behind(group: Group, index: int) -> str:

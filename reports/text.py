@@ -66,22 +66,22 @@ def memory(size: float | None) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"
 
 
-def told(value: object, longest: int = 160) -> str:
+def in_words(value: object, longest: int = 160) -> str:
     """A trainer's note in words; a long list says how long it is."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return number(value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {told(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {in_words(each)}" for name, each in value.items())
     if not isinstance(value, list | tuple):
         return str(value)
-    words = ", ".join(told(each) for each in value)
+    words = ", ".join(in_words(each) for each in value)
     return words if len(words) <= longest else f"{words[:longest].rpartition(', ')[0]}, … ({len(value)} in all)"
 
 
 FILTERS = {
-    "told": told,
+    "in_words": in_words,
     "number": number,
     "ms": milliseconds,
     "interval": interval,

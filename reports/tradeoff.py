@@ -96,14 +96,14 @@ def answers(found: list[TradeOff]) -> list[str]:
 def _answer(name: str, group: list[TradeOff]) -> str:
     there = [(one.after, one) for one in group if one.after and one.after.of == len(one.lessons)]
     best, finest = max(((one.best, one) for one in group if one.best), key=lambda pair: pair[0].value)
-    told = f"best accuracy {best.value:.4f} with batch {finest.case.batch}"
+    finest_of_all = f"best accuracy {best.value:.4f} with batch {finest.case.batch}"
     if not there:
-        return f"{name}: no batch reached {group[0].target:g} in every training; {told}."
+        return f"{name}: no batch reached {group[0].target:g} in every training; {finest_of_all}."
     after, soonest = min(there, key=lambda pair: pair[0].value)
     alike = [str(one.case.batch) for other, one in there if one is not soonest and after.overlaps(other)]
     beside = f" (not told apart from {', '.join(alike)})" if alike else ""
     when = f"after {number(after.value)} s, in epoch {soonest.epoch.value if soonest.epoch else 0:g}"
-    return f"{name}: soonest at {group[0].target:g} with batch {soonest.case.batch}, {when}{beside}; {told}."
+    return f"{name}: soonest at {group[0].target:g} with batch {soonest.case.batch}, {when}{beside}; {finest_of_all}."
 
 
 def _by_series(found: list[TradeOff]) -> list[list[TradeOff]]:

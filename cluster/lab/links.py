@@ -48,9 +48,9 @@ def shape(layout: Layout, rate: str) -> None:
 
 def wire(host: str) -> Wire:
     """The state and the counters of a host's end."""
-    (told,) = json.loads(run("ip", "-n", host, "-json", "-stats", "link", "show", WIRE))
-    counted = told["stats64"]
-    return Wire(told["operstate"] == "UP", counted["rx"]["bytes"], counted["tx"]["bytes"])
+    (found,) = json.loads(run("ip", "-n", host, "-json", "-stats", "link", "show", WIRE))
+    counted = found["stats64"]
+    return Wire(found["operstate"] == "UP", counted["rx"]["bytes"], counted["tx"]["bytes"])
 
 
 def switch_link(host: str, on: bool) -> None:

@@ -28,8 +28,8 @@ def of_process(ranks: Sequence[Rank], method: int = METHOD) -> InputWait | None:
     """None when no pass can tell, or a rank lacks it."""
     alone = _alone(ranks)
     seconds, share = (_waited_on_host(ranks) if method == 1 else _exposed(ranks)) or (None, None)
-    told = seconds is not None or (alone.size and method > 1)
-    return InputWait(seconds, share, alone) if told else None
+    known = seconds is not None or (alone.size and method > 1)
+    return InputWait(seconds, share, alone) if known else None
 
 
 def _exposed(ranks: Sequence[Rank]) -> tuple[float, float] | None:

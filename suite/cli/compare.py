@@ -86,16 +86,16 @@ def _notes(found: "Comparison") -> Iterable[str]:
     from suite.analysis.change_points import FEWEST
     from suite.analysis.verdicts import SAME
 
-    told: dict[str, list[str]] = {}
+    labels_of: dict[str, list[str]] = {}
     for one in found.cases:
         for why in one.bars:
-            told.setdefault(f"not comparable: {why}", []).append(one.case.label)
+            labels_of.setdefault(f"not comparable: {why}", []).append(one.case.label)
         for what in one.differs:
-            told.setdefault(f"not the same: {what}", []).append(one.case.label)
+            labels_of.setdefault(f"not the same: {what}", []).append(one.case.label)
         if one.found and one.verdict == SAME and one.found.resolution > found.threshold:
             unseen = f"a slow-down of {found.threshold:.1%} might not have shown"
-            told.setdefault(f"{unseen}: {_remedy(one.found, one.runs is not None)}", []).append(one.case.label)
-    for line, labels in told.items():
+            labels_of.setdefault(f"{unseen}: {_remedy(one.found, one.runs is not None)}", []).append(one.case.label)
+    for line, labels in labels_of.items():
         yield f"{line} ({len(labels)} cases)" if len(labels) > 1 else f"{labels[0]}: {line}"
     if any(one.found and not one.runs for one in found.cases):
         yield f"how much equal runs differ is not known: name {FEWEST - 1} earlier ones or more, --history each"

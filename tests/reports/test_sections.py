@@ -3,7 +3,7 @@ import re
 import pytest
 
 from reports.site import render, write, write_single
-from reports.text import told
+from reports.text import in_words
 from suite.analysis.summary import summarise
 from suite.errors import StoreError
 from tests.reports.made_run import MadeRun, case_of, everything
@@ -186,4 +186,4 @@ def test_a_folder_that_cannot_be_made_is_named(folder, tmp_path):
     ],
 )
 def test_notes_are_told_in_words(note, words):
-    assert told(note).replace("\u2212", "-") == words
+    assert in_words(note).replace("\u2212", "-") == words

@@ -1,6 +1,6 @@
 """What the environments are made of: hashed locks, bills of materials, licences, known advisories.
 
-    python tests/supply/supply.py lock        tests/supply/locks/ENV.txt: every package that tox's `deps` lead to, with its hashes
+    python tests/supply/supply.py lock        locks/ENV.txt beside this: what tox's `deps` lead to, with hashes
     python tests/supply/supply.py sbom        sbom/ENV.json (CycloneDX) of the environments that stand in .tox
     python tests/supply/supply.py licences    a table of them
     python tests/supply/supply.py advisories  locked versions against a folder of OSV files (STAGEBENCH_ADVISORIES)
