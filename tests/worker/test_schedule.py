@@ -9,7 +9,6 @@ from suite.worker.schedule import Schedule
 from suite.worker.training import Training
 from tests.support import trainers
 from tests.support.jobs import graph
-from tests.worker.test_training import Numbers
 
 
 @pytest.mark.parametrize(
@@ -33,10 +32,10 @@ def test_a_training_sets_the_rate_before_every_step():
     trainer = toy.ToyTrainer(trainers.setup(batch=5))
     trainer.open_input, trainer.set_learning_rate = lambda source: None, rates.append
     training = Training(trainer, graph(), lambda **progress: None)
-    training.run(Numbers(20), Numbers(5), 2, Schedule(0.5, "linear"))
+    training.run(toy.Numbers(20), toy.Numbers(5), 2, Schedule(0.5, "linear"))
     rate = trainer.setup.optimiser.lr
     assert rates == pytest.approx([rate * factor for factor in (1 / 2, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6)])
-    training.run(Numbers(20), Numbers(5), 2)
+    training.run(toy.Numbers(20), toy.Numbers(5), 2)
     assert len(rates) == 8, "one rate throughout is never set"
 
 

@@ -8,26 +8,10 @@ from suite.worker import messages
 from suite.worker.contract import SGD, Unsupported
 from suite.worker.job import DataSet, Train
 from suite.worker.schedule import Schedule
-from suite.worker.sources import Source
 from suite.worker.split import split
 from suite.worker.training import Training, epoch_ends
 from tests.support import trainers
 from tests.support.jobs import READ_ONCE, graph
-
-
-class Numbers(Source):
-    """Sample i is the number i, of class i modulo 3."""
-
-    name, classes = "numbers", 3
-
-    def __init__(self, size):
-        self.size = size
-
-    def __len__(self):
-        return self.size
-
-    def sample(self, index):
-        return np.full((1, 2, 2), index, dtype=np.float32), index % 3
 
 
 @pytest.fixture
@@ -65,7 +49,7 @@ def test_epochs_are_trained_tested_and_reported(make_job, work, arrays):
 def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_path):
     trainer = toy.ToyTrainer(trainers.setup(batch=5, knobs={"sleep": {"step": 0.02, "forward": 0.2}}))
     trainer.open_input = lambda source: None
-    found = Training(trainer, graph(), lambda **progress: None).run(Numbers(20), Numbers(5), 2)
+    found = Training(trainer, graph(), lambda **progress: None).run(toy.Numbers(20), toy.Numbers(5), 2)
     assert [epoch.steps for epoch in found.epochs] == [4, 4]
     assert [epoch.test_s >= 0.2 for epoch in found.epochs] == [True, True]
     times, ends = found.loss_s, np.cumsum([epoch.train_s for epoch in found.epochs])
@@ -80,8 +64,8 @@ def test_synthetic_data_teach_nothing(make_job, work):
 
 
 def test_both_parts_are_the_whole_and_always_the_same():
-    first, second = split(Numbers(50), 0.2)
-    again, _ = split(Numbers(50), 0.2)
+    first, second = split(toy.Numbers(50), 0.2)
+    again, _ = split(toy.Numbers(50), 0.2)
     seen = [int(part.sample(index)[0].max()) for part in (first, second) for index in range(len(part))]
     assert (len(first), len(second), sorted(seen)) == (40, 10, list(range(50)))
     assert [again.sample(index)[1] for index in range(40)] == [first.sample(index)[1] for index in range(40)]
@@ -91,7 +75,7 @@ def test_both_parts_are_the_whole_and_always_the_same():
 
 def test_an_empty_half_is_refused_with_the_numbers():
     with pytest.raises(ValueError, match=r"holding out 0.01 of numbers leaves one half empty \(0 of 9 samples\)"):
-        split(Numbers(9), 0.01)
+        split(toy.Numbers(9), 0.01)
 
 
 def test_every_epoch_ends_where_all_samples_have_been_seen():
