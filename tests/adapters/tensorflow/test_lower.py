@@ -165,7 +165,7 @@ def test_dropout_keeps_the_expected_share_and_scale():
     dropped = graph.add("it", "dropout", ("input",), rate=0.3)
     graph.add_head(graph.add("out", "dense", (graph.add("f", "flatten", (dropped,)),), out=2))
     net, _, _ = lowered(graph, drawn(graph), True, "float32")
-    operation = net._program[0][0]
+    operation = net.operations[dropped]
     once = operation(tf.ones((4, 10, 10, 100))).numpy()
     kept = once[once != 0]
     assert abs(len(kept) / once.size - 0.7) < 0.015  # five deviations of 40,000 draws: 0.0115
