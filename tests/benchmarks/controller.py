@@ -40,30 +40,41 @@ PREDICT = (
 ).split()
 
 
-def timed(command: list[str], **options: object) -> tuple[float, int]:
-    """(wall seconds, peak resident bytes) of a command that must succeed."""
+# A command of stagebench that tells what itself held at most, without the processes that it started.
+ALONE = """
+import atexit, resource, sys
+from pathlib import Path
+from suite.cli import main
+place = sys.argv.pop(1)
+atexit.register(lambda: Path(place).write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)))
+sys.exit(main())
+"""
+
+
+def timed(command: list[str], **options: object) -> float:
+    """Wall seconds of a command that must succeed."""
     begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, **options)  # type: ignore[call-overload]
-    _, status, usage = os.wait4(process.pid, 0)
+    status = subprocess.call(command, stdout=subprocess.DEVNULL, **options)  # type: ignore[call-overload]
     if status:
         raise SystemExit(f"{command} failed with status {status}")
-    return time.perf_counter() - begin, usage.ru_maxrss * 1024
+    return time.perf_counter() - begin
 
 
 def runs(processes: int, folder: Path) -> tuple[float, int, Path]:
-    """`stagebench run` with that many processes of one case."""
+    """`stagebench run` with that many processes of one case: (seconds, bytes that it held at most, the run)."""
     plan, output = folder / f"plan{processes}.toml", folder / f"run{processes}-{time.monotonic_ns()}"
     plan.write_text(PLAN.format(processes=processes))
-    seconds, peak = timed([sys.executable, "-m", "suite.cli", "run", str(plan), "-o", str(output)])
-    return seconds, peak, output
+    peak = folder / "peak"
+    seconds = timed([sys.executable, "-c", ALONE, str(peak), "run", str(plan), "-o", str(output)])
+    return seconds, int(peak.read_text()), output
 
 
 def by_hand(output: Path) -> float:
-    """The same worker, started without the controller."""
-    job = next((output / "attempts").glob("*-r0/job.json"))
+    """The same worker, started without the controller; the first process of a case would measure the peaks, too."""
+    job = next((output / "attempts").glob("*-r1/job.json"))
     environ = dict(os.environ, STAGEBENCH_RANK="0", STAGEBENCH_WORLD="1", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     bundle = output / "bundles" / "reference"
-    return timed([sys.executable, "-m", "suite.worker", str(job.resolve())], cwd=bundle, env=environ)[0]
+    return timed([sys.executable, "-m", "suite.worker", str(job.resolve())], cwd=bundle, env=environ)
 
 
 def main() -> int:
@@ -76,10 +87,10 @@ def main() -> int:
         runs(1, folder)  # makes the oracle and the proof, which the cache keeps
         helps, predictions, extra, peaks = [], [], [], []
         for _ in range(rounds):
-            helps.append(timed([sys.executable, "-m", "suite.cli", "--help"])[0])
-            predictions.append(timed([sys.executable, "-m", "suite.cli", *PREDICT])[0])
-            one, _, output = runs(1, folder)
-            several, peak, _ = runs(5, folder)
+            helps.append(timed([sys.executable, "-m", "suite.cli", "--help"]))
+            predictions.append(timed([sys.executable, "-m", "suite.cli", *PREDICT]))
+            one, _, _ = runs(1, folder)
+            several, peak, output = runs(5, folder)
             extra.append((several - one) / 4 - by_hand(output))
             peaks.append(peak)
     found = []
