@@ -3,14 +3,19 @@
     PYTHONPATH=. .tox/horovod-mxnet/bin/python tests/benchmarks/exposed_vs_timeline.py alexnet:4
 
 Two ranks on this machine. The suite's figure is native less compute_only, from blocks in turns. By the timeline of the
-same native steps communication is exposed from the moment the last gradient is handed over, when backward has ended,
-until the last all-reduce is done. Their difference is a share of the iteration, and must stay within 5 %.
+same native steps communication lasts from the moment the last gradient is handed over, when backward has ended, until
+the last all-reduce is done. Updates hide in that: a weight is updated as soon as its sum is there, where compute_only
+updates all of them after backward. So the timeline's figure less an update's seconds is what native takes longer, as a
+share of the iteration within 5 %. What an exchange takes from the computing beside it is exposed in our figure, and not
+in the timeline's: on as many cores as ranks that tells where the exchange computes much (mnist_small), and little where
+it waits.
 """
 
 import json
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters" / "horovod"))
@@ -30,6 +35,7 @@ WORLD = 2
 BOUND = 5.0  # percent of the iteration
 SAMPLING = Sampling(warmup_steps=6, warmup_limit_s=10.0, steps=60, seconds=10.0)
 WARMUP = 5
+UPDATES = 9
 
 
 def main():
@@ -59,7 +65,21 @@ def exposed(ours, graph, folder):
     native = Side(lambda: ours.step(batch))
     _, pairs = Loop(ours, SAMPLING, nothing).in_turns("compute_only", native, Side(lambda: ours.step_alone(batch)))
     hvd.stop_timeline()
-    return {"pairs": pairs}
+    return {"pairs": pairs, "update_s": updating(ours, batch)}
+
+
+def updating(ours, batch):
+    """Seconds of an update by itself; the median of several."""
+    seconds = []
+    for _ in range(UPDATES):
+        ours.forward(batch)
+        ours.backward()
+        ours.synchronize()
+        begin = time.perf_counter()
+        ours.update()
+        ours.synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
 
 
 def module():
@@ -98,19 +118,21 @@ def compared(name, ranks, shown):
     # A rank that waits makes the group wait: of each pair of blocks the slowest rank's.
     pairs = np.max([each["pairs"] for each in ranks], axis=0).tolist()
     iteration, by_timeline = statistics.median(native for native, _ in pairs), statistics.median(shown)
+    update = max(each["update_s"] for each in ranks)
+    by_timeline -= min(update, by_timeline)
     apart = [100.0 * (native - alone - by_timeline) / iteration for native, alone in pairs]
     low, high = interval(apart)
     ours = statistics.median(native - alone for native, alone in pairs)
     print(
         f"{name}: iteration {1e3 * iteration:.1f} ms, exposed {1e3 * ours:.1f} ms, by the timeline "
-        f"{1e3 * by_timeline:.1f} ms ({len(shown)} steps)"
+        f"{1e3 * by_timeline:.1f} ms ({len(shown)} steps; an update takes {1e3 * update:.1f} ms)"
     )
     what = f"Horovod over {engine()}, {name}: exposed communication"
     value, ends = round(abs(statistics.median(apart)), 2), (round(low, 2), round(high, 2))
     return [
         figure(what + ", apart from the timeline's, of the iteration", value, "%", ends, at_most=BOUND),
         figure(what, round(1e3 * ours, 2), "ms"),
-        figure(what + " by the timeline", round(1e3 * by_timeline, 2), "ms"),
+        figure(what + " by the timeline, less an update", round(1e3 * by_timeline, 2), "ms"),
     ]
 
 
