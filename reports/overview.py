@@ -56,8 +56,8 @@ def sentence(group: Group) -> str:
     """Who leads, how far the others are behind, and in which stage the next one loses most."""
     led = [index for index, each in enumerate(group.against) if each.leads]
     first, *rest = led or [0]
-    rates = " and ".join(number(speed(group.rows[index])) for index in (first, *rest))
-    called = " and ".join(group.names[index] for index in (first, *rest))
+    rates = listed([number(speed(group.rows[index])) for index in (first, *rest)])
+    called = listed([group.names[index] for index in (first, *rest)])
     if not led:
         words = f"{called} was the fastest with {rates} samples/s, but two rounds at least tell one row from another"
     elif rest:
@@ -67,6 +67,12 @@ def sentence(group: Group) -> str:
     others = [index for index in range(len(group.rows)) if index not in (first, *rest)]
     behind = [_behind(group, index) + (_why(group, index) if index == others[0] else "") for index in others]
     return f"{group.title}: " + "; ".join([words, *behind]) + "."
+
+
+def listed(words: Sequence[str]) -> str:
+    """A, B and C."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _behind(group: Group, index: int) -> str:
