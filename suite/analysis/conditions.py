@@ -15,8 +15,8 @@ from suite.results.run_folder import RunFolder
 
 # What keeps two rows from being compared where it differs; a person may allow the latter two: they may be the question.
 METHOD, ALLOWED = "method", ("machine", "knobs")
-# What is told beside a comparison where it differs.
-TOLD = ("versions", "code", "system", "sampling")
+# What is named beside a comparison where it differs.
+NAMED = ("versions", "code", "system", "sampling")
 
 Conditions = Mapping[str, Mapping[str, str]]  # by kind and name
 
@@ -94,8 +94,8 @@ def differing(before: Conditions, after: Conditions, kinds: Collection[str]) -> 
 
 
 def others(allowed: Collection[str]) -> list[str]:
-    """The kinds that are told, and bar nothing."""
-    return [*allowed, *TOLD]
+    """The kinds that are named, and bar nothing."""
+    return [*allowed, *NAMED]
 
 
 def barring(allowed: Collection[str]) -> list[str]:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.change_points import change_points
-from suite.analysis.conditions import ALLOWED, TOLD, MeasuredRun, differing, same_but_knobs, same_but_sampling
+from suite.analysis.conditions import ALLOWED, NAMED, MeasuredRun, differing, same_but_knobs, same_but_sampling
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.errors import RequestError
@@ -103,5 +103,5 @@ def _series(points: Sequence[Point], threshold: float) -> Series:
     for before, at, end in zip(ends, ends[1:], ends[2:], strict=False):
         ratio = median(speeds[at:end]) - median(speeds[before:at])
         old, new = (each.run.conditions(each.row) for each in points[at - 1 : at + 1])
-        changes.append(Change(at, math.exp(ratio), tuple(differing(old, new, (*ALLOWED, *TOLD)))))
+        changes.append(Change(at, math.exp(ratio), tuple(differing(old, new, (*ALLOWED, *NAMED)))))
     return Series(tuple(points), tuple(changes))
