@@ -180,7 +180,8 @@ def fit(folder: RunFolder, series: Series, network: Network, link: KnownLink | N
         nearest = [name for name in SCHEDULES if off[name] <= min(off.values()) + SAME * series.budget.native]
         scenario = scenario.but(schedule=nearest[0])
         sources.append(f"schedule: {' or '.join(nearest)}, nearest to what {series.devices} devices did")
-    return Asked(series.label, scenario, tuple(sources), series.measured, series.devices)
+    cases = tuple(row.id for row in series.rows)
+    return Asked(series.label, scenario, tuple(sources), series.measured, series.devices, cases)
 
 
 def _distance(scenario: Scenario, series: Series) -> float:

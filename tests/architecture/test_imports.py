@@ -73,7 +73,7 @@ def declared(root: Path) -> set[str]:
     """The modules of what stagebench depends on, with the makers of data sets."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = project["dependencies"] + extras["data"] + extras["parquet"]
+    wanted = project["dependencies"] + [each for name in sorted(extras) if name != "conformance" for each in extras[name]]
     names = [re.match(r"[\w-]+", each)[0].lower() for each in wanted]
     return {MODULES.get(name, name) for name in names}
 
