@@ -84,7 +84,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,
         "gradient_bytes": gradient_bytes,
-        "inputs": inputs_of(rows),
+        "inputs": inputs_of(timed),
         "mode_colours": MODE_COLOURS,
         "read_colours": {mode: MODE_COLOURS[mode] for mode in ("memory", "disk")},
         "bottleneck": words,

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 from reports.frame import made
 from reports.names import names
 from reports.table import COLUMNS, Cell, schema, table
+from reports.text import interval, milliseconds, number
 from reports.trackers import FOLDERS
 from reports.trackers import write as write_folder
-from reports.text import interval, milliseconds, number
 from suite.analysis.budget import STAGES
 from suite.analysis.comparison import FOREIGN
 from suite.analysis.rows import Row

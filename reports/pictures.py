@@ -21,7 +21,7 @@ def as_charts(folder: RunFolder, directory: Path) -> None:
     try:
         import kaleido
     except ImportError:
-        raise RequestError("pictures need kaleido: pip install 'stagebench[charts]'; or save one from its page") from None
+        raise RequestError("pictures need kaleido: pip install 'stagebench[charts]'") from None
     found, shades = context(folder, summarise(folder)), _light()
     drawn = {} if found["first_chart"] is None else {"overview": found["first_chart"]}
     charts: list[tuple[str, Panel, Figure]] = [(kind, *chart) for kind in KINDS for chart in found[f"{kind}_charts"]]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from reports.frame import made
 from reports.pictures import as_charts
@@ -147,7 +147,7 @@ def _missing(what: str, package: str) -> RequestError:
     return RequestError(f"{what} needs its package: pip install 'stagebench[{package}]'; or export csv")
 
 
-def _number(value: Cell) -> bool:
+def _number(value: Cell) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

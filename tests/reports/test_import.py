@@ -63,8 +63,8 @@ def test_nccl_tests_are_links_with_their_own_bus_bandwidth(tmp_path: Path) -> No
 def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Path, tmp_path: Path) -> None:
     rows = summarise(opened(article, RunFolder))
     assert {(row.outcome, *row.marks, row.sound, row.against) for row in rows} == {("foreign", "foreign", False, None)}
-    efficiency = {row.case.placement.device_count: row.scaling.efficiency.value for row in rows if row.scaling}
-    assert efficiency[4] == pytest.approx(9.340805053710938 / 7.892665386199951 / 4)
+    whole = {(row.case.batch, row.case.placement.device_count): row.scaling for row in rows if row.scaling}
+    assert whole[512, 4].efficiency.value == pytest.approx(9.340805053710938 / 7.892665386199951 / 4)
     lines = json.loads(export(opened(article, RunFolder), "json", tmp_path).read_text())
     assert {(line["comparable"], line["marks"]) for line in lines} == {(False, "foreign")}
     assert "seconds of the first epochs: 11.7, 10.3" in lines[0]["reason"]
@@ -80,7 +80,7 @@ def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path
     report([article], tmp_path / "single", True, False)
     import_([PRINTED / "horovod.log"], tmp_path / "horovod", None)
     report([article, tmp_path / "horovod"], tmp_path / "both", False, False)
-    assert "6 foreign" in (tmp_path / "both" / "index.html").read_text()
+    assert "8 foreign" in (tmp_path / "both" / "index.html").read_text()
 
 
 @pytest.mark.parametrize(
