@@ -7,15 +7,10 @@ from suite.analysis.stats import ratio
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Input, Placement
 from tests.reports.made_experiments import autotune
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import case_of
 
 DEFAULTS = {"pytorch": {"memory_format": "contiguous"}, "caffempi": {"overlap": "merged"}}
 PLAIN = {"tuning": "default", "knobs": {"memory_format": "contiguous"}, "passes": ("native",)}
-
-
-@pytest.fixture
-def run(tmp_path):
-    return MadeRun(tmp_path / "run")
 
 
 def only(run, defaults=DEFAULTS):
