@@ -228,6 +228,7 @@ class _Maker:
             precision=choice["precision"],
             tuning=choice["tuning"],
             **settings(choice["optimiser"], workload, batch * placement.device_count, choice["lr"]),
+            straggler=choice["straggler"],
             seed=choice["seed"],
             readers=choice["readers"],
             passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),

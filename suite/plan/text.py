@@ -59,6 +59,7 @@ def _case(case: Case) -> Iterable[str]:
         "binding": (place.binding, Placement.binding),
         "share_devices": (place.share_devices, Placement.share_devices),
         "memory_limit": (place.memory_limit, Placement.memory_limit),
+        "straggler": (case.straggler, USUAL.straggler),
         "hosts": (list(place.hosts), list(Placement.hosts)),
         "scaling": (case.scaling, USUAL.scaling),
         "precision": (case.precision, USUAL.precision),

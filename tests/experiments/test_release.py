@@ -12,6 +12,7 @@ FRAMEWORKS = {
     "autotune": {"pytorch", "mxnet"},
     "prediction": {"pytorch", "caffempi"},
     "model-parallel": {"pytorch", "tensorflow"},
+    "stragglers": {"pytorch", "caffempi"},
 }
 
 
