@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from suite.contracts.case import TRAIN, Case, Input, Placement, Schedule
@@ -31,10 +31,10 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
         "",
         "[sampling]",
     ]
-    lines += [f"{key} = {value_text(each)}" for key, each in asdict(blocks[0].case.sampling).items()]
+    lines += [f"{key} = {value_text(each)}" for key, each in vars(blocks[0].case.sampling).items()]
     learning = next((block.case.training for block in blocks if TRAIN in block.case.passes), None)
     if learning is not None:
-        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in asdict(learning).items())]
+        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in vars(learning).items())]
     for block in blocks:
         lines += ["", *(f"# {line}" for line in block.comment.splitlines()), "[[cases]]", *_case(block.case)]
     return "\n".join(lines) + "\n"
@@ -64,10 +64,10 @@ def _case(case: Case) -> Iterable[str]:
         "scaling": (case.scaling, USUAL.scaling),
         "precision": (case.precision, USUAL.precision),
         "optimiser": (case.optimiser, USUAL.optimiser),
-        **{key: (getattr(case.schedule, key), getattr(Schedule, key)) for key in asdict(case.schedule)},
+        **{key: (getattr(case.schedule, key), getattr(Schedule, key)) for key in vars(case.schedule)},
         "readers": (case.readers, USUAL.readers),
         "data_mode": (read.mode, Input.mode),
-        **{key: (getattr(read, key), getattr(Input, key)) for key in asdict(read) if key != "mode"},
+        **{key: (getattr(read, key), getattr(Input, key)) for key in vars(read) if key != "mode"},
         "seed": (case.seed, USUAL.seed),
         "time_limit": (case.time_limit, USUAL.time_limit),
         "silence_limit": (case.silence_limit, USUAL.silence_limit),
