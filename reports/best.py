@@ -49,9 +49,9 @@ def configuration(best: Best, case: Case) -> list[str]:
 def said(best: Best) -> str:
     """What a reader should know of the comparison; empty where there is nothing to say."""
     notes = []
-    if best.astray:
-        lacking = " and ".join(name.removeprefix("knobs.") for name in best.astray)
-        notes.append(f"no case has the default {lacking}: compared with the nearest")
+    if best.unusual:
+        missing = " and ".join(name.removeprefix("knobs.") for name in best.unusual)
+        notes.append(f"no case has the default {missing}: compared with the nearest")
     if best.unequal_batches:
         batches = f"{best.default.case.batch} and {best.row.case.batch}"
         notes.append(f"batches of {batches} per device are compared by samples/s")

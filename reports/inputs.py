@@ -32,7 +32,7 @@ def inputs_of(rows: list[Row]) -> Inputs | None:
         return None
     titles = names([_unfed(group.cases[0].row.case) for group in found])
     named = [
-        (f"{group.cases[0].row.case.workload}: {title}", group, _told(group.cases))
+        (f"{group.cases[0].row.case.workload}: {title}", group, _described(group.cases))
         for title, group in zip(titles, found, strict=True)
     ]
     return Inputs(named, _modes(found), readers)
@@ -60,7 +60,7 @@ def _unfed(case: Case) -> Case:
     return replace(case, data="", passes=(), input=Input(), readers=1)
 
 
-def _told(several: Sequence[Fed]) -> list[str]:
+def _described(several: Sequence[Fed]) -> list[str]:
     """Each one's mode, and how its reading differs from that of the others of the same mode."""
     found = []
     for fed in several:
@@ -108,7 +108,7 @@ def _mode_chart(members: list[Fed]) -> Chart | None:
     panel = Panel(
         f"{cases[0].workload} on {' and '.join(sets) or 'synthetic data'}",
         [fed.row for fed in shown],
-        [f"{name} · {mode}" for name, mode in zip(names([_unfed(case) for case in cases]), _told(shown), strict=True)],
+        [f"{name} · {mode}" for name, mode in zip(names([_unfed(case) for case in cases]), _described(shown), strict=True)],
         common(cases),
         warning,
     )

@@ -11,7 +11,7 @@ from suite.plan.model import Block
 
 Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults, for rows that do not know them
 
-# Swept in search of speed, in the order in which they are told. What stands in neither list (data, crops, the page
+# Swept in search of speed, in the order in which they are named. What stands in neither list (data, crops, the page
 # cache, devices) is a question of its own, not a configuration.
 OWN = ("tuning", "precision", "format", "prefetch")  # with the knobs: what the adapter's default is about
 CHOSEN = ("batch", "threads", "readers", "binding")
@@ -31,7 +31,7 @@ class Best:
     margin: Interval | None  # the winner's samples/s over the default's; None when it is the default
     tried: int  # configurations with a speed and nothing that speaks against them
     left_out: tuple[Row, ...]  # those that something speaks against
-    astray: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
+    unusual: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
 
     @property
     def rate(self) -> float:
@@ -45,7 +45,7 @@ class Best:
     @property
     def verdict(self) -> str:
         if self.margin is None:
-            return "the nearest to the default is the fastest" if self.astray else "the default is the fastest"
+            return "the nearest to the default is the fastest" if self.unusual else "the default is the fastest"
         return self.margin.verdict
 
 
@@ -88,7 +88,7 @@ def question(case: Case) -> tuple[object, ...]:
 
 
 def settings(case: Case) -> dict[str, Any]:
-    """What was chosen for speed, by name: the adapter's own first, then what any adapter is told."""
+    """What was chosen for speed, by name: the adapter's own first, then what any adapter is given."""
     own = {name: getattr(case, name) if hasattr(case, name) else getattr(case.input, name) for name in OWN}
     chosen: dict[str, Any] = {"batch": case.batch, "readers": case.readers}
     chosen |= {"threads": case.placement.threads, "binding": case.placement.binding}
@@ -125,7 +125,7 @@ def _best(rows: list[Row], defaults: Defaults) -> Best | None:
         margin=None if winner is default else ratio(winner.rates, default.rates, level),
         tried=len(sound),
         left_out=tuple(row for row in rows if not row.comparable),
-        astray=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
+        unusual=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
     )
 
 

@@ -146,9 +146,9 @@ def _pair(
 ) -> Compared:
     """What bars a comparison of two rows, and what else differs."""
     if one is None or other is None:
-        there, lacking = (one, after) if one else (other, before)
+        there, without = (one, after) if one else (other, before)
         assert there
-        return Compared(one, other, bars=[_why_missing(lacking, there)])
+        return Compared(one, other, bars=[_why_missing(without, there)])
     ours, theirs = before.conditions(one), after.conditions(other)
     bars = differing(ours, theirs, barring(allowed))
     for run, row in ((before, one), (after, other)):

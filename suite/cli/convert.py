@@ -62,10 +62,10 @@ def convert(
 
 
 def _of_no_use(adapter: "Adapter", form: "Format") -> bool:
-    lacking = adapter.unreadable(form)
-    if lacking:
-        typer.echo(f"left out: {form.name}: {lacking}", err=True)
-    return bool(lacking)
+    missing = adapter.unreadable(form)
+    if missing:
+        typer.echo(f"left out: {form.name}: {missing}", err=True)
+    return bool(missing)
 
 
 def _check_resize(resize: int, source: Path, network: "Workload") -> None:

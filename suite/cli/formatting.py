@@ -1,4 +1,4 @@
-"""How the displays word what a session tells them."""
+"""A session's events in words, for the displays."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

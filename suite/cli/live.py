@@ -1,4 +1,4 @@
-"""What a session tells, as a live view: what runs now and how long is left, each result above it.
+"""A session's events as a live view: what runs now and how long is left, each result above it.
 
 rich is imported inside the functions, as everywhere in the command line (see `suite.cli`).
 """

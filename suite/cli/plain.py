@@ -1,4 +1,4 @@
-"""What a session tells, as plain lines: for pipes, files and CI logs."""
+"""A session's events as plain lines: for pipes, files and CI logs."""
 
 import sys
 from typing import TextIO

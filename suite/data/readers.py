@@ -79,9 +79,9 @@ class Check:
     def one(self, adapter: Adapter, interpreter: Interpreter, form: Format | None) -> Delivered:
         """One reader: of the files (None), or of what is packed for it."""
         name, bounds = form.name if form else "files", self._bounds(form)
-        lacking = adapter.unreadable(form) if form else None
-        if lacking:
-            return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", lacking)
+        missing = adapter.unreadable(form) if form else None
+        if missing:
+            return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", missing)
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             try:
                 data = self.files

@@ -114,7 +114,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def run(self) -> Counter[str]:
         """Measure what has no record yet; how many records there are of each outcome.
 
-        Raises Interrupted when the person stopped it: the same command resumes. Unavailable when nothing can run
+        Raises Interrupted when Ctrl-C or SIGTERM stopped it: the same command resumes. Unavailable when nothing can run
         here. RequestError when another session measures into the folder.
         """
         with held(self._folder.path):
@@ -226,7 +226,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
             attempt = self.attempt(item, repeat, self._folder.attempt(case.id, repeat), on_message)
         except KeyboardInterrupt:
             seconds = (datetime.now(UTC) - started).total_seconds()
-            write(Attempt(CANCELLED, f"stopped by a person after {seconds:.0f} s", {}, seconds, {}))
+            write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, by Ctrl-C or SIGTERM", {}, seconds, {}))
             raise
         self._observer.finished(case, write(attempt))
 
