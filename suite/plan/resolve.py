@@ -13,17 +13,10 @@ from suite.data.compatibility import Fit, fit
 from suite.data.record_sets import missing
 from suite.environments.hosts import here
 from suite.errors import RequestError
-from suite.plan.checks import (
-    Names,
-    check_placement,
-    format_of,
-    hosts_of,
-    refusal,
-    refused_format,
-)
+from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import Block, Choice, Written, choices, count
 from suite.plan.read import Plan
-from suite.suggest import known
+from suite.suggest import chosen
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
@@ -57,8 +50,7 @@ def resolve(
         raise RequestError(
             "no adapter or no workload is registered: stagebench itself is not installed; pip install it"
         )
-    if launcher not in (AUTO, *launchers):
-        raise RequestError(f"there is no launcher {launcher!r}; {known(launcher, launchers)}")
+    chosen("launcher", [launcher], (AUTO, *launchers))
     maker = _Maker(plan, adapters, launchers, workloads, hosts, launcher)
     found = list(maker.all())
     maker.problems.raise_any()

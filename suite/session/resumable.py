@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from suite import __version__
-from suite.environments.fingerprint import fingerprint, load
 from suite.errors import Interrupted, StoreError, Unavailable
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
 from suite.results.lock import held
 from suite.results.rank_report import AnyRank
-from suite.results.records import CANCELLED, Entry, Host, Measured
+from suite.results.records import CANCELLED, Entry, Measured
 from suite.results.run_folder import ResultFolder
+from suite.results.this_host import load, this_host
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.supervision import Attempt
@@ -152,7 +152,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
             row = {"id": case.id, "case": case, "outcome": outcome, "reason": reason}
             rows.append(self._folder.entry_type.model_validate(row))
         self._folder.write_cases(rows, self.scale)
-        self._folder.write_host(Host.model_validate(fingerprint()))
+        self._folder.write_host(this_host())
         if not found:
             reasons = sorted({f"  {reason}" for _, _, reason in refused})
             raise Unavailable("\n".join(["nothing that was asked for can run here:", *reasons]))
@@ -206,12 +206,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "reason": attempt.reason,
                 "started": started.isoformat(timespec="seconds"),
                 "seconds": attempt.seconds,
-                "interpreter": {
-                    "path": str(item.launch.interpreter.path),
-                    "origin": item.launch.interpreter.origin,
-                    "version": item.launch.interpreter.version,
-                    "packages": item.launch.interpreter.packages,
-                },
+                "interpreter": {**vars(item.launch.interpreter), "path": str(item.launch.interpreter.path)},
                 "bundle": bundle.written_digest(item.launch.bundle),
                 **beside,
                 "load": {"before": before, "after": load()},
