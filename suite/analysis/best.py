@@ -6,8 +6,8 @@ from typing import Any
 
 from suite.analysis.rows import Row
 from suite.analysis.stats import LEVEL, Interval, ratio
-from suite.contracts.case import Case, Input
-from suite.plan.model import Block
+from suite.contracts.case import Case
+from suite.plan import text
 
 Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults, for rows that do not know them
 
@@ -15,11 +15,7 @@ Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults, f
 # cache, devices) is a question of its own, not a configuration.
 OWN = ("tuning", "precision", "format", "prefetch")  # with the knobs: what the adapter's default is about
 CHOSEN = ("batch", "threads", "readers", "binding")
-USUAL: dict[str, Any] = {
-    **{name: Block.model_fields[name].get_default(call_default_factory=True)[0] for name in ("tuning", "precision")},
-    **{name: getattr(Input(), name) for name in ("format", "prefetch")},
-    **{name: Block.model_fields[name].get_default(call_default_factory=True)[0] for name in CHOSEN},
-}
+USUAL = {name: text.setting(text.USUAL, name) for name in (*OWN, *CHOSEN)}
 
 
 @dataclass(frozen=True)
@@ -89,10 +85,8 @@ def question(case: Case) -> tuple[object, ...]:
 
 def settings(case: Case) -> dict[str, Any]:
     """What was chosen for speed, by name: the adapter's own first, then what any adapter is given."""
-    own = {name: getattr(case, name) if hasattr(case, name) else getattr(case.input, name) for name in OWN}
-    chosen: dict[str, Any] = {"batch": case.batch, "readers": case.readers}
-    chosen |= {"threads": case.placement.threads, "binding": case.placement.binding}
-    return {**own, **prefixed(case.knobs), **{name: chosen[name] for name in CHOSEN}}
+    own, chosen = ({name: text.setting(case, name) for name in names} for names in (OWN, CHOSEN))
+    return {**own, **prefixed(case.knobs), **chosen}
 
 
 def prefixed(knobs: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from statistics import fmean, median
 from typing import Any
 
 from suite.analysis.differences import Difference, difference, joined, mean, pairs, variance
-from suite.analysis.overlappable import overlappable, in_order
+from suite.analysis.overlappable import in_order, overlappable
 from suite.analysis.stats import determined
 from suite.results.rank_report import Rank
 from suite.results.records import METHOD

@@ -20,7 +20,9 @@ from collections.abc import Sequence
 from suite.results.rank_report import Layer
 
 
-def overlappable(layers: Sequence[Layer], comm_only: float, update: float, backward: float | None = None) -> float | None:
+def overlappable(
+    layers: Sequence[Layer], comm_only: float, update: float, backward: float | None = None
+) -> float | None:
     """Seconds of `comm_only` that backward and update could hide.
 
     `layers` in the graph's order. Timed one by one they take longer than the stage; `backward`, the stage's seconds,

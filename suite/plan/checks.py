@@ -37,25 +37,20 @@ class Names:
     ) -> None:
         self.problems, self.adapters = problems, adapters
         self.capabilities = {name: adapter.capabilities for name, adapter in adapters.items()}
+        offered = self.capabilities.values()
         self.registered: dict[str, list[str]] = {
             "adapter": list(adapters),
             "workload": list(workloads),
             "launcher": [AUTO, *launchers],
-            "format": [
-                "files",
-                "best",
-                *(each.name for offered in self.capabilities.values() for each in offered.formats),
-            ],
-            "precision": sorted({name for offered in self.capabilities.values() for name in offered.precisions}),
-            "tuning": sorted({name for offered in self.capabilities.values() for name in offered.tunings}),
+            "format": [FILES, BEST, *(form.name for each in offered for form in each.formats)],
+            "precision": sorted({name for each in offered for name in each.precisions}),
+            "tuning": sorted({name for each in offered for name in each.tunings}),
         }
 
     def check(self, written: Written) -> bool:
         """Add this block's problems; True when its choices can be looked at one by one."""
-        earlier, self.problems.found = (
-            self.problems.found,
-            set(),
-        )  # one in [defaults] would be reported by each block again
+        # One in [defaults] would be reported by each block again.
+        earlier, self.problems.found = self.problems.found, set()
         for key, names in self.registered.items():
             self._each(written, key, names)
         used = [name for name in written.block.adapter if name in self.adapters]

@@ -16,6 +16,7 @@ from suite import __version__
 from suite.errors import Interrupted, StoreError, Unavailable
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
+from suite.plan.resolve import Planned
 from suite.results.lock import held
 from suite.results.rank_report import AnyRank
 from suite.results.records import CANCELLED, Entry, Measured
@@ -39,23 +40,6 @@ class Measurable(Protocol):
 
 
 C = TypeVar("C", bound=Measurable)
-C_co = TypeVar("C_co", bound=Measurable, covariant=True)
-
-
-class Planned(Protocol[C_co]):
-    """A case of the plan; `outcome` is None (it can run), "unsupported" or "unavailable", for a reason."""
-
-    @property
-    def case(self) -> C_co:
-        """The case."""
-
-    @property
-    def outcome(self) -> str | None:
-        """None: it can run."""
-
-    @property
-    def reason(self) -> str:
-        """Why it cannot."""
 
 
 @dataclass(frozen=True)

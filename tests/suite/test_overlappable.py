@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.analysis.overlappable import overlappable, in_order
+from suite.analysis.overlappable import in_order, overlappable
 from suite.results.rank_report import Layer
 
 
