@@ -103,5 +103,4 @@ def on(
 
 @hookimpl
 def stagebench_launchers() -> list[Launcher]:
-    """The launcher of this file."""
     return [Ssh()]

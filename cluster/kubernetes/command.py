@@ -11,7 +11,6 @@ from suite.contracts.hooks import hookimpl
 
 @hookimpl
 def stagebench_commands(app: typer.Typer) -> None:
-    """Add `manifests` to the command line."""
     app.command()(manifests)
 
 

@@ -19,7 +19,6 @@ RATE = "Of every link, each way: 1gbit, 100mbit, ... or none."
 
 @hookimpl
 def stagebench_commands(app: typer.Typer) -> None:
-    """Add `lab` to the command line."""
     app.add_typer(group, name="lab")
 
 

@@ -100,6 +100,5 @@ def load(name: str) -> State:
 
 
 def existing() -> Iterator[str]:
-    """The names of all laboratories here."""
     for path in sorted(Path(os.environ.get(SETTING) or DEFAULT).glob("*/lab.json")):
         yield path.parent.name

@@ -52,7 +52,6 @@ class Group:
 
     @property
     def modes(self) -> list[str]:
-        """The data modes in it."""
         return list(dict.fromkeys(fed.mode for fed in self.cases))
 
 

@@ -104,7 +104,6 @@ class PlainLines(Gathering):
     """A line a point, as soon as it is there."""
 
     def refused(self, case: CommCase, outcome: str, reason: str) -> None:
-        """Why a case is left out."""
         typer.echo(f"{outcome}: {case.label}: {reason}")
 
     def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
@@ -117,17 +116,14 @@ class PlainLines(Gathering):
         self._line(COLUMNS)
 
     def measured(self, case: CommCase, found: Point) -> None:
-        """A row of the table."""
         self._line(cells(found))
 
     def finished(self, case: CommCase, record: CommRecord) -> None:
-        """How it ended, when not well."""
         super().finished(case, record)
         if record.outcome != "ok":
             typer.echo(f"{record.outcome}: {case.label}: {record.reason}")
 
     def left_out(self, case: CommCase, words: str) -> None:
-        """A line below the table."""
         typer.echo(f"  {words}")
 
     def _line(self, values: Sequence[str]) -> None:
@@ -148,7 +144,6 @@ class LiveTables(Gathering):
         self._table: Any = None
 
     def refused(self, case: CommCase, outcome: str, reason: str) -> None:
-        """Why a case is left out."""
         self._console.print(f"[yellow]-[/] {case.label} [yellow]{outcome}[/]", highlight=False)
         self._console.print(f"  {reason}", style="yellow", highlight=False, markup=False)
 
@@ -164,7 +159,6 @@ class LiveTables(Gathering):
         self._table.add_row(*cells(found))
 
     def left_out(self, case: CommCase, words: str) -> None:
-        """A line below the table."""
         self._table.caption = f"[yellow]{words}[/]"
 
     def finished(self, case: CommCase, record: CommRecord) -> None:

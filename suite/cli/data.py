@@ -74,7 +74,6 @@ def list_sets(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 
 
 def sets() -> list[Row]:
-    """A row for each named set."""
     from suite.data.sets import SETS, home, made
 
     rows: list[Row] = []

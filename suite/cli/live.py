@@ -67,7 +67,6 @@ class LiveDisplay(Observer[Case, Record]):
         self._live.start()
 
     def proving(self, case: Case) -> None:
-        """A proof is the thing that runs now."""
         self._now(f"proving  {formatting.label(case, self._console.width - 12)}")
 
     def proved(self, case: Case, proof: Proof) -> None:
@@ -78,7 +77,6 @@ class LiveDisplay(Observer[Case, Record]):
             self._print_reason(formatting.proof_problem(proof), "red")
 
     def started(self, case: Case, repeat: int) -> None:
-        """A case is the thing that runs now."""
         self._estimate.started(case, repeat)
         repeats = f"  {formatting.repeat(case, repeat)}"
         self._now(formatting.label(case, self._console.width - len(repeats) - 4) + repeats)

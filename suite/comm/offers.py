@@ -29,12 +29,10 @@ class Offer:
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """Modules that the interpreter must have."""
         return self.backend.requires if self.backend.environment else self.adapter.requires
 
     @property
     def remedy(self) -> str:
-        """The command that makes the environment."""
         return self.backend.remedy if self.backend.environment else self.adapter.remedy
 
     def missing(self, interpreter: Path) -> str | None:

@@ -46,9 +46,7 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
         return {"tensors": [Tensor(name=name, numbers=numbers) for name, numbers in named]}
 
     def attempt(self, item: Runnable[CommCase], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
-        """Every size, or every gradient tensor."""
         return item.launch.run(folder, task(item.case, self._offers[item.case.id], workloads()), on_message)
 
     def ranks(self, attempt: Attempt) -> list[CommRank]:
-        """Each with its rows in order."""
         return [comm_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]

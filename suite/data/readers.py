@@ -70,7 +70,6 @@ class Check:
         self.true = self._samples(np.stack([image for image, _ in found]), np.array([label for _, label in found]))
 
     def readers(self, adapter: Adapter, interpreter: Interpreter) -> Iterator[Delivered]:
-        """Every reader of an adapter."""
         yield self.one(adapter, interpreter, None)
         for form in adapter.capabilities.formats:
             if self.kind in form.kinds:

@@ -154,7 +154,6 @@ def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
 
 
 def below_all(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every file of a bundle."""
     for path in folder.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path.relative_to(folder).as_posix(), path

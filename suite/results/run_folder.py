@@ -195,14 +195,12 @@ class ResultFolder(Generic[Entry, Measured]):
         return [name for name in self._record_names() if case_of(name) not in known]
 
     def proofs(self) -> dict[str, Proof]:
-        """Every proof by its key."""
         return {
             path.stem: read(path, Proof, older.proof, OF_A_PROOF)
             for path in sorted((self.path / "proofs").glob("*.json"))
         }
 
     def hosts(self) -> dict[str, Host]:
-        """Every host by its name."""
         return {
             path.stem: read(path, Host, older.host, OF_A_HOST) for path in sorted((self.path / "hosts").glob("*.json"))
         }
@@ -312,5 +310,4 @@ def about_of(path: Path) -> About:
 
 
 def case_of(record: str) -> str:
-    """The case id in a record file's name."""
     return record.removesuffix(".json").rpartition("-r")[0]
