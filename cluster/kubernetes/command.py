@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.kubernetes.settings import Settings
+from cluster.kubernetes.inside import Settings
 from suite.contracts.hooks import hookimpl
 
 

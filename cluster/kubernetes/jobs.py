@@ -5,9 +5,8 @@ After their schemas: batch/v1; kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/
 """
 
 from cluster.kubernetes import pods
-from cluster.kubernetes.inside import Inside
+from cluster.kubernetes.inside import Inside, Settings
 from cluster.kubernetes.pods import Yaml
-from cluster.kubernetes.settings import Settings
 
 NEVER = "Never"  # a run resumes when it is applied again; by itself it would hide what failed
 

@@ -3,8 +3,7 @@
 import shlex
 from typing import Any
 
-from cluster.kubernetes.inside import Inside
-from cluster.kubernetes.settings import Settings
+from cluster.kubernetes.inside import Inside, Settings
 
 RESULTS, PLAN, KEYS = "/results", "/stagebench", "/root/.ssh"
 # A login is what a pod is ready by: the operators start all of them at once.

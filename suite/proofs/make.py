@@ -219,26 +219,15 @@ def _scope(case: Case, adapter: Adapter) -> str:
     several = strategy is not None and (strategy.distributed or strategy.several_devices)
     if adapter.synchronous(case) or not several:
         return ""
-    open_question = (
-        "what its devices exchange (asynchronous, quantised or by blocks) is not the joined batch's by design"
-    )
-    return f"proven on one device: {open_question}"
+    exchanged = "what its devices exchange (asynchronous, quantised or by blocks)"
+    return f"proven on one device: {exchanged} is not the joined batch's by design"
 
 
 def subject(case: Configuration) -> Subject:
     """What of a case a proof names."""
-    return Subject(
-        adapter=case.adapter,
-        strategy=case.strategy,
-        workload=case.workload,
-        ranks=case.placement.ranks,
-        devices=case.placement.devices,
-        device=case.placement.device,
-        precision=case.precision,
-        tuning=case.tuning,
-        optimiser=case.optimiser,
-        knobs=case.knobs,
-    )
+    place, own = case.placement, set(Subject.model_fields) & set(vars(case))
+    placed = {"ranks": place.ranks, "devices": place.devices, "device": place.device}
+    return Subject(**placed, **{name: getattr(case, name) for name in own})
 
 
 def _digest(parts: Any) -> str:

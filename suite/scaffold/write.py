@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from suite import __version__
 from suite.contracts.versions import CONTRACT
 from suite.errors import RequestError
+from suite.files import disk
 from suite.scaffold import contract, names
 
 SUFFIX = ".jinja"
@@ -22,7 +23,7 @@ def write(name: str, parent: Path) -> Path:
     folder = parent / f"stagebench-{name}"
     if folder.exists():
         raise RequestError(f"{folder} exists already; remove it, or name another place with -o")
-    try:
+    with disk(f"{folder} cannot be written", "name another place with -o", RequestError):
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.name}-") as scratch:
             whole = Path(scratch) / "whole"
@@ -30,10 +31,6 @@ def write(name: str, parent: Path) -> Path:
                 (whole / path).parent.mkdir(parents=True, exist_ok=True)
                 (whole / path).write_text(text)
             whole.rename(folder)
-    except OSError as error:
-        raise RequestError(
-            f"{folder} cannot be written: {error.strerror or error}; name another place with -o"
-        ) from error
     return folder
 
 

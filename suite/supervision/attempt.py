@@ -13,7 +13,7 @@ from typing import Any
 
 from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
-from suite.errors import StoreError
+from suite.files import disk
 from suite.plain import plain
 from suite.supervision.evidence import Evidence
 from suite.supervision.logins import lost
@@ -103,14 +103,10 @@ def run(
 
 def prepare(folder: Path) -> None:
     """Make the folder and remove what an earlier, unfinished attempt left in it; StoreError when that fails."""
-    try:
+    with disk(f"cannot prepare {folder}", "free some space or name another folder with -o"):
         folder.mkdir(parents=True, exist_ok=True)
         for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", FILE, LOGINS):
             for stale in folder.glob(pattern):
                 stale.unlink()
         with tempfile.TemporaryFile(dir=folder) as probe:  # a full disk is better met here than in a rank
             probe.write(b"x" * 4096)
-    except OSError as error:
-        raise StoreError(
-            f"cannot prepare {folder}: {error.strerror or error}; free some space or name another folder with -o"
-        ) from error
