@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from suite.errors import RequestError, StagebenchError, StoreError
@@ -31,7 +31,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
             partial.replace(path)
             flush_folder(path.parent)
         except OSError:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink()
             raise
 
 

@@ -106,6 +106,34 @@ def parse(
     return _Reader(file, text, content, Problems(file, lines, place)).plan()
 
 
+def differences(before: str, now: str) -> list[str]:
+    """In which keys two plans' texts differ, in words; empty where only comments and order do, or one is no TOML."""
+    try:
+        sides = [dict(_flat(tomllib.loads(text), "")) for text in (before, now)]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return []
+    found = []
+    for key in dict.fromkeys([*sides[1], *sides[0]]):
+        option = "--set " if key.startswith(overrides.TABLE + ".") else ""
+        name = option + key.removeprefix(overrides.TABLE + ".")
+        equals = "=" if option else " = "
+        there, here = (f"{name}{equals}{value_text(side[key])}" if key in side else f"no {name}" for side in sides)
+        if there != here:
+            found.append(f"{there} there, {here} here")
+    return found
+
+
+def _flat(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _flat(each, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        for index, each in enumerate(value):
+            yield from _flat(each, f"{key}[{index}]")
+    else:
+        yield key, value
+
+
 def _toml(text: str, file: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(text)

@@ -1,15 +1,13 @@
-"""Plans as text: cases written as one (resolved again, they have the same ids), values as TOML, what two differ in."""
+"""Cases written as a plan (resolved again, they have the same ids), and values as TOML."""
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from suite.contracts.case import TRAIN, Case
 from suite.plan.model import MOST_CASES, SWEPT
-from suite.plan.overrides import TABLE
 
 USUAL = Case("", "", "")
 ALWAYS = ("adapter", "strategy", "workload", "data", "batch", "tuning", "lr", "launcher")  # written if usual, too
@@ -79,31 +77,3 @@ def value_text(given: Any) -> str:
 def key_text(name: str) -> str:
     """TOML of a key, quoted where it must be."""
     return name if BARE.fullmatch(name) else value_text(name)
-
-
-def differences(before: str, now: str) -> list[str]:
-    """In which keys two plans' texts differ, in words; empty where only comments and order do, or one is no TOML."""
-    try:
-        sides = [dict(_flat(tomllib.loads(text), "")) for text in (before, now)]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return []
-    found = []
-    for key in dict.fromkeys([*sides[1], *sides[0]]):
-        option = "--set " if key.startswith(TABLE + ".") else ""
-        name = option + key.removeprefix(TABLE + ".")
-        equals = "=" if option else " = "
-        there, here = (f"{name}{equals}{value_text(side[key])}" if key in side else f"no {name}" for side in sides)
-        if there != here:
-            found.append(f"{there} there, {here} here")
-    return found
-
-
-def _flat(value: Any, key: str) -> Any:
-    if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _flat(each, f"{key}.{name}".lstrip("."))
-    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        for index, each in enumerate(value):
-            yield from _flat(each, f"{key}[{index}]")
-    else:
-        yield key, value

@@ -29,7 +29,7 @@ from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
 from suite.files import ROOM, disk, stands, usable, write_whole
-from suite.plan.text import differences
+from suite.plan.read import differences
 from suite.results import older
 from suite.results.formats import read, understood
 from suite.results.identity import Identity

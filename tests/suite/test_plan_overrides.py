@@ -10,7 +10,7 @@ import pytest
 from suite.errors import RequestError
 from suite.plan import Plan, load, parse, resolve
 from suite.plan.overrides import overrides_from, without_table
-from suite.plan.text import differences
+from suite.plan.read import differences
 
 PLAN = """\
 # What it asks.
