@@ -11,6 +11,7 @@ from reports.text import number, share
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.rows import Row
 from suite.contracts.case import Case, Input
+from suite.groups import grouped
 
 Chart = tuple[Panel, Figure]
 MODE_COLOURS = {"synthetic": "#9AA0A6", "memory": "#56B4E9", "disk": "#0072B2"}
@@ -108,7 +109,10 @@ def _mode_chart(members: list[Fed]) -> Chart | None:
     panel = Panel(
         f"{cases[0].workload} on {' and '.join(sets) or 'synthetic data'}",
         [fed.row for fed in shown],
-        [f"{name} · {mode}" for name, mode in zip(names([_unfed(case) for case in cases]), _described(shown), strict=True)],
+        [
+            f"{name} · {mode}"
+            for name, mode in zip(names([_unfed(case) for case in cases]), _described(shown), strict=True)
+        ],
         common(cases),
         warning,
     )
@@ -118,10 +122,7 @@ def _mode_chart(members: list[Fed]) -> Chart | None:
 
 def _readers(rows: Iterable[Row]) -> list[Chart]:
     """Readers alone, on the fewest devices measured: a chart for each data set and network that has several."""
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row.reader is not None:
-            found.setdefault((row.case.workload, row.case.data), []).append(row)
+    found = grouped((row for row in rows if row.reader), lambda row: (row.case.workload, row.case.data))
     drawn = [_reader_chart(members) for members in found.values()]
     return [chart for chart in drawn if chart]
 

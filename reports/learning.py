@@ -12,6 +12,7 @@ from reports.tradeoff import TradeOff, answers, trade_off_charts, trade_offs
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
+from suite.groups import grouped
 
 Chart = tuple[Panel, Figure]
 
@@ -28,9 +29,7 @@ class Lessons:
     @property
     def charts(self) -> list[Chart]:
         """Loss by step and accuracy by seconds of those that take the same steps, of one seed."""
-        groups: dict[tuple[str, ...], list[Row]] = {}
-        for row in self.rows:
-            groups.setdefault(tuple(same_steps(row.case).values()), []).append(row)
+        groups = grouped(self.rows, lambda row: tuple(same_steps(row.case).values()))
         differing = varying([same_steps(members[0].case) for members in groups.values()])
         return [
             chart
@@ -71,10 +70,7 @@ class Lessons:
 
 def lessons_of(rows: Iterable[Row]) -> list[Lessons]:
     """Every row that learnt, grouped."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.lessons:
-            groups.setdefault(f"{row.case.workload} on {row.case.data_name}", []).append(row)
+    groups = grouped((row for row in rows if row.lessons), lambda row: f"{row.case.workload} on {row.case.data_name}")
     found = []
     for title, group in groups.items():
         cases = [row.case for row in group]

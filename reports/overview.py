@@ -10,6 +10,7 @@ from reports.text import interval, milliseconds, number
 from suite.analysis.budget import STAGES
 from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
+from suite.groups import grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
@@ -32,10 +33,7 @@ class Group:
 
 def groups_of(rows: Iterable[Row]) -> list[Group]:
     """Every group of the run in the plan's order; a row alone in its group is none."""
-    found: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        if row.against:
-            found.setdefault(row.group, []).append(row)
+    found = grouped((row for row in rows if row.against), lambda row: row.group)
     members = [sorted(group, key=speed, reverse=True) for group in found.values()]
     firsts = [group[0].case for group in members]
     return [

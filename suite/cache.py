@@ -20,8 +20,9 @@ def cache_root() -> Path:
 def cache_folder(name: str) -> Path:
     """A folder below the root, made when needed; RequestError, which names the variable, when it cannot be."""
     folder = cache_root() / name
-    with disk(f"the cache folder {folder} cannot be made", f"set {VARIABLE} to a folder that can be written", RequestError):
+    remedy = f"set {VARIABLE} to a folder that can be written"
+    with disk(f"the cache folder {folder} cannot be made", remedy, RequestError):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
-        raise RequestError(f"the cache folder {folder} cannot be written; set {VARIABLE} to a folder that can")
+        raise RequestError(f"the cache folder {folder} cannot be written; {remedy}")
     return folder

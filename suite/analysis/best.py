@@ -7,6 +7,7 @@ from typing import Any
 from suite.analysis.rows import Row
 from suite.analysis.stats import LEVEL, Interval, ratio
 from suite.contracts.case import Case
+from suite.groups import grouped
 from suite.plan import text
 
 Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults, for rows that do not know them
@@ -59,13 +60,9 @@ class Contest:
 
 def contests(rows: Iterable[Row], defaults: Defaults) -> list[Contest]:
     """Every network and set of devices, with the strategies that were measured in more than one configuration."""
-    found: dict[tuple[object, ...], dict[tuple[str, str, bool], list[Row]]] = {}
-    for row in rows:
-        if row.rates is not None:
-            by = (row.case.adapter, row.case.strategy, row.synchronous)
-            found.setdefault(question(row.case), {}).setdefault(by, []).append(row)
     contests = []
-    for members in found.values():
+    for asked in grouped((row for row in rows if row.rates), lambda row: question(row.case)).values():
+        members = grouped(asked, lambda row: (row.case.adapter, row.case.strategy, row.synchronous))
         best = [_best(tried, defaults) for tried in members.values()]
         winners = sorted((one for one in best if one and one.tried > 1), key=lambda one: -one.rate)
         if winners:

@@ -21,7 +21,6 @@ from suite.suggest import chosen
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
-
 C_co = TypeVar("C_co", covariant=True)
 
 
@@ -130,7 +129,9 @@ class _Maker:
         if len(shape) != 3 or shape[0] != 3:
             problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
         elif choice["data_mode"] == "memory":
-            problem = "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as it was cut; choose one"
+            problem = (
+                "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as it was cut; choose one"
+            )
         if problem:
             self.problems.add(choice.written.path("augment"), problem)
 

@@ -56,8 +56,8 @@ def _case(case: Case) -> Iterable[str]:
 
 def setting(case: Case, key: str) -> Any:
     """What a case has for a key of a [[cases]] block."""
-    name = CALLED.get(key, key)
-    return next(getattr(part, name) for part in (case, case.placement, case.input, case.schedule) if hasattr(part, name))
+    name, parts = CALLED.get(key, key), (case, case.placement, case.input, case.schedule)
+    return next(getattr(part, name) for part in parts if hasattr(part, name))
 
 
 def value_text(given: Any) -> str:

@@ -225,9 +225,18 @@ def _scope(case: Case, adapter: Adapter) -> str:
 
 def subject(case: Configuration) -> Subject:
     """What of a case a proof names."""
-    place, own = case.placement, set(Subject.model_fields) & set(vars(case))
-    placed = {"ranks": place.ranks, "devices": place.devices, "device": place.device}
-    return Subject(**placed, **{name: getattr(case, name) for name in own})
+    return Subject(
+        adapter=case.adapter,
+        strategy=case.strategy,
+        workload=case.workload,
+        ranks=case.placement.ranks,
+        devices=case.placement.devices,
+        device=case.placement.device,
+        precision=case.precision,
+        tuning=case.tuning,
+        optimiser=case.optimiser,
+        knobs=case.knobs,
+    )
 
 
 def _digest(parts: Any) -> str:

@@ -16,8 +16,8 @@ from suite.contracts.launcher import LOGINS, Process
 from suite.files import disk
 from suite.plain import plain
 from suite.supervision.evidence import Evidence
-from suite.supervision.logins import lost
 from suite.supervision.line_reader import LineReader
+from suite.supervision.logins import lost
 from suite.supervision.mailbox import Mailbox
 from suite.supervision.oom import oom_kills
 from suite.supervision.outcome import judge

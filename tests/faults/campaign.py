@@ -210,7 +210,7 @@ def carry_out(case: Case, cases: int) -> Case:
     time.sleep(case.moment if case.fault not in INJECTED else 0.0)
     FAULTS[case.fault](case, controller)
     code = ended(case, controller, "the run")
-    case.outcome = "killed" if code < 0 else {0: "completed", 1: "a case failed", 130: "interrupted", 143: "interrupted"}.get(
+    case.outcome = "killed" if code < 0 else {0: "completed", 1: "a case failed", 130: "interrupted"}.get(
         code, "stopped with a message" if code == 2 else f"exit code {code}"
     )  # fmt: skip
     orphans(case, "the fault")
