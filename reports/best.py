@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from reports.bars import bars
-from reports.figure import Figure, colour
+from reports.figure import Chart, colour
 from reports.panels import Panel
 from reports.text import in_words, number
 from suite.analysis.best import Best, Contest, Defaults, contests, settings, usual_of
@@ -13,7 +13,6 @@ from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
 from suite.plugins import adapters as installed
 
-Chart = tuple[Panel, Figure]
 
 
 @dataclass(frozen=True)

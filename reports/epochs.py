@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from reports.bars import bars
-from reports.figure import Figure, colour
+from reports.figure import Chart, colour
 from reports.names import common, names
 from reports.panels import Panel, beside_others
 from suite.analysis.learning import Epoch
@@ -14,7 +14,6 @@ from suite.analysis.stats import Interval
 from suite.contracts.case import Case
 from suite.groups import grouped
 
-Chart = tuple[Panel, Figure]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from reports.bars import bars
-from reports.figure import Figure
+from reports.figure import Chart
 from reports.names import common, differences, names
 from reports.panels import Panel, beside_others
 from reports.text import number, share
@@ -13,7 +13,6 @@ from suite.analysis.rows import Row
 from suite.contracts.case import Case, Input
 from suite.groups import grouped
 
-Chart = tuple[Panel, Figure]
 MODE_COLOURS = {"synthetic": "#9AA0A6", "memory": "#56B4E9", "disk": "#0072B2"}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from reports.figure import Figure
+from reports.figure import Chart
 from reports.lines import Line, lines_figure
 from reports.names import common, names, varying
 from reports.panels import Panel, beside_others
@@ -14,7 +14,6 @@ from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.groups import grouped
 
-Chart = tuple[Panel, Figure]
 
 
 @dataclass(frozen=True)

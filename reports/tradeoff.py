@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from reports.figure import Figure
+from reports.figure import Chart, Figure
 from reports.lines import Line, lines_figure
 from reports.names import names
 from reports.panels import Panel, beside_others
@@ -14,7 +14,6 @@ from suite.analysis.spread import Spread, spread
 from suite.contracts.case import Case
 from suite.groups import grouped
 
-Chart = tuple[Panel, Figure]
 
 
 @dataclass(frozen=True)

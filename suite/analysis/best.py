@@ -32,7 +32,7 @@ class Best:
 
     @property
     def rate(self) -> float:
-        return _speed(self.row)
+        return self.row.speed
 
     @property
     def unequal_batches(self) -> bool:
@@ -104,7 +104,7 @@ def _best(rows: list[Row], defaults: Defaults) -> Best | None:
     if not sound:
         return None
     usual = usual_of(sound, defaults)
-    winner = max(sound, key=_speed)
+    winner = max(sound, key=lambda row: row.speed)
     default = min(sound, key=lambda row: _distance(row.case, usual))
     assert winner.rates
     assert default.rates
@@ -129,7 +129,3 @@ def _distance(case: Case, usual: Mapping[str, Any]) -> tuple[int, int]:
     differing = _differing(case, usual)
     others = sum(name in CHOSEN for name in differing)
     return len(differing) - others, others
-
-
-def _speed(row: Row) -> float:
-    return row.rates.value if row.rates else 0.0

@@ -63,20 +63,19 @@ def resolve(
     return _merged(found)
 
 
+@dataclass
 class _Maker:
-    def __init__(
-        self,
-        plan: Plan,
-        adapters: Mapping[str, Adapter],
-        launchers: Mapping[str, Launcher],
-        workloads: Mapping[str, Workload],
-        hosts: Sequence[str],
-        launcher: str,
-    ) -> None:
-        self.hosts, self.asked = hosts, launcher
-        self.plan, self.adapters, self.launchers, self.workloads = plan, adapters, launchers, workloads
-        self.problems = replace(plan.problems, found=set(plan.problems.found))  # the plan may be resolved again
-        self.names = Names(self.problems, adapters, launchers, workloads)
+    plan: Plan
+    adapters: Mapping[str, Adapter]
+    launchers: Mapping[str, Launcher]
+    workloads: Mapping[str, Workload]
+    hosts: Sequence[str]
+    asked: str  # the launcher
+
+    def __post_init__(self) -> None:
+        found = self.plan.problems.found.copy()  # the plan may be resolved again
+        self.problems = replace(self.plan.problems, found=found)
+        self.names = Names(self.problems, self.adapters, self.launchers, self.workloads)
         self.graphs: dict[str, Graph] = {}
         self.fits: dict[tuple[str, str], Fit] = {}
         self.missing = functools.cache(missing)  # a large set's listing takes seconds
