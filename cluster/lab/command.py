@@ -80,13 +80,10 @@ def status(name: Name = NAME, as_json: Annotated[bool, typer.Option("--json", he
     """Hosts, addresses, the links' rate, the bytes that crossed them, and who runs there."""
     from cluster.lab.look import look
     from cluster.lab.state import load
-    from suite.cli.tables import show, show_json
+    from suite.cli.tables import show
 
-    rows = look(load(name))
-    if as_json:
-        show_json(rows)
-    else:
-        show(rows, ("host", "address", "link", "rate", "received", "sent", "processes"))
+    columns = ("host", "address", "link", "rate", "received", "sent", "processes")
+    show(look(load(name)), columns, as_json=as_json)
 
 
 @group.command()

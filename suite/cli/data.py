@@ -8,7 +8,7 @@ import typer
 
 from suite.cli import check, convert
 from suite.cli.chosen import bar
-from suite.cli.tables import Row, show, show_json
+from suite.cli.tables import Row, show
 from suite.errors import Interrupted, RequestError
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, check and convert data sets.")
@@ -66,11 +66,7 @@ def make_digits(
 @group.command("list")
 def list_sets(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """The data sets known by name: made or not, and where."""
-    rows = sets()
-    if as_json:
-        show_json(rows)
-    else:
-        show(rows, ("name", "made", "path", "help", "remedy"))
+    show(sets(), ("name", "made", "path", "help", "remedy"), as_json=as_json)
 
 
 def sets() -> list[Row]:

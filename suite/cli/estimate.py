@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from suite.contracts.case import Case
+from suite.plan.resolve import empty_passes
 from suite.session.resumable import Measurable
 from suite.worker.messages import Message, Progress
 
@@ -84,8 +85,6 @@ class Estimate:
 
 
 def passes_run(case: Case, repeat: int) -> list[str]:
-    """The passes of a process that have something to measure; as suite.worker.passes skips them."""
-    skipped = {"compute_only", "comm_only"} if case.placement.device_count == 1 else set()
-    if case.data == "synthetic":
-        skipped |= {"resident", "io_only"}
-    return [name for name in case.passes_of(repeat) if name not in skipped]
+    """The passes of a process that have something to measure."""
+    empty = empty_passes(case)
+    return [name for name in case.passes_of(repeat) if name not in empty]

@@ -128,9 +128,7 @@ class _Maker:
         if len(shape) != 3 or shape[0] != 3:
             problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
         elif choice["data_mode"] == "memory":
-            problem = (
-                "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as it was cut; choose one"
-            )
+            problem = "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as cut; choose one"
         if problem:
             self.problems.add(choice.written.path("augment"), problem)
 
@@ -237,11 +235,17 @@ def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str,
     return tuple(name for name in passes if name != "comm_only")
 
 
-def idle(case: Case, passes: tuple[str, ...]) -> str | None:
-    """Why none of the passes would measure anything; None when one does."""
+def empty_passes(case: Case) -> dict[str, str]:
+    """The passes that measure nothing of a case, and why; as suite.worker.passes skips them."""
     empty = dict.fromkeys(("resident", "io_only"), "synthetic data are not read") if case.data == "synthetic" else {}
     if case.placement.device_count == 1:
-        empty.update(dict.fromkeys(("compute_only", "comm_only"), "one device exchanges nothing"))
+        empty |= dict.fromkeys(("compute_only", "comm_only"), "one device exchanges nothing")
+    return empty
+
+
+def idle(case: Case, passes: tuple[str, ...]) -> str | None:
+    """Why none of the passes would measure anything; None when one does."""
+    empty = empty_passes(case)
     reasons = {empty.get(name) for name in passes} or {f"{case.adapter}/{case.strategy} cannot tell its exchange apart"}
     if None in reasons:
         return None
