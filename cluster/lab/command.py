@@ -67,12 +67,14 @@ def execute(
 @group.command()
 def shape(rate: Annotated[str, typer.Argument(help=RATE)], name: Name = NAME) -> None:
     """Give every link another rate."""
+    from dataclasses import replace
+
     from cluster.lab import links
     from cluster.lab.state import load
 
     state = load(name)
     links.shape(state.layout, rate)
-    state.at(rate).save()
+    replace(state, rate=rate).save()
 
 
 @group.command()
