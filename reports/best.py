@@ -14,7 +14,6 @@ from suite.plan.text import Block, plan_text
 from suite.plugins import adapters as installed
 
 
-
 @dataclass(frozen=True)
 class Winners:
     """One network on one set of devices."""

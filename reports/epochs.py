@@ -15,7 +15,6 @@ from suite.contracts.case import Case
 from suite.groups import grouped
 
 
-
 @dataclass(frozen=True)
 class Timed:
     """One case, over its seeds and processes."""

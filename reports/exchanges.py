@@ -14,7 +14,6 @@ from suite.analysis.spread import Spread
 from suite.contracts.case import Case
 
 
-
 @dataclass(frozen=True)
 class Ways:
     """One training by several strategies."""

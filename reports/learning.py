@@ -15,7 +15,6 @@ from suite.contracts.case import Case
 from suite.groups import grouped
 
 
-
 @dataclass(frozen=True)
 class Lessons:
     """Rows that learnt the same: one network, one data set."""

@@ -15,7 +15,6 @@ from suite.contracts.case import Case
 from suite.groups import grouped
 
 
-
 @dataclass(frozen=True)
 class TradeOff:
     """Trainings that differ in their seed, or in nothing but the process."""

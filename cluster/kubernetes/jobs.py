@@ -47,11 +47,14 @@ def mpi(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
 def pytorch(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
     """The master controls, and is the first node; rank 0 runs there."""
     master = pods.template(job, settings, controller, ranks=True)
-    worker = pods.template(job, settings, pods.node(job, settings), ranks=True)
+    worker, place = pods.template(job, settings, pods.node(job, settings), ranks=True), job.case.placement
     return {
-        "nprocPerNode": str(job.case.placement.ranks_per_node),
+        "nprocPerNode": str(place.ranks_per_node),
         "runPolicy": RUN,
-        "pytorchReplicaSpecs": {"Master": replicas(1, master), "Worker": replicas(job.case.placement.nodes - 1, worker)},
+        "pytorchReplicaSpecs": {
+            "Master": replicas(1, master),
+            "Worker": replicas(place.nodes - 1, worker),
+        },
     }
 
 
