@@ -31,9 +31,7 @@ class Point:
     low: float  # 5th percentile
     high: float  # 95th percentile
     samples: int
-    skew: (
-        float | None
-    )  # seconds, of method 2 and 1: median spread of the ranks' arrivals at a sample's barrier
+    skew: float | None  # seconds, of method 2 and 1: median spread of the ranks' arrivals at a sample's barrier
     factor: float
     late: int = 0  # samples left out, since a rank began them late
     clock_error: float | None = None  # seconds; None: nothing was scheduled
