@@ -55,7 +55,7 @@ def sentence(group: Group) -> str:
     if not led:
         words = f"{called} was the fastest with {rates} samples/s, but two rounds at least tell one row from another"
     elif rest:
-        words = f"{called} lead, no difference between them ({rates} samples/s)"
+        words = f"{called} lead, no detectable difference between them ({rates} samples/s)"
     else:
         words = f"{called} leads with {rates} samples/s"
     others = [index for index in range(len(group.rows)) if index not in (first, *rest)]

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from suite.contracts.case import TRAIN, Case
@@ -33,22 +33,23 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
         "",
         "[sampling]",
     ]
-    lines += [f"{key} = {value_text(each)}" for key, each in asdict(blocks[0].case.sampling).items()]
+    lines += [f"{key} = {value_text(each)}" for key, each in vars(blocks[0].case.sampling).items()]
     learning = next((block.case.training for block in blocks if TRAIN in block.case.passes), None)
     if learning is not None:
-        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in asdict(learning).items())]
+        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in vars(learning).items())]
     for block in blocks:
         lines += ["", *(f"# {line}" for line in block.comment.splitlines()), "[[cases]]", *_case(block.case)]
     return "\n".join(lines) + "\n"
 
 
 def _case(case: Case) -> Iterable[str]:
-    given = {key: setting(case, key) for key in (*ALWAYS, *SWEPT, "hosts", "passes")}
+    given = {key: setting(case, key) for key in DEFAULTS}
     if case.scaling == "strong":
         given["batch"] = case.global_batch
     for key, value in given.items():
-        if key in (*ALWAYS, "passes") or value != setting(USUAL, key):
+        if key in ALWAYS or value != DEFAULTS[key]:
             yield f"{key} = {value_text(value)}"
+    yield f"passes = {value_text(case.passes)}"
     for key, each in case.knobs.items():
         # A list of values is swept: one that is itself a list stands in a list of its own.
         yield f"knobs.{key_text(key)} = {value_text([each] if isinstance(each, list | tuple) else each)}"
@@ -58,6 +59,9 @@ def setting(case: Case, key: str) -> Any:
     """What a case has for a key of a [[cases]] block."""
     name, parts = CALLED.get(key, key), (case, case.placement, case.input, case.schedule)
     return next(getattr(part, name) for part in parts if hasattr(part, name))
+
+
+DEFAULTS = {key: setting(USUAL, key) for key in (*ALWAYS, *SWEPT, "hosts")}
 
 
 def value_text(given: Any) -> str:
