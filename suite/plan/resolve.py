@@ -24,6 +24,10 @@ from workloads.graph import Graph
 C_co = TypeVar("C_co", covariant=True)
 
 
+# Of a block's choice, what a case has as it is.
+COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
+
+
 @dataclass(frozen=True)
 class Planned(Generic[C_co]):
     """A case of a run. `outcome` is None (it can run), "unsupported" or "unavailable".
