@@ -6,7 +6,7 @@
 Blocks of staged iterations without a profiler, timed by the suite's stage clock, take turns with profiled ones. torch's
 profiler sees native steps: autograd and the optimiser name their own operations, the rest is forward. TensorFlow's sees
 the staged functions: from Python's call of each, which waits for it, until its executor has ended. A figure is the
-median over rounds of the clock's seconds over the profiler's, less 1: positive, since a stage has Python's own work, too.
+median over rounds of the clock's seconds over the profiler's, less 1: positive, since a stage has Python's work, too.
 """
 
 import glob
