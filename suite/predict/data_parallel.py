@@ -35,7 +35,8 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
             update = scenario.update * layer.bytes / total
             after = [ends[index]] if index in ends else []
             line.add(DEVICE, "update and forward", (layer.name,), (update + layer.forward) * slow, after)
-        line.add(DEVICE, INTERFERENCE, (), lost)
+        if lost:
+            line.add(DEVICE, INTERFERENCE, (), lost)
         return line
     line.add(DEVICE, "h2d", (), scenario.h2d * slow)
     line.add(DEVICE, "forward", (), scenario.forward * slow)
@@ -43,8 +44,9 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
     for message in sent:
         _send(line, layers, message, cost, ready[message[-1] if scenario.schedule in OVERLAPPING else -1])
     last = [len(line.spans) - 1] if sent else []
-    line.add(DEVICE, INTERFERENCE, (), lost, last)
-    line.add(DEVICE, "update", (), scenario.update * slow)
+    if lost:
+        last = [line.add(DEVICE, INTERFERENCE, (), lost, last)]
+    line.add(DEVICE, "update", (), scenario.update * slow, last)
     return line
 
 
