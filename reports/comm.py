@@ -14,6 +14,7 @@ from suite.comm.records import CommFolder
 from suite.comm.sizes import written
 from suite.files import write_whole
 from suite.foreign.folder import ForeignComm
+from suite.groups import grouped
 from suite.plugins import workloads
 
 TITLE = "Communication by itself"
@@ -103,9 +104,7 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
 
 def panels(found: Sequence[Link]) -> list[Panel]:
     """One for every backend and placement, in the order asked for."""
-    groups: dict[tuple[Any, ...], list[Link]] = {}
-    for link in found:
-        groups.setdefault((link.case.backend, link.case.placement, link.case.of_dtype), []).append(link)
+    groups = grouped(found, lambda link: (link.case.backend, link.case.placement, link.case.of_dtype))
     return [
         Panel(
             f"{backend}{dtype}, {placement.words}",

@@ -8,15 +8,17 @@ from reports import charts, facts, overview
 from reports.best import answers, configuration, plan_of, said, winners_of
 from reports.epochs import epochs_of
 from reports.exchanges import ways_of
-from reports.figure import Figure, colour
+from reports.figure import Chart, Figure, colour
 from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
 from reports.matrix import matrix, place_of
 from reports.matrix import words_of as words_of_place
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
+from reports.stragglers import stragglers_of
 from suite.analysis.best import USUAL
 from suite.analysis.comparison import DISQUALIFYING, NOTED
+from suite.analysis.roofline import BYTES, of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import left_out
@@ -25,11 +27,9 @@ from suite.predict.answer import Answer
 from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
-Chart = tuple[Panel, Figure]
 SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
 SAID = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
@@ -81,6 +81,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "step_charts": _drawn(for_charts(timed), charts.step_times),
         "step_tables": by_network(timed),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
+        "roofline": lambda row: of_row(folder.path, row),
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,
         "gradient_bytes": gradient_bytes,
@@ -97,6 +98,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "lessons": lessons_of(rows),
         "epochs": epochs_of(rows),
         "ways": ways_of(rows),
+        "stragglers": stragglers_of(rows),
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,
     }

@@ -1,7 +1,7 @@
 """A session that measures training: each case proven before its first process, then measured in rounds."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,6 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return launch_of_case(case, self._interpreters, bundles / case.adapter)
 
     def processes(self, case: Case) -> int:
-        """As the plan's sampling says."""
         return case.sampling.processes
 
     def wanting(self, items: list[Runnable[Case]], processes: int) -> list[Runnable[Case]]:
@@ -84,10 +83,10 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return {"declared": declared, "proof": proof.key, "proof_reason": proof.reason}
 
     def attempt(self, item: Runnable[Case], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
-        """The passes of one process."""
         case, launch = item.case, item.launch
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
-        return launch.run(folder, measuring(case, repeat, launch.workload, data), on_message)
+        found = launch.run(folder, measuring(case, repeat, launch.workload, data), on_message)
+        return replace(found, reason=found.reason + slowed(case)) if found.outcome == "timeout" else found
 
     def ranks(self, attempt: Attempt) -> list[Rank]:
         """The last message of each kind, the passes by name, the notes joined."""
@@ -104,6 +103,17 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
             self._proof_of[case.id] = proof
             self._observer.proved(case, proof)
         return self._proof_of[case.id]
+
+
+def slowed(case: Case) -> str:
+    """What a timeout's reason must say of a straggler; "" of a case without one."""
+    if not case.straggler:
+        return ""
+    rank, share = case.placement.ranks - 1, case.straggler
+    return (
+        f"; rank {rank} is a straggler that lost {share:.0%} of its time, as the plan asks: raise time_limit = "
+        f"{case.time_limit:g} or lower straggler = {share:g}"
+    )
 
 
 def declared_of(case: Case, adapter: Adapter) -> Declared:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from figures import kept
 
-from suite.environments.fingerprint import fingerprint, load
+from suite.results.this_host import load, this_host
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -66,10 +66,10 @@ CHECKS = (
         for name, title in (("pytorch", "torch.profiler"), ("tensorflow", "TensorFlow's profiler"))
     ),
     Check(
-        "timeline",
-        "Is exposed communication that of Horovod's timeline?",
-        ("exposed_vs_timeline.py", "mnist_small:32", "alexnet:4"),
-        "horovod-mxnet",
+        "exposed",
+        "Is exposed communication the time that ranks spend exchanging?",
+        ("exposed_vs_mpi.py", "mnist_large:2", "alexnet:1"),
+        "caffempi",
     ),
     *(
         Check(f"layers-{name}", LAYERS.format(title), ("layer_sums.py", name, "alexnet:4", "googlenet:4"), name)
@@ -91,7 +91,7 @@ CHECKS = (
 
 def run(check: Check, folder: Path) -> Result:
     """Run a check and keep what came of it in `folder`."""
-    here = asdict(fingerprint())
+    here = this_host().model_dump()
     result: Result = {
         "name": check.name,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
