@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from suite.errors import RequestError, StoreError
@@ -24,7 +24,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
         partial.replace(path)
         flush_folder(path.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise StoreError(
             f"cannot write {path}: {error.strerror or error}; what was measured before is kept. "
             "Free some space or name another folder with -o, then run the same command again to resume"

@@ -10,19 +10,25 @@ uv resolves and hashes, cyclonedx-py writes the bills; nothing here asks an inde
 
 import argparse
 import configparser
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LOCKS, BILLS = ROOT / "tests" / "supply" / "locks", ROOT / "sbom"
+MADE = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
 PYTHON = "3.11"
-# CNTK's Python 3.6 is older than any that uv resolves for, and Horovod is built from source.
-ENVIRONMENTS = ("pytorch", "tensorflow", "caffempi", "jax", "mxnet", "mpi-openmpi5", "mpi-openmpi4", "mpi-mpich")
+HOROVOD = ("horovod-mxnet", "horovod-pytorch", "horovod-tensorflow")  # and Horovod's own source
+ENVIRONMENTS = (
+    "pytorch", "tensorflow", "caffempi", "jax", "mxnet", "mpi-openmpi5", "mpi-openmpi4", "mpi-mpich", *HOROVOD
+)  # fmt: skip
+CNTK = "cntk"  # its Python is older than any that uv resolves for: its own pip does
 CONTROLLER = "stagebench"
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
 NO_SNAPSHOT = (
@@ -50,14 +56,30 @@ def lock() -> int:
         command += ["--python-version", PYTHON, "--output-file", str(LOCKS / f"{environment}.txt")]
         given = "" if environment == CONTROLLER else "\n".join(deps(environment))
         subprocess.run(command, cwd=ROOT, check=True, input=given, text=True, stdout=subprocess.DEVNULL, env=environ)
+    lock_by_download(CNTK)
     return 0
+
+
+def lock_by_download(environment: str) -> None:
+    """Of what the environment's own pip fetches for its Python and this platform."""
+    with tempfile.TemporaryDirectory() as place:
+        pip = [str(MADE / environment / "bin" / "python"), "-m", "pip", "download", "--quiet", "--dest", place]
+        subprocess.run([*pip, *deps(environment)], check=True)
+        pins = sorted(pin(path) for path in Path(place).iterdir())
+    (LOCKS / f"{environment}.txt").write_text("".join(pins))
+
+
+def pin(path: Path) -> str:
+    """The lock's lines for a wheel or a source archive."""
+    stem = path.name.removesuffix(".tar.gz")
+    name, version = stem.split("-")[:2] if path.suffix == ".whl" else stem.rsplit("-", 1)
+    return f"{normal(name)}=={version} \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
 def sbom() -> int:
     """Write the bills of the environments that have been made."""
     BILLS.mkdir(exist_ok=True)
-    home = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
-    for python in sorted(home.glob("*/bin/python")):
+    for python in sorted(MADE.glob("*/bin/python")):
         place = BILLS / f"{python.parents[1].name}.json"
         command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", str(place)]
         subprocess.run([*command, str(python)], check=True)
