@@ -5,7 +5,7 @@
     python tests/supply/supply.py licences    a table of them
     python tests/supply/supply.py advisories  locked versions against a folder of OSV files (STAGEBENCH_ADVISORIES)
 
-uv resolves and hashes, cyclonedx-py writes the bills; nothing here asks an index by itself.
+uv (for CNTK pip) resolves, cyclonedx-py writes the bills; nothing here asks an index by itself.
 """
 
 import argparse
@@ -48,16 +48,21 @@ def deps(environment: str) -> list[str]:
 def lock() -> int:
     """Write the locks; uv keeps the versions that they hold, as long as the dependencies allow them."""
     LOCKS.mkdir(exist_ok=True)
-    # The registry's own builds, not those of a folder on this machine.
-    environ = {name: value for name, value in os.environ.items() if name != "UV_FIND_LINKS"}
     for environment in (CONTROLLER, *ENVIRONMENTS):
-        wanted = "pyproject.toml" if environment == CONTROLLER else "-"
-        command = ["uv", "pip", "compile", wanted, "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
-        command += ["--python-version", PYTHON, "--output-file", str(LOCKS / f"{environment}.txt")]
-        given = "" if environment == CONTROLLER else "\n".join(deps(environment))
-        subprocess.run(command, cwd=ROOT, check=True, input=given, text=True, stdout=subprocess.DEVNULL, env=environ)
+        lock_by_resolving(environment)
     lock_by_download(CNTK)
     return 0
+
+
+def lock_by_resolving(environment: str) -> None:
+    """Of what uv makes of the dependencies."""
+    # The registry's own builds, not those of a folder on this machine.
+    environ = {name: value for name, value in os.environ.items() if name != "UV_FIND_LINKS"}
+    wanted = "pyproject.toml" if environment == CONTROLLER else "-"
+    command = ["uv", "pip", "compile", wanted, "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
+    command += ["--python-version", PYTHON, "--output-file", str(LOCKS / f"{environment}.txt")]
+    given = "" if environment == CONTROLLER else "\n".join(deps(environment))
+    subprocess.run(command, cwd=ROOT, check=True, input=given, text=True, stdout=subprocess.DEVNULL, env=environ)
 
 
 def lock_by_download(environment: str) -> None:
