@@ -29,7 +29,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cluster.lab import build  # noqa: E402 - the checkout stands first
+import psutil  # noqa: E402 - the checkout stands first
+
+from cluster.lab import build  # noqa: E402
 from cluster.lab.layout import NETWORK, checked_layout  # noqa: E402
 from cluster.lab.rights import missing  # noqa: E402
 from cluster.lab.state import SETTING, State  # noqa: E402
@@ -96,6 +98,7 @@ def no_orphans(run: Run, after: str) -> None:
     run.problems += [f"process {each.pid} was left after {after}" for each in left]
     for each in left:
         each.kill()
+    psutil.wait_procs(left, GOES)
 
 
 def wrong_rows(run: Run) -> Iterator[str]:
