@@ -99,6 +99,9 @@ class ParameterServerAsync(DistributedTrainer):
         """Count how stale the weights are that gradients are computed with."""
         self._staleness.begin()
 
+    def joint_steps(self) -> Optional[int]:
+        return self._staleness.updates // self.setup.world
+
     def notes(self) -> Dict[str, Any]:
         """Who updates, and the staleness of a training."""
         found = super().notes()
