@@ -187,7 +187,7 @@ def page(found: list[dict[str, Any]], seed: int) -> str:
     problems = [f"- {run['fault']}: {problem}" for run in found for problem in run["problems"]]
     return f"""# What faults do to a run
 
-`tox run -e faults` wrote this page: {len(found)} runs, each with one fault at a random moment (seed {seed}).
+`tox run -e faults` writes this page: {len(found)} runs, each with one fault at a random moment (seed {seed}).
 After the fault the same command resumed the run. A run counts as wrong if a finished record was lost, altered
 or measured again, if a row was not whole, if a process stayed behind, if a command hung or showed a traceback,
 or if the resume did not complete.
