@@ -74,18 +74,15 @@ class CNTKTrainer(Trainer):
         return super().as_numpy(batch)
 
     def open_records(self, records: Any) -> Any:
-        """With the images that a map names."""
         return imagemap.MappedImages(records) if records.form == imagemap.FORM else records
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """As CNTK's text or binary format, or as a map of the images."""
         if form == imagemap.FORM:
             imagemap.write(samples, folder)
         else:
             packing.write(form, samples, folder)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:
-        """CNTK's deserializers take one file."""
         if form == imagemap.FORM:
             imagemap.join(parts, folder)
         else:
@@ -172,11 +169,9 @@ class CNTKTrainer(Trainer):
         return self._net.tensors.values()
 
     def parameter_count(self) -> int:
-        """Of the parameters that CNTK finds below the loss."""
         return self._net.parameter_count()
 
     def macs(self) -> int:
-        """Counted on CNTK's own graph of operations."""
         return self._net.macs()
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:

@@ -47,7 +47,6 @@ class TorchTrainer(Trainer):
         return Joined(0, 1, "cuda copies" if setup.devices > 1 else "none", versions, setup.devices)
 
     def synchronize(self) -> None:
-        """Wait for a GPU; on a CPU nothing is pending."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -62,7 +61,6 @@ class TorchTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def make_reader(self, source: Any) -> Reader:
-        """Files are read with DataLoader; what lies in memory is gathered."""
         if source.records is not None:
             raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
         about = source.source.photographs
@@ -107,15 +105,12 @@ class TorchTrainer(Trainer):
         return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
 
     def peak_device_bytes(self) -> Optional[int]:
-        """What torch's allocator has held on the GPU."""
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
 
     def yardstick(self) -> Optional[Yardstick]:
-        """NumPy on CPUs where it can; torch elsewhere."""
         return super().yardstick() or machine.yardstick(self.setup)
 
     def notes(self) -> Dict[str, Any]:
-        """What "auto" became, and what was chosen."""
         return dict(
             super().notes(),
             memory_format=str(self._layout).replace("torch.", ""),

@@ -152,11 +152,9 @@ class HookBucket:
         return self._views
 
     def index(self) -> int:
-        """Which bucket of the exchange it is."""
         return self._index
 
     def is_last(self) -> bool:
-        """Whether the exchange ends with it."""
         return self.last
 
 

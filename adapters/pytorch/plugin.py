@@ -193,11 +193,9 @@ class PyTorch(Adapter):
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return keep_memory(case)
 
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """The PyTorch adapter."""
     return [PyTorch()]

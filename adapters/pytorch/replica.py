@@ -74,7 +74,6 @@ class ReplicaTrainer(TorchTrainer):
         return float(self._loss.detach())
 
     def logits(self) -> np.ndarray:
-        """The last head's, of the last staged forward."""
         return to_numpy(self._heads[-1])
 
     def predict(self, batch: Any) -> np.ndarray:
@@ -101,7 +100,6 @@ class ReplicaTrainer(TorchTrainer):
         return layer_times(self, self._graph, self._net, partial(self._evaluate, batch=share))
 
     def macs(self) -> int:
-        """Counted by torch's own FlopCounterMode."""
         sample = torch.zeros((1,) + tuple(self._shape), dtype=self._dtype, device=self._device)
         return counted_macs(self._net, sample)
 

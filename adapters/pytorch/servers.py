@@ -92,7 +92,6 @@ def push_alone(gradients: List[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
 
 
 def name_of(rank: int) -> str:
-    """What a rank is called by."""
     return "rank%d" % rank
 
 

@@ -96,11 +96,9 @@ class ParameterServerAsync(DistributedTrainer):
         return float(number[0])
 
     def begin_training(self) -> None:
-        """Count how stale the weights are that gradients are computed with."""
         self._staleness.begin()
 
     def notes(self) -> Dict[str, Any]:
-        """Who updates, and the staleness of a training."""
         found = super().notes()
         if self._plan is not None:
             found.update(self._staleness.notes())

@@ -24,7 +24,6 @@ class ParameterServerTrainer(ReplicaTrainer):
         self._own: Any = None
 
     def start(self) -> Joined:
-        """Join the process group, then open the calls to the servers."""
         joined = super().start()
         servers.open_calls(self.setup)
         return joined._replace(transport="tensorpipe")  # the group's own carries no gradient
@@ -51,14 +50,12 @@ class ParameterServerTrainer(ReplicaTrainer):
         self._staleness.begin()
 
     def notes(self) -> Dict[str, Any]:
-        """How stale weights were, in a training."""
         notes = dict(super().notes(), servers="a share of the parameters on every rank, over torch.distributed.rpc")
         if not self._synchronous:
             notes["servers"] += "; gradients are divided by the global batch"
         return dict(notes, **self._staleness.notes())
 
     def close(self) -> None:
-        """End the calls before the group."""
         servers.close_calls()
         servers.forget()
         super().close()

@@ -71,7 +71,6 @@ class PipelineTrainer(TorchTrainer):
         """Nothing: one network's gradients are whole."""
 
     def update(self) -> None:
-        """Of this stage; the gradients are let go."""
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
 
