@@ -69,12 +69,12 @@ class Call(NamedTuple):
     blocking: str
     starting: str
     given: str = ALL  # how many numbers a rank fills
-    taken: str = ALL  # how many are its result
+    taken: str = ALL  # how many are its result; "": what was filled is overwritten, and rank 0 is named instead
     counted: str = ALL  # how many MPI is told, of both buffers
 
 
 class Collective(Exchange):
-    """From one buffer into another; a broadcast, whose `taken` is "": in place, from rank 0."""
+    """From one buffer into another, or within one."""
 
     def __init__(self, call: Call, comm: Any, count: int, number: Any, mpi: Any) -> None:
         """`number` is the type of `count` numbers in NumPy, `mpi` in MPI."""

@@ -25,13 +25,8 @@ class CNTKTrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._dtype = np.float64 if setup.precision == "float64" else np.float32
-        # What `build` makes: the learner that updates, the one that exchanges around it (or the same), their trainers.
-        self._net = self._local = self._learner = self._trainer = self._local_trainer = None  # type: Any
-        self._outputs = self._last_trainer = None  # type: Any
-        # What an iteration leaves: CNTK's state, what the forward found, sums of gradients over so many samples.
-        self._state = self._values = self._gradients = None  # type: Any
-        self._found: Dict[Any, Any] = {}
-        self._samples, self._last_loss = 0, float("nan")
+        self._last_loss = float("nan")
+        self._release()
 
     # --- life ---------------------------------------------------------------
 
@@ -187,12 +182,15 @@ class CNTKTrainer(Trainer):
 
     def _release(self) -> None:
         self._forget()
-        self._net = self._local = self._learner = self._trainer = self._local_trainer = self._outputs = None
-        self._last_trainer, self._found = None, {}
+        # What `build` makes: the learner that updates, the one that exchanges around it (or the same), their trainers.
+        self._net = self._local = self._learner = self._trainer = self._local_trainer = None  # type: Any
+        self._outputs = self._last_trainer = None  # type: Any
+        self._found: Dict[Any, Any] = {}  # by the last staged forward
 
     def _forget(self) -> None:
         """Before a forward: CNTK refuses one while its gradients are held."""
-        self._state = self._values = self._gradients = None
+        # What an iteration leaves: CNTK's state, what the forward found, sums of gradients over so many samples.
+        self._state = self._values = self._gradients = None  # type: Any
         self._samples = 0
 
     def _placed(self, values: Any) -> Any:

@@ -34,6 +34,7 @@ class TorchTrainer(Trainer):
         self._normalise: Any = None
         self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
         self._loss: Any = None
+        self._optimiser: Any = None
 
     # --- life ---------------------------------------------------------------
 
@@ -84,6 +85,19 @@ class TorchTrainer(Trainer):
             return self._normalise(images.to(self._device, non_blocking=True)).to(self._dtype)
         return images.to(self._device, self._dtype, non_blocking=True)
 
+    # --- training -----------------------------------------------------------
+
+    def communicate(self) -> None:
+        """Nothing, unless a strategy exchanges gradients by themselves."""
+
+    def update(self) -> None:
+        self._optimise()
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Torch's SGD keeps the rate outside its velocity."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+
     # --- what the measuring loop needs ----------------------------------------
 
     def maximum(self, value: float) -> float:
@@ -122,6 +136,10 @@ class TorchTrainer(Trainer):
 
     # --- for the subclasses ---------------------------------------------------
 
+    def _optimise(self) -> None:
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+
     def _begin_build(self, graph: Graph) -> None:
         """Let go of the last network, restart the masks of dropout, choose the memory format."""
         self._release()
@@ -132,7 +150,7 @@ class TorchTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built; DDP stands in a reference cycle."""
-        self._loss = None
+        self._loss = self._optimiser = None
         gc.collect()
 
     def _memory_format(self, graph: Graph) -> Any:

@@ -74,7 +74,7 @@ class Averaging(TorchTrainer):
 
     def update(self) -> None:
         """Besides, the next exchange takes new gradients."""
-        super().update()  # type: ignore[safe-super]
+        super().update()
         if self._exchange is not None:
             self._exchange.forget()
 

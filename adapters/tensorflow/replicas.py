@@ -26,13 +26,6 @@ class Replicas(TensorFlowTrainer):
 
     one_cluster = True  # whether XLA may compile the whole step as one: there is no exchange in its midst
 
-    # Compiled functions, there between `make_variables` and `release`.
-    _step: Any = None
-    _step_alone: Any = None
-    _communicate: Any = None
-    _update: Any = None
-    _predict: Any = None
-
     # --- what a strategy overrides ------------------------------------------
 
     def per_device(self, make: Callable[[], Any]) -> List[Any]:
@@ -63,7 +56,7 @@ class Replicas(TensorFlowTrainer):
         self._differentiate: List[Any] = []
         self._rules: List[Any] = []
         self._rates: List[Any] = []  # a variable a device, where the learning rate changes
-        self._step = self._step_alone = self._communicate = self._update = self._predict = None
+        self._step = self._step_alone = self._communicate = self._update = self._predict = None  # type: Any
         self._tapes: Sequence[Any] = ()
         self._losses = self._logits = ()
         self.local: Any = None  # every device's own gradients

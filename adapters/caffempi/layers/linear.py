@@ -48,11 +48,12 @@ class Convolution(Linear):
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
         """Gradients of input, weight and bias in one call, as oneDNN shares work among them."""
-        biases, wanted = [dy.shape[1]] if self.bias is not None else None, [self.wants[0], True, self.bias is not None]
-        dx, dw, db = aten.convolution_backward.default(dy, self._x, self.weight, biases, *self._window, wanted)
+        biased = self.bias is not None
+        shape, wanted = [dy.shape[1]] if biased else None, [self.wants[0], True, biased]
+        dx, dw, db = aten.convolution_backward.default(dy, self._x, self.weight, shape, *self._window, wanted)
         self._x = None
         self.weight_gradient.copy_(dw)
-        if self.bias is not None:
+        if biased:
             self.bias_gradient.copy_(db)
         return (dx,)
 

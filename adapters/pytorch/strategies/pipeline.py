@@ -22,13 +22,6 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 class PipelineTrainer(TorchTrainer):
     """torch.distributed.pipelining runs the native step; the staged one takes all forwards first."""
 
-    # Set by `build`.
-    _stage: Any = None
-    _staged: Any = None
-    _native: Any = None  # the schedule of a step
-    _gather: Any = None
-    _optimiser: Any = None
-
     def __init__(self, setup: Setup) -> None:
         """Ranks in a row hold the network's stages in order."""
         super().__init__(setup)
@@ -67,13 +60,6 @@ class PipelineTrainer(TorchTrainer):
     def backward(self) -> None:
         self._staged.backward()
 
-    def communicate(self) -> None:
-        """Nothing: one network's gradients are whole."""
-
-    def update(self) -> None:
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
-
     def bubble(self) -> Optional[Dict[str, float]]:
         """Seconds in receives, and until what was sent had been taken: on a slow link mostly the transfer itself."""
         return dict(self._staged.waited)
@@ -91,10 +77,6 @@ class PipelineTrainer(TorchTrainer):
         self._loss = torch.stack([loss.detach() for loss in losses]).mean() if losses else None
 
     # --- evidence: of the whole network, on every rank --------------------------
-
-    def set_learning_rate(self, rate: float) -> None:
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
 
     def loss(self) -> float:
         return float(self._gather.from_last(np.array(float(self._loss) if self._last else 0.0)))
@@ -160,7 +142,8 @@ class PipelineTrainer(TorchTrainer):
         return self._schedule(native, self._count, loss_fn=self._loss_of)
 
     def _release(self) -> None:
-        self._stage = self._staged = self._native = self._gather = self._optimiser = None
+        self._stage = self._staged = self._gather = None  # type: Any
+        self._native: Any = None  # the schedule of a step; made by the first
         super()._release()
 
 
