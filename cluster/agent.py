@@ -29,8 +29,8 @@ shift
 """
 SECONDS = 30.0  # for a login that only looks
 
-READY, LACKING = "stagebench: ready", "stagebench: lacking"
-LOOK = f"if test -x {{python}}; then echo {READY}; else echo {LACKING}; fi"
+READY, MISSING = "stagebench: ready", "stagebench: missing"
+LOOK = f"if test -x {{python}}; then echo {READY}; else echo {MISSING}; fi"
 
 
 def login(host: str) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def unusable() -> str | None:
 
 
 @cache
-def lacking(login: tuple[str, ...], quoted_python: str) -> str | None:
+def missing(login: tuple[str, ...], quoted_python: str) -> str | None:
     """What a login finds missing on its host, with the remedy; None when all is there. Asked once a process."""
     host, program = login[-1], login[0]
     shown = f"{program}{' -o BatchMode=yes' if program == SSH[0] else ''} {host} true"
@@ -62,7 +62,7 @@ def lacking(login: tuple[str, ...], quoted_python: str) -> str | None:
         return f"no login on the host {host!r}: {error}; `{shown}` must work without a question"
     if READY in done.stdout:
         return None
-    if LACKING in done.stdout:
+    if MISSING in done.stdout:
         return (
             f"the host {host!r} has no interpreter {quoted_python}: environments must lie at the same path on every "
             "host; share their folder, or make the environment there too"

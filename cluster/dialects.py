@@ -31,14 +31,14 @@ class Dialect:
 
 # Binding is off everywhere: else each of Open MPI's daemons pins its first rank to core 0.
 # The worker binds itself, the same way under every launcher. More ranks than cores are allowed.
-# Open MPI refuses root unless told twice; containers have no other user.
+# Open MPI refuses root unless allowed twice; containers have no other user.
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # Open MPI lets the receiver fetch a large message (PUT). Where both ranks send, as in every all-reduce, one direction
 # often waits for the other: 58 MB/s on a wire of 1 Gbit/s; probably the words that call for bytes wait behind those
 # that go the same way. Sent in pieces (no PUT), many messages on their way at once fill it: 119 MB/s over one
 # connection, 109 to 116 over two (102 MB in pieces of 1 MB around a ring of two); 16 MB all-reduced at once go at
 # 116 MB/s on two hosts either way, at 59 on four.
-# Open MPI 4.1.8 must not be told so: on COMM_WORLD, without mpi_yield_when_idle, ranks hung in their first large
+# Open MPI 4.1.8 must not do so: on COMM_WORLD, without mpi_yield_when_idle, ranks hung in their first large
 # all-reduce, every time; on a duplicate with it they did not. Which of the two matters was not found out. There the
 # fetching goes over two connections, where waiting is rarer: 117 MB/s.
 IN_PIECES = {"OMPI_MCA_btl_tcp_flags": "send,inplace"}
@@ -102,7 +102,7 @@ DIALECTS = (
 
 
 def knobs(dialect: Dialect, placement: Placement) -> dict[str, str]:
-    """What its library is told where ranks meet over a wire; a person's choice goes before ours."""
+    """What its library is set to where ranks meet over a wire; a person's choice goes before ours."""
     if placement.nodes == 1:
         return {}
     # Whoever chose among a library's algorithms meant it: a rule file and one forced algorithm exclude each other.

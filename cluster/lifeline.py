@@ -5,7 +5,7 @@
 The other end (`cluster/remote.py`) ends its program when nothing comes through the login's
 standard input any more; so every SECONDS something comes. Asked to end, this closes it and waits until
 the other end has done so. Ends as the other program did: by the same signal, where it was one.
-Where STAGEBENCH_LOGINS names a file, the end is told there instead, and this one's own is always a good one:
+Where STAGEBENCH_LOGINS names a file, the end is written there instead, and this one's own is always a good one:
 an engine that started it would hide a rank's end behind it.
 """
 

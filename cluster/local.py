@@ -57,11 +57,9 @@ def rendezvous(host: str, port: int) -> dict[str, str]:
 
 
 def sidecars(request: Request, variables: dict[str, str]) -> list[Process]:
-    """The programs beside the ranks, on this machine."""
     return [Process(tokens, variables, sidecar=True) for tokens in request.sidecars]
 
 
 @hookimpl
 def stagebench_launchers() -> list[Launcher]:
-    """The launcher of this file."""
     return [Local()]

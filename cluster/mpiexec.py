@@ -76,5 +76,4 @@ def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str])
 
 @hookimpl
 def stagebench_launchers() -> list[Launcher]:
-    """The launcher of this file."""
     return [Mpiexec()]

@@ -60,5 +60,4 @@ def own_address(peer: str) -> str:
 
 
 def loopback(numbers: str) -> bool:
-    """Whether an address never leaves its machine."""
     return ipaddress.ip_address(numbers).is_loopback

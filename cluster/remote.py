@@ -126,7 +126,7 @@ def watch(child: "subprocess.Popen[bytes]", woken: int, seconds: float) -> None:
                 return
             deadline = time.monotonic() + seconds
         elif not ready:
-            sys.stderr.write("ended: nothing was heard of the controller for %g s\n" % seconds)
+            sys.stderr.write("ended: no sign of the controller came for %g s\n" % seconds)
             return
 
 

@@ -55,7 +55,7 @@ class Ssh(Launcher):
             meeting_address(placement)
         except Unavailable as error:
             return str(error)
-        found = (agent.lacking(agent.login(host), shlex.quote(str(interpreter))) for host in far)
+        found = (agent.missing(agent.login(host), shlex.quote(str(interpreter))) for host in far)
         return next(filter(None, found), None)
 
     def processes(self, request: Request) -> list[Process]:
@@ -103,5 +103,4 @@ def on(
 
 @hookimpl
 def stagebench_launchers() -> list[Launcher]:
-    """The launcher of this file."""
     return [Ssh()]

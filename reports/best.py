@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from reports.bars import bars
-from reports.figure import Figure, colour
+from reports.figure import Chart, colour
 from reports.panels import Panel
 from reports.text import in_words, number
 from suite.analysis.best import Best, Contest, Defaults, contests, settings, usual_of
@@ -12,8 +12,6 @@ from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
 from suite.plugins import adapters as installed
-
-Chart = tuple[Panel, Figure]
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,9 @@ def configuration(best: Best, case: Case) -> list[str]:
 def said(best: Best) -> str:
     """What a reader should know of the comparison; empty where there is nothing to say."""
     notes = []
-    if best.astray:
-        lacking = " and ".join(name.removeprefix("knobs.") for name in best.astray)
-        notes.append(f"no case has the default {lacking}: compared with the nearest")
+    if best.unusual:
+        missing = " and ".join(name.removeprefix("knobs.") for name in best.unusual)
+        notes.append(f"no case has the default {missing}: compared with the nearest")
     if best.unequal_batches:
         batches = f"{best.default.case.batch} and {best.row.case.batch}"
         notes.append(f"batches of {batches} per device are compared by samples/s")

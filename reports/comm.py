@@ -13,6 +13,7 @@ from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written
 from suite.files import write_whole
+from suite.groups import grouped
 from suite.plugins import workloads
 
 TITLE = "Communication by itself"
@@ -101,9 +102,7 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
 
 def panels(found: Sequence[Link]) -> list[Panel]:
     """One for every backend and placement, in the order asked for."""
-    groups: dict[tuple[Any, ...], list[Link]] = {}
-    for link in found:
-        groups.setdefault((link.case.backend, link.case.placement, link.case.of_dtype), []).append(link)
+    groups = grouped(found, lambda link: (link.case.backend, link.case.placement, link.case.of_dtype))
     return [
         Panel(
             f"{backend}{dtype}, {placement.words}",

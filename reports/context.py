@@ -8,7 +8,7 @@ from reports import charts, facts, overview
 from reports.best import answers, configuration, plan_of, said, winners_of
 from reports.epochs import epochs_of
 from reports.exchanges import ways_of
-from reports.figure import Figure, colour
+from reports.figure import Chart, Figure, colour
 from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
 from reports.matrix import matrix, place_of
@@ -24,7 +24,6 @@ from suite.predict.answer import Answer
 from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
-Chart = tuple[Panel, Figure]
 SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
 SAID = 60  # comparisons in words
 FIRST = 12  # groups in the first chart

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from reports.bars import bars
-from reports.figure import Figure, colour
+from reports.figure import Chart, colour
 from reports.names import common, names
 from reports.panels import Panel, beside_others
 from suite.analysis.learning import Epoch
@@ -12,8 +12,7 @@ from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
 from suite.analysis.stats import Interval
 from suite.contracts.case import Case
-
-Chart = tuple[Panel, Figure]
+from suite.groups import grouped
 
 
 @dataclass(frozen=True)
@@ -67,21 +66,16 @@ class Epochs:
 
 def epochs_of(rows: Iterable[Row]) -> list[Epochs]:
     """Every row that learnt, by network and data."""
-    groups: dict[str, dict[str, list[Row]]] = {}
-    for row in rows:
-        if row.lessons:
-            title = f"{row.case.workload} on {row.case.data_name}"
-            groups.setdefault(title, {}).setdefault(replace(row.case, seed=0).id, []).append(row)
-    return [_epochs(title, list(members.values())) for title, members in groups.items()]
+    groups = grouped((row for row in rows if row.lessons), lambda row: f"{row.case.workload} on {row.case.data_name}")
+    return [_epochs(title, members) for title, members in groups.items()]
 
 
-def _epochs(title: str, groups: list[list[Row]]) -> Epochs:
+def _epochs(title: str, members: list[Row]) -> Epochs:
+    groups = list(grouped(members, lambda row: replace(row.case, seed=0).id).values())
     cases = [replace(rows[0].case, seed=0) for rows in groups]
     timed = [Timed(name, rows) for name, rows in zip(names(cases), groups, strict=True)]
     adapters = list(dict.fromkeys(case.adapter for case in cases))
-    panels: dict[tuple[int, int], list[Timed]] = {}
-    for one in timed:
-        panels.setdefault((one.case.input.repeat, one.case.batch), []).append(one)
+    panels = grouped(timed, lambda one: (one.case.input.repeat, one.case.batch))
     drawn = [_chart(title, members, len(panels) > 1, adapters) for members in panels.values()]
     return Epochs(title, common(cases), timed, [chart for chart in drawn if chart])
 

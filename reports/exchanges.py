@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from reports.figure import Figure
+from reports.figure import Chart
 from reports.lines import Line, lines_figure
 from reports.names import common, names, varying
 from reports.panels import Panel, beside_others
@@ -12,8 +12,6 @@ from suite.analysis.exchange import Exchange, Way, exchanges
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread
 from suite.contracts.case import Case
-
-Chart = tuple[Panel, Figure]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from reports.panels import Panel
 from suite.analysis.stats import Interval
 
 Figure = dict[str, Any]
+Chart = tuple[Panel, Figure]
 
 # Okabe & Ito (2008): told apart with any kind of colour vision.
 SERIES_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9AA0A6")

@@ -14,8 +14,7 @@ from plotly.offline import get_plotlyjs
 from reports.figure import Figure
 from reports.text import FILTERS
 from suite import __version__
-from suite.errors import StoreError
-from suite.files import write_whole
+from suite.files import disk, write_whole
 
 ASSETS = ("site.css", "site.js", "charts.js", "cases.js", "case.js", "model.js", "what_if.js")
 HEADING = re.compile(r'<section id="([\w-]+)">\s*<h2>(.*?)</h2>')
@@ -77,10 +76,8 @@ def write_assets(directory: Path) -> None:
 
 def made(directory: Path) -> Path:
     """The folder, which is there now; StoreError when the disk refuses."""
-    try:
+    with disk(f"cannot make the folder {directory}", "name another one with -o"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the folder {directory}: {error.strerror}; name another one with -o") from error
     return directory
 
 

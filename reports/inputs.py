@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from reports.bars import bars
-from reports.figure import Figure
+from reports.figure import Chart
 from reports.names import common, differences, names
 from reports.panels import Panel, beside_others
 from reports.text import number, share
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.rows import Row
 from suite.contracts.case import Case, Input
+from suite.groups import grouped
 
-Chart = tuple[Panel, Figure]
 MODE_COLOURS = {"synthetic": "#9AA0A6", "memory": "#56B4E9", "disk": "#0072B2"}
 
 
@@ -32,7 +32,7 @@ def inputs_of(rows: list[Row]) -> Inputs | None:
         return None
     titles = names([_unfed(group.cases[0].row.case) for group in found])
     named = [
-        (f"{group.cases[0].row.case.workload}: {title}", group, _told(group.cases))
+        (f"{group.cases[0].row.case.workload}: {title}", group, _described(group.cases))
         for title, group in zip(titles, found, strict=True)
     ]
     return Inputs(named, _modes(found), readers)
@@ -60,7 +60,7 @@ def _unfed(case: Case) -> Case:
     return replace(case, data="", passes=(), input=Input(), readers=1)
 
 
-def _told(several: Sequence[Fed]) -> list[str]:
+def _described(several: Sequence[Fed]) -> list[str]:
     """Each one's mode, and how its reading differs from that of the others of the same mode."""
     found = []
     for fed in several:
@@ -108,7 +108,10 @@ def _mode_chart(members: list[Fed]) -> Chart | None:
     panel = Panel(
         f"{cases[0].workload} on {' and '.join(sets) or 'synthetic data'}",
         [fed.row for fed in shown],
-        [f"{name} · {mode}" for name, mode in zip(names([_unfed(case) for case in cases]), _told(shown), strict=True)],
+        [
+            f"{name} · {mode}"
+            for name, mode in zip(names([_unfed(case) for case in cases]), _described(shown), strict=True)
+        ],
         common(cases),
         warning,
     )
@@ -118,10 +121,7 @@ def _mode_chart(members: list[Fed]) -> Chart | None:
 
 def _readers(rows: Iterable[Row]) -> list[Chart]:
     """Readers alone, on the fewest devices measured: a chart for each data set and network that has several."""
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row.reader is not None:
-            found.setdefault((row.case.workload, row.case.data), []).append(row)
+    found = grouped((row for row in rows if row.reader), lambda row: (row.case.workload, row.case.data))
     drawn = [_reader_chart(members) for members in found.values()]
     return [chart for chart in drawn if chart]
 

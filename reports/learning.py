@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from reports.figure import Figure
+from reports.figure import Chart
 from reports.lines import Line, lines_figure
 from reports.names import common, names, varying
 from reports.panels import Panel, beside_others
@@ -12,8 +12,7 @@ from reports.tradeoff import TradeOff, answers, trade_off_charts, trade_offs
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
-
-Chart = tuple[Panel, Figure]
+from suite.groups import grouped
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,7 @@ class Lessons:
     @property
     def charts(self) -> list[Chart]:
         """Loss by step and accuracy by seconds of those that take the same steps, of one seed."""
-        groups: dict[tuple[str, ...], list[Row]] = {}
-        for row in self.rows:
-            groups.setdefault(tuple(same_steps(row.case).values()), []).append(row)
+        groups = grouped(self.rows, lambda row: tuple(same_steps(row.case).values()))
         differing = varying([same_steps(members[0].case) for members in groups.values()])
         return [
             chart
@@ -71,10 +68,7 @@ class Lessons:
 
 def lessons_of(rows: Iterable[Row]) -> list[Lessons]:
     """Every row that learnt, grouped."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.lessons:
-            groups.setdefault(f"{row.case.workload} on {row.case.data_name}", []).append(row)
+    groups = grouped((row for row in rows if row.lessons), lambda row: f"{row.case.workload} on {row.case.data_name}")
     found = []
     for title, group in groups.items():
         cases = [row.case for row in group]

@@ -59,7 +59,7 @@ def _lines(panel: Panel, places: list[Place]) -> list[tuple[str, list[Row | None
             cells = series.setdefault(_anywhere(row.case).id, {})
             if row.scaling and row.scaling.baseline_id in known:
                 cells.setdefault((1, 1), known[row.scaling.baseline_id])
-            cells[place_of(row.case)] = max(cells.get(place_of(row.case), row), row, key=_speed)
+            cells[place_of(row.case)] = max(cells.get(place_of(row.case), row), row, key=lambda row: row.speed)
     there = {row.id for cells in series.values() for row in cells.values()}
     for row in panel.rows:
         if not row.several_devices and row.id not in there:
@@ -72,7 +72,3 @@ def _anywhere(case: Case) -> Case:
     place = Placement(device=case.placement.device, threads=case.placement.threads)
     batch = case.batch if case.scaling == "weak" else case.global_batch
     return replace(case, placement=place, batch=batch, lr=0.0, passes=())
-
-
-def _speed(row: Row) -> float:
-    return row.rates.value if row.rates else 0.0

@@ -10,6 +10,7 @@ from reports.text import interval, milliseconds, number
 from suite.analysis.budget import STAGES
 from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
+from suite.groups import grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
@@ -32,11 +33,8 @@ class Group:
 
 def groups_of(rows: Iterable[Row]) -> list[Group]:
     """Every group of the run in the plan's order; a row alone in its group is none."""
-    found: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        if row.against:
-            found.setdefault(row.group, []).append(row)
-    members = [sorted(group, key=speed, reverse=True) for group in found.values()]
+    found = grouped((row for row in rows if row.against), lambda row: row.group)
+    members = [sorted(group, key=lambda row: row.speed, reverse=True) for group in found.values()]
     firsts = [group[0].case for group in members]
     return [
         Group(
@@ -48,20 +46,16 @@ def groups_of(rows: Iterable[Row]) -> list[Group]:
     ]
 
 
-def speed(row: Row) -> float:
-    return row.rate.value if row.rate else 0.0
-
-
 def sentence(group: Group) -> str:
     """Who leads, how far the others are behind, and in which stage the next one loses most."""
     led = [index for index, each in enumerate(group.against) if each.leads]
     first, *rest = led or [0]
-    rates = listed([number(speed(group.rows[index])) for index in (first, *rest)])
+    rates = listed([number(group.rows[index].speed) for index in (first, *rest)])
     called = listed([group.names[index] for index in (first, *rest)])
     if not led:
         words = f"{called} was the fastest with {rates} samples/s, but two rounds at least tell one row from another"
     elif rest:
-        words = f"{called} lead, no difference between them ({rates} samples/s)"
+        words = f"{called} lead, no detectable difference between them ({rates} samples/s)"
     else:
         words = f"{called} leads with {rates} samples/s"
     others = [index for index in range(len(group.rows)) if index not in (first, *rest)]
@@ -112,7 +106,7 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
                 if end in ("array", "arrayminus"):
                     trace["error_x"][end] += values
             trace["customdata"].append(
-                f"{escape(name)}<br>{number(speed(row))} samples/s ({interval(row.rate)})<br>"
+                f"{escape(name)}<br>{number(row.speed)} samples/s ({interval(row.rate)})<br>"
                 f"{number(percent.value)} % of the leader ({interval(percent)})"
             )
             y -= MEMBER

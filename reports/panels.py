@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from reports.names import common, names
 from suite.analysis.comparison import DISQUALIFYING
 from suite.analysis.rows import Row
+from suite.groups import grouped
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,7 @@ class Panel:
 
 def by_network(rows: Iterable[Row]) -> list[Panel]:
     """Every row with a speed, a panel a network and input: for tables, which show the marks."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.rates is not None:
-            groups.setdefault(f"{row.case.workload} on {row.case.data_name}", []).append(row)
+    groups = grouped((row for row in rows if row.rates), lambda row: f"{row.case.workload} on {row.case.data_name}")
     return [_panel(title, group) for title, group in groups.items()]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from reports.figure import Figure
+from reports.figure import Chart, Figure
 from reports.lines import Line, lines_figure
 from reports.names import names
 from reports.panels import Panel, beside_others
@@ -12,8 +12,7 @@ from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
 from suite.contracts.case import Case
-
-Chart = tuple[Panel, Figure]
+from suite.groups import grouped
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,7 @@ class TradeOff:
 
 def trade_offs(rows: Iterable[Row]) -> list[TradeOff]:
     """A line for each group of rows that differ in their seeds alone, when some group has several trainings."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(replace(row.case, seed=0).id, []).append(row)
+    groups = grouped(rows, lambda row: replace(row.case, seed=0).id)
     lessons = [[lesson for row in members for lesson in row.lessons] for members in groups.values()]
     if all(len(several) < 2 for several in lessons):
         return []
@@ -108,9 +105,7 @@ def _answer(name: str, group: list[TradeOff]) -> str:
 
 def _by_series(found: list[TradeOff]) -> list[list[TradeOff]]:
     """Those that differ in their batch alone, in its order; only where there are several."""
-    series: dict[str, list[TradeOff]] = {}
-    for one in found:
-        series.setdefault(replace(one.case, seed=0, batch=1, lr=0.0).id, []).append(one)
+    series = grouped(found, lambda one: replace(one.case, seed=0, batch=1, lr=0.0).id)
     ordered = (sorted(group, key=lambda one: one.case.global_batch) for group in series.values())
     return [group for group in ordered if len(group) > 1]
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from suite.errors import RequestError
+from suite.files import disk
 
 VARIABLE = "STAGEBENCH_CACHE"
 
@@ -19,13 +20,9 @@ def cache_root() -> Path:
 def cache_folder(name: str) -> Path:
     """A folder below the root, made when needed; RequestError, which names the variable, when it cannot be."""
     folder = cache_root() / name
-    try:
+    remedy = f"set {VARIABLE} to a folder that can be written"
+    with disk(f"the cache folder {folder} cannot be made", remedy, RequestError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(
-            f"the cache folder {folder} cannot be made: {error.strerror or error}; "
-            f"set {VARIABLE} to a folder that can be written"
-        ) from error
     if not os.access(folder, os.W_OK):
-        raise RequestError(f"the cache folder {folder} cannot be written; set {VARIABLE} to a folder that can")
+        raise RequestError(f"the cache folder {folder} cannot be written; {remedy}")
     return folder

@@ -30,6 +30,6 @@ class StoreError(StagebenchError):
 
 
 class Interrupted(StagebenchError):
-    """The person stopped it; running the same command again resumes."""
+    """Ctrl-C or SIGTERM stopped it; running the same command again resumes."""
 
     exit_code = 130

@@ -2,10 +2,16 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from suite.errors import RequestError, StoreError
+from suite.errors import RequestError, StagebenchError, StoreError
+
+# What a person does where a run's results cannot be written.
+ROOM = (
+    "what was measured before is kept. Free some space or name another folder with -o, then run the same command again "
+    "to resume"
+)
 
 
 def stands(path: Path) -> bool:
@@ -16,19 +22,18 @@ def stands(path: Path) -> bool:
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write beside the file, flush it to the disk, rename it over the file, flush the folder."""
     partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-        flush_folder(path.parent)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise StoreError(
-            f"cannot write {path}: {error.strerror or error}; what was measured before is kept. "
-            "Free some space or name another folder with -o, then run the same command again to resume"
-        ) from error
+    with disk(f"cannot write {path}", ROOM):
+        try:
+            with partial.open("wb") as stream:
+                stream.write(content.encode() if isinstance(content, str) else content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(path)
+            flush_folder(path.parent)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink()
+            raise
 
 
 def flush_folder(path: Path) -> None:
@@ -38,6 +43,15 @@ def flush_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def disk(what: str, remedy: str, kind: type[StagebenchError] = StoreError) -> Iterator[None]:
+    """Turn what the disk refuses into an error of that kind: `what` cannot be done, why, and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}; {remedy}") from error
 
 
 @contextmanager

@@ -5,13 +5,12 @@ from typing import Annotated
 
 import typer
 
-from cluster.kubernetes.settings import Settings
+from cluster.kubernetes.inside import Settings
 from suite.contracts.hooks import hookimpl
 
 
 @hookimpl
 def stagebench_commands(app: typer.Typer) -> None:
-    """Add `manifests` to the command line."""
     app.command()(manifests)
 
 

@@ -10,6 +10,16 @@ KINDS = ("Job", "MPIJob", "PyTorchJob")
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What the command line says of the cluster."""
+
+    image: str
+    namespace: str = "default"
+    claim: str = "stagebench"  # the PersistentVolumeClaim that all pods share
+    secret: str = "stagebench-ssh"  # keys for the pods of PyTorchJobs; the MPI operator makes its own
+
+
+@dataclass(frozen=True)
 class Inside:
     """A case as it runs in the cluster."""
 

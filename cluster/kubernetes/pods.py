@@ -3,8 +3,7 @@
 import shlex
 from typing import Any
 
-from cluster.kubernetes.inside import Inside
-from cluster.kubernetes.settings import Settings
+from cluster.kubernetes.inside import Inside, Settings
 
 RESULTS, PLAN, KEYS = "/results", "/stagebench", "/root/.ssh"
 # A login is what a pod is ready by: the operators start all of them at once.
@@ -74,13 +73,10 @@ def template(job: Inside, settings: Settings, container: Yaml, ranks: bool) -> Y
     return {"metadata": {"labels": labels(job.name, "node" if ranks else "controller")}, "spec": spec}
 
 
-def labels(name: str, part: str) -> dict[str, str]:
-    """By which a pod is found, and kept apart."""
-    return {
-        "app.kubernetes.io/name": "stagebench",
-        "app.kubernetes.io/instance": name,
-        "app.kubernetes.io/component": part,
-    }
+def labels(name: str, part: str = "") -> dict[str, str]:
+    """By which a job is found, and a pod of it, which is kept apart from the others."""
+    found = {"app.kubernetes.io/name": "stagebench", "app.kubernetes.io/instance": name}
+    return {**found, "app.kubernetes.io/component": part} if part else found
 
 
 def apart(name: str) -> Yaml:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import yaml
 
-from cluster.kubernetes.inside import Inside, inside, label
+from cluster.kubernetes.inside import Inside, Settings, inside, label
 from cluster.kubernetes.jobs import documents
 from cluster.kubernetes.pods import RESULTS, Yaml
-from cluster.kubernetes.settings import Settings
 from suite.environments.hosts import refused
 from suite.errors import RequestError
 from suite.files import usable, write_whole

@@ -32,9 +32,9 @@ def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
     """
     bits(rate)
     check_free(layout)
-    lacking = missing() or (private.missing() if slurm else None)
-    if lacking:
-        raise Unavailable(lacking)
+    problem = missing() or (private.missing() if slurm else None)
+    if problem:
+        raise Unavailable(problem)
     state = State(layout, rate)
     try:
         state.folder.mkdir(parents=True)
@@ -55,11 +55,11 @@ def check_free(layout: Layout) -> None:
     """RequestError when there is a laboratory of this name, or a namespace that somebody else made."""
     if folder(layout.name).exists():
         raise taken(layout.name)
-    strangers = [name for name in layout.namespaces if (NAMESPACES / name).exists() or (FILES / name).exists()]
-    if strangers:
+    foreign = [name for name in layout.namespaces if (NAMESPACES / name).exists() or (FILES / name).exists()]
+    if foreign:
         raise RequestError(
-            f"the namespace {strangers[0]} exists and belongs to no laboratory in {folder(layout.name).parent}; "
-            f"take another --name, or remove it: `ip netns del {strangers[0]}; rm -r {FILES / strangers[0]}`"
+            f"the namespace {foreign[0]} exists and belongs to no laboratory in {folder(layout.name).parent}; "
+            f"take another --name, or remove it: `ip netns del {foreign[0]}; rm -r {FILES / foreign[0]}`"
         )
 
 

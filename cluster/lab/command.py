@@ -19,7 +19,6 @@ RATE = "Of every link, each way: 1gbit, 100mbit, ... or none."
 
 @hookimpl
 def stagebench_commands(app: typer.Typer) -> None:
-    """Add `lab` to the command line."""
     app.add_typer(group, name="lab")
 
 
@@ -68,12 +67,14 @@ def execute(
 @group.command()
 def shape(rate: Annotated[str, typer.Argument(help=RATE)], name: Name = NAME) -> None:
     """Give every link another rate."""
+    from dataclasses import replace
+
     from cluster.lab import links
     from cluster.lab.state import load
 
     state = load(name)
     links.shape(state.layout, rate)
-    state.at(rate).save()
+    replace(state, rate=rate).save()
 
 
 @group.command()
@@ -81,13 +82,10 @@ def status(name: Name = NAME, as_json: Annotated[bool, typer.Option("--json", he
     """Hosts, addresses, the links' rate, the bytes that crossed them, and who runs there."""
     from cluster.lab.look import look
     from cluster.lab.state import load
-    from suite.cli.tables import show, show_json
+    from suite.cli.tables import show
 
-    rows = look(load(name))
-    if as_json:
-        show_json(rows)
-    else:
-        show(rows, ("host", "address", "link", "rate", "received", "sent", "processes"))
+    columns = ("host", "address", "link", "rate", "received", "sent", "processes")
+    show(look(load(name)), columns, as_json=as_json)
 
 
 @group.command()

@@ -10,7 +10,6 @@ from cluster.lab.state import State
 
 
 def look(state: State) -> list[dict[str, Any]]:
-    """A row for each host."""
     return [_row(state, host) for host in state.layout.hosts]
 
 

@@ -1,4 +1,4 @@
-"""How fast a link is: read from what a person writes, told to `tc`."""
+"""How fast a link is: read from what a person writes, given to `tc`."""
 
 import re
 

@@ -36,17 +36,17 @@ def _system() -> Iterator[str]:
 
 def _rights() -> Iterator[str]:
     held = int(re.findall(r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text())[0], 16)
-    lacking = [name for bit, name in CAPABILITIES.items() if not held >> bit & 1]
-    if os.geteuid() != 0 or lacking:
-        what = " and ".join(lacking) or "the user root"
+    absent = [name for bit, name in CAPABILITIES.items() if not held >> bit & 1]
+    if os.geteuid() != 0 or absent:
+        what = " and ".join(absent) or "the user root"
         yield f"a laboratory needs {what}; run it as root, in a container with --privileged"
 
 
 def _programs() -> Iterator[str]:
-    lacking = [name for name in PROGRAMS if shutil.which(name) is None]
-    if lacking:
-        packages = " ".join(sorted({PROGRAMS[name] for name in lacking}))
-        yield f"a laboratory needs the program {', '.join(lacking)}; `apt-get install {packages}` brings it"
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    if absent:
+        packages = " ".join(sorted({PROGRAMS[name] for name in absent}))
+        yield f"a laboratory needs the program {', '.join(absent)}; `apt-get install {packages}` brings it"
 
 
 def _kernel() -> Iterator[str]:

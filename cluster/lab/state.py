@@ -9,11 +9,10 @@ FOLDER/NAME/
 """
 
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from cluster.lab.layout import Layout, checked_name
 from cluster.lab.rate import UNSHAPED
@@ -21,19 +20,9 @@ from cluster.slurm.private import Private
 from suite.errors import RequestError
 from suite.files import write_whole
 
-FORMAT = 1
+FILE = "lab.json"
 SETTING = "STAGEBENCH_LAB_FOLDER"
 DEFAULT = "/run/stagebench"  # gone after a restart, as the namespaces are
-
-
-class Kept(BaseModel, strict=True, extra="forbid"):
-    """What lab.json says."""
-
-    format: int
-    name: str
-    count: int
-    network: str
-    rate: str
 
 
 @dataclass(frozen=True)
@@ -62,16 +51,10 @@ class State:
         return {kind: self.folder / f"{host}.{kind}" for kind in ("uts", "ipc")}
 
     def save(self) -> None:
-        kept = Kept(format=FORMAT, **asdict(self.layout), rate=self.rate)
-        write_whole(file(self.folder), kept.model_dump_json(indent=1) + "\n")
-
-    def at(self, rate: str) -> "State":
-        """The same with other links."""
-        return replace(self, rate=rate)
+        write_whole(self.folder / FILE, JSON.dump_json(self, indent=1) + b"\n")
 
 
-def file(folder: Path) -> Path:
-    return folder / "lab.json"
+JSON = TypeAdapter(State)  # what FILE says
 
 
 def folder(name: str) -> Path:
@@ -81,25 +64,16 @@ def folder(name: str) -> Path:
 
 def load(name: str) -> State:
     """The laboratory of this name; RequestError when there is none."""
-    path = file(folder(name))
+    path = folder(name) / FILE
     try:
-        found = Kept.model_validate_json(path.read_bytes())
+        return JSON.validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
-        there = ", ".join(existing()) or "none"
+        there = ", ".join(sorted(each.parent.name for each in path.parent.parent.glob(f"*/{FILE}"))) or "none"
         raise RequestError(
             f"there is no laboratory {name!r} (in {path.parent.parent}: {there}); make it with "
             f"`stagebench lab up 2 --name {name}`"
         ) from None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        where = ".".join(("lab.json", *map(str, problem["loc"])))
+        where = ".".join((FILE, *map(str, problem["loc"])))
         raise RequestError(f"{path.parent}: {where}: {problem['msg']}; remove the folder") from error
-    if found.format != FORMAT:
-        raise RequestError(f"{path} has format {found.format}, this stagebench reads format {FORMAT}")
-    return State(Layout(found.name, found.count, found.network), found.rate)
-
-
-def existing() -> Iterator[str]:
-    """The names of all laboratories here."""
-    for path in sorted(Path(os.environ.get(SETTING) or DEFAULT).glob("*/lab.json")):
-        yield path.parent.name

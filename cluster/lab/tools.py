@@ -17,5 +17,4 @@ def run(*tokens: str) -> str:
 
 
 def works(*tokens: str) -> bool:
-    """Whether a program ends well."""
     return subprocess.run(tokens, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS).returncode == 0

@@ -86,7 +86,7 @@ def cancel_named(name: str) -> None:
 def environ() -> dict[str, str]:
     """Ours for Slurm, without what is Slurm's of a job that we may run in, and without the attempt's mark.
 
-    A job is ended by Slurm; by the mark its ranks on this host would be, and be told of as dead.
+    A job is ended by Slurm; by the mark its ranks on this host would be, and be reported as dead.
     """
     inside = "SLURM_JOB_ID" in os.environ
     return {

@@ -52,5 +52,4 @@ class Slurm(Launcher):
 
 @hookimpl
 def stagebench_launchers() -> list[Launcher]:
-    """The launcher of this file."""
     return [Slurm()]

@@ -24,13 +24,11 @@ def sidecar() -> str:
 
 
 def pass_on() -> None:
-    """The end of the job's own output."""
     sys.stdout.write(printed())
     sys.stdout.flush()
 
 
 def printed() -> str:
-    """The end of what the job printed."""
     try:
         with open("slurm.log", "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - LAST))

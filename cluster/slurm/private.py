@@ -61,9 +61,9 @@ class Private:
         Raises Unavailable for what `missing` tells and for a folder whose sockets' paths would be too long,
         StagebenchError with the daemons' last words.
         """
-        lacking = missing() or self._cramped(nodes)
-        if lacking:
-            raise Unavailable(lacking)
+        problem = missing() or self._cramped(nodes)
+        if problem:
+            raise Unavailable(problem)
         self._folders(nodes)
         self._conf.write_text(conf(self.folder, nodes, cores))
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")

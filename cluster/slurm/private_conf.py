@@ -22,7 +22,6 @@ class Node:
 
     @property
     def alone(self) -> bool:
-        """Whether it has a host for itself."""
         return bool(self.enter)
 
 

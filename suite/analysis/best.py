@@ -6,20 +6,17 @@ from typing import Any
 
 from suite.analysis.rows import Row
 from suite.analysis.stats import LEVEL, Interval, ratio
-from suite.contracts.case import Case, Input
-from suite.plan.model import Block
+from suite.contracts.case import Case
+from suite.groups import grouped
+from suite.plan import text
 
 Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults, for rows that do not know them
 
-# Swept in search of speed, in the order in which they are told. What stands in neither list (data, crops, the page
+# Swept in search of speed, in the order in which they are named. What stands in neither list (data, crops, the page
 # cache, devices) is a question of its own, not a configuration.
 OWN = ("tuning", "precision", "format", "prefetch")  # with the knobs: what the adapter's default is about
 CHOSEN = ("batch", "threads", "readers", "binding")
-USUAL: dict[str, Any] = {
-    **{name: Block.model_fields[name].get_default(call_default_factory=True)[0] for name in ("tuning", "precision")},
-    **{name: getattr(Input(), name) for name in ("format", "prefetch")},
-    **{name: Block.model_fields[name].get_default(call_default_factory=True)[0] for name in CHOSEN},
-}
+USUAL = {name: text.setting(text.USUAL, name) for name in (*OWN, *CHOSEN)}
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,11 @@ class Best:
     margin: Interval | None  # the winner's samples/s over the default's; None when it is the default
     tried: int  # configurations with a speed and nothing that speaks against them
     left_out: tuple[Row, ...]  # those that something speaks against
-    astray: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
+    unusual: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
 
     @property
     def rate(self) -> float:
-        return _speed(self.row)
+        return self.row.speed
 
     @property
     def unequal_batches(self) -> bool:
@@ -45,7 +42,7 @@ class Best:
     @property
     def verdict(self) -> str:
         if self.margin is None:
-            return "the nearest to the default is the fastest" if self.astray else "the default is the fastest"
+            return "the nearest to the default is the fastest" if self.unusual else "the default is the fastest"
         return self.margin.verdict
 
 
@@ -63,13 +60,9 @@ class Contest:
 
 def contests(rows: Iterable[Row], defaults: Defaults) -> list[Contest]:
     """Every network and set of devices, with the strategies that were measured in more than one configuration."""
-    found: dict[tuple[object, ...], dict[tuple[str, str, bool], list[Row]]] = {}
-    for row in rows:
-        if row.rates is not None:
-            by = (row.case.adapter, row.case.strategy, row.synchronous)
-            found.setdefault(question(row.case), {}).setdefault(by, []).append(row)
     contests = []
-    for members in found.values():
+    for asked in grouped((row for row in rows if row.rates), lambda row: question(row.case)).values():
+        members = grouped(asked, lambda row: (row.case.adapter, row.case.strategy, row.synchronous))
         best = [_best(tried, defaults) for tried in members.values()]
         winners = sorted((one for one in best if one and one.tried > 1), key=lambda one: -one.rate)
         if winners:
@@ -88,11 +81,9 @@ def question(case: Case) -> tuple[object, ...]:
 
 
 def settings(case: Case) -> dict[str, Any]:
-    """What was chosen for speed, by name: the adapter's own first, then what any adapter is told."""
-    own = {name: getattr(case, name) if hasattr(case, name) else getattr(case.input, name) for name in OWN}
-    chosen: dict[str, Any] = {"batch": case.batch, "readers": case.readers}
-    chosen |= {"threads": case.placement.threads, "binding": case.placement.binding}
-    return {**own, **prefixed(case.knobs), **{name: chosen[name] for name in CHOSEN}}
+    """What was chosen for speed, by name: the adapter's own first, then what any adapter is given."""
+    own, chosen = ({name: text.setting(case, name) for name in names} for names in (OWN, CHOSEN))
+    return {**own, **prefixed(case.knobs), **chosen}
 
 
 def prefixed(knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +104,7 @@ def _best(rows: list[Row], defaults: Defaults) -> Best | None:
     if not sound:
         return None
     usual = usual_of(sound, defaults)
-    winner = max(sound, key=_speed)
+    winner = max(sound, key=lambda row: row.speed)
     default = min(sound, key=lambda row: _distance(row.case, usual))
     assert winner.rates
     assert default.rates
@@ -125,7 +116,7 @@ def _best(rows: list[Row], defaults: Defaults) -> Best | None:
         margin=None if winner is default else ratio(winner.rates, default.rates, level),
         tried=len(sound),
         left_out=tuple(row for row in rows if not row.comparable),
-        astray=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
+        unusual=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
     )
 
 
@@ -138,7 +129,3 @@ def _distance(case: Case, usual: Mapping[str, Any]) -> tuple[int, int]:
     differing = _differing(case, usual)
     others = sum(name in CHOSEN for name in differing)
     return len(differing) - others, others
-
-
-def _speed(row: Row) -> float:
-    return row.rates.value if row.rates else 0.0

@@ -7,7 +7,7 @@ step is that of its slowest rank.
 
     exposed input         = native - resident, in turns: h2d as far as the staged pass explains it, the rest io
     exposed communication = native - compute_only, in turns, both on resident batches
-    hidden communication  = comm_only - exposed communication, of which no more than `hideable` could be
+    hidden communication  = comm_only - exposed communication, of which no more than `overlappable` could be
                             (suite.analysis.overlappable, where the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
@@ -30,7 +30,7 @@ from statistics import fmean, median
 from typing import Any
 
 from suite.analysis.differences import Difference, difference, joined, mean, pairs, variance
-from suite.analysis.overlappable import hideable, in_order
+from suite.analysis.overlappable import in_order, overlappable
 from suite.analysis.stats import determined
 from suite.results.rank_report import Rank
 from suite.results.records import METHOD
@@ -55,7 +55,7 @@ class Budget:
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds what is None of the above
     hidden: float | None  # part of comm_only that computing hides
-    hideable: float | None  # part of comm_only that computing could hide at most; None: see overlappable
+    overlappable: float | None  # part of comm_only that computing could hide at most; None: see overlappable
     comm_only: float | None
     compute_only: float | None
     io_only: float | None
@@ -78,7 +78,7 @@ class Budget:
     @property
     def hidden_share(self) -> float | None:
         """Hidden communication over what could be hidden; None where there is nothing to hide, or no telling."""
-        return self.hidden_of(self.hideable)
+        return self.hidden_of(self.overlappable)
 
     def hidden_of(self, whole: float | None) -> float | None:
         """Hidden communication as a share of something; None where it is not determined."""
@@ -97,7 +97,7 @@ def of_process(
 ) -> Budget | None:
     """One process group's budget, or None when its native or staged pass is missing on a rank.
 
-    `devices` are all of the case's; a rank has one unless told otherwise. `reads`: its data are not synthetic.
+    `devices` are all of the case's; a rank has one where none are given. `reads`: its data are not synthetic.
     """
     if not ranks or any(not {"native", "staged"} <= set(rank.passes) for rank in ranks):
         return None
@@ -131,7 +131,7 @@ def of_process(
         communication=communication,
         other=native - ((io or 0.0) + sum(stages.values()) + (communication or 0.0)),
         hidden=None if communication is None or comm_only is None else comm_only - communication,
-        hideable=None if comm_only is None else _hideable(critical, comm_only, stages, method),
+        overlappable=None if comm_only is None else _overlappable(critical, comm_only, stages, method),
         comm_only=comm_only,
         compute_only=compute_only,
         io_only=wall_per_step(ranks, "io_only"),
@@ -208,10 +208,10 @@ def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
     return [[own - least for own, least in zip(barrier, shortest, strict=False)] for barrier in barriers]
 
 
-def _hideable(rank: Rank, comm_only: float, stages: dict[str, float], method: int) -> float | None:
+def _overlappable(rank: Rank, comm_only: float, stages: dict[str, float], method: int) -> float | None:
     if method < 3:
-        return hideable(in_order(rank.layers or ()), comm_only, stages["update"])
-    return hideable(rank.layers or (), comm_only, stages["update"], stages["backward"])
+        return overlappable(in_order(rank.layers or ()), comm_only, stages["update"])
+    return overlappable(rank.layers or (), comm_only, stages["update"], stages["backward"])
 
 
 def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm_only: float) -> Difference:

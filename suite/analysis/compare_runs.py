@@ -14,6 +14,7 @@ from suite.analysis.rows import Row
 from suite.analysis.verdicts import FASTER, SAME, SLOWER, Judged, Sides, judged
 from suite.contracts.case import Case
 from suite.errors import RequestError
+from suite.groups import grouped
 
 REFUSED = "not comparable"
 EXIT_CODES = {FASTER: 0, SAME: 0, SLOWER: 1, REFUSED: 2}
@@ -135,9 +136,7 @@ def paired(before: MeasuredRun, after: MeasuredRun) -> list[tuple[Row | None, Ro
 
 def _unique(rows: Mapping[str, Row], key: Callable[[Case], object]) -> dict[str, Row]:
     """By key, those that share it with no other row."""
-    found: dict[str, list[Row]] = {}
-    for row in rows.values():
-        found.setdefault(str(key(row.case)), []).append(row)
+    found = grouped(rows.values(), lambda row: str(key(row.case)))
     return {name: several[0] for name, several in found.items() if len(several) == 1}
 
 
@@ -146,9 +145,9 @@ def _pair(
 ) -> Compared:
     """What bars a comparison of two rows, and what else differs."""
     if one is None or other is None:
-        there, lacking = (one, after) if one else (other, before)
+        there, without = (one, after) if one else (other, before)
         assert there
-        return Compared(one, other, bars=[_why_missing(lacking, there)])
+        return Compared(one, other, bars=[_why_missing(without, there)])
     ours, theirs = before.conditions(one), after.conditions(other)
     bars = differing(ours, theirs, barring(allowed))
     for run, row in ((before, one), (after, other)):

@@ -1,7 +1,6 @@
 """Like beside like: which rows may be compared, and which marks speak against it."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
 from suite.contracts.case import Case
 
@@ -58,6 +57,6 @@ def group(case: Case, synchronous: bool = True) -> Key:
         case.readers,
         case.batch,
         case.tuning,
-        *(str(value) for key, value in asdict(case.input).items() if key != "format"),
+        *(str(value) for key, value in vars(case.input).items() if key != "format"),
         *(() if synchronous else (case.strategy, str(sorted(case.knobs.items())))),
     )

@@ -6,9 +6,8 @@ then the mean over all points that were kept within a tenth of the compared stre
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
-from suite.analysis.learning import Learnt
+from suite.analysis.learning import Learnt, mean
 
 WINDOW = 0.1  # of the stretch that all compared trainings have in common
 
@@ -37,15 +36,10 @@ def smoothed(at: Sequence[float], losses: Sequence[float | None], window: float)
     for end, place in enumerate(at, 1):
         while at[begin] <= place - window:
             begin += 1
-        found.append(_mean(losses[begin:end]))
+        found.append(mean(losses[begin:end]))
     return found
 
 
 def reached(at: Sequence[float], losses: Sequence[float | None], place: float, window: float) -> float | None:
     """The smoothed loss at a place: the mean of the points in the `window` that ends there; None without any."""
-    return _mean([loss for where, loss in zip(at, losses, strict=True) if place - window < where <= place])
-
-
-def _mean(losses: Sequence[float | None]) -> float | None:
-    known = [loss for loss in losses if loss is not None]
-    return fmean(known) if known and len(known) == len(losses) else None
+    return mean([loss for where, loss in zip(at, losses, strict=True) if place - window < where <= place])

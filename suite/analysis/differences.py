@@ -46,7 +46,7 @@ def mean(values: Sequence[float], more: float = 0.0) -> Difference:
 def variance(values: Sequence[float]) -> float:
     """As `statistics.variance`, which counts in fractions and takes twenty times as long."""
     middle = fmean(values)
-    return math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1)
+    return math.fsum([(value - middle) ** 2 for value in values]) / (len(values) - 1)
 
 
 def joined(found: Sequence[Difference]) -> Difference:

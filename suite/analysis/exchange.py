@@ -9,6 +9,7 @@ from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
 from suite.analysis.staleness import Staleness, joined
 from suite.contracts.case import Case, Input, Sampling, Training
+from suite.groups import grouped
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,7 @@ class Exchange:
 def exchanges(rows: Iterable[Row]) -> list[Exchange]:
     """Every training on several devices that the run did in more than one way: by strategy or by knob."""
     every = list(rows)
-    found: dict[tuple[object, ...], list[Row]] = {}
-    for row in every:
-        if row.lessons and row.several_devices:
-            found.setdefault(same_training(row.case), []).append(row)
+    found = grouped((row for row in every if row.lessons and row.several_devices), lambda row: same_training(row.case))
     return [_exchange(group, every) for group in found.values() if len({_way_of(row.case) for row in group}) > 1]
 
 
@@ -72,9 +70,7 @@ def _way_of(case: Case) -> tuple[str, str, str]:
 
 
 def _exchange(group: list[Row], every: list[Row]) -> Exchange:
-    members: dict[str, list[Row]] = {}
-    for row in group:
-        members.setdefault(replace(row.case, seed=0).id, []).append(row)
+    members = grouped(group, lambda row: replace(row.case, seed=0).id)
     curves = {id_: _curves(rows) for id_, rows in members.items()}
     of_all = [one for several in curves.values() for one in several]
     samples = min(one.samples[-1] for one in of_all)

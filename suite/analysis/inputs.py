@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, Rates, rates_of, ratio
 from suite.contracts.case import Case, Input
+from suite.groups import grouped
 
 MODES = ("synthetic", "memory", "disk")
 NOTICED = 0.05  # of the iteration: less waiting holds nothing up
@@ -52,7 +53,6 @@ class Group:
 
     @property
     def modes(self) -> list[str]:
-        """The data modes in it."""
         return list(dict.fromkeys(fed.mode for fed in self.cases))
 
 
@@ -62,10 +62,7 @@ def mode_of(case: Case) -> str:
 
 def groups(rows: Iterable[Row]) -> list[Group]:
     """Every two or more cases with a speed that differ in nothing but how they are fed, and by which passes."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.rates is not None:
-            found.setdefault(fed_alike(row.case).id, []).append(row)
+    found = grouped((row for row in rows if row.rates), lambda row: fed_alike(row.case).id)
     return [_group(members) for members in found.values() if len(members) > 1]
 
 

@@ -71,7 +71,7 @@ def learnt(ranks: Sequence[rank_report.Training], target: float) -> Learnt:
     return Learnt(
         tuple(_epoch(column) for column in columns),
         ranks[0].loss_steps,
-        tuple(_mean(losses) for losses in zip(*(rank.losses for rank in ranks), strict=True)),
+        tuple(mean(losses) for losses in zip(*(rank.losses for rank in ranks), strict=True)),
         target,
         tuple(max(times) for times in zip(*(rank.loss_s for rank in ranks), strict=True)),
     )
@@ -82,10 +82,11 @@ def _epoch(ranks: Sequence[rank_report.Epoch]) -> Epoch:
         seconds=max(rank.train_s for rank in ranks),
         samples=sum(rank.samples for rank in ranks),
         accuracy=fmean(rank.accuracy for rank in ranks),
-        loss=_mean([rank.loss for rank in ranks]),
+        loss=mean([rank.loss for rank in ranks]),
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean(values: Sequence[float | None]) -> float | None:
+    """None where one of them is no number, or where there is none."""
     known = [value for value in values if value is not None]
-    return fmean(known) if len(known) == len(values) else None
+    return fmean(known) if known and len(known) == len(values) else None

@@ -22,9 +22,8 @@ LATE_S, LATE = 5e-6, 0.02  # a start is late beyond so many seconds, this share 
 class Point:
     """One size, all ranks together: each sample is that of the slowest rank."""
 
-    kind: (
-        str  # "single"; of a network's tensors also "row" (one after the other) and "together" (all begun, then waited)
-    )
+    # "single"; of a network's tensors also "row" (one after the other) and "together" (all begun, then waited for)
+    kind: str
     operation: str
     bytes: int  # of all messages
     messages: int
@@ -32,9 +31,7 @@ class Point:
     low: float  # 5th percentile
     high: float  # 95th percentile
     samples: int
-    skew: (
-        float | None
-    )  # of method 2 and 1: median spread of the ranks' arrivals at the barrier before a sample, seconds
+    skew: float | None  # seconds, of method 2 and 1: median spread of the ranks' arrivals at a sample's barrier
     factor: float
     late: int = 0  # samples left out, since a rank began them late
     clock_error: float | None = None  # seconds; None: nothing was scheduled

@@ -7,7 +7,7 @@ backward is over, while the rest is on its way.
 
     link(l)   = max(link(l + 1), ready(l)) + comm_only x bytes(l) / bytes
     update(l) = max(update(l + 1), link(l), backward) + update x bytes(l) / bytes
-    hideable  = comm_only - (update(1) - backward - update)
+    overlappable = comm_only - (update(1) - backward - update)
 
 The layers run in the order in which their gradients are complete, mostly from the last to
 the first. The first recursion is wait-free back-propagation's (S. Shi, Q. Wang, X. Chu,
@@ -20,7 +20,9 @@ from collections.abc import Sequence
 from suite.results.rank_report import Layer
 
 
-def hideable(layers: Sequence[Layer], comm_only: float, update: float, backward: float | None = None) -> float | None:
+def overlappable(
+    layers: Sequence[Layer], comm_only: float, update: float, backward: float | None = None
+) -> float | None:
     """Seconds of `comm_only` that backward and update could hide.
 
     `layers` in the graph's order. Timed one by one they take longer than the stage; `backward`, the stage's seconds,

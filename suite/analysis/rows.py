@@ -44,6 +44,11 @@ class Row:
         return self.rates.interval if self.rates else None
 
     @property
+    def speed(self) -> float:
+        """Its value alone; 0.0 without one."""
+        return self.rates.value if self.rates else 0.0
+
+    @property
     def utilisation(self) -> float | None:
         """Model FLOP utilisation: what the network needs at this speed, as a share of the devices' measured peak.
 

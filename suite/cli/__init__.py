@@ -6,13 +6,38 @@ pressing Tab, should not wait for NumPy, pydantic and rich.
 
 import errno
 import re
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
 
 
 def main() -> int:
     """Run the command line and return its exit code; an expected error is one message without a traceback."""
+    with terminable() as signals:
+        code = _run()
+    return 128 + signals[0] if signals else code
+
+
+@contextmanager
+def terminable() -> Iterator[list[int]]:
+    """Within it SIGTERM, by which sites end jobs, interrupts as Ctrl-C does; the signals that came."""
+    came: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run() -> int:
     from suite.cli.app import build
     from suite.errors import StagebenchError
 

@@ -30,7 +30,6 @@ def build() -> typer.Typer:
 
 
 def show_version(asked: bool) -> None:
-    """Print the version and leave."""
     if asked:
         typer.echo(f"stagebench {__version__}")
         raise typer.Exit

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from suite.cli.chosen import adapters_for, bar, interpreter_for, source_of, workload_for
+from suite.cli.chosen import bar, interpreter_for, source_of, workload_for
 from suite.cli.tables import Row, show, show_json
 from suite.errors import RequestError, Unavailable
 
@@ -100,13 +100,16 @@ def _compared(
     as_json: bool,
 ) -> bool:
     from suite.data.readers import Check
+    from suite.plugins import adapters
+    from suite.suggest import chosen
 
-    chosen = [each for each in adapters_for(asked) if each.capabilities.real_data]
-    if not chosen:
+    known = adapters()
+    reading = [known[name] for name in chosen("adapter", asked, known) if known[name].capabilities.real_data]
+    if not reading:
         raise RequestError(f"{', '.join(asked)} reads no data; its cases take data = 'synthetic'")
     rows: list[Row] = []
     comparison = Check(source, workload_for(data, workload), samples, folder)
-    for adapter in chosen:
+    for adapter in reading:
         interpreter = interpreter_for(adapter, settings, asked=bool(asked))
         for each in comparison.readers(adapter, interpreter) if interpreter else ():
             rows.append(each.row)

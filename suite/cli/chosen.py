@@ -44,29 +44,15 @@ def workload_for(data: str, asked: str | None) -> "Workload":
     """The workload asked for, or the smallest that takes the set; RequestError says why none does."""
     from suite.data.compatibility import fit
     from suite.plugins import workloads
-    from suite.suggest import known
+    from suite.suggest import chosen
 
-    if asked is not None and asked not in workloads():
-        raise RequestError(f"there is no workload {asked!r}; {known(asked, workloads())}")
-    refused = []
-    candidates = [workloads()[asked]] if asked else list(workloads().values())
-    for workload in sorted(candidates, key=lambda each: each.graph().parameter_count):
+    refused, names = [], chosen("workload", [] if asked is None else [asked], workloads())
+    for workload in sorted((workloads()[name] for name in names), key=lambda each: each.graph().parameter_count):
         found = fit(data, workload.dataset, workload.graph(), Path.cwd())
         if found.outcome is None:
             return workload
         refused.append(found.reason)
     raise RequestError(f"no workload takes {data!r}: {'; '.join(dict.fromkeys(refused))}")
-
-
-def adapters_for(asked: list[str]) -> "list[Adapter]":
-    """The adapters asked for, or all of them; RequestError for a name that is none."""
-    from suite.plugins import adapters
-    from suite.suggest import known
-
-    for name in asked:
-        if name not in adapters():
-            raise RequestError(f"there is no adapter {name!r}; {known(name, adapters())}")
-    return [adapters()[name] for name in asked or adapters()]
 
 
 def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -> "Interpreter | None":

@@ -64,7 +64,7 @@ def comm(
     from suite.cli.comm_display import display, summary
     from suite.cli.options import interpreters_from
     from suite.comm.cases import CommCase, cases
-    from suite.comm.offers import chosen, offers
+    from suite.comm.offers import offers
     from suite.comm.records import KIND, CommFolder, CommRecord
     from suite.comm.session import CommSession
     from suite.environments.commit import commit_of
@@ -74,9 +74,10 @@ def comm(
     from suite.results.records import About
     from suite.session.observer import Observer
     from suite.session.resumable import FAILURES
+    from suite.suggest import chosen
 
     offered = offers()
-    names = chosen("backend", backend or [], list(offered))
+    names = chosen("backend", backend or [], offered)
     asked = replace(asked_for(op, sizes, workload, ranks, hosts, launcher, seconds, nodes, dtype), budget=budget)
     planned = [
         (case, offered[name])
@@ -128,16 +129,16 @@ def asked_for(
     """The options checked; RequestError for an unknown name, or a placement that cannot be."""
     from suite.cli.options import hosts_from
     from suite.comm.cases import Asked
-    from suite.comm.offers import chosen
     from suite.comm.sizes import sizes_from
     from suite.contracts.backend import DTYPES, FLOAT32, OPERATIONS
     from suite.environments.hosts import here
     from suite.errors import RequestError
     from suite.plugins import launchers, workloads
+    from suite.suggest import chosen
 
     known, placed = list(workloads()), hosts_from(hosts)
     if launcher is not None:
-        chosen("launcher", [launcher], list(launchers()))
+        chosen("launcher", [launcher], launchers())
     asked = [name for name in workload or [] if name != ALL]
     networks = chosen("workload", asked, known) if asked else []
     if ALL in (workload or []):

@@ -1,7 +1,6 @@
 """What a person sees of `stagebench comm`: a table a case, growing as sizes are measured; plain lines when piped."""
 
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from suite.analysis.links import Link, Point, point
-from suite.cli.formatting import counted, significant
+from suite.cli.estimate import Estimate
+from suite.cli.formatting import counted, duration, significant
 from suite.cli.tables import show
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord, ExchangeTimes, SkippedSizes, Times, comm_row
@@ -52,42 +52,31 @@ def without(case: CommCase, sizes: Sequence[int]) -> str:
     )
 
 
-class Pace:
-    """How many cases there are, and how long the rest will take."""
-
-    def __init__(self) -> None:
-        self._number = self._count = self._measured = 0
-        self._begin = time.monotonic()
-
-    def begin(self, count: int, done: int) -> None:
-        """Of `count` cases `done` have been measured before."""
-        self._number, self._count, self._begin = done, count, time.monotonic()
-
-    def finished(self) -> None:
-        self._measured += 1
-
-    def next(self) -> str:
-        """Which case comes now: [3/24, about 4:10 left]."""
-        self._number += 1
-        if not self._measured:
-            return f"[{self._number}/{self._count}]"
-        each = (time.monotonic() - self._begin) / self._measured
-        left = round(each * (self._count - self._number + 1))
-        return f"[{self._number}/{self._count}, about {left // 60}:{left % 60:02} left]"
-
-
 class Gathering(Observer[CommCase, CommRecord]):
     """Puts the ranks' rows together; a subclass shows each point as soon as every rank has sent it."""
 
     def __init__(self) -> None:
         self._rows: dict[int, list[Times]] = defaultdict(list)
         self._shown = 0
-        self._pace = Pace()
+        self._estimate = Estimate()
+
+    def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
+        self._estimate.begin(processes, done)
 
     def started(self, case: CommCase, repeat: int) -> None:
         """Nothing has been sent yet."""
         self._rows.clear()
         self._shown = 0
+        self._estimate.started(case, repeat)
+
+    def finished(self, case: CommCase, record: CommRecord) -> None:
+        self._estimate.finished(case)
+
+    def title(self, case: CommCase) -> str:
+        """What is measured, and which of the cases it is: [3/24, about 4:10 left]."""
+        left, number = self._estimate.left, self._estimate.done + 1
+        about = f", about {duration(left)} left" if left else ""
+        return f"[{number}/{self._estimate.processes}{about}] {case.label}, {case.placement.launcher}"
 
     def message(self, case: CommCase, rank: int, message: Message) -> None:
         """Rows come in the same order from every rank."""
@@ -115,30 +104,26 @@ class PlainLines(Gathering):
     """A line a point, as soon as it is there."""
 
     def refused(self, case: CommCase, outcome: str, reason: str) -> None:
-        """Why a case is left out."""
         typer.echo(f"{outcome}: {case.label}: {reason}")
 
     def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
-        self._pace.begin(len(cases), done)
+        super().begin(cases, processes, done)
         typer.echo(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
 
     def started(self, case: CommCase, repeat: int) -> None:
         super().started(case, repeat)
-        typer.echo(f"{self._pace.next()} {case.label}, {case.placement.launcher}")
+        typer.echo(self.title(case))
         self._line(COLUMNS)
 
     def measured(self, case: CommCase, found: Point) -> None:
-        """A row of the table."""
         self._line(cells(found))
 
     def finished(self, case: CommCase, record: CommRecord) -> None:
-        """How it ended, when not well."""
-        self._pace.finished()
+        super().finished(case, record)
         if record.outcome != "ok":
             typer.echo(f"{record.outcome}: {case.label}: {record.reason}")
 
     def left_out(self, case: CommCase, words: str) -> None:
-        """A line below the table."""
         typer.echo(f"  {words}")
 
     def _line(self, values: Sequence[str]) -> None:
@@ -159,19 +144,14 @@ class LiveTables(Gathering):
         self._table: Any = None
 
     def refused(self, case: CommCase, outcome: str, reason: str) -> None:
-        """Why a case is left out."""
         self._console.print(f"[yellow]-[/] {case.label} [yellow]{outcome}[/]", highlight=False)
         self._console.print(f"  {reason}", style="yellow", highlight=False, markup=False)
-
-    def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
-        self._pace.begin(len(cases), done)
 
     def started(self, case: CommCase, repeat: int) -> None:
         from rich.live import Live
 
         super().started(case, repeat)
-        title = f"{case.label}, {case.placement.launcher}  {self._pace.next()}"
-        self._table = empty_table(title)
+        self._table = empty_table(self.title(case))
         self._live = Live(self._table, console=self._console, refresh_per_second=4)
         self._live.start()
 
@@ -179,11 +159,10 @@ class LiveTables(Gathering):
         self._table.add_row(*cells(found))
 
     def left_out(self, case: CommCase, words: str) -> None:
-        """A line below the table."""
         self._table.caption = f"[yellow]{words}[/]"
 
     def finished(self, case: CommCase, record: CommRecord) -> None:
-        self._pace.finished()
+        super().finished(case, record)
         self.end()
         if record.outcome != "ok":
             self._console.print(f"[red]✗ {record.outcome}[/]", highlight=False)

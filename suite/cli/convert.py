@@ -62,10 +62,10 @@ def convert(
 
 
 def _of_no_use(adapter: "Adapter", form: "Format") -> bool:
-    lacking = adapter.unreadable(form)
-    if lacking:
-        typer.echo(f"left out: {form.name}: {lacking}", err=True)
-    return bool(lacking)
+    missing = adapter.unreadable(form)
+    if missing:
+        typer.echo(f"left out: {form.name}: {missing}", err=True)
+    return bool(missing)
 
 
 def _check_resize(resize: int, source: Path, network: "Workload") -> None:
@@ -83,17 +83,15 @@ def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
     from suite.contracts.adapter import KINDS
     from suite.data.sets import kind_of
     from suite.plugins import adapters
-    from suite.suggest import known
+    from suite.suggest import chosen
 
     kind = kind_of(source)
     all_of_them = [(adapter, form) for adapter in adapters().values() for form in adapter.capabilities.formats]
     names = [form.name for _, form in all_of_them]
     if not names:
         raise RequestError("no installed adapter has a record format; the files are read as they stand")
-    for name in asked:
-        if name not in names:
-            raise RequestError(f"there is no record format {name!r}; {known(name, names)}")
-    found = [(adapter, form) for adapter, form in all_of_them if form.name in (asked or names) and kind in form.kinds]
+    wanted = chosen("record format", asked, names)
+    found = [(adapter, form) for adapter, form in all_of_them if form.name in wanted and kind in form.kinds]
     if not found:
         able = ", ".join(form.name for _, form in all_of_them if kind in form.kinds) or "no format"
         raise RequestError(f"{', '.join(asked) or 'no format'} cannot hold {source}; {KINDS[kind]} go into {able}")

@@ -1,18 +1,16 @@
 """`stagebench data`: make and list data sets; `check` and `convert` have files of their own."""
 
 import re
-import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from suite.cli import check, convert
-from suite.cli.tables import Row, show, show_json
+from suite.cli.chosen import bar
+from suite.cli.tables import Row, show
 from suite.errors import Interrupted, RequestError
 
-T = TypeVar("T")
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, check and convert data sets.")
 make = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make a data set from what scikit-learn ships.")
 group.add_typer(make, name="make")
@@ -40,7 +38,11 @@ def make_photographs(
     folder = (output or home() / SETS["imagenet-like"].entry).expanduser().absolute()
     wanted = Photographs(folder, classes, images, width, height, seed)
     try:
-        written = sum(path.stat().st_size for path in _progress(photographs(wanted), classes * images, "making images"))
+        written = 0
+        with bar("making images", classes * images) as progress:
+            for number, path in enumerate(photographs(wanted), 1):
+                written += path.stat().st_size
+                progress(number)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command continues {folder}") from None
     typer.echo(f"{folder}: {classes * images:,} images in {classes:,} classes, {written / 1e6:.1f} MB")
@@ -64,15 +66,10 @@ def make_digits(
 @group.command("list")
 def list_sets(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """The data sets known by name: made or not, and where."""
-    rows = sets()
-    if as_json:
-        show_json(rows)
-    else:
-        show(rows, ("name", "made", "path", "help", "remedy"))
+    show(sets(), ("name", "made", "path", "help", "remedy"), as_json=as_json)
 
 
 def sets() -> list[Row]:
-    """A row for each named set."""
     from suite.data.sets import SETS, home, made
 
     rows: list[Row] = []
@@ -94,13 +91,3 @@ def _size(text: str) -> tuple[int, int]:
 def _say_how_to_use(output: Path | None, path: Path) -> None:
     if output is not None:
         typer.echo(f'in a plan: data = "{path}"')
-
-
-def _progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
-    """The items, with a bar where a person looks."""
-    if not sys.stderr.isatty():
-        return items
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(items, description=what, total=total, console=Console(stderr=True))

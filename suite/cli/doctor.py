@@ -99,10 +99,10 @@ def _stillborn(adapter: Adapter, interpreter: "Interpreter", found: "Look") -> R
         return {"missing": f"{adapter.name} works on {kinds} only, and no GPU is seen here", "remedy": None}
     made = found.broken and interpreter.origin == f"tox environment {adapter.environment}"
     anew = adapter.remedy.replace("tox run -e", "tox run -r -e") if made else None  # -r: made anew
-    return {"missing": f"{adapter.name} does not start: {_told(found)}", "remedy": anew}
+    return {"missing": f"{adapter.name} does not start: {_problems(found)}", "remedy": anew}
 
 
-def _told(found: "Look") -> str:
+def _problems(found: "Look") -> str:
     return "; ".join(f"on {kind}: {reason}" for kind, reason in found.problems.items())
 
 
@@ -151,7 +151,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _unreadable(row: Row) -> list[str]:
-    return [f"{row['name']}, format {name}: {lacking}" for name, lacking in row["formats"].items() if lacking]
+    return [f"{row['name']}, format {name}: {missing}" for name, missing in row["formats"].items() if missing]
 
 
 def _print_host(host: dict[str, Any]) -> None:

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 
 from suite.contracts.case import Case
+from suite.plan.resolve import empty_passes
+from suite.session.resumable import Measurable
 from suite.worker.messages import Message, Progress
 
 WARMUP_SHARE = 0.3  # of a pass, when one must guess
@@ -16,8 +18,8 @@ class Estimate:
         self._clock = clock
         self._began = clock()
         self._started: float | None = None
-        self._case: Case | None = None
-        self._repeat = 0
+        self._case_id = ""
+        self._passes: list[str] = []  # of the running process
         self.fraction = 0.0  # of the running process
         self._seconds: dict[str, list[float]] = {}  # finished processes, by case
         self.processes = self.done = 0
@@ -30,27 +32,24 @@ class Estimate:
         """More than planned lies ahead."""
         self.processes += processes
 
-    def started(self, case: Case, repeat: int) -> None:
-        self._case, self._repeat, self._started, self.fraction = case, repeat, self._clock(), 0.0
+    def started(self, case: Measurable, repeat: int) -> None:
+        self._case_id, self._started, self.fraction = case.id, self._clock(), 0.0
+        self._passes = passes_run(case, repeat) if isinstance(case, Case) else []
 
     def message(self, message: Message) -> None:
         """Rank 0's progress moves the fraction of the running process."""
-        if not isinstance(message, Progress) or self._case is None:
-            return
-        passes = passes_run(self._case, self._repeat)
-        if message.name not in passes:
+        if not isinstance(message, Progress) or message.name not in self._passes:
             return
         step = min(1.0, message.step / max(1, message.of))
         within = WARMUP_SHARE * step if message.phase == "warmup" else WARMUP_SHARE + (1 - WARMUP_SHARE) * step
-        self.fraction = max(self.fraction, (passes.index(message.name) + within) / len(passes))
+        self.fraction = max(self.fraction, (self._passes.index(message.name) + within) / len(self._passes))
 
-    def finished(self, case: Case) -> None:
+    def finished(self, case: Measurable) -> None:
         """A process group has ended, well or not."""
         self.done += 1
         if self._started is not None:
             self._seconds.setdefault(case.id, []).append(self._clock() - self._started)
-        self._started = self._case = None
-        self.fraction = 0.0
+        self._started, self._passes, self.fraction = None, [], 0.0
 
     @property
     def elapsed(self) -> float:
@@ -79,15 +78,13 @@ class Estimate:
 
     def _own(self, running: float, expected: float) -> float:
         """Seconds of the running process in all."""
-        before = self._seconds.get(self._case.id, []) if self._case else []
+        before = self._seconds.get(self._case_id)
         if before:
             return sum(before) / len(before)
         return running / self.fraction if self.fraction > 0.05 else max(running, expected)
 
 
 def passes_run(case: Case, repeat: int) -> list[str]:
-    """The passes of a process that have something to measure; as suite.worker.passes skips them."""
-    skipped = {"compute_only", "comm_only"} if case.placement.device_count == 1 else set()
-    if case.data == "synthetic":
-        skipped |= {"resident", "io_only"}
-    return [name for name in case.passes_of(repeat) if name not in skipped]
+    """The passes of a process that have something to measure."""
+    empty = empty_passes(case)
+    return [name for name in case.passes_of(repeat) if name not in empty]

@@ -1,10 +1,11 @@
-"""How the displays word what a session tells them."""
+"""A session's events in words, for the displays."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from suite.analysis.measured import mean_loss, rate
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
+from suite.groups import grouped as by
 from suite.results.proof import Proof
 from suite.results.records import Record
 from suite.worker import messages
@@ -16,10 +17,8 @@ MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": 
 
 def once_per_reason(refused: Iterable[tuple[Case, str, str]]) -> list[tuple[str, str, str]]:
     """Rows (case, outcome, reason) as rows (outcome, whose, reason): what several cases share stands once."""
-    groups: dict[tuple[str, str], list[Case]] = {}
-    for case, outcome, reason in refused:
-        groups.setdefault((outcome, reason), []).append(case)
-    return [(outcome, _whose(cases), reason) for (outcome, reason), cases in groups.items()]
+    groups = by(refused, lambda row: row[1:])
+    return [(outcome, _whose([row[0] for row in rows]), reason) for (outcome, reason), rows in groups.items()]
 
 
 def _whose(cases: Sequence[Case]) -> str:
@@ -115,10 +114,7 @@ def rank_state(message: Message) -> str | None:
 
 def grouped(states: dict[int, str]) -> list[str]:
     """Ranks in the same state, together: `ranks 0-3  native: step 3/5`."""
-    by_state: dict[str, list[int]] = {}
-    for rank, state in sorted(states.items()):
-        by_state.setdefault(state, []).append(rank)
-    return [f"{_ranks(ranks)}  {state}" for state, ranks in by_state.items()]
+    return [f"{_ranks(ranks)}  {state}" for state, ranks in by(sorted(states), lambda rank: states[rank]).items()]
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from suite.environments.fingerprint import load
+from suite.results.this_host import load
 from suite.worker.machine import machine
 
 

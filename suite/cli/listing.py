@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from suite.cli.tables import Row, show, show_json
+from suite.cli.tables import Row, show
 from suite.contracts.adapter import KINDS, Adapter
 from suite.plugins import adapters, launchers, workloads
 
@@ -26,11 +26,8 @@ def register(app: typer.Typer) -> None:
 @group.command("adapters")
 def list_adapters(as_json: Json = False) -> None:
     """The frameworks that can be measured."""
-    _show(
-        [adapter_row(adapter) for adapter in adapters().values()],
-        as_json,
-        ("name", "title", "strategies", "devices", "knobs"),
-    )
+    rows = [adapter_row(adapter) for adapter in adapters().values()]
+    show(rows, ("name", "title", "strategies", "devices", "knobs"), as_json=as_json)
 
 
 @group.command("workloads")
@@ -54,7 +51,7 @@ def list_workloads(as_json: Json = False) -> None:
         )
     for row in [] if as_json else rows:
         row.update({"GMACs": f"{row['macs'] / 1e9:.4f}", "gradient MB": f"{row['gradient_bytes'] / 1e6:.2f}"})
-    _show(rows, as_json, ("name", "input", "parameters", "GMACs", "gradient MB", "dataset", "source"))
+    show(rows, ("name", "input", "parameters", "GMACs", "gradient MB", "dataset", "source"), as_json=as_json)
 
 
 @group.command("strategies")
@@ -77,7 +74,7 @@ def list_strategies(as_json: Json = False) -> None:
     ]
     # A narrow terminal keeps what tells strategies apart; --json has everything.
     starters = ("launchers",) if not sys.stdout.isatty() or shutil.get_terminal_size().columns >= WIDE else ()
-    _show(rows, as_json, ("adapter", "strategy", "over", "synchronous", *starters, "help"))
+    show(rows, ("adapter", "strategy", "over", "synchronous", *starters, "help"), as_json=as_json)
 
 
 @group.command("formats")
@@ -96,13 +93,14 @@ def list_formats(as_json: Json = False) -> None:
         for adapter in adapters().values()
         for form in adapter.capabilities.formats
     ]
-    _show(rows, as_json, ("format", "adapter", "holds", "whole", "ordered", "help"))
+    show(rows, ("format", "adapter", "holds", "whole", "ordered", "help"), as_json=as_json)
 
 
 @group.command("launchers")
 def list_launchers(as_json: Json = False) -> None:
     """The ways of starting ranks."""
-    _show([{"name": item.name, "title": item.title} for item in launchers().values()], as_json, ("name", "title"))
+    rows = [{"name": item.name, "title": item.title} for item in launchers().values()]
+    show(rows, ("name", "title"), as_json=as_json)
 
 
 @group.command("backends")
@@ -130,7 +128,7 @@ def list_backends(as_json: Json = False) -> None:
                 "help": backend.help,
             }
         )
-    _show(rows, as_json, ("backend", "adapter", "device", "here", "operations", "types", "help"))
+    show(rows, ("backend", "adapter", "device", "here", "operations", "types", "help"), as_json=as_json)
 
 
 @group.command("plans")
@@ -142,7 +140,7 @@ def list_plans(as_json: Json = False) -> None:
     rows: list[Row] = [
         {"name": plan.name, "scales": list(plan.scales), "title": plan.title, "file": str(plan.file)} for plan in plans
     ]
-    _show(rows, as_json, ("name", "scales", "title", "file"))
+    show(rows, ("name", "scales", "title", "file"), as_json=as_json)
 
 
 def adapter_row(adapter: Adapter) -> Row:
@@ -171,10 +169,3 @@ def _values(values: "tuple[Any, ...] | type") -> Any:
     if isinstance(values, type):
         return values.__name__
     return [value.__name__ if isinstance(value, type) else value for value in values]
-
-
-def _show(rows: list[Row], as_json: bool, columns: tuple[str, ...]) -> None:
-    if as_json:
-        show_json(rows)
-    else:
-        show(rows, columns)

@@ -1,13 +1,15 @@
-"""What a session tells, as a live view: what runs now and how long is left, each result above it.
+"""A session's events as a live view: what runs now and how long is left, each result above it.
 
 rich is imported inside the functions, as everywhere in the command line (see `suite.cli`).
 """
 
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from suite.cli import formatting
 from suite.cli.estimate import Estimate
+from suite.cli.plain import PlainDisplay
 from suite.contracts.case import Case
 from suite.results.proof import Proof
 from suite.results.records import Record
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
 
 WIDEST = 130  # columns of a result line: beyond that the eye loses the row
 COLUMNS = {"speed": 16, "loss": 14}
+
+
+def for_terminal(stream: TextIO | None = None) -> Observer[Case, Record]:
+    """The observer that suits the stream (stdout when not given): plain lines when piped."""
+    stream = stream or sys.stdout
+    if not stream.isatty():
+        return PlainDisplay(stream)
+    from rich.console import Console
+
+    return LiveDisplay(Console(file=stream))
 
 
 class LiveDisplay(Observer[Case, Record]):
@@ -55,10 +67,9 @@ class LiveDisplay(Observer[Case, Record]):
         self._live.start()
 
     def proving(self, case: Case) -> None:
-        """A proof is the thing that runs now."""
         self._now(f"proving  {formatting.label(case, self._console.width - 12)}")
 
-    def proved(self, case: Case, proof: "Proof") -> None:
+    def proved(self, case: Case, proof: Proof) -> None:
         """A proof that failed is printed; one that passed shows in the results."""
         self._proofs[str(proof.key)] = proof
         if not proof.passed:
@@ -66,7 +77,6 @@ class LiveDisplay(Observer[Case, Record]):
             self._print_reason(formatting.proof_problem(proof), "red")
 
     def started(self, case: Case, repeat: int) -> None:
-        """A case is the thing that runs now."""
         self._estimate.started(case, repeat)
         repeats = f"  {formatting.repeat(case, repeat)}"
         self._now(formatting.label(case, self._console.width - len(repeats) - 4) + repeats)
@@ -79,7 +89,7 @@ class LiveDisplay(Observer[Case, Record]):
             with self._lock:
                 self._states[rank] = state
 
-    def finished(self, case: Case, record: "Record") -> None:
+    def finished(self, case: Case, record: Record) -> None:
         """A result, printed above the live part."""
         self._estimate.finished(case)
         symbol, colour = formatting.mark(record.outcome)

@@ -1,6 +1,5 @@
 """Options that several commands share."""
 
-import json
 from typing import Any
 
 from suite.errors import RequestError
@@ -37,23 +36,14 @@ def hosts_from(option: str | None) -> list[str]:
     return hosts
 
 
-def knobs_from(options: list[str], swept: bool = False) -> dict[str, Any]:
-    """`--knob NAME=VALUE` options as a mapping; numbers and true/false as in JSON, all else a word.
+def knobs_from(options: list[str]) -> dict[str, Any]:
+    """`--knob NAME=VALUE` options as a mapping; values as in a plan, and values with commas between them are a list."""
+    from suite.plan.overrides import value_of
 
-    Where knobs are swept, values with commas between them are a list.
-    """
     knobs = {}
     for option in options:
         name, equals, value = option.partition("=")
         if not equals or not name:
             raise RequestError(f"--knob {option!r} should read NAME=VALUE, such as schedule=1f1b")
-        several = swept and "," in value
-        knobs[name] = [_value(part.strip()) for part in value.split(",")] if several else _value(value)
+        knobs[name] = value_of(value)
     return knobs
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -1,4 +1,4 @@
-"""What a session tells, as plain lines: for pipes, files and CI logs."""
+"""A session's events as plain lines: for pipes, files and CI logs."""
 
 import sys
 from typing import TextIO
@@ -35,7 +35,7 @@ class PlainDisplay(Observer[Case, Record]):
         counts = (formatting.counted(len(cases), "case"), formatting.counted(processes, "process", "processes"))
         self._say(", ".join(counts) + already)
 
-    def proved(self, case: Case, proof: "Proof") -> None:
+    def proved(self, case: Case, proof: Proof) -> None:
         """A proof that failed is worth a line; one that passed shows in the results."""
         self._proofs[str(proof.key)] = proof
         if not proof.passed:
@@ -49,7 +49,7 @@ class PlainDisplay(Observer[Case, Record]):
         if rank == 0:
             self._estimate.message(message)
 
-    def finished(self, case: Case, record: "Record") -> None:
+    def finished(self, case: Case, record: Record) -> None:
         self._estimate.finished(case)
         parts = [*formatting.numbers(record).values(), formatting.proof(record, self._proofs)[0]]
         if record.outcome != "ok":
@@ -67,8 +67,7 @@ class PlainDisplay(Observer[Case, Record]):
         self._say(formatting.TIME_IS_UP)
 
     def end(self) -> None:
-        estimate = self._estimate
-        self._say(f"{formatting.measured(estimate)}")
+        self._say(formatting.measured(self._estimate))
 
     def _count(self, ahead: int) -> str:
         total = self._estimate.processes

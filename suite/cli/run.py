@@ -13,8 +13,6 @@ from suite.errors import RequestError
 if TYPE_CHECKING:
     from suite.plan import Plan
 
-DESCRIBE = "Cases, in place of a plan: lists with commas are swept"
-
 
 def register(app: typer.Typer) -> None:
     app.command()(run)
@@ -35,38 +33,28 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Another value than the plan's: sampling.steps=5, batch=[8]."),
     ] = None,
-    adapter: Annotated[str | None, typer.Option(help="pytorch,mxnet", rich_help_panel=DESCRIBE)] = None,
+    adapter: Annotated[str | None, typer.Option(help="pytorch,mxnet")] = None,
     workload: Annotated[
         str | None,
-        typer.Option(help="A name, or a file: Python that uses the builder, or JSON.", rich_help_panel=DESCRIBE),
+        typer.Option(help="A name, or a file: Python that uses the builder, or JSON."),
     ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="(default: the adapter's first that fits)", rich_help_panel=DESCRIBE)
-    ] = None,
-    batch: Annotated[str | None, typer.Option(help="Samples per device.", rich_help_panel=DESCRIBE)] = None,
-    ranks: Annotated[str | None, typer.Option(help="Per node.", rich_help_panel=DESCRIBE)] = None,
-    nodes: Annotated[str | None, typer.Option(help="See --hosts.", rich_help_panel=DESCRIBE)] = None,
-    devices: Annotated[str | None, typer.Option(help="Per rank.", rich_help_panel=DESCRIBE)] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.", rich_help_panel=DESCRIBE)] = None,
-    threads: Annotated[str | None, typer.Option(help="Per device.", rich_help_panel=DESCRIBE)] = None,
-    data: Annotated[
-        str | None, typer.Option(help="synthetic, real, a set's name or a path.", rich_help_panel=DESCRIBE)
-    ] = None,
-    readers: Annotated[
-        str | None, typer.Option(help="Processes or threads that decode, per rank.", rich_help_panel=DESCRIBE)
-    ] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, bfloat16, ...", rich_help_panel=DESCRIBE)] = None,
-    tuning: Annotated[str | None, typer.Option(help="default or tuned.", rich_help_panel=DESCRIBE)] = None,
-    optimiser: Annotated[str | None, typer.Option(help="sgd or adam.", rich_help_panel=DESCRIBE)] = None,
-    passes: Annotated[str | None, typer.Option(help="native,staged,...", rich_help_panel=DESCRIBE)] = None,
-    processes: Annotated[
-        str | None, typer.Option(help="Processes that measure each case.", rich_help_panel=DESCRIBE)
-    ] = None,
-    steps: Annotated[str | None, typer.Option(help="Steps of a pass, at least.", rich_help_panel=DESCRIBE)] = None,
-    seconds: Annotated[str | None, typer.Option(help="Seconds of a pass, at least.", rich_help_panel=DESCRIBE)] = None,
-    knob: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.", rich_help_panel=DESCRIBE)
-    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="(default: the adapter's first that fits)")] = None,
+    batch: Annotated[str | None, typer.Option(help="Samples per device.")] = None,
+    ranks: Annotated[str | None, typer.Option(help="Per node.")] = None,
+    nodes: Annotated[str | None, typer.Option(help="See --hosts.")] = None,
+    devices: Annotated[str | None, typer.Option(help="Per rank.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    threads: Annotated[str | None, typer.Option(help="Per device.")] = None,
+    data: Annotated[str | None, typer.Option(help="synthetic, real, a set's name or a path.")] = None,
+    readers: Annotated[str | None, typer.Option(help="Processes or threads that decode, per rank.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, bfloat16, ...")] = None,
+    tuning: Annotated[str | None, typer.Option(help="default or tuned.")] = None,
+    optimiser: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
+    passes: Annotated[str | None, typer.Option(help="native,staged,...")] = None,
+    processes: Annotated[str | None, typer.Option(help="Processes that measure each case.")] = None,
+    steps: Annotated[str | None, typer.Option(help="Steps of a pass, at least.")] = None,
+    seconds: Annotated[str | None, typer.Option(help="Seconds of a pass, at least.")] = None,
+    knob: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     print_plan: Annotated[bool, typer.Option("--print-plan", help="Print the plan and start nothing.")] = False,
     hosts: Annotated[
         str | None,
@@ -100,7 +88,7 @@ def run(
 
     from suite import __version__
     from suite.analysis.open_cases import open_cases
-    from suite.cli.display import for_terminal
+    from suite.cli.live import for_terminal
     from suite.cli.options import hosts_from, interpreters_from
     from suite.cli.show import print_results
     from suite.contracts.case import Case
@@ -181,4 +169,4 @@ def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: li
         )
     if scale is not None:
         raise RequestError(f"--scale {scale} is a profile of a plan, and no plan is named; leave it out")
-    return plan_of(described, knobs_from(knobs, swept=True), adapters(), overrides)
+    return plan_of(described, knobs_from(knobs), adapters(), overrides)

@@ -12,8 +12,11 @@ Row = dict[str, Any]
 SHORT, NAME = 16, 24  # columns of words, and of names without a space, no longer than this are never broken
 
 
-def show(rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
-    """Print the named columns of the rows, whole: nothing is cut off when piped."""
+def show(rows: Sequence[Row], columns: Sequence[str], title: str = "", as_json: bool = False) -> None:
+    """Print the named columns of the rows, whole: nothing is cut off when piped. JSON has all columns."""
+    if as_json:
+        show_json(rows)
+        return
     cells = [[words(row.get(column)) for column in columns] for row in rows]
     if not cells:
         typer.echo(f"{title}: none is installed" if title else "none is installed")

@@ -134,7 +134,7 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Prov
             launch = launch_of_case(case, interpreters, Path(scratch) / "bundle")
         except Unavailable as error:
             return Proven("unavailable", str(error))
-        except StagebenchError as error:  # a slip in one adapter's declaration is its own affair
+        except StagebenchError as error:  # a mistake in one adapter's declaration is its own affair
             proof = Proof(key=None, **dict(subject(case)), passed=False, reason=str(error))
             return Proven("FAILED", proof.reason, proof)
         proof = maker.prove(case, launch, Path(scratch))

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from typing import Any
 
 from suite.comm.offers import Offer
@@ -153,17 +154,10 @@ def gradient_tensors(workload: Workload) -> list[tuple[str, int]]:
     """(name, numbers) of every gradient tensor, in the order in which backward completes them."""
     graph = workload.graph()
     return [
-        (parameter.name, _numbers(parameter.shape))
+        (parameter.name, prod(parameter.shape))
         for layer in reversed(graph.layers)
         for parameter in reversed(layer.parameters)
     ]
-
-
-def _numbers(shape: tuple[int, ...]) -> int:
-    product = 1
-    for extent in shape:
-        product *= extent
-    return product
 
 
 def _placement(asked: Asked, offer: Offer) -> Placement:

@@ -1,6 +1,6 @@
 """The backends that adapters offer, and where each of them can run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from suite.contracts.backend import Backend
 from suite.environments.find import Interpreter, find
 from suite.errors import RequestError
 from suite.plugins import adapters
-from suite.suggest import known
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,10 @@ class Offer:
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """Modules that the interpreter must have."""
         return self.backend.requires if self.backend.environment else self.adapter.requires
 
     @property
     def remedy(self) -> str:
-        """The command that makes the environment."""
         return self.backend.remedy if self.backend.environment else self.adapter.remedy
 
     def missing(self, interpreter: Path) -> str | None:
@@ -62,11 +59,3 @@ def offers() -> dict[str, Offer]:
                 raise RequestError(f"two adapters bring the backend {backend.name!r}; uninstall or rename one of them")
             found[backend.name] = Offer(adapter, backend)
     return found
-
-
-def chosen(kind: str, asked: Sequence[str], names: Sequence[str]) -> list[str]:
-    """What was asked for, each once, or everything; RequestError with a suggestion for a name that is unknown."""
-    for name in asked:
-        if name not in names:
-            raise RequestError(f"there is no {kind} {name!r}; {known(name, names)}")
-    return list(dict.fromkeys(asked or names))

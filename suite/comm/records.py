@@ -80,7 +80,6 @@ def comm_row(message: messages.Message) -> Times | None:
 
 
 def comm_rank(rank: int, sent: Sequence[messages.Message]) -> CommRank:
-    """What a rank reported of a case."""
     return CommRank(rank=rank, **life(sent), rows=tuple(row for row in map(comm_row, sent) if row))
 
 

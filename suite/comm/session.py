@@ -1,7 +1,6 @@
 """A session that measures communication by itself: a record for each case (suite.comm.records)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,11 @@ from suite.comm.cases import CommCase, configuration, gradient_tensors, limits, 
 from suite.comm.offers import Offer
 from suite.comm.records import CommEntry, CommFolder, CommRank, CommRecord, Tensor, comm_rank
 from suite.launching.launch import Launch, OnMessage, launch_of
+from suite.plan.resolve import Planned
 from suite.plugins import workloads
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 from suite.supervision import Attempt
-
-
-@dataclass(frozen=True)
-class Refusable:
-    """A case, and why its backend cannot do it, as far as one can tell without running it."""
-
-    case: CommCase
-    reason: str
-
-    @property
-    def outcome(self) -> str | None:
-        return "unsupported" if self.reason else None
 
 
 class CommSession(Session[CommCase, CommEntry, CommRecord]):
@@ -39,7 +27,8 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
         retry: bool = False,
     ) -> None:
         """`interpreters` are the explicit settings (adapter or backend: path)."""
-        planned = [Refusable(case, refusal(case, offer) or "") for case, offer in cases]
+        refused = [(case, refusal(case, offer)) for case, offer in cases]
+        planned = [Planned(case, "unsupported" if why else None, why or "") for case, why in refused]
         super().__init__(folder, planned, observer, retry)
         self._interpreters, self._offers = interpreters, {case.id: offer for case, offer in cases}
 
@@ -57,9 +46,7 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
         return {"tensors": [Tensor(name=name, numbers=numbers) for name, numbers in named]}
 
     def attempt(self, item: Runnable[CommCase], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
-        """Every size, or every gradient tensor."""
         return item.launch.run(folder, task(item.case, self._offers[item.case.id], workloads()), on_message)
 
     def ranks(self, attempt: Attempt) -> list[CommRank]:
-        """Each with its rows in order."""
         return [comm_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]

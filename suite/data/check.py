@@ -16,7 +16,7 @@ def header(path: Path) -> tuple[int, int]:
         with Image.open(path) as image:
             return image.size
     except UNREADABLE as error:
-        raise OSError(_told(path, error)) from error
+        raise OSError(_sentence(path, error)) from error
 
 
 def images(folder: Path) -> list[Path]:
@@ -31,12 +31,12 @@ def problems(paths: list[Path]) -> Iterator[str | None]:
             with Image.open(path) as image:
                 image.convert("RGB")
         except UNREADABLE as error:
-            yield _told(path, error)
+            yield _sentence(path, error)
         else:
             yield None
 
 
-def _told(path: Path, error: BaseException) -> str:
+def _sentence(path: Path, error: BaseException) -> str:
     if isinstance(error, UnidentifiedImageError):
         why = "not an image that Pillow knows"
     else:

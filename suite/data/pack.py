@@ -9,8 +9,8 @@ from suite.contracts.adapter import Adapter, Format
 from suite.data.record_sets import count, listing
 from suite.data.sets import kind_of, locate, records_place
 from suite.environments.find import Interpreter
-from suite.errors import RequestError, StagebenchError, StoreError
-from suite.files import write_whole
+from suite.errors import RequestError, StagebenchError
+from suite.files import disk, write_whole
 from suite.launching.single import single
 from suite.supervision import Limits
 from suite.worker.job import Pack, Recipe
@@ -113,10 +113,6 @@ def _begin(folder: Path, wanted: Recipe) -> None:
         if differ == [f"listing {found.listing!r}"]:
             why = f"was packed before {wanted.source} changed"
         raise RequestError(f"{folder} {why}; remove it, then run the same command again")
-    try:
+    with disk(f"cannot write {folder}", "STAGEBENCH_DATA names another place"):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(wanted._asdict(), indent=1) + "\n")
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {folder}: {error.strerror or error}; STAGEBENCH_DATA names another place"
-        ) from error

@@ -86,7 +86,7 @@ def off(images: np.ndarray, true: np.ndarray) -> tuple[float, float]:
 
 
 def _reversed(delivered: Samples, true: Samples, bounds: Bounds) -> str:
-    """The commonest slip has a name."""
+    """The commonest mistake has a name."""
     turned = delivered.images[:, ::-1]
     mean, _ = off(turned, true.images[nearest(turned, true.images)])
     return f", by {mean:.3g} with the channels reversed: it delivers BGR" if mean <= bounds.mean else ""

@@ -70,7 +70,6 @@ class Check:
         self.true = self._samples(np.stack([image for image, _ in found]), np.array([label for _, label in found]))
 
     def readers(self, adapter: Adapter, interpreter: Interpreter) -> Iterator[Delivered]:
-        """Every reader of an adapter."""
         yield self.one(adapter, interpreter, None)
         for form in adapter.capabilities.formats:
             if self.kind in form.kinds:
@@ -79,9 +78,9 @@ class Check:
     def one(self, adapter: Adapter, interpreter: Interpreter, form: Format | None) -> Delivered:
         """One reader: of the files (None), or of what is packed for it."""
         name, bounds = form.name if form else "files", self._bounds(form)
-        lacking = adapter.unreadable(form) if form else None
-        if lacking:
-            return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", lacking)
+        missing = adapter.unreadable(form) if form else None
+        if missing:
+            return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", missing)
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             try:
                 data = self.files

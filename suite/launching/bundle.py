@@ -22,7 +22,8 @@ from pathlib import Path
 import suite.worker
 import workloads
 from suite.contracts.adapter import Adapter
-from suite.errors import RequestError, StoreError
+from suite.errors import RequestError
+from suite.files import disk
 from suite.worker.variables import THREADS
 
 FORMAT = 1
@@ -49,7 +50,7 @@ def write(adapter: Adapter, folder: Path) -> Path:
     if folder.exists():
         check_same(adapter, folder, now)
         return folder.absolute()
-    try:
+    with disk(f"cannot write the bundle {folder}", "free some space or name another folder with -o"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
             whole = Path(scratch) / "bundle"
@@ -59,8 +60,6 @@ def write(adapter: Adapter, folder: Path) -> Path:
             about = {"format": FORMAT, "adapter": adapter.name, "trainer": adapter.trainer, "digest": combined(now)}
             (whole / "bundle.json").write_text(json.dumps({**about, "files": now}, indent=1) + "\n")
             whole.rename(folder)
-    except OSError as error:
-        raise StoreError(f"cannot write the bundle {folder}: {error.strerror or error}") from error
     return folder.absolute()
 
 
@@ -154,7 +153,6 @@ def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
 
 
 def below_all(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every file of a bundle."""
     for path in folder.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path.relative_to(folder).as_posix(), path

@@ -11,7 +11,6 @@ from workloads.catalogue import Workload
 
 
 def group(configuration: Configuration, adapter: Adapter) -> Group:
-    """The ranks of a configuration."""
     placement = configuration.placement
     return Group(
         ranks=placement.ranks,
@@ -52,7 +51,6 @@ def optimiser(of: Configuration) -> Optimiser:
 
 
 def reading(configuration: Configuration) -> Input:
-    """How its data are read."""
     how = configuration.input
     return Input(how.mode, how.page_cache, how.repeat, how.augment, how.on_error)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from suite.contracts.case import Placement
 from suite.environments.hosts import elsewhere, own_name
+from suite.groups import grouped
 from suite.worker import messages
 from suite.worker.messages import Message, of_type
 from suite.worker.wire import boot
@@ -93,11 +94,9 @@ def ran_here(one: RankReport) -> bool:
 
 def hosts_text(placement: Placement, reports: Sequence[RankReport], hosts: int) -> str:
     """What was asked for and what came of it."""
-    found: dict[str, list[int]] = {}
-    for each in reports:
-        found.setdefault(each.host, []).append(each.rank)
+    found = grouped(reports, lambda each: each.host)
     named = f" ({', '.join(placement.hosts)})" if placement.hosts else ""
-    there = "; ".join(f"ranks {', '.join(map(str, ranks))} on {host}" for host, ranks in found.items())
+    there = "; ".join(f"ranks {', '.join(str(each.rank) for each in its)} on {host}" for host, its in found.items())
     return (
         f"{hosts} host{'s' * (hosts > 1)}{named} with {placement.ranks_per_node} ranks each, in a row, were asked for, "
         f"the launcher {placement.launcher!r} started {there}; is it of their own library, does it reach every host?"

@@ -36,7 +36,7 @@ def look(adapter: Adapter, interpreter: Interpreter, kinds: list[str]) -> Look:
     for kind in kinds:
         try:
             attempt = _attempt(adapter, interpreter, kind)
-        except StagebenchError as error:  # a slip in a declaration is that adapter's own affair
+        except StagebenchError as error:  # a mistake in a declaration is that adapter's own affair
             problems[kind] = str(error)
             continue
         joined = of_type(Joined, attempt.messages.get(0, []))

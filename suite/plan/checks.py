@@ -7,6 +7,7 @@ one adapter cannot do, of what others can, is no error: the case is `unsupported
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from suite.contracts import knobs
@@ -25,37 +26,31 @@ FILES, BEST = "files", "best"  # formats that are no adapter's own
 Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.record_sets.missing, or what remembers it
 
 
+@dataclass
 class Names:
     """Checks the names of blocks against what is registered."""
 
-    def __init__(
-        self,
-        problems: Problems,
-        adapters: Mapping[str, Adapter],
-        launchers: Mapping[str, Launcher],
-        workloads: Mapping[str, Workload],
-    ) -> None:
-        self.problems, self.adapters = problems, adapters
-        self.capabilities = {name: adapter.capabilities for name, adapter in adapters.items()}
+    problems: Problems
+    adapters: Mapping[str, Adapter]
+    launchers: Mapping[str, Launcher]
+    workloads: Mapping[str, Workload]
+
+    def __post_init__(self) -> None:
+        self.capabilities = {name: adapter.capabilities for name, adapter in self.adapters.items()}
+        offered = self.capabilities.values()
         self.registered: dict[str, list[str]] = {
-            "adapter": list(adapters),
-            "workload": list(workloads),
-            "launcher": [AUTO, *launchers],
-            "format": [
-                "files",
-                "best",
-                *(each.name for offered in self.capabilities.values() for each in offered.formats),
-            ],
-            "precision": sorted({name for offered in self.capabilities.values() for name in offered.precisions}),
-            "tuning": sorted({name for offered in self.capabilities.values() for name in offered.tunings}),
+            "adapter": list(self.adapters),
+            "workload": list(self.workloads),
+            "launcher": [AUTO, *self.launchers],
+            "format": [FILES, BEST, *(form.name for each in offered for form in each.formats)],
+            "precision": sorted({name for each in offered for name in each.precisions}),
+            "tuning": sorted({name for each in offered for name in each.tunings}),
         }
 
     def check(self, written: Written) -> bool:
         """Add this block's problems; True when its choices can be looked at one by one."""
-        earlier, self.problems.found = (
-            self.problems.found,
-            set(),
-        )  # one in [defaults] would be reported by each block again
+        # One in [defaults] would be reported by each block again.
+        earlier, self.problems.found = self.problems.found, set()
         for key, names in self.registered.items():
             self._each(written, key, names)
         used = [name for name in written.block.adapter if name in self.adapters]

@@ -161,12 +161,10 @@ class Choice:
     knobs: dict[str, Any]
 
     def __getitem__(self, key: str) -> Any:
-        """The value of a swept key."""
         return self.values[key]
 
 
 def count(block: Block) -> int:
-    """How many choices a block has."""
     columns = [*(getattr(block, key) for key in SWEPT), *block.knobs.values()]
     return prod(len(column or [None]) for column in columns)
 

@@ -104,7 +104,6 @@ class _Own:
 
     @hookimpl
     def stagebench_workloads(self) -> list[Workload]:
-        """The network of a file."""
         return [self._workload]
 
 

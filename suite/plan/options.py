@@ -16,19 +16,6 @@ from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
 from suite.plan.text import key_text, value_text
 
-WORDS = (
-    "adapter",
-    "strategy",
-    "workload",
-    "data",
-    "passes",
-    "precision",
-    "tuning",
-    "device",
-    "optimiser",
-    "format",
-    "scaling",
-)
 PLACED = ("nodes", "ranks", "devices")  # what decides the strategy, with the adapter
 SAMPLING = ("processes", "steps", "seconds")
 
@@ -124,9 +111,7 @@ def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: boo
 
 def _values(key: str, text: str) -> list[Any]:
     parts = [part.strip() for part in text.split(",")]
-    if key in WORDS:
-        return [from_here(key, part) for part in parts]
-    return [value_of(part) if part else part for part in parts]
+    return [from_here(key, value_of(part)) if part else part for part in parts]
 
 
 def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

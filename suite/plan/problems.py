@@ -25,7 +25,6 @@ class Problems:
     found: set[tuple[int, str, str]] = field(default_factory=set)
 
     def add(self, path: KeyPath, message: str) -> None:
-        """A problem at a key path."""
         self.found.add((0 if self.option(path) else self.lines.line(path), self.at(path), message))
 
     def at(self, path: KeyPath) -> str:

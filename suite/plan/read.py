@@ -307,6 +307,6 @@ def _in_words(problem: Any, model: type[BaseModel]) -> str:
         return f"{key}: {problem['ctx']['error']}"
     if key == "ranks" and problem["type"] == "less_than_equal":
         most = problem["ctx"]["le"]
-        return f"ranks = {value!r}: more than {most} ranks on a node is a slip; ranks are counted per node, see nodes"
+        return f"ranks = {value!r}: a node takes {most} at most; ranks are counted per node, see nodes"
     words = message.removeprefix("Input ").removeprefix("List ")
     return f"{key} = {shown(value)}: {words}"

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
@@ -13,31 +14,29 @@ from suite.data.compatibility import Fit, fit
 from suite.data.record_sets import missing
 from suite.environments.hosts import here
 from suite.errors import RequestError
-from suite.plan.checks import (
-    Names,
-    check_placement,
-    format_of,
-    hosts_of,
-    refusal,
-    refused_format,
-)
+from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import Block, Choice, Written, choices, count
 from suite.plan.read import Plan
-from suite.suggest import known
+from suite.suggest import chosen
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
+C_co = TypeVar("C_co", covariant=True)
+
 
 @dataclass(frozen=True)
-class Resolved:
-    """A case of the plan. `outcome` is None (it can run), "unsupported" or "unavailable".
+class Planned(Generic[C_co]):
+    """A case of a run. `outcome` is None (it can run), "unsupported" or "unavailable".
 
     `reason` says why it cannot run; for one that can, it is empty or a note about how it came about.
     """
 
-    case: Case
+    case: C_co
     outcome: str | None
     reason: str
+
+
+Resolved = Planned[Case]
 
 
 def resolve(
@@ -57,28 +56,26 @@ def resolve(
         raise RequestError(
             "no adapter or no workload is registered: stagebench itself is not installed; pip install it"
         )
-    if launcher not in (AUTO, *launchers):
-        raise RequestError(f"there is no launcher {launcher!r}; {known(launcher, launchers)}")
+    chosen("launcher", [launcher], (AUTO, *launchers))
     maker = _Maker(plan, adapters, launchers, workloads, hosts, launcher)
     found = list(maker.all())
     maker.problems.raise_any()
     return _merged(found)
 
 
+@dataclass
 class _Maker:
-    def __init__(
-        self,
-        plan: Plan,
-        adapters: Mapping[str, Adapter],
-        launchers: Mapping[str, Launcher],
-        workloads: Mapping[str, Workload],
-        hosts: Sequence[str],
-        launcher: str,
-    ) -> None:
-        self.hosts, self.asked = hosts, launcher
-        self.plan, self.adapters, self.launchers, self.workloads = plan, adapters, launchers, workloads
-        self.problems = replace(plan.problems, found=set(plan.problems.found))  # the plan may be resolved again
-        self.names = Names(self.problems, adapters, launchers, workloads)
+    plan: Plan
+    adapters: Mapping[str, Adapter]
+    launchers: Mapping[str, Launcher]
+    workloads: Mapping[str, Workload]
+    hosts: Sequence[str]
+    asked: str  # the launcher
+
+    def __post_init__(self) -> None:
+        found = self.plan.problems.found.copy()  # the plan may be resolved again
+        self.problems = replace(self.plan.problems, found=found)
+        self.names = Names(self.problems, self.adapters, self.launchers, self.workloads)
         self.graphs: dict[str, Graph] = {}
         self.fits: dict[tuple[str, str], Fit] = {}
         self.missing = functools.cache(missing)  # a large set's listing takes seconds
@@ -115,32 +112,25 @@ class _Maker:
 
     def check_training(self, choice: Choice) -> None:
         """Add what speaks against the pass `train` as it is asked for."""
-        passes = choice.block.passes
-        if TRAIN not in passes:
-            return
-        if len(passes) > 1:
-            problem = (
-                "the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own"
-            )
-            self.problems.add(choice.written.path("passes"), problem)
-        if choice["data"] == "synthetic":
+        passes, path = choice.block.passes, choice.written.path("passes")
+        if TRAIN in passes and len(passes) > 1:
+            own = "write passes = ['train'] in a block of its own"
+            self.problems.add(path, f"the pass 'train' learns, the others measure speed: {own}")
+        if TRAIN in passes and choice["data"] == "synthetic":
             problem = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
-            self.problems.add(choice.written.path("passes"), problem)
+            self.problems.add(path, problem)
 
     def check_input(self, choice: Choice) -> None:
         """Add a random crop of what is no photograph, or of what has been cut already."""
-        if choice["augment"] == "random" and choice["data"] != "synthetic":
-            if (
-                len(self.graph(choice["workload"]).input_shape) != 3
-                or self.graph(choice["workload"]).input_shape[0] != 3
-            ):
-                problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
-                self.problems.add(choice.written.path("augment"), problem)
-            elif choice["data_mode"] == "memory":
-                problem = (
-                    "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as it was cut; choose one"
-                )
-                self.problems.add(choice.written.path("augment"), problem)
+        if choice["augment"] != "random" or choice["data"] == "synthetic":
+            return
+        problem, shape = "", self.graph(choice["workload"]).input_shape
+        if len(shape) != 3 or shape[0] != 3:
+            problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
+        elif choice["data_mode"] == "memory":
+            problem = "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as cut; choose one"
+        if problem:
+            self.problems.add(choice.written.path("augment"), problem)
 
     def check_scaling(self, choice: Choice) -> None:
         """Add a batch that all devices together cannot share."""
@@ -205,16 +195,11 @@ class _Maker:
     def case(self, choice: Choice, launcher: str, workload: Workload, graph: Graph) -> Case:
         block = choice.block
         placement = Placement(
-            nodes=choice["nodes"],
             ranks_per_node=choice["ranks"],
-            devices=choice["devices"],
-            device=choice["device"],
-            threads=choice["threads"],
             launcher=launcher,
-            binding=choice["binding"],
-            share_devices=choice["share_devices"],
             memory_limit=int(choice["memory_limit"]),
             hosts=hosts_of(choice, self.hosts),
+            **{key: choice[key] for key in ("nodes", "devices", "device", "threads", "binding", "share_devices")},
         )
         strong = choice["scaling"] == "strong" and placement.device_count > 1
         batch = choice["batch"] // placement.device_count if strong else choice["batch"]
@@ -225,18 +210,13 @@ class _Maker:
             placement=placement,
             batch=max(1, batch),
             scaling="strong" if strong else "weak",
-            precision=choice["precision"],
-            tuning=choice["tuning"],
             **settings(choice["optimiser"], workload, batch * placement.device_count, choice["lr"]),
-            seed=choice["seed"],
-            readers=choice["readers"],
             passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
             schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),
             graph_digest=graph.digest,
-            time_limit=choice["time_limit"],
-            silence_limit=choice["silence_limit"],
+            **{key: choice[key] for key in ("precision", "tuning", "seed", "readers", "time_limit", "silence_limit")},
         )
 
 
@@ -255,11 +235,17 @@ def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str,
     return tuple(name for name in passes if name != "comm_only")
 
 
-def idle(case: Case, passes: tuple[str, ...]) -> str | None:
-    """Why none of the passes would measure anything; None when one does."""
+def empty_passes(case: Case) -> dict[str, str]:
+    """The passes that measure nothing of a case, and why; as suite.worker.passes skips them."""
     empty = dict.fromkeys(("resident", "io_only"), "synthetic data are not read") if case.data == "synthetic" else {}
     if case.placement.device_count == 1:
-        empty.update(dict.fromkeys(("compute_only", "comm_only"), "one device exchanges nothing"))
+        empty |= dict.fromkeys(("compute_only", "comm_only"), "one device exchanges nothing")
+    return empty
+
+
+def idle(case: Case, passes: tuple[str, ...]) -> str | None:
+    """Why none of the passes would measure anything; None when one does."""
+    empty = empty_passes(case)
     reasons = {empty.get(name) for name in passes} or {f"{case.adapter}/{case.strategy} cannot tell its exchange apart"}
     if None in reasons:
         return None

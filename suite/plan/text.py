@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from suite.contracts.case import TRAIN, Case, Input, Placement, Schedule
-from suite.plan.model import MOST_CASES
+from suite.contracts.case import TRAIN, Case
+from suite.plan.model import MOST_CASES, SWEPT
 
 USUAL = Case("", "", "")
+ALWAYS = ("adapter", "strategy", "workload", "data", "batch", "tuning", "lr", "launcher")  # written if usual, too
+CALLED = {"ranks": "ranks_per_node", "data_mode": "mode"}  # keys of a plan by the names of a case's fields
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -31,53 +33,35 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
         "",
         "[sampling]",
     ]
-    lines += [f"{key} = {value_text(each)}" for key, each in asdict(blocks[0].case.sampling).items()]
+    lines += [f"{key} = {value_text(each)}" for key, each in vars(blocks[0].case.sampling).items()]
     learning = next((block.case.training for block in blocks if TRAIN in block.case.passes), None)
     if learning is not None:
-        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in asdict(learning).items())]
+        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in vars(learning).items())]
     for block in blocks:
         lines += ["", *(f"# {line}" for line in block.comment.splitlines()), "[[cases]]", *_case(block.case)]
     return "\n".join(lines) + "\n"
 
 
 def _case(case: Case) -> Iterable[str]:
-    place, read = case.placement, case.input
-    always: dict[str, Any] = {
-        "adapter": case.adapter,
-        "strategy": case.strategy,
-        "workload": case.workload,
-        "data": case.data,
-    }
-    batch = case.batch if case.scaling == "weak" else case.global_batch
-    always |= {"batch": batch, "tuning": case.tuning, "lr": case.lr, "launcher": place.launcher}
-    other = {
-        "nodes": (place.nodes, Placement.nodes),
-        "ranks": (place.ranks_per_node, Placement.ranks_per_node),
-        "devices": (place.devices, Placement.devices),
-        "device": (place.device, Placement.device),
-        "threads": (place.threads, Placement.threads),
-        "binding": (place.binding, Placement.binding),
-        "share_devices": (place.share_devices, Placement.share_devices),
-        "memory_limit": (place.memory_limit, Placement.memory_limit),
-        "hosts": (list(place.hosts), list(Placement.hosts)),
-        "scaling": (case.scaling, USUAL.scaling),
-        "precision": (case.precision, USUAL.precision),
-        "optimiser": (case.optimiser, USUAL.optimiser),
-        **{key: (getattr(case.schedule, key), getattr(Schedule, key)) for key in asdict(case.schedule)},
-        "readers": (case.readers, USUAL.readers),
-        "data_mode": (read.mode, Input.mode),
-        **{key: (getattr(read, key), getattr(Input, key)) for key in asdict(read) if key != "mode"},
-        "seed": (case.seed, USUAL.seed),
-        "time_limit": (case.time_limit, USUAL.time_limit),
-        "silence_limit": (case.silence_limit, USUAL.silence_limit),
-    }
-    chosen = {key: given for key, (given, usual) in other.items() if given != usual}
-    yield from (
-        f"{key} = {value_text(each)}" for key, each in {**always, **chosen, "passes": list(case.passes)}.items()
-    )
+    given = {key: setting(case, key) for key in DEFAULTS}
+    if case.scaling == "strong":
+        given["batch"] = case.global_batch
+    for key, value in given.items():
+        if key in ALWAYS or value != DEFAULTS[key]:
+            yield f"{key} = {value_text(value)}"
+    yield f"passes = {value_text(case.passes)}"
     for key, each in case.knobs.items():
         # A list of values is swept: one that is itself a list stands in a list of its own.
         yield f"knobs.{key_text(key)} = {value_text([each] if isinstance(each, list | tuple) else each)}"
+
+
+def setting(case: Case, key: str) -> Any:
+    """What a case has for a key of a [[cases]] block."""
+    name, parts = CALLED.get(key, key), (case, case.placement, case.input, case.schedule)
+    return next(getattr(part, name) for part in parts if hasattr(part, name))
+
+
+DEFAULTS = {key: setting(USUAL, key) for key in (*ALWAYS, *SWEPT, "hosts")}
 
 
 def value_text(given: Any) -> str:

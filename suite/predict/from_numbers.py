@@ -15,7 +15,7 @@ from suite.predict.collectives import Network, positive
 from suite.predict.known_link import KnownLink
 from suite.predict.scenario import LayerCost, Scenario, joined
 from suite.predict.stragglers import EVEN, Jitter
-from suite.suggest import known
+from suite.suggest import chosen
 from suite.worker.pipeline_stages import crossing
 from workloads.graph import Graph, size
 
@@ -70,9 +70,7 @@ def _of_workload(name: str | None, batch: int, rate: float | None) -> tuple[str,
         missing = "--workload" if name is None else "--rate"
         raise RequestError(f"{missing} is missing: a workload and the samples/s of one device, or --layers with a file")
     positive("rate", rate)
-    if not is_path(name) and name not in workloads():
-        raise RequestError(f"there is no workload {name!r}; {known(name, workloads())}")
-    workload = read_network(Path(name)) if is_path(name) else workloads()[name]
+    workload = read_network(Path(name)) if is_path(name) else workloads()[chosen("workload", [name], workloads())[0]]
     return workload.name, by_arithmetic(workload.graph(), batch / rate, batch)
 
 

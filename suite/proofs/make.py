@@ -22,7 +22,6 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Configuration, Schedule
 from suite.contracts.optimisers import for_proof
 from suite.environments.find import find
-from suite.environments.fingerprint import fingerprint
 from suite.environments.hosts import here
 from suite.environments.inherited import inherited
 from suite.errors import StagebenchError
@@ -37,6 +36,7 @@ from suite.proofs.tolerances import tolerance
 from suite.results.proof import Proof, Subject, Verdict
 from suite.supervision import Limits
 from suite.worker.job import MakeOracle, Prove
+from suite.worker.machine import machine
 from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
@@ -52,7 +52,7 @@ class Proofs:
         self._interpreters = interpreters
         self._folder = cache_folder("proofs")
         self._died: dict[tuple[str, float], Proof] = {}  # by key and silence limit; for as long as this one lives
-        self._host = fingerprint()
+        self._host = machine()
 
     def prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
         """The proof that a case's records name: remembered, or made now with its evidence in `scratch`.
@@ -219,10 +219,8 @@ def _scope(case: Case, adapter: Adapter) -> str:
     several = strategy is not None and (strategy.distributed or strategy.several_devices)
     if adapter.synchronous(case) or not several:
         return ""
-    open_question = (
-        "what its devices exchange (asynchronous, quantised or by blocks) is not the joined batch's by design"
-    )
-    return f"proven on one device: {open_question}"
+    exchanged = "what its devices exchange (asynchronous, quantised or by blocks)"
+    return f"proven on one device: {exchanged} is not the joined batch's by design"
 
 
 def subject(case: Configuration) -> Subject:

@@ -8,7 +8,7 @@ and then a whole path of the gradient appears or vanishes: one pooling winner of
 is worth about 1e-3 of a gradient. PyTorch's own float32 differs from its own float64 by
 2e-2 (AlexNet's first layer), 3e-3 (GoogLeNet) and 3e-2 (ResNet-50, where batch statistics
 over few samples spread every flip); with softplus and average pooling in their place all three
-agree within 1e-5. So for those networks float32 cannot tell a slip from a flip, and
+agree within 1e-5. So for those networks float32 cannot tell a mistake from a flip, and
 identity is proven in float64, where nothing flips: an adapter gets the looser bounds
 only when its float64 run is within the strict ones.
 

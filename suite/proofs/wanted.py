@@ -14,7 +14,7 @@ from suite.contracts.optimisers import NAMES, for_proof, settings
 from suite.errors import RequestError
 from suite.plan.checks import refusal
 from suite.plugins import adapters, launchers, workloads
-from suite.suggest import known
+from suite.suggest import chosen, known
 from workloads.catalogue import Workload
 
 
@@ -39,11 +39,11 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     RequestError for a name that is unknown or a choice that leaves nothing.
     """
     # The oracle is proven against finite differences by its own tests, not against itself.
-    names = _chosen("adapter", wanted.adapters, [name for name, each in adapters().items() if not each.oracle])
-    networks = _chosen("workload", wanted.workloads, list(workloads()))
+    names = chosen("adapter", wanted.adapters, [name for name, each in adapters().items() if not each.oracle])
+    networks = chosen("workload", wanted.workloads, workloads())
     tunings = sorted({tuning for name in names for tuning in adapters()[name].capabilities.tunings})
-    _chosen("tuning", wanted.tunings, tunings)
-    _chosen("optimiser", [wanted.optimiser], list(NAMES))
+    chosen("tuning", wanted.tunings, tunings)
+    chosen("optimiser", [wanted.optimiser], NAMES)
     _check_knobs(wanted.knobs, [adapters()[name] for name in names])
     found = [
         (case, refusal(each, each.capabilities, case, workloads()[workload].graph(), launchers()))
@@ -57,13 +57,6 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
             "see `stagebench list strategies`"
         )
     return found
-
-
-def _chosen(kind: str, asked: list[str], names: list[str]) -> list[str]:
-    unknown = [name for name in asked if name not in names]
-    if unknown:
-        raise RequestError(f"there is no {kind} {unknown[0]!r}; {known(unknown[0], names)}")
-    return asked or names
 
 
 def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
-from suite.errors import RequestError, StoreError
-from suite.files import write_whole
+from suite.errors import RequestError
+from suite.files import disk, write_whole
 from suite.launching import bundle
 from suite.plan.text import Block, plan_text
 from suite.results.records import CaseEntry
@@ -30,7 +30,7 @@ def collect(runs: Sequence[Path], into: Path) -> int:
     check_apart(folders, entries)
     every = [entry for several in entries for entry in several]
     place = into.resolve()
-    try:
+    with disk(f"cannot write {into}", "free some space, or name an empty place with -o"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as beside:
             joined = RunFolder(Path(beside) / "run")
@@ -43,8 +43,6 @@ def collect(runs: Sequence[Path], into: Path) -> int:
             joined.write_about(folders[0].about.but(id=uuid4().hex, collected=tuple(map(str, runs))))
             count = sum(copied(folder, joined) for folder in folders)
             joined.path.rename(place)  # whole or not at all
-    except OSError as error:
-        raise StoreError(f"cannot write {into}: {error}; free some space, or name an empty place with -o") from error
     return count
 
 

@@ -1,6 +1,7 @@
 """A file of a run folder, whatever its format: today's is checked at once, an older one is upgraded first."""
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from suite.results.records import FORMAT
 from suite.results.stored import Part, object_of, parsed, text_of
 from suite.suggest import shown
 
-TODAYS = f'{{\n "format": {FORMAT},'.encode()  # how every file begins that this version wrote
+TODAYS = re.compile(rf'{{\s*"format":\s*{FORMAT},'.encode())  # how a file begins that says first that it is today's
 OLDER = tuple(range(1, FORMAT))
 
 
@@ -21,7 +22,7 @@ def read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> P
 
 def understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
     """The same of its text; `upgrade` is what suite.results.older has for this file."""
-    if text.startswith(TODAYS):
+    if TODAYS.match(text):
         with suppress(StoreError):  # which the long way words better
             return parsed(kind, text, path, remedy)
     content = object_of(text, path, remedy)

@@ -14,7 +14,6 @@ Part = TypeVar("Part", bound=Stored)
 
 
 def training_rank(rank: int, sent: Sequence[Message]) -> Rank:
-    """What a rank of a training reported."""
     layers, notes = last(messages.Layers, sent), of_type(messages.Notes, sent)
     return Rank(
         rank=rank,

@@ -94,7 +94,6 @@ def host(old: Json) -> Json:
 
 
 def record(old: Json) -> Json:
-    """A record of a training."""
     return {
         **_measured(old),
         "proof": old.get("proof"),
@@ -108,7 +107,6 @@ def comm_record(old: Json) -> Json:
 
 
 def rank(old: Json) -> Json:
-    """A rank of a training."""
     return {**_rank(old), **_trained(old)}
 
 

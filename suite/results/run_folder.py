@@ -28,25 +28,14 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
-from suite.files import stands, usable, write_whole
+from suite.files import ROOM, disk, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
 from suite.results.formats import read, understood
 from suite.results.identity import Identity
 from suite.results.invariants import broken
 from suite.results.proof import Proof
-from suite.results.records import (
-    FORMAT,
-    METHOD,
-    TRAINING,
-    About,
-    CaseEntry,
-    Cases,
-    Entry,
-    Host,
-    Measured,
-    Record,
-)
+from suite.results.records import FORMAT, METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
 from suite.results.stored import object_of, sealed, text_of
 from workloads.graph import Graph
 
@@ -161,13 +150,8 @@ class ResultFolder(Generic[Entry, Measured]):
     def attempt(self, case_id: str, repeat: int | str) -> Path:
         """The folder of an attempt, made when needed; StoreError when the disk refuses."""
         folder = self.path / "attempts" / f"{case_id}-r{repeat}"
-        try:
+        with disk(f"cannot make {folder}", ROOM):
             folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"cannot make {folder}: {error.strerror or error}; what was measured before is kept. "
-                "Free some space or name another folder with -o, then run the same command again to resume"
-            ) from error
         return folder
 
     def record(self, case_id: str, repeat: int) -> Measured | None:
@@ -195,14 +179,12 @@ class ResultFolder(Generic[Entry, Measured]):
         return [name for name in self._record_names() if case_of(name) not in known]
 
     def proofs(self) -> dict[str, Proof]:
-        """Every proof by its key."""
         return {
             path.stem: read(path, Proof, older.proof, OF_A_PROOF)
             for path in sorted((self.path / "proofs").glob("*.json"))
         }
 
     def hosts(self) -> dict[str, Host]:
-        """Every host by its name."""
         return {
             path.stem: read(path, Host, older.host, OF_A_HOST) for path in sorted((self.path / "hosts").glob("*.json"))
         }
@@ -267,12 +249,10 @@ class ResultFolder(Generic[Entry, Measured]):
     def _keep_aside(self, path: Path) -> None:
         """Move what is no record out of the way; StoreError when the disk refuses."""
         aside = self.path / "invalid"
-        try:
+        with disk(f"cannot move {path} into {aside}", "move it away"):
             aside.mkdir(exist_ok=True)
             number = sum(1 for each in aside.iterdir() if each.name.startswith(path.stem))
             path.rename(aside / f"{path.stem}.{number}.json")
-        except OSError as error:
-            raise StoreError(f"cannot move {path} into {aside}: {error.strerror or error}; move it away") from error
 
     def _record_names(self) -> list[str]:
         """File names: they sort ten times as fast as paths, and a run may have tens of thousands."""
@@ -312,5 +292,4 @@ def about_of(path: Path) -> About:
 
 
 def case_of(record: str) -> str:
-    """The case id in a record file's name."""
     return record.removesuffix(".json").rpartition("-r")[0]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from suite.errors import StoreError
+from suite.files import disk
 from suite.suggest import shown
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -38,12 +39,10 @@ Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 def text_of(path: Path, remedy: str) -> bytes:
     """A file's text; StoreError when it cannot be read."""
-    try:
+    with disk(f"cannot read {path}", remedy):
         if not path.is_file():  # reading from a pipe would never end
             raise StoreError(f"{path} is no file; {remedy}")
         return path.read_bytes()
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
 
 
 def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""A stranger's first adapter: a package of stubs, each of which says what to write in its place."""
+"""A first adapter of your own: a package of stubs, each of which says what to write in its place."""

@@ -1,5 +1,7 @@
 """Renders the templates to a new folder, whole or not at all."""
 
+import keyword
+import re
 import tempfile
 from pathlib import Path
 
@@ -8,9 +10,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from suite import __version__
 from suite.contracts.versions import CONTRACT
 from suite.errors import RequestError
-from suite.scaffold import contract, names
+from suite.files import disk
+from suite.plugins import adapters
+from suite.scaffold import contract
 
 SUFFIX = ".jinja"
+PATTERN = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def write(name: str, parent: Path) -> Path:
@@ -18,11 +23,11 @@ def write(name: str, parent: Path) -> Path:
 
     RequestError for a bad name, a folder that exists or cannot be written.
     """
-    names.check(name)
+    check(name)
     folder = parent / f"stagebench-{name}"
     if folder.exists():
         raise RequestError(f"{folder} exists already; remove it, or name another place with -o")
-    try:
+    with disk(f"{folder} cannot be written", "name another place with -o", RequestError):
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.name}-") as scratch:
             whole = Path(scratch) / "whole"
@@ -30,10 +35,6 @@ def write(name: str, parent: Path) -> Path:
                 (whole / path).parent.mkdir(parents=True, exist_ok=True)
                 (whole / path).write_text(text)
             whole.rename(folder)
-    except OSError as error:
-        raise RequestError(
-            f"{folder} cannot be written: {error.strerror or error}; name another place with -o"
-        ) from error
     return folder
 
 
@@ -63,3 +64,17 @@ def rendered(name: str) -> dict[str, str]:
         for path in environment.list_templates()
         if path.endswith(SUFFIX)
     }
+
+
+def check(name: str) -> None:
+    """RequestError for a name that cannot be a folder, a package, a plan's word and a tox environment at once."""
+    remedy = "choose lower-case letters, digits and underscores, such as 'lumen'"
+    if not PATTERN.fullmatch(name):
+        raise RequestError(f"an adapter cannot be called {name!r}: its name is a Python identifier too; {remedy}")
+    if keyword.iskeyword(name):
+        raise RequestError(f"an adapter cannot be called {name!r}: that is a word of Python's own; {remedy}")
+    if name in adapters():
+        raise RequestError(
+            f"there is an adapter {name!r} already (`stagebench list adapters`); choose another name, "
+            "or uninstall the package that brings it"
+        )

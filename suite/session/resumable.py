@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from suite import __version__
-from suite.environments.fingerprint import fingerprint, load
 from suite.errors import Interrupted, StoreError, Unavailable
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
+from suite.plan.resolve import Planned
 from suite.results.lock import held
 from suite.results.rank_report import AnyRank
-from suite.results.records import CANCELLED, Entry, Host, Measured
+from suite.results.records import CANCELLED, Entry, Measured
 from suite.results.run_folder import ResultFolder
+from suite.results.this_host import load, this_host
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.supervision import Attempt
@@ -39,23 +40,6 @@ class Measurable(Protocol):
 
 
 C = TypeVar("C", bound=Measurable)
-C_co = TypeVar("C_co", bound=Measurable, covariant=True)
-
-
-class Planned(Protocol[C_co]):
-    """A case of the plan; `outcome` is None (it can run), "unsupported" or "unavailable", for a reason."""
-
-    @property
-    def case(self) -> C_co:
-        """The case."""
-
-    @property
-    def outcome(self) -> str | None:
-        """None: it can run."""
-
-    @property
-    def reason(self) -> str:
-        """Why it cannot."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +98,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def run(self) -> Counter[str]:
         """Measure what has no record yet; how many records there are of each outcome.
 
-        Raises Interrupted when the person stopped it: the same command resumes. Unavailable when nothing can run
+        Raises Interrupted when Ctrl-C or SIGTERM stopped it: the same command resumes. Unavailable when nothing can run
         here. RequestError when another session measures into the folder.
         """
         with held(self._folder.path):
@@ -152,7 +136,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
             row = {"id": case.id, "case": case, "outcome": outcome, "reason": reason}
             rows.append(self._folder.entry_type.model_validate(row))
         self._folder.write_cases(rows, self.scale)
-        self._folder.write_host(Host.model_validate(fingerprint()))
+        self._folder.write_host(this_host())
         if not found:
             reasons = sorted({f"  {reason}" for _, _, reason in refused})
             raise Unavailable("\n".join(["nothing that was asked for can run here:", *reasons]))
@@ -206,12 +190,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "reason": attempt.reason,
                 "started": started.isoformat(timespec="seconds"),
                 "seconds": attempt.seconds,
-                "interpreter": {
-                    "path": str(item.launch.interpreter.path),
-                    "origin": item.launch.interpreter.origin,
-                    "version": item.launch.interpreter.version,
-                    "packages": item.launch.interpreter.packages,
-                },
+                "interpreter": {**vars(item.launch.interpreter), "path": str(item.launch.interpreter.path)},
                 "bundle": bundle.written_digest(item.launch.bundle),
                 **beside,
                 "load": {"before": before, "after": load()},
@@ -226,7 +205,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
             attempt = self.attempt(item, repeat, self._folder.attempt(case.id, repeat), on_message)
         except KeyboardInterrupt:
             seconds = (datetime.now(UTC) - started).total_seconds()
-            write(Attempt(CANCELLED, f"stopped by a person after {seconds:.0f} s", {}, seconds, {}))
+            write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, by Ctrl-C or SIGTERM", {}, seconds, {}))
             raise
         self._observer.finished(case, write(attempt))
 

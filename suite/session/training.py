@@ -66,7 +66,6 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return launch_of_case(case, self._interpreters, bundles / case.adapter)
 
     def processes(self, case: Case) -> int:
-        """As the plan's sampling says."""
         return case.sampling.processes
 
     def wanting(self, items: list[Runnable[Case]], processes: int) -> list[Runnable[Case]]:
@@ -84,7 +83,6 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return {"declared": declared, "proof": proof.key, "proof_reason": proof.reason}
 
     def attempt(self, item: Runnable[Case], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
-        """The passes of one process."""
         case, launch = item.case, item.launch
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
         return launch.run(folder, measuring(case, repeat, launch.workload, data), on_message)

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.engine_messages import FILE, OomKills
+from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
-from suite.errors import StoreError
+from suite.files import disk
 from suite.plain import plain
 from suite.supervision.evidence import Evidence
+from suite.supervision.line_reader import LineReader
 from suite.supervision.logins import lost
-from suite.supervision.mailbox import EngineMailbox, Mailbox
+from suite.supervision.mailbox import Mailbox
 from suite.supervision.oom import oom_kills
 from suite.supervision.outcome import judge
 from suite.supervision.processes import Group
@@ -57,15 +58,17 @@ def run(
     """
     prepare(folder)
     began, kills = time.monotonic(), oom_kills()
-    mailbox, engine = Mailbox(folder, ranks), EngineMailbox(folder)
+    mailbox, engine = Mailbox(folder, ranks), LineReader(folder / FILE, CODEC.decode)
+    reported: list[EngineMessage] = []
     group = Group(processes, folder)
     watchdog = Watchdog(limits, ranks, any(process.queues for process in processes))
     try:
         group.start()
         while group.alive():
             group.wait(LOOK_EVERY)
-            for reported in engine.new():
-                watchdog.engine_reported(reported)
+            for each in engine.new():
+                reported.append(each)
+                watchdog.engine_reported(each)
             for rank, message in mailbox.new():
                 watchdog.received(rank, message)
                 on_message(rank, message)
@@ -75,7 +78,7 @@ def run(
         mailbox.close()  # opened afresh: see LineReader.close
         for rank, message in mailbox.new():
             on_message(rank, message)
-        engine.new()
+        reported += engine.new()
     finally:
         group.end()
         mailbox.close()
@@ -85,11 +88,11 @@ def run(
         lost=lost(folder),
         messages=mailbox.messages,
         last=mailbox.last,
-        engine_messages=engine.messages,
+        engine_messages=reported,
         processes=processes,
         deaths=group.deaths(),
         stopped=watchdog.stopped,
-        oom_kills=oom_kills() - kills + sum(each.processes for each in engine.messages if isinstance(each, OomKills)),
+        oom_kills=oom_kills() - kills + sum(each.processes for each in reported if isinstance(each, OomKills)),
         out_of_memory=tuple(out_of_memory),
         folder=folder,
     )
@@ -100,14 +103,10 @@ def run(
 
 def prepare(folder: Path) -> None:
     """Make the folder and remove what an earlier, unfinished attempt left in it; StoreError when that fails."""
-    try:
+    with disk(f"cannot prepare {folder}", "free some space or name another folder with -o"):
         folder.mkdir(parents=True, exist_ok=True)
         for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", FILE, LOGINS):
             for stale in folder.glob(pattern):
                 stale.unlink()
         with tempfile.TemporaryFile(dir=folder) as probe:  # a full disk is better met here than in a rank
             probe.write(b"x" * 4096)
-    except OSError as error:
-        raise StoreError(
-            f"cannot prepare {folder}: {error.strerror or error}; free some space or name another folder with -o"
-        ) from error

@@ -52,17 +52,14 @@ class Evidence:
         return any(isinstance(message, kind) for message in self.messages[rank])
 
     def hello(self, rank: int) -> Hello | None:
-        """How a rank introduced itself."""
         return next(iter(of_type(Hello, self.messages[rank])), None)
 
     def host(self, rank: int) -> str | None:
-        """The host that a rank reported."""
         hello = self.hello(rank)
         return hello.host if hello else None
 
     @property
     def engine_name(self) -> str:
-        """What the engine that starts the ranks is called."""
         engines = (process for process in self.processes if process.rank is None and not process.sidecar)
         return next((Path((process.known_by or process.tokens)[0]).name for process in engines), "engine")
 

@@ -1,9 +1,8 @@
-"""Receives the messages of ranks and engine while they are written."""
+"""Receives the messages of ranks while they are written."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from suite.contracts.engine_messages import CODEC, FILE, EngineMessage
 from suite.supervision.line_reader import LineReader
 from suite.worker.messages import Message, Progress, decode
 
@@ -38,21 +37,3 @@ class Mailbox:
         """Close the files; `new` opens them again where they stood."""
         for file in self._files.values():
             file.close()
-
-
-class EngineMailbox:
-    """The messages of the engine; most engines have none."""
-
-    def __init__(self, folder: Path) -> None:
-        """The file need not exist yet."""
-        self.messages: list[EngineMessage] = []
-        self._file: LineReader[EngineMessage] = LineReader(folder / FILE, CODEC.decode)
-
-    def new(self) -> list[EngineMessage]:
-        """The messages that came since the last call."""
-        found = list(self._file.new())
-        self.messages += found
-        return found
-
-    def close(self) -> None:
-        self._file.close()

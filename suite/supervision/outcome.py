@@ -73,7 +73,6 @@ def reported(evidence: Evidence) -> Iterator[Failure]:
 
 
 def reported_by_engine(evidence: Evidence) -> Iterator[Failure]:
-    """Failures that the engine reported."""
     for failed in evidence.engine_messages:
         if isinstance(failed, EngineFailed):
             at = 0.0 if failed.certain else failed.time_s

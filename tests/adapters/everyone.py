@@ -2,7 +2,7 @@
 
     python everyone.py [--need pytorch,jax] TOX_FOLDER [pytest's arguments]
 
-Two environments at a time; each one's output is told when it is done. An adapter whose environment is not there, or
+Three environments at a time; each one's output is told when it is done. An adapter whose environment is not there, or
 lacks something, is named and left out; where it is one of those that are needed, that is a failure.
 """
 
@@ -15,7 +15,8 @@ from pathlib import Path
 from inside import adapters, tokens_and_variables
 
 HERE = Path(__file__).resolve().parent
-TOGETHER = 2  # most tests compute on one thread
+TOGETHER = 3  # most tests compute on one thread, and many wait for ranks, files and limits
+COMPILING = ("tensorflow", "jax", "pytorch")  # what their tests run is compiled first: they take the longest
 NOTHING_SELECTED = 5  # pytest's exit code, as with -k for another adapter
 
 
@@ -55,7 +56,7 @@ def main():
     folder, arguments, needed, names = asked()
     failed, running = [], {}
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for name, place in sorted(names.items(), key=lambda item: -lines_of_tests(item[1])):  # the longest first
+        for name, place in sorted(names.items(), key=lambda item: (item[0] not in COMPILING, -lines_of_tests(item[1]))):
             python, variables, lacking = tokens_and_variables(folder, name)
             if lacking:
                 say(f"{name}: {'needed and not here' if name in needed else 'left out'}: {lacking}")

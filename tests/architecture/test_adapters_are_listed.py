@@ -58,6 +58,14 @@ def test_a_new_folder_is_found_without_a_change_elsewhere(root, tmp_path, monkey
     assert done.stdout.split() == ["lumen"], done.stderr
 
 
+def test_every_strategy_has_a_file_of_its_name(made, root):
+    for adapter in made:
+        folder = (root / adapter.trainer.partition(":")[0].replace(".", "/")).parent / "strategies"
+        assert {path.stem for path in folder.glob("[!_]*.py")} == {
+            each.name for each in adapter.capabilities.strategies
+        }
+
+
 def test_a_lowering_is_short(root):
     found = {path: len(path.read_text().splitlines()) for path in root.glob("adapters/**/lower.py")}
     assert found

@@ -11,9 +11,9 @@ without any exchange, its exchange alone, its stages, and DDP's iteration, with 
 exchange. Prints medians over the rounds, and
 
     hidden   = exchange alone - (iteration - iteration without exchange)
-    hideable = what a link that never rests could hide (suite/analysis/overlappable.py)
+    overlappable = what a link that never rests could hide (suite/analysis/overlappable.py)
 
-Exit code 1, and a FAIL, unless hidden is at least 85 % of hideable, and DDP's iteration
+Exit code 1, and a FAIL, unless hidden is at least 85 % of overlappable, and DDP's iteration
 takes at least as long as ours, for every network.
 """
 
@@ -137,11 +137,11 @@ def turns(rounds: int, ours: Any, ways: dict[str, Callable[[], Any]]) -> dict[st
 
 def verdict(network: str, seconds: dict[str, list[float]], layers: list[Any], notes: dict[str, Any]) -> list[str]:
     """Print the figures; what is not as it must be."""
-    from suite.analysis.overlappable import hideable
+    from suite.analysis.overlappable import overlappable
 
     middle = {name: statistics.median(found) for name, found in seconds.items()}
     hidden = middle["exchange alone"] - (middle["iteration"] - middle["without exchange"])
-    most = hideable(layers, middle["exchange alone"], middle["update"]) or 0.0
+    most = overlappable(layers, middle["exchange alone"], middle["update"]) or 0.0
     ratios = [theirs / ours for theirs, ours in zip(seconds["DDP"], seconds["iteration"], strict=True)]
     megabytes = sum(layer.bytes for layer in layers) / 1e6
     start = f", a start-up is {1e3 * notes['startup_s']:.2f} ms" if "startup_s" in notes else ""

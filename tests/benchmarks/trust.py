@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from figures import kept
 
-from suite.environments.fingerprint import fingerprint, load
+from suite.results.this_host import load, this_host
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -91,7 +91,7 @@ CHECKS = (
 
 def run(check: Check, folder: Path) -> Result:
     """Run a check and keep what came of it in `folder`."""
-    here = asdict(fingerprint())
+    here = this_host().model_dump()
     result: Result = {
         "name": check.name,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),

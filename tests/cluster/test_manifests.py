@@ -14,8 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cluster.kubernetes import pods
-from cluster.kubernetes.inside import LONGEST, Inside, inside, label
-from cluster.kubernetes.settings import Settings
+from cluster.kubernetes.inside import LONGEST, Inside, Settings, inside, label
 from cluster.kubernetes.write import text_of, write
 from suite.cli import app
 from suite.contracts.case import Case, Placement, Sampling

@@ -92,7 +92,7 @@ def test_a_login_that_falls_silent_ends_the_program_and_says_so(ended):
         os.write(process.stdin.fileno(), b".")
     assert process.poll() is None
     assert process.wait(10) == 128 + signal.SIGTERM
-    assert process.stderr.read() == b"ended: nothing was heard of the controller for 2 s\n"
+    assert process.stderr.read() == b"ended: no sign of the controller came for 2 s\n"
 
 
 def test_what_the_program_leaves_behind_is_ended_too(ended):

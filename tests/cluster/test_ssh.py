@@ -42,11 +42,11 @@ def program(tmp_path, monkeypatch):
     def make(text):
         path = script(tmp_path / "agent", text)
         monkeypatch.setenv(AGENT, str(path))
-        agent.lacking.cache_clear()
+        agent.missing.cache_clear()
         return path
 
     yield make
-    agent.lacking.cache_clear()
+    agent.missing.cache_clear()
 
 
 @pytest.fixture

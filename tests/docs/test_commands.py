@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -47,21 +48,23 @@ def test_quick_commands_run(command):
     assert done.stdout.strip()
 
 
+@cache
+def helped(command):
+    """What a command's --help says."""
+    variables = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    told = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=300, env=variables)
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
 @pytest.mark.parametrize("command", [line for line in SHOWN if line.startswith("stagebench") and line not in QUICK])
 def test_every_option_shown_exists(command):
     words = shlex.split(command)
-    name = words[:3] if words[1] in ("data", "lab") else words[:2]
+    name = tuple(words[:3] if words[1] in ("data", "lab") else words[:2])
     words = words[: words.index("--")] if "--" in words else words  # another command's options follow
-    told = subprocess.run(
-        [*name, "--help"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
-    )
-    assert told.returncode == 0, told.stderr
+    told = helped(name)
     for option in (word for word in words if word.startswith("-")):
-        assert option.partition("=")[0] in told.stdout
+        assert option.partition("=")[0] in told
 
 
 @pytest.mark.parametrize("command", [line for line in SHOWN if "tox" in line])

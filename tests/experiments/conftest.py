@@ -35,10 +35,9 @@ def experiment(tmp_path, request):
         reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))
         assert reported.returncode == 0, reported.stderr
         request.config.stash[MINUTES][Path(name).stem] = (time.monotonic() - began) / 60
-        page = (tmp_path / "site" / "index.html").read_text()
-        return SimpleNamespace(
-            folder=RunFolder.open(folder), outcomes=json.loads(measured.stdout)["outcomes"], page=page
-        )
+        pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
+        outcomes = json.loads(measured.stdout)["outcomes"]
+        return SimpleNamespace(folder=RunFolder.open(folder), outcomes=outcomes, pages=pages)
 
     return run
 

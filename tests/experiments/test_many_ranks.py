@@ -36,10 +36,10 @@ def test_64_ranks_complete_and_are_one_row(experiment, tmp_path):
     (many,) = [row for row in summarise(done.folder) if row.case.placement.ranks == RANKS]
     record = done.folder.record(many.id, 0)
     assert [rank.rank for rank in record.ranks] == list(range(RANKS))
-    the_page_can_be_read(done.page, many, record)
+    the_pages_can_be_read("".join(done.pages.values()), many, record)
 
 
-def the_page_can_be_read(page, many, record):
+def the_pages_can_be_read(page, many, record):
     """However many ranks: a row in a table, the slowest rank's steps and time, nothing rank by rank."""
     tables = [cells(table) for table in re.findall(r"<tbody>(.*?)</tbody>", page, re.DOTALL)]
     found = [[row for row in table if row[0].endswith(NAMES)] for table in tables]

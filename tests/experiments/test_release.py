@@ -3,6 +3,8 @@
 import pytest
 
 from suite.analysis.summary import summarise
+from suite.plan import load, ready_made
+from tests.experiments.test_slice import EVERY_DAY
 
 FRAMEWORKS = {
     "paper": {"pytorch", "tensorflow", "mxnet", "cntk", "caffempi"},
@@ -36,7 +38,16 @@ def test_an_experiment_answers_its_question(name, experiment):
             assert proofs[record.proof].passed, proofs[record.proof].reason
     assert len(measured) > 1, "a comparison takes two frameworks"
     assert done.folder.scale == "small"
-    assert len(done.page) > 10_000
+    assert all(adapter in done.pages["evidence.html"] for adapter in measured)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ready_made() if "tiny" in load(name).scales and name not in EVERY_DAY]
+)
+def test_a_look_at_an_experiment_answers_too(name, experiment):
+    done = experiment(name, "tiny")
+    assert set(done.outcomes) <= {"ok", "unsupported", "unavailable"}
+    assert done.outcomes["ok"] > 1
 
 
 SAME_STEPS, SAME_LOSS = 50, 1e-3

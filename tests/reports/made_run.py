@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from suite.analysis.rows import Row
+from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement, Sampling
 from suite.results.records import FORMAT, About, Host
 from suite.results.run_folder import RunFolder
@@ -173,6 +175,11 @@ class MadeRun:
             record = json.loads((self.folder.path / name).read_text())
             change(record)
             self.write(name, record)
+
+    def only(self) -> Row:
+        """The row of its one case."""
+        (row,) = summarise(self.folder)
+        return row
 
     def add(self, case: Case, *, repeats: int = 3, proof: dict[str, Any] | None = None, **changes: Any) -> Case:
         """A case with its records; `changes` go into every record, `slower` into its times."""

@@ -17,6 +17,7 @@ from suite.contracts.case import Configuration, Placement
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
 from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher, Process, Request
+from tests.reports.made_run import MadeRun
 
 
 class Alpha(Adapter):
@@ -204,3 +205,9 @@ def gamma(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Gamma:
     startable.manager.register(Plugin())
     monkeypatch.setenv("STAGEBENCH_PYTHON_GAMMA", sys.executable)
     return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> MadeRun:
+    """A run folder in the making."""
+    return MadeRun(tmp_path / "run")

@@ -7,15 +7,10 @@ from suite.analysis.stats import ratio
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Input, Placement
 from tests.reports.made_experiments import autotune
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import case_of
 
 DEFAULTS = {"pytorch": {"memory_format": "contiguous"}, "caffempi": {"overlap": "merged"}}
 PLAIN = {"tuning": "default", "knobs": {"memory_format": "contiguous"}, "passes": ("native",)}
-
-
-@pytest.fixture
-def run(tmp_path):
-    return MadeRun(tmp_path / "run")
 
 
 def only(run, defaults=DEFAULTS):
@@ -37,7 +32,7 @@ def test_the_fastest_of_a_sweep_and_its_margin(tmp_path):
     assert settings(pytorch.default.case) == {**USUAL, "knobs.memory_format": "contiguous"}
     assert pytorch.margin.value == pytest.approx(1.2 * 2**0.8, rel=0.05)
     assert pytorch.margin.low < pytorch.margin.value < pytorch.margin.high
-    assert (pytorch.verdict, pytorch.astray) == ("faster", ())
+    assert (pytorch.verdict, pytorch.unusual) == ("faster", ())
     # Ten times as fast, and nothing proves that it trains the same network.
     assert [row.case.batch for row in caffempi.left_out] == [16]
     assert caffempi.row.case.batch == 8
@@ -87,7 +82,7 @@ def test_what_of_the_default_no_case_has_is_told(run):
     run.proven(case_of(**PLAIN | {"tuning": "tuned"}))
     run.proven(case_of(**PLAIN | {"tuning": "tuned"}, batch=16), slower=1.5)
     best = only(run)
-    assert best.astray == ("tuning",)
+    assert best.unusual == ("tuning",)
     assert best.default.case.batch == 8
     assert best.unequal_batches
 
@@ -104,7 +99,7 @@ def test_of_an_adapter_that_is_not_installed_the_first_knobs_count(run):
     run.proven(case_of(**{**PLAIN, "knobs": {"memory_format": "channels_last"}}), slower=0.8)
     best = only(run, defaults={})
     assert best.default.case.knobs == {"memory_format": "contiguous"}
-    assert best.astray == ()
+    assert best.unusual == ()
 
 
 def test_defaults_are_those_of_when_it_was_measured_whatever_is_installed_now(run):

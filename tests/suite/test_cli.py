@@ -1,8 +1,10 @@
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,6 +150,22 @@ def test_an_expected_error_is_one_message(
     monkeypatch.setattr(app, "build", build)
     assert main() == code
     assert capsys.readouterr().err == f"stagebench: {error}\n"
+
+
+def test_sigterm_says_what_ctrl_c_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def build() -> typer.Typer:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise Interrupted("stopped; run again") from None
+        raise AssertionError("it goes on")
+
+    monkeypatch.setattr(app, "build", build)
+    before = signal.getsignal(signal.SIGTERM)
+    assert main() == 143
+    assert capsys.readouterr().err == "stagebench: stopped; run again\n"
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.fixture

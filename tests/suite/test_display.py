@@ -7,8 +7,9 @@ from rich.console import Console
 
 from suite.analysis.measured import rate
 from suite.cli import formatting
-from suite.cli.display import LiveDisplay, PlainDisplay, for_terminal
 from suite.cli.estimate import Estimate, passes_run
+from suite.cli.live import LiveDisplay, for_terminal
+from suite.cli.plain import PlainDisplay
 from suite.contracts.case import Case, Placement, Sampling
 from suite.proofs.make import subject
 from suite.results.proof import Proof

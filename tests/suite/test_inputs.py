@@ -9,7 +9,7 @@ from suite.analysis.summary import summarise
 from suite.contracts.case import Input
 from suite.results.rank_report import Rank
 from tests.reports.made_experiments import inputs
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import case_of
 
 
 def rank(steps, waits, alone=None):
@@ -56,11 +56,6 @@ def test_a_reader_that_has_a_batch_ready_takes_no_time_that_a_clock_sees():
 @pytest.mark.parametrize("ranks", [[], [Rank(rank=0)], [rank([1.0], [])], [rank([1.0] * 2, [0.1] * 2), Rank(rank=0)]])
 def test_without_every_ranks_waiting_nothing_is_told(ranks):
     assert input_wait.of_process(ranks) is None
-
-
-@pytest.fixture
-def run(tmp_path):
-    return MadeRun(tmp_path / "run")
 
 
 def only(run):

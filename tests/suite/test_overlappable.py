@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.analysis.overlappable import hideable, in_order
+from suite.analysis.overlappable import in_order, overlappable
 from suite.results.rank_report import Layer
 
 
@@ -13,44 +13,44 @@ def layers(*rows):
 
 def test_a_slow_link_hides_what_backward_has_left_after_the_first_gradient():
     # Ready after 1, 3 and 4 s; each takes 10 s on the link, the first from 1 s on: the last arrives at 31 s.
-    assert hideable(layers((1, 5), (2, 5), (1, 5)), comm_only=30, update=0) == pytest.approx(3)
+    assert overlappable(layers((1, 5), (2, 5), (1, 5)), comm_only=30, update=0) == pytest.approx(3)
 
 
 def test_a_quick_link_hides_all_but_the_first_layers_gradient():
-    assert hideable(layers((10, 5), (10, 5), (10, 5)), comm_only=3, update=0) == pytest.approx(2)
+    assert overlappable(layers((10, 5), (10, 5), (10, 5)), comm_only=3, update=0) == pytest.approx(2)
 
 
 def test_a_layer_without_parameters_takes_time_and_moves_nothing():
-    assert hideable(layers((1, 5), (4, 0), (1, 5)), comm_only=4, update=0) == pytest.approx(2)
+    assert overlappable(layers((1, 5), (4, 0), (1, 5)), comm_only=4, update=0) == pytest.approx(2)
 
 
 def test_updates_hide_too_but_not_the_last_ones():
     # Backward ends at 2 s; arrivals at 11 and 21 s; the first update hides behind the second arrival.
-    assert hideable(layers((1, 5), (1, 5)), comm_only=20, update=4) == pytest.approx(1 + 2)
+    assert overlappable(layers((1, 5), (1, 5)), comm_only=20, update=4) == pytest.approx(1 + 2)
 
 
 def test_the_end_of_backward_hides_nothing():
-    assert hideable(layers((5, 0), (1, 0), (0, 7)), comm_only=2, update=1) == pytest.approx(2)
-    assert hideable(layers((0, 7), (6, 0)), comm_only=2, update=1) == pytest.approx(0)
+    assert overlappable(layers((5, 0), (1, 0), (0, 7)), comm_only=2, update=1) == pytest.approx(2)
+    assert overlappable(layers((0, 7), (6, 0)), comm_only=2, update=1) == pytest.approx(0)
 
 
 def test_nothing_exchanged_is_no_figure():
-    assert hideable(layers((1, 0)), comm_only=1, update=1) is None
-    assert hideable([], comm_only=1, update=1) is None
+    assert overlappable(layers((1, 0)), comm_only=1, update=1) is None
+    assert overlappable([], comm_only=1, update=1) is None
 
 
 def test_layers_timed_one_by_one_are_scaled_to_their_stage():
     # Half as long as by themselves: complete after 5, 10 and 15 s.
-    assert hideable(layers((10, 5), (10, 5), (10, 5)), 3, 0, backward=15) == pytest.approx(2)
-    assert hideable(layers((2, 5), (4, 5), (2, 5)), 30, 0, backward=4) == pytest.approx(3)
+    assert overlappable(layers((10, 5), (10, 5), (10, 5)), 3, 0, backward=15) == pytest.approx(2)
+    assert overlappable(layers((2, 5), (4, 5), (2, 5)), 30, 0, backward=4) == pytest.approx(3)
 
 
 def test_gradients_leave_when_they_are_complete_whatever_the_layers_order():
     first, second = layers((1, 5), (1, 5))
     swapped = [first.model_copy(update={"ready_s": 1.0}), second.model_copy(update={"ready_s": 2.0})]
-    assert hideable(swapped, comm_only=20, update=4) == hideable([first, second], comm_only=20, update=4)
+    assert overlappable(swapped, comm_only=20, update=4) == overlappable([first, second], comm_only=20, update=4)
 
 
 def test_a_gradient_that_nobody_saw_complete_is_no_figure():
     first, second = layers((1, 5), (1, 5))
-    assert hideable([first, second.model_copy(update={"ready_s": None})], comm_only=1, update=1) is None
+    assert overlappable([first, second.model_copy(update={"ready_s": None})], comm_only=1, update=1) is None

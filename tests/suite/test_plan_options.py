@@ -120,7 +120,7 @@ def test_paths_are_written_whole(toys: SimpleNamespace, tmp_path: Path, monkeypa
         ({"adapter": "alhpa"}, "--adapter: unknown adapter 'alhpa'; did you mean 'alpha'?"),
         ({"workload": "alexnt"}, "--workload: unknown workload 'alexnt'; did you mean 'alexnet'?"),
         ({"strategy": "dpd"}, "--strategy: unknown strategy 'dpd'; did you mean 'ddp'?"),
-        ({"ranks": "2000"}, "--ranks: ranks = 2000: more than 1024 ranks"),
+        ({"ranks": "2000"}, "--ranks: ranks = 2000: a node takes 1024 at most"),
         ({"device": "gpu"}, "--device: device = 'gpu': did you mean 'cpu'?"),
         ({"passes": "natve"}, "--passes: passes = 'natve': did you mean 'native'?"),
         ({"data": "digts"}, "--data: data = 'digts': there is no such file or folder"),

@@ -80,7 +80,7 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ("batch = 8", "batch = [4, 2.5]", 10, "batch = 2.5", "valid integer"),
         ("batch = 8", 'batch = "8"', 10, "batch = '8'", "valid integer"),
         ("batch = 8", "ranks = 0", 10, "ranks = 0", "greater than or equal to 1"),
-        ("batch = 8", "ranks = 1025", 10, "ranks = 1025", "more than 1024 ranks on a node is a slip"),
+        ("batch = 8", "ranks = 1025", 10, "ranks = 1025", "a node takes 1024 at most"),
         ("batch = 8", "lr = -0.1", 10, "lr = -0.1", "greater than 0"),
         ("batch = 8", 'device = "gpu"', 10, "device = 'gpu'", "known: cpu, cuda"),
         ("batch = 8", 'passes = ["natve"]', 10, "passes = 'natve'", "did you mean 'native'?"),

@@ -11,7 +11,7 @@ from suite.predict.from_run import asked_of, beside_measured, fit, series_of
 from suite.predict.known_link import KnownLink
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import case_of
 from workloads.networks.resnet50 import resnet50
 
 UNKNOWN = Network(Link(0.0, 0.0))
@@ -20,11 +20,6 @@ LAYERS = tuple(
     LayerCost(f"layer{index}", 0.01 * index, 0.02 * index, size) for index, size in enumerate((4e5, 3e7, 2e6, 9e6), 1)
 )
 TRUTH = Scenario(8, LAYERS, Network(LINK), h2d=0.01, update=0.02)
-
-
-@pytest.fixture
-def run(tmp_path):
-    return MadeRun(tmp_path / "run")
 
 
 def follow_the_model(run, schedule, ranks, timed=True):

@@ -119,7 +119,7 @@ def test_what_a_person_stops_is_written_down_and_measured_when_the_run_goes_on(f
         run(folder, cases, Impatient())
     stopped = folder.record(cases[1].id, 0)
     assert stopped.outcome == "cancelled"
-    assert "stopped by a person after" in stopped.reason
+    assert "by Ctrl-C or SIGTERM" in stopped.reason
     rows = {row.id: row for row in summarise(folder)}
     assert rows[cases[1].id].outcome == "cancelled"
     assert rows[cases[0].id].outcome == "ok"

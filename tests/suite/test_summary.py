@@ -1,34 +1,16 @@
+"""From records to rows: speeds, outcomes, scaling, groups, utilisation, energy."""
+
 import json
-import re
-import shutil
 
 import pytest
 
 from reports.site import render
-from suite.analysis.comparison import DISQUALIFYING, NOTED
-from suite.analysis.summary import left_out, summarise
+from suite.analysis.summary import summarise
 from suite.cli.show import print_results
 from suite.contracts.case import Placement, Sampling
-from suite.results.records import METHOD
-from suite.results.stored import sealed
-from tests.reports.made_run import MadeRun, case_of, learner_of, proof_of, record_of
+from tests.reports.made_run import case_of, proof_of, record_of
 
 FULL = Sampling(processes=3)
-
-
-@pytest.fixture
-def run(tmp_path):
-    return MadeRun(tmp_path / "run")
-
-
-def only(run):
-    (row,) = summarise(run.folder)
-    return row
-
-
-def changed(run, case, change, repeat=1):
-    """Rewrite one record of a case."""
-    run.changed(case, change, [repeat])
 
 
 def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
@@ -38,8 +20,8 @@ def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
         for rank, wall in zip(record["ranks"], (2.0, 4.0), strict=True):
             rank["passes"]["native"] |= {"step_s": [wall / 10] * 10, "io_s": [0.0] * 10, "wall_s": wall, "samples": 80}
 
-    changed(run, case, known, repeat=0)
-    row = only(run)
+    run.changed(case, known, [0])
+    row = run.only()
     assert row.rate.value == pytest.approx(160 / 4.0)
     assert row.rate_per_device.value == pytest.approx(20.0)
     assert row.processes[0].rate == pytest.approx(40.0)
@@ -47,164 +29,24 @@ def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
 
 def test_a_good_row_has_no_marks(run):
     run.proven(case_of(sampling=FULL))
-    row = only(run)
+    row = run.only()
     assert (row.outcome, row.marks, row.comparable) == ("ok", [], True)
     assert row.rate.low < row.rate.value < row.rate.high
     assert row.budget.native > 0
     assert row.proof.passed
 
 
-def nothing(record):
-    pass
-
-
-def unsteady(record):
-    record["ranks"][0]["passes"]["native"]["steady"] = False
-
-
-def subnormal(record):
-    record["ranks"][0]["notes"]["subnormal"] = "0.5 % of the parameters"
-
-
-def unsteady_elsewhere(record):
-    record["ranks"][0]["passes"]["io_only"]["steady"] = False
-
-
-def lost_rank(record):
-    record["ranks"] = []
-
-
-def wrong_world(record):
-    record["ranks"][0]["joined"]["world"] = 7
-
-
-def nan_loss(record):
-    record["ranks"][0]["passes"]["staged"]["loss"] = None
-
-
-def nan_loss_without_exchange(record):
-    passes = record["ranks"][0]["passes"]
-    passes["compute_only"] = {**passes["native"], "name": "compute_only", "loss": None}
-
-
-def slow_stages(record):
-    stages = record["ranks"][0]["passes"]["staged"]["stage_s"]
-    stages["forward"] = [3 * seconds for seconds in stages["forward"]]
-
-
-def older_method(record):
-    record["method"] = METHOD - 1
-
-
-def other_proof(record):
-    record["proof"] = "somebody-elses"
-
-
-def other_processor(record):
-    for rank in record["ranks"]:
-        rank["hello"]["machine"] = {**(rank["hello"].get("machine") or {}), "cpu": "another"}
-
-
-def crowded(record):
-    use = {
-        "seconds": 2.0,
-        "cores": 2,
-        "busy_cpu_s": 3.0,
-        "own_cpu_s": 2.0,
-        "steal_cpu_s": 0.0,
-        "involuntary_switches": 9,
-    }
-    record["ranks"][0]["noise"] = {"reference_before_s": [0.01], "reference_after_s": [0.01], "native": use}
-
-
-@pytest.mark.parametrize(
-    ("change", "sampling", "repeats", "marks"),
-    [
-        (nothing, Sampling(quick=True, processes=3), 3, ["quick"]),
-        (nothing, FULL, 2, ["incomplete"]),
-        (nothing, FULL, 1, ["incomplete", "one process"]),
-        (unsteady_elsewhere, FULL, 3, ["unsteady breakdown"]),
-        (subnormal, FULL, 3, ["subnormal"]),
-        (wrong_world, FULL, 3, ["missing rank"]),
-        (nan_loss, FULL, 3, ["non-finite loss"]),
-        (nan_loss_without_exchange, FULL, 3, []),
-        (other_proof, FULL, 3, ["no proof"]),
-        (other_processor, FULL, 3, ["proof of another machine"]),
-        (crowded, FULL, 3, ["disturbed"]),
-        (older_method, FULL, 3, ["other method"]),
-        (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
-    ],
-)
-def test_marks(run, change, sampling, repeats, marks):
-    case = run.proven(case_of(sampling=sampling), repeats=repeats)
-    changed(run, case, change, repeat=0)
-    row = only(run)
-    assert row.marks == marks
-    assert row.comparable == (not set(marks) & set(DISQUALIFYING))
-    assert set(marks) <= {*DISQUALIFYING, *NOTED}
-
-
-@pytest.mark.parametrize(("core_of", "marks"), [([0, 1], []), ([0, 0], ["more threads than cores"]), ([], [])])
-def test_two_threads_of_one_core_are_more_threads_than_cores(run, core_of, marks):
-    case = run.proven(case_of(ranks=2, sampling=FULL))
-
-    def on_cores(record):
-        for rank in record["ranks"]:
-            rank["hello"] |= {"cores": [0, 4], "core_of": core_of}
-
-    changed(run, case, on_cores)
-    row = only(run)
-    assert (row.marks, row.comparable) == (marks, True)
-
-
-def of_method(run, method, *cases):
-    """Let a run be measured by another method."""
-    run.folder.write_about(run.folder.about.but(method=method))
-    for case in cases:
-        run.changed(case, lambda record: record.update(method=method))
-
-
-def drifting(record):
-    """Every step is measured later than the one before, and is 0.4 % quicker."""
-    native = record["ranks"][0]["passes"]["native"]
-    native["step_s"] = [seconds * 0.996**step for step, seconds in enumerate(native["step_s"])]
-
-
-@pytest.mark.parametrize(
-    ("method", "repeats", "marks"),
-    [(2, (0, 1, 2), ["trend"]), (2, (0, 1), []), (1, (0, 1, 2), [])],
-)
-def test_a_row_whose_processes_all_drift_is_marked(run, method, repeats, marks):
-    case = run.proven(case_of(sampling=FULL))
-    of_method(run, method, case)
-    run.changed(case, drifting, repeats)
-    assert only(run).marks == marks
-
-
-@pytest.mark.parametrize(("method", "marks"), [(1, ["unsteady"]), (2, [])])
-def test_unsteady_is_what_method_1_called_noise(run, method, marks):
-    case = run.proven(case_of(sampling=FULL))
-    of_method(run, method, case)
-    changed(run, case, unsteady)
-    assert only(run).marks == marks
-
-
-def test_a_run_of_an_older_method_is_compared_within_itself(run):
-    of_method(run, 1, run.proven(case_of()), run.proven(case_of("caffempi"), slower=2.0))
-    assert [row.against.verdict for row in summarise(run.folder)] == ["leads", "slower"]
-
-
 def test_a_failed_proof_disqualifies(run):
     case = case_of(sampling=FULL)
     run.add(case, proof=proof_of(case, passed=False))
-    row = only(run)
+    row = run.only()
     assert row.marks == ["proof failed"]
     assert not row.comparable
 
 
 def test_no_proof_says_why(run):
     run.add(case_of())
-    assert only(run).proof_reason == "proofs were switched off for this run"
+    assert run.only().proof_reason == "proofs were switched off for this run"
 
 
 def test_one_failed_process_decides_the_outcome_but_not_the_speed(run):
@@ -212,7 +54,7 @@ def test_one_failed_process_decides_the_outcome_but_not_the_speed(run):
     run.write(
         f"records/{case.id}-r1.json", record_of(case, 1, proof_of(case), outcome="oom", reason="no memory", ranks=[])
     )
-    row = only(run)
+    row = run.only()
     assert (row.outcome, row.reason) == ("oom", "no memory")
     assert len(row.measured) == 2
     assert "incomplete" in row.marks
@@ -318,114 +160,6 @@ def test_rows_are_json(run):
     assert rows[2]["samples_per_second"] is None
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda record: record.update(format=99), "format 99"),
-        (lambda record: record.pop("ranks"), "ranks: Field required; it is measured again when the run goes on"),
-        (lambda record: record["ranks"][0].update(passes=[]), r"ranks\.0\.passes: .*; it is measured again"),
-        (lambda record: record.update(case_id="elsewhere"), "it holds repeat 1 of the case elsewhere, and its name is"),
-        (lambda record: record.update(repeat=0), "it holds repeat 0 of the case"),
-        (lambda record: record.update(outcome="fine"), "outcome: Input should be 'ok', "),
-        (lambda record: record["case"].update(batch=16), "its case has other values than cases.json gives it"),
-        (lost_rank, r"it has the ranks|its outcome is ok, and 0 of 1 ranks reported"),
-        (lambda record: native(record).update(samples=7), "pass 'native': 7 samples in 50 steps of 8"),
-        (lambda record: native(record).update(wall_s=1e-3), "its steps take .* s together, in 0.001 s of wall time"),
-        (lambda record: native(record).update(wall_s=float("inf")), "is not readable JSON"),
-        (lambda record: native(record).update(step_s=[], samples=0), "0 steps in"),
-        (lambda record: native(record)["io_s"].pop(), "49 times of io_s for 50 steps"),
-        (lambda record: native(record).update(name="staged"), "it calls itself 'staged'"),
-        (lambda record: record["ranks"].append(record["ranks"][0]), r"it has the ranks \[0, 0\], and its case has 1"),
-        (lambda record: record.update(seconds=-1.0), "neither can be below 0"),
-    ],
-)
-def test_a_record_that_cannot_be_is_invalid_named_and_gives_no_figure(run, change, words):
-    case = run.proven(case_of(sampling=FULL))
-    changed(run, case, change)
-    row = only(run)
-    assert (row.outcome, [process.repeat for process in row.processes], row.marks) == (
-        "invalid",
-        [0, 2],
-        ["incomplete"],
-    )
-    assert re.search(words, row.reason), row.reason
-    assert f"1 record is invalid; left out: {row.reason}" == left_out(run.folder)
-
-
-def native(record):
-    return record["ranks"][0]["passes"]["native"]
-
-
-def test_a_record_in_another_s_place_counts_nowhere_else(run):
-    one, other = run.proven(case_of(sampling=FULL)), run.proven(case_of(batch=16, sampling=FULL))
-    rates = [row.rate.value for row in summarise(run.folder)]
-    records = run.folder.path / "records"
-    shutil.copy(records / f"{one.id}-r0.json", records / f"{other.id}-r1.json")  # over another case's
-    shutil.copy(records / f"{one.id}-r0.json", records / f"{one.id}-r3.json")  # a process more
-    rows = summarise(run.folder)
-    assert [row.outcome for row in rows] == ["invalid", "invalid"]
-    assert [row.answers for row in rows] == [3, 2]
-    assert rows[0].rate.value == rates[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"run": "f" * 32}, "it belongs to another run"),
-        ({"plan": "f" * 32}, "it belongs to another plan"),
-    ],
-)
-def test_a_record_of_another_run_or_plan_is_invalid(run, change, words):
-    case = run.proven(case_of(sampling=FULL))
-    path = run.folder.path / "records" / f"{case.id}-r1.json"
-    record = {**json.loads(path.read_text()), **change, "digest": ""}
-    path.write_text(sealed(json.dumps(record)))
-    assert words in only(run).reason
-
-
-@pytest.mark.parametrize("change", [{"reason": "corrected"}, {"digest": "", "run": "", "plan": ""}])
-def test_a_record_that_was_changed_by_hand_is_invalid(run, change):
-    case = run.proven(case_of(sampling=FULL))
-    path = run.folder.path / "records" / f"{case.id}-r1.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert "it was changed after it was written: its digest is another one" in only(run).reason
-
-
-def test_losses_without_their_steps_are_invalid(run):
-    case = case_of(passes=("train",), sampling=FULL)
-    learner = learner_of(0.0)
-    learner["training"]["losses"].pop()
-    run.proven(case, ranks=[learner])
-    assert "its losses, their steps and their times are not as many" in only(run).reason
-
-
-def test_a_repeat_beyond_the_plan_s_is_a_process_like_any_other(run):
-    """`run --until` makes more of them."""
-    run.proven(case_of(sampling=FULL), repeats=5)
-    assert (only(run).outcome, only(run).answers) == ("ok", 5)
-
-
-def test_records_of_an_older_resolution_are_left_out_and_named(run):
-    case = run.proven(case_of())
-    assert left_out(run.folder) is None
-    record = run.folder.record(case.id, 0)
-    for old in ("0" * 12, "1" * 12):
-        run.folder.write_record(record.but(case_id=old))
-    assert len(only(run).processes) == 3
-    assert left_out(run.folder) == (
-        "2 records belong to no case of this plan; left out: 000000000000-r0.json, 111111111111-r0.json"
-    )
-
-
-def test_unreadable_json_is_named(run):
-    case = run.proven(case_of())
-    path = run.folder.path / "records" / f"{case.id}-r1.json"
-    path.write_text(path.read_text()[:100])
-    row = only(run)
-    assert row.outcome == "invalid"
-    assert f"records/{case.id}-r1.json is not readable JSON" in row.reason
-
-
 def peaked(flop_per_s, bytes_per_s=1e10):
     def change(record):
         for rank in record["ranks"]:
@@ -465,10 +199,10 @@ def test_energy_is_counted_once_a_host_and_not_guessed(run):
         return change
 
     run.changed(case, used(("a", 100.0), ("a", 101.0)))
-    row = only(run)
+    row = run.only()
     assert row.joules_per_sample == pytest.approx(161.0 / row.processes[0].samples)
     assert "J a sample" in render(run.folder, [row])
     run.changed(case, used(("a", 100.0), ("b", 101.0)))
-    assert only(run).joules_per_sample == pytest.approx(321.0 / row.processes[0].samples)
+    assert run.only().joules_per_sample == pytest.approx(321.0 / row.processes[0].samples)
     run.changed(case, used(("a", 100.0), ("b", None)))
-    assert only(run).joules_per_sample is None
+    assert run.only().joules_per_sample is None

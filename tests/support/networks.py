@@ -1,6 +1,9 @@
 """Small networks, each made for what a test looks at."""
 
+import numpy as np
+
 from workloads.build import Builder
+from workloads.graph import Graph
 
 
 def two_heads(width=6, grouped=False):
@@ -29,3 +32,22 @@ def perceptron(dropout=0.5):
     x = b.relu("relu", b.dense("fc1", b.flatten("flat", "input"), 16))
     b.head(b.dense("fc2", b.dropout("drop", x, dropout) if dropout else x, 5))
     return b.graph
+
+
+def one_layer(kind, attrs, shape=(6, 9, 9), behind=None):
+    """The layer in question, then a dense head of seven; a convolution before it has the attributes `behind`."""
+    graph = Graph("one", shape, 7)
+    source = graph.add("before", "conv", ("input",), **behind) if behind else "input"
+    if kind == "dense":
+        source = graph.add("flat", "flatten", (source,))
+    last = graph.add("it", kind, (source, source) if kind in ("concat", "add") else (source,), **attrs)
+    if kind not in ("dense", "flatten"):
+        last = graph.add("end", "flatten", (last,))
+    graph.add_head(graph.add("out", "dense", (last,), out=7))
+    return graph
+
+
+def drawn(graph):
+    """Every parameter from a normal distribution; `weights.initial` has zeros and ones for biases and scales."""
+    stream = np.random.RandomState(5)
+    return {p.name: stream.standard_normal(p.shape).astype(np.float32) for p in graph.parameters}

@@ -7,8 +7,10 @@ import numpy as np
 from adapters.reference.strategies.single import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.contract import Adam
+from suite.worker.feed import synthetic
 from suite.worker.typed_json import to_json
 from tests.support.trainers import RULE, setup
+from workloads import weights
 
 COMPARED = ("logits", "gradient", "staged parameter", "native parameter")
 
@@ -67,6 +69,29 @@ def updated_by_hand(start, gradients, rule):
                 w = w - rule.lr * first
         found[name] = w
     return found
+
+
+def assert_updates_follow(ours, graph, rule, updates=5):
+    """Staged updates of two builds, which start afresh, and native steps are the rule's formula.
+
+    The distance is that of what was added to each parameter, which shows an error that hides in the parameter itself.
+    """
+    start, bound = dict(weights.initial(graph)), 1e-11 if ours.setup.precision == "float64" else 2e-5
+    for _ in range(2):
+        ours.build(graph, start)
+        batch, gradients = ours.to_device(synthetic(graph, ours.setup.batch, 1)), []
+        for _ in range(updates):
+            ours.forward(batch)
+            ours.backward()
+            ours.communicate()
+            gradients.append(ours.gradients())
+            ours.update()
+        wanted = updated_by_hand(start, gradients, rule)
+        assert movement_error(ours.parameters(), wanted, start) < bound
+    ours.build(graph, start)
+    for _ in range(updates):
+        ours.step(batch)
+    assert movement_error(ours.parameters(), wanted, start) < bound
 
 
 def movement_error(ours, theirs, start):

@@ -8,27 +8,7 @@ from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.solver import solver_of
 from adapters.caffempi.worker import trainer
 from suite.worker.contract import Adam
-from suite.worker.feed import synthetic
-from tests.support import proofs, trainers
-from workloads import weights
-from workloads.build import Builder
-
-
-def network():
-    b = Builder("small", (2, 6, 6), 3)
-    b.head(b.dense("fc", b.flatten("flat", b.relu("relu", b.conv("conv", "input", 4, 3))), 3))
-    return b.graph
-
-
-def staged(ours, batch, updates):
-    gradients = []
-    for _ in range(updates):
-        ours.forward(batch)
-        ours.backward()
-        ours.communicate()
-        gradients.append(ours.gradients())
-        ours.update()
-    return gradients
+from tests.support import networks, proofs, trainers
 
 
 # An epsilon as large as the gradients' roots: one that stands in the wrong place shows at once.
@@ -36,25 +16,13 @@ def staged(ours, batch, updates):
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
 def test_every_update_is_the_formulas(rule, precision, tuning):
-    graph, updates = network(), 5
-    start = dict(weights.initial(graph))
     ours = trainer(trainers.setup(precision=precision, tuning=tuning, optimiser=rule))
     ours.start()
-    for _ in range(2):  # a second build starts afresh
-        ours.build(graph, start)
-        batch = ours.to_device(synthetic(graph, 4, 1))
-        wanted = proofs.updated_by_hand(start, staged(ours, batch, updates), rule)
-        found = ours.parameters()
-        assert proofs.movement_error(found, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
-    ours.build(graph, start)
-    for _ in range(updates):
-        ours.step(batch)
-    native = ours.parameters()
-    assert proofs.movement_error(native, wanted, start) < (1e-11 if precision == "float64" else 2e-5)
+    proofs.assert_updates_follow(ours, networks.one_convolution(), rule)
 
 
 def test_spans_of_one_update_share_its_count():
-    filled = Arena(network(), True, torch.float64)
+    filled = Arena(networks.one_convolution(), True, torch.float64)
     rule, stream = Adam(0.01, 0.8, 0.99, 0.05, 0.1), np.random.RandomState(0)
     start = {"all": stream.standard_normal(len(filled.parameters))}
     filled.parameters.copy_(torch.from_numpy(start["all"]))

@@ -3,29 +3,14 @@
 import sys
 from pathlib import Path
 
-import pluggy
 import pytest
 
 from adapters.caffempi import plugin
 from suite.contracts import knobs
 from suite.contracts.case import Case
-from suite.contracts.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
 DISTRIBUTED = ("data_parallel", "two_level", "parameter_server", "parameter_server_async")
-
-
-def test_it_registers() -> None:
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(Hooks)
-    manager.register(plugin)
-    manager.check_pending()
-    ((adapter,),) = manager.hook.stagebench_adapters()
-    assert (adapter.name, adapter.environment, adapter.requires) == (
-        "caffempi",
-        "caffempi",
-        ("torch", "mpi4py", "lmdb"),
-    )
 
 
 def test_data_parallel_needs_an_engine_of_mpi_and_single_does_not() -> None:

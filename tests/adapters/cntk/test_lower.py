@@ -8,6 +8,7 @@ from adapters.cntk.lower import Lowering, overhang
 from adapters.cntk.net import Net
 from suite.worker.contract import Batch
 from tests.support import proofs
+from tests.support.networks import drawn, one_layer
 from workloads import kinds
 from workloads.graph import Graph
 
@@ -34,23 +35,7 @@ CASES = (
     + [("dense", {"out": 5}), ("dense", {"out": 5, "bias": False}), ("dropout", {"rate": 0.0})]
     + [("relu", {}), ("concat", {}), ("add", {}), ("flatten", {})]
 )
-
-
-def one_layer(kind, attrs):
-    """The layer between a convolution, whose gradient tells the layer's own backward, and a dense head."""
-    graph = Graph("one", IMAGES.shape[1:], 7)
-    source = graph.add("before", "conv", ("input",), out=6, kernel=1)
-    if kind == "dense":
-        source = graph.add("flat", "flatten", (source,))
-    last = graph.add("it", kind, (source, source) if kind in ("concat", "add") else (source,), **attrs)
-    if kind not in ("dense", "flatten"):
-        last = graph.add("end", "flatten", (last,))
-    graph.add_head(graph.add("out", "dense", (last,), out=7))
-    return graph
-
-
-def drawn(graph):
-    return {p.name: RNG.standard_normal(p.shape).astype(np.float32) for p in graph.parameters}
+BEFORE = {"out": 6, "kernel": 1}  # its gradient tells the layer's own backward
 
 
 def one_step(trainer, graph, weights):
@@ -70,7 +55,7 @@ def test_every_kind_has_a_case_and_a_method():
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
 @pytest.mark.parametrize(("kind", "attrs"), CASES, ids=lambda value: value if isinstance(value, str) else None)
 def test_a_kind_means_what_the_graph_says(trainer, kind, attrs, tuning):
-    graph = one_layer(kind, attrs)
+    graph = one_layer(kind, attrs, IMAGES.shape[1:], BEFORE)
     weights = drawn(graph)
     expected = one_step(proofs.reference(), graph, weights)
     ours = trainer(tuning=tuning, precision="float64", batch=4)
@@ -110,7 +95,7 @@ def test_dropout_keeps_the_expected_share_and_scale():
 
 def test_a_constant_has_the_networks_type():
     # C.Constant(float64 array) is float32: the running statistics of a float64 network would stay as they began.
-    graph = one_layer("batch_norm", {})
+    graph = one_layer("batch_norm", {}, IMAGES.shape[1:], BEFORE)
     net = Net(graph, drawn(graph), np.float64, 4, lambda layer: 1, False)
     assert {np.dtype(held.tensor.dtype) for held in net.tensors.statistics.values()} == {np.dtype(np.float64)}
     assert C.Constant(np.zeros(1)).dtype == np.float32

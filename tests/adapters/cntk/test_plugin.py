@@ -5,13 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pluggy
 import pytest
 
 from adapters.cntk import libraries, plugin
 from suite.contracts import knobs
 from suite.contracts.case import Case, Placement
-from suite.contracts.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.CNTK()
@@ -44,15 +42,6 @@ def libraries_of_mpi(tmp_path, monkeypatch):
     monkeypatch.setattr(plugin, "USUAL", (str(folder),))
     monkeypatch.delenv(libraries.SETTING, raising=False)
     return folder
-
-
-def test_it_registers_through_the_hook():
-    plugins = pluggy.PluginManager(PROJECT)
-    plugins.add_hookspecs(Hooks)
-    plugins.register(plugin)
-    plugins.check_pending()
-    [[adapter]] = plugins.hook.stagebench_adapters()
-    assert (adapter.name, adapter.environment, adapter.requires) == ("cntk", "cntk", ("cntk", "PIL"))
 
 
 def test_only_the_sum_of_32_bits_is_a_stage_and_synchronous():

@@ -9,6 +9,7 @@ from adapters.jax import fast
 from adapters.jax.lower import Lowering, lower
 from adapters.jax.net import Net, canonical, native
 from adapters.reference.lower import Network
+from tests.support.networks import drawn, one_layer
 from workloads.graph import Graph
 from workloads.kinds import KINDS
 
@@ -45,22 +46,6 @@ def _float64():
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", False)
-
-
-def one_layer(kind, attrs):
-    """A graph whose head is a dense layer over the layer in question."""
-    graph = Graph("one", (6, 9, 9), 7)
-    source = graph.add("flat", "flatten", ("input",)) if kind == "dense" else "input"
-    inputs = (source, source) if kind in ("concat", "add") else (source,)
-    last = graph.add("it", kind, inputs, **attrs)
-    if kind not in ("dense", "flatten"):
-        last = graph.add("end", "flatten", (last,))
-    graph.add_head(graph.add("out", "dense", (last,), out=7))
-    return graph
-
-
-def drawn(graph):
-    return {p.name: RNG.standard_normal(p.shape).astype(np.float32) for p in graph.parameters}
 
 
 def test_every_kind_has_a_case():

@@ -3,25 +3,14 @@
 import sys
 from pathlib import Path
 
-import pluggy
 import pytest
 
 from adapters.jax import plugin
 from suite.contracts.case import Case, Placement
-from suite.contracts.hooks import PROJECT, Hooks
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.Jax()
 TWO = Case("jax", "pmap", "mnist_small", Placement(devices=2), knobs={"preallocate": 0.75})
-
-
-def test_it_registers_through_the_hook():
-    plugins = pluggy.PluginManager(PROJECT)
-    plugins.add_hookspecs(Hooks)
-    plugins.register(plugin)
-    plugins.check_pending()
-    [[adapter]] = plugins.hook.stagebench_adapters()
-    assert (adapter.name, adapter.environment, adapter.requires) == ("jax", "jax", ("jax", "jaxlib"))
 
 
 def test_pmap_drives_the_devices_of_one_process():

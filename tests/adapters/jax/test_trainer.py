@@ -132,13 +132,7 @@ def test_predictions_drop_nothing_and_change_nothing(trainer, strategy):
 
 
 def test_training_with_dropout_learns(trainer):
-    ours = trainer(batch=8)
-    batch = built(ours, perceptron())
-    ours.step(batch)
-    first = ours.loss()
-    for _ in range(40):
-        ours.step_alone(batch)
-    assert ours.loss() < 0.5 * first
+    trainers.assert_learns(trainer(batch=8), perceptron())
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])

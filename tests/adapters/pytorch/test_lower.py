@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from adapters.pytorch.net import Net
 from suite.worker.contract import Unsupported
+from tests.support.networks import drawn, one_layer
 from workloads import kinds
 from workloads.graph import Graph
 
@@ -55,22 +56,6 @@ CASES = {
     "flatten": ({}, lambda x, w: x.reshape(4, -1)),
     "dense": ({"out": 5}, lambda x, w: x.reshape(4, -1) @ w["it.weight"].T + w["it.bias"]),
 }
-
-
-def one_layer(kind, attrs):
-    """A graph whose head is a dense layer over the layer in question."""
-    graph = Graph("one", (6, 9, 9), 7)
-    source = graph.add("flat", "flatten", ("input",)) if kind == "dense" else "input"
-    inputs = (source, source) if kind in ("concat", "add") else (source,)
-    last = graph.add("it", kind, inputs, **attrs)
-    if kind not in ("dense", "flatten"):
-        last = graph.add("end", "flatten", (last,))
-    graph.add_head(graph.add("out", "dense", (last,), out=7))
-    return graph
-
-
-def drawn(graph):
-    return {p.name: RNG.standard_normal(p.shape).astype(np.float32) for p in graph.parameters}
 
 
 def test_every_kind_has_a_case():

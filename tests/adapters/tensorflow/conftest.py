@@ -3,7 +3,12 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from adapters.tensorflow import machine, worker
+from suite.worker.view import View
+from tests.adapters.tensorflow.pictures import KINDS, of, pack, photograph
 from tests.support import forked, networks, proofs, trainers
+from tests.support.jobs import READ_ONCE
+from workloads import weights
+from workloads.build import Builder
 
 forked.preload("tensorflow")
 
@@ -29,3 +34,37 @@ def small():
 def oracle(small, tmp_path_factory):
     """Folder of the float64 results of 8 samples of `small`."""
     return proofs.write_oracle(small, 8, tmp_path_factory.mktemp("oracle"))
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory):
+    """A folder of them, which a test may not change."""
+    folder = tmp_path_factory.mktemp("photographs")
+    for number, (name, size, options) in enumerate(KINDS):
+        label = folder / f"class{number % 3}"
+        label.mkdir(exist_ok=True)
+        photograph(label / name, size, number, **options)
+    return folder
+
+
+@pytest.fixture
+def opened(trainer, tmp_path):
+    """A function that makes a trainer which reads a source, and its view."""
+
+    def make(source, shape, asked=(), rank=0, world=1, **options):
+        ours = trainer(**options)
+        ours.setup = ours.setup._replace(rank=rank, world=world)
+        b = Builder("flat", shape, 10)
+        b.head(b.dense("out", b.flatten("f", "input"), 10))
+        ours.build(b.graph, dict(weights.initial(b.graph)))
+        view = View(source, READ_ONCE._replace(**dict(asked)), ours.setup.seed, str(tmp_path / "skipped.txt"))
+        ours.open_input(view)
+        return ours, view
+
+    return make
+
+
+@pytest.fixture
+def packed(trainer, photographs, tmp_path):
+    """Nine images in two parts, of five and four."""
+    return pack(trainer, of(photographs), tmp_path / "records", 2)

@@ -1,4 +1,4 @@
-"""tf.data delivers the right samples: files and arrays in the order every adapter follows, records once an epoch."""
+"""tf.data delivers the right samples: files and arrays in the order that every adapter follows."""
 
 import itertools
 import os
@@ -16,53 +16,15 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from adapters.tensorflow import pixels, tfrecord
-from suite.worker import packing
-from suite.worker.packed_set import RecordSource
+from adapters.tensorflow import pixels
 from suite.worker.photographs import random_box
-from suite.worker.sources import ArraySource, FolderSource
+from suite.worker.sources import ArraySource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import InMemory, View
-from tests.support import jobs, processes
+from tests.adapters.tensorflow.pictures import CROP, levels_apart, of, read
+from tests.support import processes
 from tests.support.jobs import READ_ONCE
-from tests.support.sent import Nobody
-from workloads import weights
-from workloads.build import Builder
 from workloads.preprocessing import PHOTOGRAPHS
-
-ASKED = READ_ONCE
-CROP = 32
-# What makes decoders differ: odd sides, sizes that libjpeg halves or quarters, kinds of files.
-KINDS = [
-    ("a.jpg", (50, 40), {"quality": 90}),
-    ("b.jpg", (333, 411), {"quality": 90, "subsampling": 0}),
-    ("c.jpg", (901, 703), {"quality": 90}),
-    ("d.jpg", (1601, 1203), {"quality": 90}),
-    ("e.jpg", (640, 481), {"quality": 90, "progressive": True}),
-    ("f.JPEG", (300, 300), {"quality": 75, "grey": True}),
-    ("g.png", (77, 91), {}),
-    ("h.png", (91, 77), {"alpha": True}),
-    ("i.jpg", (20, 18), {"quality": 90}),
-]
-
-
-def photograph(path, size, number, grey=False, alpha=False, **options):
-    """Smooth shades and some noise; no two alike."""
-    stream = np.random.RandomState(number)
-    small = Image.fromarray(stream.randint(0, 255, (9, 9, 3)).astype(np.uint8))
-    values = np.asarray(small.resize(size, Image.Resampling.BICUBIC), dtype=np.int64)
-    image = Image.fromarray(np.clip(values + stream.randint(-9, 9, values.shape), 0, 255).astype(np.uint8))
-    image.convert("L" if grey else "RGBA" if alpha else "RGB").save(path, **options)
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("photographs")
-    for number, (name, size, options) in enumerate(KINDS):
-        label = folder / f"class{number % 3}"
-        label.mkdir(exist_ok=True)
-        photograph(label / name, size, number, **options)
-    return folder
 
 
 @pytest.fixture
@@ -77,36 +39,6 @@ def arrays(tmp_path):
     images = stream.randint(0, 255, (10, 8, 8)).astype(np.uint8)
     np.savez(tmp_path / "digits.npz", images=images, labels=np.arange(10))
     return ArraySource(str(tmp_path / "digits.npz"), (1, 8, 8))
-
-
-@pytest.fixture
-def opened(trainer, tmp_path):
-    """A function that makes a trainer which reads a source, and its view."""
-
-    def make(source, shape, asked=(), rank=0, world=1, **options):
-        ours = trainer(**options)
-        ours.setup = ours.setup._replace(rank=rank, world=world)
-        b = Builder("flat", shape, 10)
-        b.head(b.dense("out", b.flatten("f", "input"), 10))
-        ours.build(b.graph, dict(weights.initial(b.graph)))
-        view = View(source, ASKED._replace(**dict(asked)), ours.setup.seed, str(tmp_path / "skipped.txt"))
-        ours.open_input(view)
-        return ours, view
-
-    return make
-
-
-def of(folder):
-    return FolderSource(str(folder), (3, CROP, CROP))
-
-
-def read(ours, batches):
-    return [ours.as_numpy(ours.next_batch()) for _ in range(batches)]
-
-
-def levels_apart(images, wanted):
-    scale = np.array(PHOTOGRAPHS.deviation, np.float32).reshape(-1, 1, 1)
-    return np.abs((images - wanted) * scale)
 
 
 @pytest.mark.parametrize("readers", [0, 3])
@@ -236,7 +168,7 @@ DAMAGES = {
 @pytest.mark.parametrize(("damage", "readers"), [*zip(DAMAGES, (0, 1, 2, 3), strict=True)])
 def test_an_unreadable_image_is_named_when_its_batch_is_due(opened, folder, readers, damage):
     source = of(folder)
-    order = list(View(source, ASKED, 1, "").order(0, 1, 0, 1))
+    order = list(View(source, READ_ONCE, 1, "").order(0, 1, 0, 1))
     path = Path(source.files[order[5]][0])
     DAMAGES[damage](path)
     ours, _ = opened(source, (3, CROP, CROP), readers=readers, batch=2)
@@ -277,94 +209,6 @@ def test_fewer_samples_than_ranks_are_refused(opened, arrays, packed):
     for source, shape in ((arrays, (1, 8, 8)), (packed, (3, CROP, CROP))):
         with pytest.raises(ValueError, match="fewer samples than there are ranks"):
             opened(source, shape, rank=0, world=11)
-
-
-# --- records ----------------------------------------------------------------------------------------
-
-
-def pack(trainer, source, folder, parts):
-    packing.pack(trainer(), source, jobs.packing("tfrecord", folder, parts=parts), Nobody())
-    return RecordSource(str(folder))
-
-
-@pytest.fixture
-def packed(trainer, photographs, tmp_path):
-    """Nine images in two parts, of five and four."""
-    return pack(trainer, of(photographs), tmp_path / "records", 2)
-
-
-def numbers(batches, source):
-    """Which of the source's samples these are; the labels must be theirs."""
-    plain = [source.sample(index) for index in range(len(source))]
-    found = []
-    for batch in batches:
-        for image, label in zip(batch.images, batch.labels, strict=True):
-            apart = [levels_apart(image, each).mean() for each, _ in plain]
-            found.append(int(np.argmin(apart)))
-            assert apart[found[-1]] < 0.3
-            assert label == plain[found[-1]][1]
-    return found
-
-
-@pytest.mark.parametrize("readers", [0, 3])
-def test_records_come_once_an_epoch_in_another_order_every_time(opened, packed, photographs, readers):
-    ours, _ = opened(packed, (3, CROP, CROP), readers=readers, batch=3)
-    assert ours.notes()["reader"].startswith("tf.data on TFRecord: 2 parts in turns")
-    found = numbers(read(ours, 12), of(photographs))
-    epochs = [found[begin : begin + 9] for begin in range(0, 36, 9)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(9))] * 4
-    assert len(set(map(tuple, epochs))) > 1
-
-
-def test_ranks_share_the_records(opened, packed, photographs):
-    whole, world = [], 2
-    for rank in range(world):
-        ours, _ = opened(packed, (3, CROP, CROP), rank=rank, world=world, readers=1, batch=1)
-        share = len(range(rank, 9, world))
-        found = numbers(read(ours, 2 * share), of(photographs))
-        assert sorted(found[:share]) == sorted(found[share:]), "the same share in every epoch"
-        whole += found[:share]
-    assert sorted(whole) == list(range(9))
-
-
-def test_random_crops_of_records_change(opened, packed):
-    ours, _ = opened(packed, (3, CROP, CROP), {"augment": "random"}, readers=1, batch=9)
-    first, second = (batch.images for batch in read(ours, 2))
-    assert min(np.abs(a - b).max() for a, b in itertools.product(first, second)) > 0.0
-
-
-@pytest.mark.parametrize(("damage", "readers"), [("cut off", 0), ("a wrong byte", 2)])
-def test_a_broken_record_file_is_named(opened, packed, readers, damage):
-    path = Path(packed.parts[1]) / tfrecord.FILE
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content[: len(content) // 2] if damage == "cut off" else content)
-    ours, _ = opened(packed, (3, CROP, CROP), readers=readers, batch=1)
-    with pytest.raises(OSError, match=rf"^cannot read the records {path}: .*; remove the set and pack it again$"):
-        read(ours, 12)
-
-
-def test_an_image_that_tensorflow_cannot_read_is_named_in_its_record_file(opened, packed):
-    path = os.path.join(packed.parts[1], tfrecord.FILE)
-    parsed = [tf.train.Example.FromString(record.numpy()) for record in tfrecord.opened(path)]
-    parsed[2].features.feature["image/encoded"].bytes_list.value[0] = b"not a picture"
-    name = parsed[2].features.feature["image/filename"].bytes_list.value[0].decode()
-    with tf.io.TFRecordWriter(path) as writer:
-        for each in parsed:
-            writer.write(each.SerializeToString())
-    ours, _ = opened(packed, (3, CROP, CROP), readers=1, batch=1)
-    with pytest.raises(OSError, match=rf"^cannot read the image {name} of {path}: "):
-        read(ours, 12)
-
-
-def test_records_hold_the_files_byte_for_byte(packed, photographs):
-    found = {}
-    for part in packed.parts:
-        for record in tfrecord.opened(os.path.join(part, tfrecord.FILE)):
-            features = tf.train.Example.FromString(record.numpy()).features.feature
-            name = features["image/filename"].bytes_list.value[0].decode()
-            found[name] = features["image/encoded"].bytes_list.value[0]
-    assert found == {f"{path.parent.name}/{path.name}": path.read_bytes() for path in photographs.glob("*/*")}
 
 
 # --- threads ----------------------------------------------------------------------------------------

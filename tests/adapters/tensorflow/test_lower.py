@@ -9,6 +9,7 @@ from adapters.tensorflow import windows
 from adapters.tensorflow.layout import Layout
 from adapters.tensorflow.lower import Style
 from adapters.tensorflow.net import COUNT, Net
+from tests.support.networks import drawn, one_layer
 from workloads import kinds
 from workloads.graph import Graph
 
@@ -46,18 +47,6 @@ CASES = {
 }
 
 
-def one_layer(kind, attrs):
-    """A graph whose head is a dense layer over the layer in question."""
-    graph = Graph("one", IMAGES.shape[1:], 7)
-    source = graph.add("flat", "flatten", ("input",)) if kind == "dense" else "input"
-    inputs = (source, source) if kind in ("concat", "add") else (source,)
-    last = graph.add("it", kind, inputs, **attrs)
-    if kind not in ("dense", "flatten"):
-        last = graph.add("end", "flatten", (last,))
-    graph.add_head(graph.add("out", "dense", (last,), out=7))
-    return graph
-
-
 def lowered(graph, weights, fast, precision="float64", grouped=False):
     """(net, its variables, layout) in NHWC."""
     layout = Layout(graph, "NHWC")
@@ -68,10 +57,6 @@ def lowered(graph, weights, fast, precision="float64", grouped=False):
     return Net(graph, own, Style(fast, "NHWC", precision, grouped, layout.folded), (1, 0)), own, layout
 
 
-def drawn(graph):
-    return {p.name: RNG.standard_normal(p.shape).astype(np.float32) for p in graph.parameters}
-
-
 def test_every_kind_has_a_case():
     assert set(CASES) == set(kinds.KINDS)
 
@@ -80,7 +65,7 @@ def test_every_kind_has_a_case():
 @pytest.mark.parametrize(("kind", "attrs"), [(kind, attrs) for kind in sorted(CASES) for attrs in CASES[kind]])
 def test_a_kind_means_what_the_graph_says(kind, attrs, fast):
     """Loss, gradients of the parameters and running statistics equal the reference's (proven by differences)."""
-    graph = one_layer(kind, attrs)
+    graph = one_layer(kind, attrs, IMAGES.shape[1:])
     weights = drawn(graph)
     net, own, layout = lowered(graph, weights, fast)
     with tf.GradientTape() as tape:
@@ -134,7 +119,7 @@ def test_same_is_taken_only_where_it_is_the_same(extent, attrs, expected):
 
 
 def test_weights_go_there_and_back_and_dense_rows_follow_the_images():
-    graph = one_layer("conv", CASES["conv"][0])
+    graph = one_layer("conv", CASES["conv"][0], IMAGES.shape[1:])
     layout = Layout(graph, "NHWC")
     assert layout.folded == {"end"}
     for name, values in drawn(graph).items():

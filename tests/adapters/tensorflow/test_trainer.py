@@ -60,14 +60,7 @@ def test_it_counts_the_graphs_multiply_accumulates(trainer, name):
 
 
 def test_training_with_dropout_learns(trainer, small):
-    ours = trainer(batch=8)
-    ours.build(small, dict(weights.initial(small)))
-    batch = ours.to_device(synthetic(small, 8, 1))
-    ours.step(batch)
-    first = ours.loss()
-    for _ in range(40):
-        ours.step_alone(batch)
-    assert ours.loss() < 0.5 * first
+    trainers.assert_learns(trainer(batch=8), small)
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])

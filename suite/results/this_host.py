@@ -1,0 +1,23 @@
+"""This machine, as a run folder keeps it."""
+
+import os
+import platform
+import socket
+
+from suite.results.records import Host
+from suite.worker.machine import machine
+
+
+def this_host() -> Host:
+    return Host(
+        **machine()._asdict(),
+        host=socket.gethostname(),
+        cores=len(os.sched_getaffinity(0)),
+        cores_installed=os.cpu_count(),
+        python=platform.python_version(),
+    )
+
+
+def load() -> list[float]:
+    """Load averages over 1, 5 and 15 minutes."""
+    return [round(value, 2) for value in os.getloadavg()]

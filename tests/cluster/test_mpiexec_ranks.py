@@ -1,0 +1,141 @@
+"""Every real MPI that this machine has an environment for: ranks that meet, that die, that a stranger started."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster import engine
+from cluster.dialects import DIALECTS
+from cluster.mpiexec import Mpiexec, arguments
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Process
+from suite.worker.messages import Hello, Joined, of_type
+
+BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
+TWO = Placement(ranks_per_node=2)
+
+
+def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched):
+    request = job(Placement(ranks_per_node=3, threads=2), interpreter, environ={"TINY_WORDS": "a b 'c' $d"})
+    result = launched(Mpiexec(), request)
+    assert (result.outcome, result.reason) == ("ok", "")
+    for rank in range(3):
+        (joined,) = of_type(Joined, result.messages[rank])
+        assert (joined.rank, joined.world) == (rank, 3)
+        assert joined.versions["TINY_WORDS"] == "a b 'c' $d"
+        assert joined.versions["OMP_NUM_THREADS"] == "2"
+        assert joined.versions["MASTER_PORT"] == str(request.port)
+        (hello,) = of_type(Hello, result.messages[rank])
+        assert hello.cores == sorted(os.sched_getaffinity(0))  # nobody pinned it
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
+        ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
+    ],
+    ids=["SIGKILL", "exception"],
+)
+def test_the_death_of_one_real_rank_ends_the_group_and_names_it(interpreter, job, launched, knobs, reason):
+    result = launched(Mpiexec(), job(TWO, interpreter, knobs=knobs))
+    assert result.outcome == "crash", "neither the time limit nor silence had to end it"
+    assert result.reason.startswith(reason)
+
+
+def test_a_frozen_real_rank_is_a_timeout_and_nothing_is_left(interpreter, job, launched):
+    request = job(TWO, interpreter, knobs={"dies": 1, "signal": "SIGSTOP"})
+    result = launched(Mpiexec(), request, silence=5)
+    assert result.outcome == "timeout"
+    assert "said nothing for 5 s (silence limit) in native" in result.reason
+    assert running_in(request.folder) == []
+
+
+def test_real_ranks_do_not_outlive_a_killed_controller(interpreter, job, tmp_path):
+    request = job(TWO, interpreter, knobs={"dies": 1, "signal": "SIGSTOP"})  # they would stay for ever
+    (process,) = Mpiexec().processes(request)
+    program = f"""
+import sys
+from pathlib import Path
+from suite.supervision import Limits, run
+from suite.contracts.launcher import Process
+run([Process({process.tokens!r}, {process.environ!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
+"""
+    controller = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: psutil.STATUS_STOPPED in [process.status() for process in running_in(request.folder)])
+    controller.kill()
+    controller.wait()
+    wait_until(lambda: running_in(request.folder) == [])
+
+
+def running_in(folder):
+    """Processes whose working directory is the attempt's."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def wait_until(true, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# (mpiexec, library): as tried with the real ones
+STRANGERS = [("mpich", "openmpi5"), ("openmpi5", "openmpi4"), ("openmpi4", "mpich"), ("openmpi5", "mpich")]
+PAIRS = [("openmpi5", "openmpi5"), ("openmpi4", "openmpi5")]
+
+
+@pytest.fixture
+def pair(request, real, tmp_path):
+    """(another environment's mpiexec, the interpreter of an environment that has none)."""
+    mpiexec, library = request.param
+    source = real(library).parent.parent
+    target = tmp_path / "lonely"
+    (target / "bin").mkdir(parents=True)
+    for name in ("lib", "bin/python"):
+        (target / name).symlink_to(source / name)
+    shutil.copy(source / "pyvenv.cfg", target)
+    return real(mpiexec).with_name("mpiexec"), target / "bin" / "python", BY_NAME[mpiexec]
+
+
+@pytest.mark.parametrize("pair", STRANGERS, indirect=True, ids="-".join)
+def test_an_mpiexec_that_cannot_start_the_library_is_refused_before_anything_starts(pair, monkeypatch):
+    mpiexec, interpreter, dialect = pair
+    monkeypatch.setenv(engine.SETTING, str(mpiexec))
+    reason = Mpiexec().missing(TWO, interpreter)
+    assert f"STAGEBENCH_MPIEXEC is {mpiexec} ({dialect.title}), but {interpreter} uses " in reason
+    assert "beside the interpreter, or name it with STAGEBENCH_MPIEXEC" in reason
+
+
+@pytest.mark.parametrize("pair", PAIRS, indirect=True, ids="-".join)
+def test_an_mpiexec_from_elsewhere_that_fits_is_taken(pair, job, launched, monkeypatch):
+    mpiexec, interpreter, _ = pair
+    monkeypatch.setenv(engine.SETTING, str(mpiexec))
+    assert Mpiexec().missing(TWO, interpreter) is None
+    assert launched(Mpiexec(), job(TWO, interpreter)).outcome == "ok"
+
+
+@pytest.mark.parametrize("pair", STRANGERS, indirect=True, ids="-".join)
+def test_ranks_that_a_stranger_started_are_never_ok(pair, job, launched, request):
+    mpiexec, interpreter, dialect = pair
+    asked = job(TWO, interpreter)
+    tokens = [str(mpiexec), *arguments(dialect, TWO, asked.environ), *asked.command]
+    result = launched(Mpiexec(), asked, [Process(tuple(tokens), {**asked.environ, **dialect.environ})])
+    assert result.outcome == "crash"
+    if request.node.callspec.id == "mpich-openmpi5":  # the classical trap: singletons; others do not start at all
+        assert "of 2 was asked for, the engine (mpi: Open MPI v5.0.11" in result.reason
+        assert "made rank 0 of 1; the MPI library and the launcher probably come from different" in result.reason

@@ -1,0 +1,122 @@
+"""What cannot be a record of its case gives no figure, and is named."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from suite.analysis.summary import left_out, summarise
+from suite.contracts.case import Sampling
+from suite.results.stored import sealed
+from tests.reports.made_run import case_of, learner_of
+
+FULL = Sampling(processes=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda record: record.update(format=99), "format 99"),
+        (lambda record: record.pop("ranks"), "ranks: Field required; it is measured again when the run goes on"),
+        (lambda record: record["ranks"][0].update(passes=[]), r"ranks\.0\.passes: .*; it is measured again"),
+        (lambda record: record.update(case_id="elsewhere"), "it holds repeat 1 of the case elsewhere, and its name is"),
+        (lambda record: record.update(repeat=0), "it holds repeat 0 of the case"),
+        (lambda record: record.update(outcome="fine"), "outcome: Input should be 'ok', "),
+        (lambda record: record["case"].update(batch=16), "its case has other values than cases.json gives it"),
+        (lambda record: record["ranks"].clear(), r"it has the ranks|its outcome is ok, and 0 of 1 ranks reported"),
+        (lambda record: native(record).update(samples=7), "pass 'native': 7 samples in 50 steps of 8"),
+        (lambda record: native(record).update(wall_s=1e-3), "its steps take .* s together, in 0.001 s of wall time"),
+        (lambda record: native(record).update(wall_s=float("inf")), "is not readable JSON"),
+        (lambda record: native(record).update(step_s=[], samples=0), "0 steps in"),
+        (lambda record: native(record)["io_s"].pop(), "49 times of io_s for 50 steps"),
+        (lambda record: native(record).update(name="staged"), "it calls itself 'staged'"),
+        (lambda record: record["ranks"].append(record["ranks"][0]), r"it has the ranks \[0, 0\], and its case has 1"),
+        (lambda record: record.update(seconds=-1.0), "neither can be below 0"),
+    ],
+)
+def test_a_record_that_cannot_be_is_invalid_named_and_gives_no_figure(run, change, words):
+    case = run.proven(case_of(sampling=FULL))
+    run.changed(case, change, [1])
+    row = run.only()
+    assert (row.outcome, [process.repeat for process in row.processes], row.marks) == (
+        "invalid",
+        [0, 2],
+        ["incomplete"],
+    )
+    assert re.search(words, row.reason), row.reason
+    assert f"1 record is invalid; left out: {row.reason}" == left_out(run.folder)
+
+
+def native(record):
+    return record["ranks"][0]["passes"]["native"]
+
+
+def test_a_record_in_another_s_place_counts_nowhere_else(run):
+    one, other = run.proven(case_of(sampling=FULL)), run.proven(case_of(batch=16, sampling=FULL))
+    rates = [row.rate.value for row in summarise(run.folder)]
+    records = run.folder.path / "records"
+    shutil.copy(records / f"{one.id}-r0.json", records / f"{other.id}-r1.json")  # over another case's
+    shutil.copy(records / f"{one.id}-r0.json", records / f"{one.id}-r3.json")  # a process more
+    rows = summarise(run.folder)
+    assert [row.outcome for row in rows] == ["invalid", "invalid"]
+    assert [row.answers for row in rows] == [3, 2]
+    assert rows[0].rate.value == rates[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"run": "f" * 32}, "it belongs to another run"),
+        ({"plan": "f" * 32}, "it belongs to another plan"),
+    ],
+)
+def test_a_record_of_another_run_or_plan_is_invalid(run, change, words):
+    case = run.proven(case_of(sampling=FULL))
+    path = run.folder.path / "records" / f"{case.id}-r1.json"
+    record = {**json.loads(path.read_text()), **change, "digest": ""}
+    path.write_text(sealed(json.dumps(record)))
+    assert words in run.only().reason
+
+
+@pytest.mark.parametrize("change", [{"reason": "corrected"}, {"digest": "", "run": "", "plan": ""}])
+def test_a_record_that_was_changed_by_hand_is_invalid(run, change):
+    case = run.proven(case_of(sampling=FULL))
+    path = run.folder.path / "records" / f"{case.id}-r1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert "it was changed after it was written: its digest is another one" in run.only().reason
+
+
+def test_losses_without_their_steps_are_invalid(run):
+    case = case_of(passes=("train",), sampling=FULL)
+    learner = learner_of(0.0)
+    learner["training"]["losses"].pop()
+    run.proven(case, ranks=[learner])
+    assert "its losses, their steps and their times are not as many" in run.only().reason
+
+
+def test_a_repeat_beyond_the_plan_s_is_a_process_like_any_other(run):
+    """`run --until` makes more of them."""
+    run.proven(case_of(sampling=FULL), repeats=5)
+    assert (run.only().outcome, run.only().answers) == ("ok", 5)
+
+
+def test_records_of_an_older_resolution_are_left_out_and_named(run):
+    case = run.proven(case_of())
+    assert left_out(run.folder) is None
+    record = run.folder.record(case.id, 0)
+    for old in ("0" * 12, "1" * 12):
+        run.folder.write_record(record.but(case_id=old))
+    assert len(run.only().processes) == 3
+    assert left_out(run.folder) == (
+        "2 records belong to no case of this plan; left out: 000000000000-r0.json, 111111111111-r0.json"
+    )
+
+
+def test_unreadable_json_is_named(run):
+    case = run.proven(case_of())
+    path = run.folder.path / "records" / f"{case.id}-r1.json"
+    path.write_text(path.read_text()[:100])
+    row = run.only()
+    assert row.outcome == "invalid"
+    assert f"records/{case.id}-r1.json is not readable JSON" in row.reason

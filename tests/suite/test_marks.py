@@ -1,0 +1,151 @@
+"""What marks a row, and so keeps it out of comparisons."""
+
+import pytest
+
+from suite.analysis.comparison import DISQUALIFYING, NOTED
+from suite.analysis.summary import summarise
+from suite.contracts.case import Sampling
+from suite.results.records import METHOD
+from tests.reports.made_run import case_of
+
+FULL = Sampling(processes=3)
+
+
+def nothing(record):
+    pass
+
+
+def unsteady(record):
+    record["ranks"][0]["passes"]["native"]["steady"] = False
+
+
+def subnormal(record):
+    record["ranks"][0]["notes"]["subnormal"] = "0.5 % of the parameters"
+
+
+def unsteady_elsewhere(record):
+    record["ranks"][0]["passes"]["io_only"]["steady"] = False
+
+
+def lost_rank(record):
+    record["ranks"] = []
+
+
+def wrong_world(record):
+    record["ranks"][0]["joined"]["world"] = 7
+
+
+def nan_loss(record):
+    record["ranks"][0]["passes"]["staged"]["loss"] = None
+
+
+def nan_loss_without_exchange(record):
+    passes = record["ranks"][0]["passes"]
+    passes["compute_only"] = {**passes["native"], "name": "compute_only", "loss": None}
+
+
+def slow_stages(record):
+    stages = record["ranks"][0]["passes"]["staged"]["stage_s"]
+    stages["forward"] = [3 * seconds for seconds in stages["forward"]]
+
+
+def older_method(record):
+    record["method"] = METHOD - 1
+
+
+def other_proof(record):
+    record["proof"] = "somebody-elses"
+
+
+def other_processor(record):
+    for rank in record["ranks"]:
+        rank["hello"]["machine"] = {**(rank["hello"].get("machine") or {}), "cpu": "another"}
+
+
+def crowded(record):
+    use = {
+        "seconds": 2.0,
+        "cores": 2,
+        "busy_cpu_s": 3.0,
+        "own_cpu_s": 2.0,
+        "steal_cpu_s": 0.0,
+        "involuntary_switches": 9,
+    }
+    record["ranks"][0]["noise"] = {"reference_before_s": [0.01], "reference_after_s": [0.01], "native": use}
+
+
+@pytest.mark.parametrize(
+    ("change", "sampling", "repeats", "marks"),
+    [
+        (nothing, Sampling(quick=True, processes=3), 3, ["quick"]),
+        (nothing, FULL, 2, ["incomplete"]),
+        (nothing, FULL, 1, ["incomplete", "one process"]),
+        (unsteady_elsewhere, FULL, 3, ["unsteady breakdown"]),
+        (subnormal, FULL, 3, ["subnormal"]),
+        (wrong_world, FULL, 3, ["missing rank"]),
+        (nan_loss, FULL, 3, ["non-finite loss"]),
+        (nan_loss_without_exchange, FULL, 3, []),
+        (other_proof, FULL, 3, ["no proof"]),
+        (other_processor, FULL, 3, ["proof of another machine"]),
+        (crowded, FULL, 3, ["disturbed"]),
+        (older_method, FULL, 3, ["other method"]),
+        (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
+    ],
+)
+def test_marks(run, change, sampling, repeats, marks):
+    case = run.proven(case_of(sampling=sampling), repeats=repeats)
+    run.changed(case, change, [0])
+    row = run.only()
+    assert row.marks == marks
+    assert row.comparable == (not set(marks) & set(DISQUALIFYING))
+    assert set(marks) <= {*DISQUALIFYING, *NOTED}
+
+
+@pytest.mark.parametrize(("core_of", "marks"), [([0, 1], []), ([0, 0], ["more threads than cores"]), ([], [])])
+def test_two_threads_of_one_core_are_more_threads_than_cores(run, core_of, marks):
+    case = run.proven(case_of(ranks=2, sampling=FULL))
+
+    def on_cores(record):
+        for rank in record["ranks"]:
+            rank["hello"] |= {"cores": [0, 4], "core_of": core_of}
+
+    run.changed(case, on_cores, [1])
+    row = run.only()
+    assert (row.marks, row.comparable) == (marks, True)
+
+
+def of_method(run, method, *cases):
+    """Let a run be measured by another method."""
+    run.folder.write_about(run.folder.about.but(method=method))
+    for case in cases:
+        run.changed(case, lambda record: record.update(method=method))
+
+
+def drifting(record):
+    """Every step is measured later than the one before, and is 0.4 % quicker."""
+    native = record["ranks"][0]["passes"]["native"]
+    native["step_s"] = [seconds * 0.996**step for step, seconds in enumerate(native["step_s"])]
+
+
+@pytest.mark.parametrize(
+    ("method", "repeats", "marks"),
+    [(2, (0, 1, 2), ["trend"]), (2, (0, 1), []), (1, (0, 1, 2), [])],
+)
+def test_a_row_whose_processes_all_drift_is_marked(run, method, repeats, marks):
+    case = run.proven(case_of(sampling=FULL))
+    of_method(run, method, case)
+    run.changed(case, drifting, repeats)
+    assert run.only().marks == marks
+
+
+@pytest.mark.parametrize(("method", "marks"), [(1, ["unsteady"]), (2, [])])
+def test_unsteady_is_what_method_1_called_noise(run, method, marks):
+    case = run.proven(case_of(sampling=FULL))
+    of_method(run, method, case)
+    run.changed(case, unsteady, [1])
+    assert run.only().marks == marks
+
+
+def test_a_run_of_an_older_method_is_compared_within_itself(run):
+    of_method(run, 1, run.proven(case_of()), run.proven(case_of("caffempi"), slower=2.0))
+    assert [row.against.verdict for row in summarise(run.folder)] == ["leads", "slower"]
