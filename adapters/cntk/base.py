@@ -30,6 +30,19 @@ class CNTKTrainer(Trainer):
 
     # --- life ---------------------------------------------------------------
 
+    def _release(self) -> None:
+        self._forget()
+        # What `build` makes: the learner that updates, the one that exchanges around it (or the same), their trainers.
+        self._net = self._local = self._learner = self._trainer = self._local_trainer = None  # type: Any
+        self._outputs = self._last_trainer = None  # type: Any
+        self._found: Dict[Any, Any] = {}  # by the last staged forward
+
+    def _forget(self) -> None:
+        """Before a forward: CNTK refuses one while its gradients are held."""
+        # What an iteration leaves: CNTK's state, what the forward found, sums of gradients over so many samples.
+        self._state = self._values = self._gradients = None  # type: Any
+        self._samples = 0
+
     def start(self) -> Joined:
         """Device and threads; a strategy of several ranks joins MPI here."""
         self._device = machine.prepare(self.setup)
@@ -179,19 +192,6 @@ class CNTKTrainer(Trainer):
         return dict(super().notes(), **machine.notes(self.setup))
 
     # --- inside -------------------------------------------------------------
-
-    def _release(self) -> None:
-        self._forget()
-        # What `build` makes: the learner that updates, the one that exchanges around it (or the same), their trainers.
-        self._net = self._local = self._learner = self._trainer = self._local_trainer = None  # type: Any
-        self._outputs = self._last_trainer = None  # type: Any
-        self._found: Dict[Any, Any] = {}  # by the last staged forward
-
-    def _forget(self) -> None:
-        """Before a forward: CNTK refuses one while its gradients are held."""
-        # What an iteration leaves: CNTK's state, what the forward found, sums of gradients over so many samples.
-        self._state = self._values = self._gradients = None  # type: Any
-        self._samples = 0
 
     def _placed(self, values: Any) -> Any:
         """An array, or a view of what CNTK has read, which is always float32, in the network's type."""

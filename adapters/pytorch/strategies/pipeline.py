@@ -22,6 +22,12 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 class PipelineTrainer(TorchTrainer):
     """torch.distributed.pipelining runs the native step; the staged one takes all forwards first."""
 
+    # Set by `build`.
+    _stage: Any = None
+    _staged: Any = None
+    _native: Any = None  # the schedule of a step
+    _gather: Any = None
+
     def __init__(self, setup: Setup) -> None:
         """Ranks in a row hold the network's stages in order."""
         super().__init__(setup)
@@ -142,8 +148,7 @@ class PipelineTrainer(TorchTrainer):
         return self._schedule(native, self._count, loss_fn=self._loss_of)
 
     def _release(self) -> None:
-        self._stage = self._staged = self._gather = None  # type: Any
-        self._native: Any = None  # the schedule of a step; made by the first
+        self._stage = self._staged = self._native = self._gather = None
         super()._release()
 
 
