@@ -17,6 +17,7 @@ from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
 from suite.analysis.best import USUAL
 from suite.analysis.comparison import DISQUALIFYING, NOTED
+from suite.analysis.roofline import BYTES, of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import left_out
@@ -27,7 +28,6 @@ from suite.results.run_folder import RunFolder
 SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
 SAID = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
@@ -74,6 +74,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "scenarios": [scenario_of(answer) for answer in predicted if answer.asked.scenario.stages == 1],
         "step_charts": _drawn(panels, charts.step_times),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
+        "roofline": lambda row: of_row(folder.path, row),
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,
         "gradient_bytes": gradient_bytes,

@@ -80,6 +80,7 @@ stagebench.model = (() => {
     const cost = [start, perByte / scenario.compression];
     const sent = ranks > 1 ? messages(scenario.schedule, layers, cost) : [];
     const seconds = (message) => cost[0] + cost[1] * sum(message.map((index) => layers[index].bytes));
+    const lost = scenario.interference * sum(sent.map(seconds));
     const reading = scenario.read / scenario.readers;
     const first = scenario.schedule === "priority";
     let device = first ? 0 : scenario.h2d * slow + sum(scenario.layers.map((layer) => layer.forward)) * slow;
@@ -88,7 +89,7 @@ stagebench.model = (() => {
     if (!first) {
       for (const message of sent)
         link = Math.max(link, OVERLAPPING.includes(scenario.schedule) ? ready[message.at(-1)] : ready.at(-1)) + seconds(message);
-      return Math.max(reading, Math.max(device, link) + scenario.update * slow);
+      return Math.max(reading, Math.max(device, link) + lost + scenario.update * slow);
     }
     const ends = new Map(), waiting = [];
     for (let next = 0; ends.size < sent.length; ) {
@@ -102,7 +103,7 @@ stagebench.model = (() => {
     device += scenario.h2d * slow;
     for (let index = layers.length - 1; index >= 0; index--)
       device = Math.max(device, ends.get(index) ?? 0) + (scenario.update * (layers[index].bytes / total) + layers[index].forward) * slow;
-    return Math.max(reading, device, link);
+    return Math.max(reading, device + lost, link);
   }
   return { iteration, rate: (scenario, ranks) => (ranks * scenario.batch) / iteration(scenario, ranks) };
 })();

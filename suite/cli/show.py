@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suite.errors import RequestError
+
 if TYPE_CHECKING:
     from suite.analysis.rows import Row
     from suite.comm.records import CommFolder
@@ -27,6 +29,9 @@ def register(app: typer.Typer) -> None:
 def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, with all that a report knows.")] = False,
+    roofline: Annotated[
+        bool, typer.Option("--roofline", help="What bounds each layer, and the best speed that the machine allows.")
+    ] = False,
 ) -> None:
     """Print the results of a run again, as at its end; a run that goes on shows what there is."""
     from suite.analysis.summary import summarise
@@ -35,10 +40,16 @@ def show(
     from suite.results.run_folder import RunFolder, about_of
 
     if about_of(run).kind == KIND:
+        if roofline:
+            raise RequestError(f"{run} measured communication, and no network: it has no roofline")
         _communication(CommFolder.open(run), json)
         return
     folder = RunFolder.open(run)
-    if json:
+    if roofline:
+        from suite.cli.rooflines import show_rooflines
+
+        show_rooflines(folder, json)
+    elif json:
         show_json([row.to_dict() for row in summarise(folder)])
     else:
         print_results(folder)

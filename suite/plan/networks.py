@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from suite import plugins
+from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
 from suite.errors import RequestError
 from suite.files import stands
@@ -94,6 +95,14 @@ def read(file: Path) -> Workload:
         "source": str(file.absolute()),
     }
     return Workload(graph.name, lambda: graph, **{**usual, **found})
+
+
+def network_of(run: Path, case: Case) -> Graph | None:
+    """The network of a case of that run folder; None when it is not here, or is not the one that was measured."""
+    file = run / "networks" / f"{case.workload}.json"
+    workload = read(file) if file.exists() else plugins.workloads().get(case.workload)
+    graph = workload.graph() if workload else None
+    return graph if graph and graph.digest == case.graph_digest else None
 
 
 class _Own:

@@ -8,6 +8,7 @@ from suite.predict.schedules import OVERLAPPING, Message, messages
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
 
 DEVICE, LINK = "device", "link"
+INTERFERENCE = "interference"  # the task of computing what the exchange kept the device from
 
 
 def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
@@ -22,6 +23,7 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
     cost = scenario.network.all_reduce(ranks)
     cost = Cost(cost.start, cost.per_byte / scenario.compression)
     sent = messages(scenario.schedule, layers, cost) if ranks > 1 else []
+    lost = scenario.interference * sum(cost.seconds(_bytes(layers, message)) for message in sent)
     if scenario.input:
         line.add(INPUT, "reading", (), scenario.input)
     if scenario.schedule == "priority":
@@ -33,6 +35,8 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
             update = scenario.update * layer.bytes / total
             after = [ends[index]] if index in ends else []
             line.add(DEVICE, "update and forward", (layer.name,), (update + layer.forward) * slow, after)
+        if lost:
+            line.add(DEVICE, INTERFERENCE, (), lost)
         return line
     line.add(DEVICE, "h2d", (), scenario.h2d * slow)
     line.add(DEVICE, "forward", (), scenario.forward * slow)
@@ -40,6 +44,8 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
     for message in sent:
         _send(line, layers, message, cost, ready[message[-1] if scenario.schedule in OVERLAPPING else -1])
     last = [len(line.spans) - 1] if sent else []
+    if lost:
+        last = [line.add(DEVICE, INTERFERENCE, (), lost, last)]
     line.add(DEVICE, "update", (), scenario.update * slow, last)
     return line
 
@@ -51,8 +57,11 @@ def _backward(line: Timeline, layers: tuple[LayerCost, ...], slow: float) -> lis
 
 def _send(line: Timeline, layers: tuple[LayerCost, ...], message: Message, cost: Cost, after: int) -> int:
     ends = layers[message[0]].name, layers[message[-1]].name
-    size = sum(layers[index].bytes for index in message)
-    return line.add(LINK, MESSAGE, ends, cost.seconds(size), (after,))
+    return line.add(LINK, MESSAGE, ends, cost.seconds(_bytes(layers, message)), (after,))
+
+
+def _bytes(layers: tuple[LayerCost, ...], message: Message) -> float:
+    return sum(layers[index].bytes for index in message)
 
 
 def _by_priority(

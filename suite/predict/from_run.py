@@ -18,8 +18,7 @@ from suite.analysis.scaling import shared
 from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
-from suite.plan.networks import read as read_network
-from suite.plugins import workloads
+from suite.plan.networks import network_of
 from suite.predict.answer import Answer, Asked
 from suite.predict.collectives import Cost, Link, Network
 from suite.predict.from_numbers import BACKWARD, activations, by_arithmetic
@@ -28,7 +27,6 @@ from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
 from suite.predict.stragglers import EVEN, Jitter
 from suite.results.run_folder import RunFolder
-from workloads.graph import Graph
 
 SAME = 1e-3  # of an iteration: nearer than that, schedules cannot be told apart
 MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
@@ -62,6 +60,17 @@ class Series:
         return self.base.budget
 
     @property
+    def link(self) -> str:
+        """What the base's exchange travels by: the same for every network that trains so."""
+        case = self.base.case
+        return str((case.adapter, case.strategy, case.tuning, case.precision, case.placement, case.knobs))
+
+    @property
+    def gradient_bytes(self) -> int | None:
+        """That each device contributes to an exchange."""
+        return next((one.gradient_bytes for one in self.base.measured if one.gradient_bytes), None)
+
+    @property
     def compute(self) -> float:
         """Seconds of an iteration without exchange and without waiting for input."""
         budget = self.budget
@@ -92,7 +101,7 @@ def asked_of(
     if not found:
         reasons = "; ".join(dict.fromkeys(f"{row.case.label}: {_unlike(row) or _lacks(row)}" for row in rows))
         raise RequestError(f"{folder.path} has nothing to predict from. {reasons}")
-    return [fit(folder, series, network, link, schedule) for series in found]
+    return [fit(folder, series, network, link, schedule, found) for series in found]
 
 
 def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> list[Answer]:
@@ -100,12 +109,12 @@ def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> list[Answer]:
 
     A training of which the run does not know enough is left out.
     """
-    found = []
-    for series in series_of(rows):
+    found, every = [], series_of(rows)
+    for series in every:
         sizes = [devices for devices in series.measured if devices > series.devices > 1]
         if sizes:
             with suppress(RequestError):
-                asked = fit(folder, series, Network(Link(0.0, 0.0)), None, True)
+                asked = fit(folder, series, Network(Link(0.0, 0.0)), None, True, every)
                 found.append(Answer(asked, [asked.scenario.schedule], sizes))
     return found
 
@@ -147,14 +156,22 @@ def _lacks(row: Row) -> str | None:
     return None
 
 
-def fit(folder: RunFolder, series: Series, network: Network, link: KnownLink | None, schedule: bool) -> Asked:
+def fit(
+    folder: RunFolder,
+    series: Series,
+    network: Network,
+    link: KnownLink | None,
+    schedule: bool,
+    every: Sequence[Series] = (),
+) -> Asked:
     """The scenario of a series; RequestError where nothing says how fast the link is.
 
-    `network` without the link between ranks, which is `link` or what the run has measured. With `schedule` the one
-    that comes nearest to the run is looked for.
+    `network` without the link between ranks, which is `link` or what the run has measured, `every` series of it. With
+    `schedule` the one that comes nearest to the run is looked for, and what the run took beyond it is charged to the
+    exchange: it slows down the computing beside it.
     """
     layers, layers_source = _layers(folder, series)
-    link = link or _measured_link(series, layers, network)
+    link = link or _measured_link(series, layers, network, every)
     if link is None:
         raise RequestError(
             f"nothing says how fast the link of {series.label} is; give --alpha and --beta, or --comm with the folder "
@@ -176,15 +193,22 @@ def fit(folder: RunFolder, series: Series, network: Network, link: KnownLink | N
         link_error=min(MOST_ERROR, link.error),
     )
     if schedule and series.devices > 1:
-        off = {name: _distance(scenario.but(schedule=name), series) for name in SCHEDULES}
-        nearest = [name for name in SCHEDULES if off[name] <= min(off.values()) + SAME * series.budget.native]
+        off = {name: _beyond(scenario.but(schedule=name), series) for name in SCHEDULES}
+        below = {name: seconds for name, seconds in off.items() if seconds >= -SAME * series.budget.native} or off
+        least = min(map(abs, below.values()))
+        nearest = [name for name, seconds in below.items() if abs(seconds) <= least + SAME * series.budget.native]
         scenario = scenario.but(schedule=nearest[0])
         sources.append(f"schedule: {' or '.join(nearest)}, nearest to what {series.devices} devices did")
+        beyond, exchanging = off[nearest[0]], predict(scenario, series.devices).exchanging
+        if beyond > SAME * series.budget.native and exchanging:
+            scenario = scenario.but(interference=beyond / exchanging)
+            sources.append(f"interference: {scenario.interference:.2f} s for each second of exchange")
     return Asked(series.label, scenario, tuple(sources), series.measured, series.devices)
 
 
-def _distance(scenario: Scenario, series: Series) -> float:
-    return abs(predict(scenario, series.devices).iteration - series.budget.native)
+def _beyond(scenario: Scenario, series: Series) -> float:
+    """Seconds that an iteration took longer than this predicts."""
+    return series.budget.native - predict(scenario, series.devices).iteration
 
 
 def _stage_seconds(series: Series) -> dict[str, float]:
@@ -202,7 +226,7 @@ def _stage_seconds(series: Series) -> dict[str, float]:
 def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], str]:
     """Each layer's share of forward and backward: as it was timed, else as its multiply-accumulates are."""
     whole, table, case = _stage_seconds(series), series.base.layers, series.base.case
-    graph = _graph(folder, series.base)
+    graph = network_of(folder.path, case)
     if not table:
         if graph is None:
             raise RequestError(
@@ -226,16 +250,9 @@ def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], s
     return joined(costs), "layers: timed one by one"
 
 
-def _graph(folder: RunFolder, row: Row) -> Graph | None:
-    """The case's network; None when it is not here, or is not the one that was measured."""
-    name = row.case.workload
-    file = folder.path / "networks" / f"{name}.json"
-    workload = read_network(file) if file.exists() else workloads().get(name)
-    graph = workload.graph() if workload else None
-    return graph if graph and graph.digest == row.case.graph_digest else None
-
-
-def _measured_link(series: Series, layers: Sequence[LayerCost], network: Network) -> KnownLink | None:
+def _measured_link(
+    series: Series, layers: Sequence[LayerCost], network: Network, every: Sequence[Series]
+) -> KnownLink | None:
     """From the layers' own exchanges of the staged pass, else from `comm_only`; None where the run has neither."""
     devices = series.devices
     if devices < 2:
@@ -247,8 +264,25 @@ def _measured_link(series: Series, layers: Sequence[LayerCost], network: Network
     size = sum(layer.bytes for layer in layers)
     if not series.budget.comm_only or not size:
         return None
-    link = network.link_of(devices, Cost(0.0, series.budget.comm_only / size))
-    return KnownLink(link, 0.0, f"link: comm_only on {devices} devices, as if it had no latency")
+    cost = _of_networks(series, every)
+    if cost:
+        source = f"link: comm_only of several networks on {devices} devices"
+    else:
+        cost = Cost(0.0, series.budget.comm_only / size)
+        source = f"link: comm_only on {devices} devices, as if it had no latency"
+    return KnownLink(network.link_of(devices, cost), 0.0, source)
+
+
+def _of_networks(series: Series, every: Sequence[Series]) -> Cost | None:
+    """The line through `comm_only` of the smallest and of the largest network that met the same link; None without."""
+    met = [(one.gradient_bytes, one.budget.comm_only) for one in every if one.link == series.link]
+    known = sorted((size, seconds) for size, seconds in met if size and seconds)
+    if not known or known[0][0] == known[-1][0]:
+        return None
+    (small, short), (large, long) = known[0], known[-1]
+    per_byte = (long - short) / (large - small)
+    cost = Cost(short - per_byte * small, per_byte)
+    return cost if cost.start >= 0 < cost.per_byte else None
 
 
 def _jitter(folder: RunFolder, base: Row) -> Jitter:

@@ -49,6 +49,7 @@ class Scenario:
     read: float = 0.0  # for one reader to make a batch; 0: input is never waited for
     readers: int = 1
     compression: float = 1.0  # times fewer bytes on the link
+    interference: float = 0.0  # seconds that computing loses by each second of exchange: it shares cores and memory
     stages: int = 1  # devices that hold one network together, as a pipeline; its schedule is fused
     microbatches: int = 1  # equal pieces in which a pipeline takes its batch
     jitter: Jitter = EVEN
@@ -64,6 +65,7 @@ class Scenario:
             raise RequestError(f"a pipeline's gradients leave after backward: schedule fused, not {self.schedule}")
         for name in ("h2d", "update", "read"):
             not_negative(name, getattr(self, name), "seconds")
+        not_negative("interference", self.interference, "seconds a second")
         for name in ("compute_error", "link_error"):
             if not 0 <= getattr(self, name) < 1:
                 raise RequestError(f"the {name} is {getattr(self, name)}; give a share from 0 to below 1")

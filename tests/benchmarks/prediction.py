@@ -1,12 +1,13 @@
 """How well two ranks predict four: the plan `prediction` on one host and over two rates of link, as JSON.
 
-    python tests/benchmarks/prediction.py OUT            # as root; a quarter of an hour on two cores
+    python tests/benchmarks/prediction.py OUT            # as root; three quarters of an hour on two cores
 
 Four ranks on two cores would crowd each other out. So every process of a framework runs in a control group of its own
 that has a little less than half a core, on one rank as on four, and the rest is the system's: the interpreters are
-replaced by a line of shell that enters such a group first (cgroup 1 or 2). Turns are of 5 ms, short beside a step.
-Over the laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command goes on where
-it stopped.
+replaced by a line of shell that enters such a group first (cgroup 1 or 2). Its turns are of 5 ms; but a kernel that
+looks 250 times a second lets it overrun a turn by up to 4 ms, and then holds it back the longer. What takes less than
+some 20 ms is held unevenly, so the plan's batches make steps longer. Over the laboratory each rank is on a host of its
+own. What is measured is kept in OUT; the same command goes on where it stopped.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 Blocks of staged iterations without a profiler, timed by the suite's stage clock, take turns with profiled ones. torch's
 profiler sees native steps: autograd and the optimiser name their own operations, the rest is forward. TensorFlow's sees
-the staged functions: what its executor ran during each. A figure is the median over rounds of the clock's seconds over
-the profiler's, less 1: positive, since a stage has its dispatch too.
+the staged functions: from Python's call of each, which waits for it, until its executor has ended. A figure is the
+median over rounds of the clock's seconds over the profiler's, less 1: positive, since a stage has Python's work, too.
 """
 
 import glob
@@ -26,6 +26,7 @@ from workloads.networks import by_name
 
 ROUNDS, STEPS, WARMUP = 15, 4, 5
 COMPARED = ("forward", "backward", "update")
+CALL = "TFE_Py_Execute"  # TensorFlow's own name of Python's call of a function, in its profiles
 BOUND = 5.0  # percent
 SHORT = 0.01  # of an iteration: a shorter stage informs
 
@@ -110,7 +111,7 @@ def stage_of(name):
 
 
 def by_tensorflow(trainer, batch):
-    """Of staged iterations, by TensorFlow's profiler: when its executor was at work, medians over the iterations."""
+    """Of staged iterations, by TensorFlow's profiler: when its runtime was at work, medians over the iterations."""
     import tensorflow as tf
 
     works = {"forward": lambda: trainer.forward(batch), "backward": trainer.backward, "update": trainer.update}
@@ -144,7 +145,7 @@ def of_plane(written):
                 span, name = (begin, begin + 1e-12 * event.duration_ps), names[event.metadata_id]
                 if name.startswith("stage "):
                     windows.setdefault(name[len("stage ") :], []).append(span)
-                elif line.name.startswith("tf_") and name != "ExecutorDoneCallback":
+                elif name.startswith(CALL) or (line.name.startswith("tf_") and name != "ExecutorDoneCallback"):
                     work.append(span)
     busy = []
     for begin, end in sorted(work):

@@ -66,10 +66,10 @@ CHECKS = (
         for name, title in (("pytorch", "torch.profiler"), ("tensorflow", "TensorFlow's profiler"))
     ),
     Check(
-        "timeline",
-        "Is exposed communication that of Horovod's timeline?",
-        ("exposed_vs_timeline.py", "mnist_small:32", "alexnet:4"),
-        "horovod-mxnet",
+        "exposed",
+        "Is exposed communication the time that ranks spend exchanging?",
+        ("exposed_vs_mpi.py", "mnist_large:2", "alexnet:1"),
+        "caffempi",
     ),
     *(
         Check(f"layers-{name}", LAYERS.format(title), ("layer_sums.py", name, "alexnet:4", "googlenet:4"), name)

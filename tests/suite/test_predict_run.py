@@ -79,6 +79,50 @@ def test_without_layers_exchanges_all_of_comm_only_is_bandwidth(run):
     assert asked.scenario.schedule == "wfbp"
 
 
+def test_networks_that_meet_the_same_link_tell_its_latency(run):
+    def exchanging(record, size, seconds):
+        for rank in record["ranks"]:
+            one = rank["passes"]["comm_only"]
+            one |= {"wall_s": seconds * len(one["step_s"]), "step_s": [seconds] * len(one["step_s"])}
+            rank["passes"]["native"]["gradient_bytes"] = size
+
+    for workload, size in (("alexnet", 240_000_000), ("resnet50", 100_000_000)):
+        case = run.proven(case_of("caffempi", workload, 2))
+        run.changed(case, lambda record, size=size: exchanging(record, size, 0.01 + 1e-9 * size))
+        run.changed(case, without_times_of_exchanges)
+    every = series_of(summarise(run.folder))
+    asked = fit(run.folder, every[0], UNKNOWN, None, True, every)
+    assert vars(asked.scenario.network.between) == pytest.approx({"alpha": 0.005, "beta": 1e-9, "gamma": 0.0})
+    assert "link: comm_only of several networks on 2 devices" in asked.sources
+
+
+def without_times_of_exchanges(record):
+    for rank in record["ranks"]:
+        for layer in rank["layers"] or ():
+            layer["communication_s"] = 0.0
+
+
+def test_what_a_run_took_beyond_its_exchange_grows_with_it(run):
+    def slower(record):
+        for rank in record["ranks"]:
+            one = rank["passes"]["native"]
+            one |= {"step_s": [1.2 * each for each in one["step_s"]], "wall_s": 1.2 * one["wall_s"]}
+            alone = rank["passes"]["compute_only"]
+            alone["pairs_s"] = [[1.2 * native, own] for native, own in alone["pairs_s"]]
+
+    case = follow_the_model(run, "sequential", 2)
+    run.changed(case, slower)
+    (series,) = series_of(summarise(run.folder))
+    scenario = fit(run.folder, series, UNKNOWN, None, True).scenario
+    assert scenario.schedule == "sequential"
+    exact, found = predict(TRUTH.but(schedule="sequential"), 2), predict(scenario, 2)
+    assert found.iteration == pytest.approx(1.2 * exact.iteration)
+    assert scenario.interference == pytest.approx(0.2 * exact.iteration / exact.exchanging)
+    on_eight = predict(scenario, 8)
+    assert on_eight.exposed == pytest.approx((1 + scenario.interference) * on_eight.exchanging)
+    assert on_eight.exchanging > found.exchanging
+
+
 def test_one_device_wants_a_link(run):
     follow_the_model(run, "wfbp", 1)
     (series,) = series_of(summarise(run.folder))

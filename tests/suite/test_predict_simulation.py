@@ -33,6 +33,7 @@ def scenario_of(seed, schedule, read):
         read=read * draw.expovariate(5),
         readers=2,
         compression=2.0,
+        interference=0.3,
         jitter=Jitter.normal(0.05),
     )
 
@@ -53,6 +54,11 @@ class Simulation:
             [self.backward[index] for index in message]
             for message in messages(scenario.schedule, scenario.layers[::-1], self.cost)
         ]
+
+    @property
+    def lost(self) -> float:
+        sizes = [sum(self.scenario.layers[index].bytes for index in message) for message in self.messages]
+        return self.scenario.interference * sum(map(self.cost.seconds, sizes))
 
     def run(self) -> float:
         """Seconds of an iteration once they are all alike."""
@@ -103,6 +109,7 @@ class Simulation:
                 yield self.work(layer.forward)
             sent = yield from self.back()
             yield self.env.all_of(sent.values())
+            yield self.env.timeout(self.lost)
             yield self.work(self.scenario.update)
             self.ends.append(self.env.now)
 
@@ -114,6 +121,7 @@ class Simulation:
                 if index in sent:
                     yield sent[index]
                 yield self.work(layer.forward + self.scenario.update * layer.bytes / whole)
+            yield self.env.timeout(self.lost)
             sent = yield from self.back()
             self.ends.append(self.env.now)
 

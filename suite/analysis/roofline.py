@@ -1,0 +1,129 @@
+"""The roofline of a network on its machine: what each layer needs, and how fast measured peaks would let it be.
+
+S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model", 2009. Of a training step on
+one device, by the graph alone. A multiply-accumulate is two operations; backward does it once for the weights' gradient
+and once for the input's, where one is wanted. Bytes are those of every tensor that a layer cannot do without, once:
+
+| | reads | writes |
+|---|---|---|
+| forward | inputs, parameters | output |
+| backward | output's gradient, parameters, inputs (LINEAR: none) | gradients of inputs and of parameters |
+| update | parameters, gradients, the optimiser's state | parameters, state |
+
+A framework that fuses layers, or whose tensors stay in a cache, moves fewer and can be faster than this.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from suite.analysis.peaks import Peak
+from suite.analysis.rows import Row
+from suite.contracts.case import Configuration
+from suite.plan.networks import network_of
+from suite.results.rank_report import Layer as Times
+from suite.worker.layers import wanting
+from workloads.graph import Graph, Layer, size
+
+OPERATIONS = 2  # of a multiply-accumulate
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}  # of a number, by precision
+LINEAR = ("concat", "add", "avg_pool")  # whose backward needs no input
+FREE = ("flatten",)  # another view of the same bytes
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What one layer, or the update, needs of a device in an iteration."""
+
+    layer: str
+    kind: str
+    operations: float
+    bytes: float
+    best_s: float  # at the peaks
+    bound_by: str  # "arithmetic" or "memory"
+    measured_s: float | None = None  # forward and backward; None where layers were not timed
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations a byte; None where nothing is moved."""
+        return self.operations / self.bytes if self.bytes else None
+
+    @property
+    def share(self) -> float | None:
+        """Of the best speed that was reached; None where nobody knows."""
+        return self.best_s / self.measured_s if self.measured_s and self.best_s else None
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A network's layers and its update on one of a case's devices."""
+
+    peak: Peak  # of that device
+    batch: int  # samples
+    rows: tuple[Roof, ...]
+
+    @cached_property
+    def by_layer(self) -> dict[str, Roof]:
+        return {row.layer: row for row in self.rows}
+
+    @property
+    def best_s(self) -> float:
+        """Seconds of an iteration, layer by layer, without exchange and input."""
+        return sum(row.best_s for row in self.rows)
+
+    @property
+    def best_rate(self) -> float:
+        """Samples/s of one device."""
+        return self.batch / self.best_s
+
+    @property
+    def memory_share(self) -> float:
+        """Of the best iteration: what memory bounds."""
+        return sum(row.best_s for row in self.rows if row.bound_by == "memory") / self.best_s
+
+
+def of_row(run: Path, row: Row) -> Roofline | None:
+    """Of a case of that run folder; None without a measured peak, or where its network is not installed."""
+    graph = network_of(run, row.case) if row.peak else None
+    return roofline(graph, row.case, row.peak, row.layers or ()) if graph and row.peak else None
+
+
+def roofline(graph: Graph, case: Configuration, peak: Peak, times: Sequence[Times] = ()) -> Roofline:
+    """`peak` is that of all of the case's devices; `times` are the layers', if they were measured."""
+    itemsize, devices = BYTES[case.precision], case.placement.device_count
+    own = Peak(peak.flop_per_s / devices, peak.bytes_per_s / devices, peak.library)
+    measured = {one.layer: one.forward_s + one.backward_s for one in times}
+    rows = [
+        _roof(layer.name, layer.kind, needs, own, measured.get(layer.name))
+        for layer, wanted in zip(graph.layers, wanting(graph), strict=True)
+        if (needs := _needs(layer, wanted, case.batch, itemsize))
+    ]
+    moved = itemsize * graph.parameter_count * (3 + 2 * _states(case))
+    return Roofline(own, case.batch, (*rows, _roof("update", case.optimiser, (0.0, moved), own, None)))
+
+
+def _needs(layer: Layer, wanted: Sequence[bool], batch: int, itemsize: int) -> tuple[float, float] | None:
+    """(operations, bytes) of forward and backward; None where they are none."""
+    if layer.kind in FREE:
+        return None
+    inputs = [size(shape) for shape in layer.input_shapes]
+    passed_on = sum(values for values, gradient in zip(inputs, wanted, strict=True) if gradient)
+    trained = bool(layer.parameters or passed_on)
+    forward = sum(inputs) + size(layer.shape)
+    backward = trained * (size(layer.shape) + passed_on + (layer.kind not in LINEAR) * sum(inputs))
+    macs = layer.macs * (1 + bool(layer.parameters) + any(wanted))
+    numbers = batch * (forward + backward) + layer.parameter_count * (3 if any(wanted) else 2)
+    return OPERATIONS * batch * macs, itemsize * numbers
+
+
+def _roof(layer: str, kind: str, needs: tuple[float, float], peak: Peak, measured: float | None) -> Roof:
+    operations, moved = needs
+    arithmetic, memory = operations / peak.flop_per_s, moved / peak.bytes_per_s
+    bound = "arithmetic" if arithmetic >= memory else "memory"
+    return Roof(layer, kind, operations, moved, max(arithmetic, memory), bound, measured)
+
+
+def _states(case: Configuration) -> int:
+    """Numbers that the optimiser keeps of every parameter."""
+    return 2 if case.optimiser == "adam" else int(case.momentum > 0)

@@ -1,0 +1,71 @@
+"""The roofline by hand: what layers need, what bounds them, and how the command shows it."""
+
+import json
+
+import pytest
+
+from suite.analysis.peaks import Peak
+from suite.analysis.roofline import roofline
+from suite.contracts.case import Placement
+from tests.reports.made_run import MadeRun, case_of
+from workloads.build import Builder
+from workloads.networks.resnet50 import resnet50
+
+PEAK = Peak(2e9, 1e6, "a toy")  # 2,000 operations take as long as a byte
+
+
+def small():
+    b = Builder("small", (2, 4, 4), 10)
+    x = b.relu("relu", b.conv("conv", "input", 3, 3, pad=1))  # 3 x 4 x 4 = 48 numbers from 32; 864 multiply-accumulates
+    b.head(b.dense("fc", b.flatten("flat", x), 10))  # 480 multiply-accumulates, 490 parameters
+    return b.graph
+
+
+def test_every_number_of_a_small_network():
+    case = case_of(batch=5, momentum=0.9, placement=Placement(ranks_per_node=2))
+    found = roofline(small(), case, Peak(2 * PEAK.flop_per_s, 2 * PEAK.bytes_per_s, ""))
+    conv, relu, fc, update = found.rows
+    # The images want no gradient: one multiplication of backward less, and the weights are not read again.
+    assert (conv.operations, conv.bytes) == (2 * 5 * 864 * 2, 4 * (5 * (32 + 48 + 48 + 32) + 2 * 57))
+    assert (relu.operations, relu.bytes, relu.intensity) == (0, 4 * 5 * (48 + 48 + 48 + 48 + 48), 0)
+    assert (fc.operations, fc.bytes) == (2 * 5 * 480 * 3, 4 * (5 * (48 + 10 + 10 + 48 + 48) + 3 * 490))
+    assert (update.operations, update.bytes, update.kind) == (0, 4 * 5 * (57 + 490), "sgd")
+    assert [row.bound_by for row in found.rows] == ["memory"] * 4
+    assert found.best_s == pytest.approx(sum(row.bytes for row in found.rows) / 1e6)
+    assert (found.best_rate, found.memory_share) == (pytest.approx(5 / found.best_s), 1)
+
+
+@pytest.mark.parametrize(("changes", "numbers"), [({"momentum": 0.0}, 3), ({"optimiser": "adam"}, 7)])
+def test_an_update_moves_what_its_optimiser_keeps(changes, numbers):
+    assert roofline(small(), case_of(**changes), PEAK).rows[-1].bytes == 4 * numbers * 547
+
+
+def test_slow_arithmetic_bounds_convolutions():
+    found = roofline(small(), case_of(batch=5), Peak(1e6, 1e9, ""))
+    assert [row.bound_by for row in found.rows] == ["arithmetic", "memory", "arithmetic", "memory"]
+    assert found.rows[0].best_s == pytest.approx(2 * 5 * 864 * 2 / 1e6)
+    assert found.memory_share < 0.01
+
+
+def test_a_run_shows_it(tmp_path, stagebench):
+    made = MadeRun(tmp_path / "run")
+    case = made.proven(case_of("pytorch", "resnet50", graph_digest=resnet50().digest))
+
+    def peak(record):
+        record["ranks"][0]["peaks"] = {"flop_per_s": 1e11, "bytes_per_s": 1e10, "library": "NumPy"}
+        record["ranks"][0]["layers"] = [
+            {"layer": "conv1", "kind": "conv", "forward_s": 0.2, "backward_s": 0.3, "communication_s": 0.0, "bytes": 9}
+        ]
+
+    refused = stagebench("show", str(made.folder.path), "--roofline")
+    assert "no case with a measured peak" in str(refused.error)
+    made.changed(case, peak)
+    (found,) = json.loads(stagebench("show", str(made.folder.path), "--roofline", "--json").stdout)
+    first = found["layers"][0]
+    # 118,013,952 multiply-accumulates a sample, twice.
+    assert (first["layer"], first["measured_s"]) == ("conv1", 0.5)
+    assert first["best_s"] == pytest.approx(2 * 8 * 118_013_952 * 2 / 1e11)
+    assert first["share"] == pytest.approx(first["best_s"] / 0.5)
+    shown = stagebench("show", str(made.folder.path), "--roofline").stdout
+    assert "at best" in shown
+    assert "100 Gflop/s and 10.0 GB/s" in shown
