@@ -15,6 +15,7 @@ from reports.matrix import matrix, place_of
 from reports.matrix import words_of as words_of_place
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
+from reports.stragglers import stragglers_of
 from suite.analysis.best import USUAL
 from suite.analysis.comparison import DISQUALIFYING, NOTED
 from suite.analysis.roofline import BYTES, of_row
@@ -91,6 +92,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "lessons": lessons_of(rows),
         "epochs": epochs_of(rows),
         "ways": ways_of(rows),
+        "stragglers": stragglers_of(rows),
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,
     }

@@ -63,6 +63,7 @@ def _question(case: Case) -> dict[str, str]:
         "devices": f"{case.placement.device_count} devices",
         "nodes": f"{case.placement.nodes} nodes",
         "precision": case.precision,
+        "straggler": f"straggler {case.straggler:.0%}" if case.straggler else "no straggler",
     }
 
 

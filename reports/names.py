@@ -55,6 +55,7 @@ def _properties(case: Case) -> Iterable[tuple[str, str]]:
     yield "device", place.device
     yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per device"
     yield from _input(case.input, case.data != "synthetic")
+    yield "straggler", f"straggler {case.straggler:.0%}" if case.straggler else ""
     yield "readers", f"{case.readers} reader{'s' if case.readers != 1 else ''}"
     yield "seed", f"seed {case.seed}"
 

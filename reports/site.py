@@ -33,7 +33,7 @@ PAGES = (
     Page("scaling.html", "Scaling", ("scaling",)),
     Page("communication.html", "Communication", ("aggregation", "exchange")),
     Page("input.html", "Input", ("input",)),
-    Page("accuracy.html", "Accuracy", ("learning", "epochs")),
+    Page("accuracy.html", "Accuracy", ("learning", "epochs", "stragglers")),
     Page("predicted.html", "Predicted", ("predicted",), ("model.js", "what_if.js")),
     Page("evidence.html", "Evidence", ("proofs", "outcomes", "notes")),
     Page("machine.html", "Machine and method", ("machine", "method", "replay")),

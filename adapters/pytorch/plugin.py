@@ -73,7 +73,7 @@ STRATEGIES = (
     ),
     _strategy(
         "parameter_server",
-        "Every rank serves a share of the parameters (torch.distributed.rpc): gradients go there, weights come back, "
+        "Ranks serve a share of the parameters each (torch.distributed.rpc): gradients go there, weights come back, "
         "all within the update.",
         separable=NO_COMMUNICATION,
         changing_rate=False,  # the optimisers are the servers'
@@ -141,6 +141,22 @@ KNOBS = {
         ("parameter_server",),
         relaxing=("async",),
     ),
+    "staleness": Knob(
+        ("any", int),
+        "any",
+        "Steps that an asynchronous worker may be ahead of the slowest one before it waits (bounded staleness).",
+        ("parameter_server",),
+        least=0,
+    ),
+    "backups": Knob(
+        int,
+        0,
+        "Workers that synchronous servers do not wait for in a step (backup workers): who comes late is dropped.",
+        ("parameter_server",),
+        least=0,
+        relaxing=range(1, 1 << 20),
+    ),
+    "server_ranks": Knob(("all", int), "all", "Ranks, from the first one, that serve.", ("parameter_server",), least=1),
     "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2.", ("local_sgd",), least=2),
 }
 
@@ -185,6 +201,8 @@ class PyTorch(Adapter):
             return (
                 "powersgd takes gradients as matrices, which they are not in channels_last; leave memory_format to auto"
             )
+        if case.strategy == "parameter_server":
+            return _servers_problem(case)
         pieces, stages, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
         if strategy.model_parallel and stages == 1:
             return "a pipeline of one rank has nobody to hand on to; ask for two ranks, or use 'accumulate'"
@@ -194,6 +212,24 @@ class PyTorch(Adapter):
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         return keep_memory(case)
+
+
+def _servers_problem(case: Configuration) -> str | None:
+    """Why parameter servers cannot be as the knobs ask."""
+    knobs, ranks = case.knobs, case.placement.ranks
+    if knobs["staleness"] != "any" and knobs["mode"] == "sync":
+        return f"staleness = {knobs['staleness']} bounds asynchronous workers; add mode = 'async'"
+    if not knobs["backups"]:
+        return None
+    if knobs["mode"] == "async":
+        return (
+            f"backups = {knobs['backups']} are of synchronous servers: asynchronous ones wait for nobody; leave it out"
+        )
+    if 1 < ranks <= knobs["backups"]:
+        return f"backups = {knobs['backups']} of {ranks} workers leave none to wait for; ask for fewer"
+    if knobs["server_ranks"] != 1:
+        return "several servers would each drop other workers' gradients of a step; add server_ranks = 1 to backups"
+    return None
 
 
 @hookimpl

@@ -59,7 +59,7 @@ def same_training(case: Case) -> tuple[object, ...]:
     return (
         *(case.workload, case.graph_digest, case.data, *read.values(), case.precision),
         *(case.optimiser, case.lr, case.momentum, case.beta1, case.weight_decay, case.batch, case.training),
-        case.schedule,
+        *(case.schedule, case.straggler),
         *(case.placement.device, case.placement.nodes, case.placement.device_count, case.placement.threads),
     )
 

@@ -67,9 +67,13 @@ class Learnt:
 
 def learnt(ranks: Sequence[rank_report.Training], target: float) -> Learnt:
     """The ranks' records of one training, joined."""
-    columns = zip(*(rank.epochs for rank in ranks), strict=True)
+    epochs = tuple(_epoch(column) for column in zip(*(rank.epochs for rank in ranks), strict=True))
+    if len({rank.loss_steps for rank in ranks}) > 1:  # workers that wait for nobody: all their losses, as they came
+        rows = [row for rank in ranks for row in zip(rank.loss_s, rank.loss_steps, rank.losses, strict=True)]
+        seconds, steps, losses = zip(*sorted(rows, key=lambda row: row[0]), strict=True)
+        return Learnt(epochs, steps, losses, target, seconds)
     return Learnt(
-        tuple(_epoch(column) for column in columns),
+        epochs,
         ranks[0].loss_steps,
         tuple(mean(losses) for losses in zip(*(rank.losses for rank in ranks), strict=True)),
         target,

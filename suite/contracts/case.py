@@ -78,6 +78,7 @@ class Training:
     epochs: int = 10
     held_out: float = 0.2  # the share of the data set that accuracy is tested with
     target: float = 0.98  # the accuracy whose epoch and time are looked for
+    patience: int = 0  # epochs without a better accuracy, after which training stops early; 0: never
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ class Configuration:
     epsilon: float = 0.0
     weight_decay: float = 0.0
     schedule: Schedule = field(default_factory=Schedule)  # of the rate
+    straggler: float = 0.0  # share of its cores' time that the last rank loses to a load beside it
     seed: int = 1
     readers: int = 1
     input: Input = field(default_factory=Input)
@@ -137,8 +139,11 @@ class Configuration:
 
 
 # Younger than the rest: a case that has these values keeps the id that it had before they came.
-YOUNGER = {"schedule": asdict(Schedule()), "scaling": "weak"}
-YOUNGER_IN_PLACEMENT = {"share_devices": False, "memory_limit": 0}
+YOUNGER: dict[str, Any] = {"schedule": asdict(Schedule()), "scaling": "weak", "straggler": 0.0}
+YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
+    "placement": {"share_devices": False, "memory_limit": 0},
+    "training": {"patience": 0},
+}
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,8 @@ class Case(Configuration):
     def id(self) -> str:
         """Twelve hexadecimal digits over every value."""
         values = self.to_dict()
-        kept = {**_but(values, YOUNGER), "placement": _but(values["placement"], YOUNGER_IN_PLACEMENT)}
+        within = {name: _but(values[name], younger) for name, younger in YOUNGER_WITHIN.items()}
+        kept = {**_but(values, YOUNGER), **within}
         text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

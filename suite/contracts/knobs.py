@@ -1,6 +1,6 @@
 """Knobs: an adapter's own settings, declared as data. What a plan may ask of one follows from its declaration."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ class Knob:
     strategies: tuple[str, ...] = ()  # those that it changes; empty: all
     least: float | None = None  # of its numbers: the smallest one allowed
     most: float | None = None  # likewise the largest
-    relaxing: tuple[Any, ...] = ()  # values that take from a strategy that it is synchronous
+    relaxing: Collection[Any] = ()  # values that take from a strategy that it is synchronous
     mpi: tuple[Any, str] | None = None  # a value with which ranks meet by MPI, and the library
 
     def problem(self, value: Any) -> str | None:

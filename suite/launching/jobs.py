@@ -35,6 +35,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         share_devices=placement.share_devices,
         memory_limit=placement.memory_limit,
         variables=variables(adapter),
+        straggler=configuration.straggler,
     )
 
 
@@ -60,7 +61,8 @@ def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None)
     graph, how = workload.graph(), reading(case)
     if case.passes == (TRAIN,):
         rate = schedule.Schedule(case.schedule.warmup_epochs, case.schedule.decay)
-        return Train(graph, case.training.epochs, case.training.held_out, rate, how, data)
-    rule = case.sampling
-    sampling = Sampling(rule.warmup_steps, rule.warmup_limit, rule.steps, rule.seconds)
+        rule = case.training
+        return Train(graph, rule.epochs, rule.held_out, rate, how, data, rule.patience)
+    asked = case.sampling
+    sampling = Sampling(asked.warmup_steps, asked.warmup_limit, asked.steps, asked.seconds)
     return Measure(graph, list(case.passes_of(repeat)), sampling, how, data, peaks=repeat == 0)

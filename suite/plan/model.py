@@ -17,6 +17,7 @@ from suite.plan.problems import KeyPath
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 MOST_READERS = 1024  # of a rank
+MOST_SLOWED = 0.95  # of a straggler's time that a load takes: it is twenty times slower then
 MOST_CASES = 10_000  # of a plan: more are seldom meant
 
 
@@ -70,6 +71,7 @@ class Block(Strict):
     launcher: Swept[Word] = ["auto"]
     binding: Swept[Literal["none", "cores"]] = ["none"]
     share_devices: Swept[bool] = [False]
+    straggler: Swept[Annotated[float, Field(ge=0, le=MOST_SLOWED)]] = [0.0]
     memory_limit: Swept[Memory] = [ByteSize(0)]
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
@@ -117,6 +119,7 @@ class TrainingBlock(Strict):
     epochs: Count = Training.epochs
     held_out: Annotated[float, Field(gt=0, lt=1)] = Training.held_out
     target: Annotated[float, Field(gt=0, le=1)] = Training.target
+    patience: Annotated[int, Field(ge=0, le=1_000_000)] = Training.patience
 
 
 class Heading(Strict):

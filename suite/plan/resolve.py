@@ -24,6 +24,10 @@ from workloads.graph import Graph
 C_co = TypeVar("C_co", covariant=True)
 
 
+# Of a block's choice, what a case has as it is.
+COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
+
+
 @dataclass(frozen=True)
 class Planned(Generic[C_co]):
     """A case of a run. `outcome` is None (it can run), "unsupported" or "unavailable".
@@ -216,7 +220,7 @@ class _Maker:
             training=self.plan.training if TRAIN in block.passes else Training(),
             schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),
             graph_digest=graph.digest,
-            **{key: choice[key] for key in ("precision", "tuning", "seed", "readers", "time_limit", "silence_limit")},
+            **{key: choice[key] for key in COPIED},
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from suite.results.rank_report import Pass, Rank
-from suite.results.records import AnyRecord
+from suite.results.records import AnyRecord, Record
 
 CLOCKS = 1.05  # a device's clock and its host's may differ by so much, and by a millisecond
 
@@ -23,7 +23,10 @@ def _broken(record: AnyRecord) -> Iterator[str]:
     if record.repeat < 0 or record.seconds < 0:
         yield f"repeat = {record.repeat}, seconds = {record.seconds:g}: neither can be below 0"
     ranks = [rank for rank in record.ranks if isinstance(rank, Rank)]
-    if len({tuple(map(len, (it.epochs, it.losses, it.loss_s))) for it in (rank.training for rank in ranks) if it}) > 1:
+    trained = [rank.training for rank in ranks if rank.training]
+    paced = isinstance(record, Record) and record.declared is not None and not record.declared.synchronous
+    counted = [(len(it.epochs), *(() if paced else (len(it.losses), len(it.loss_s)))) for it in trained]
+    if len(set(counted)) > 1:  # workers that wait for nobody take as many steps as they can
         yield "its ranks trained for different numbers of epochs or steps"
     for rank in ranks:
         learnt = rank.training

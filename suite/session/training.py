@@ -1,7 +1,7 @@
 """A session that measures training: each case proven before its first process, then measured in rounds."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
     def attempt(self, item: Runnable[Case], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
         case, launch = item.case, item.launch
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
-        return launch.run(folder, measuring(case, repeat, launch.workload, data), on_message)
+        found = launch.run(folder, measuring(case, repeat, launch.workload, data), on_message)
+        return replace(found, reason=found.reason + slowed(case)) if found.outcome == "timeout" else found
 
     def ranks(self, attempt: Attempt) -> list[Rank]:
         """The last message of each kind, the passes by name, the notes joined."""
@@ -102,6 +103,17 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
             self._proof_of[case.id] = proof
             self._observer.proved(case, proof)
         return self._proof_of[case.id]
+
+
+def slowed(case: Case) -> str:
+    """What a timeout's reason must say of a straggler; "" of a case without one."""
+    if not case.straggler:
+        return ""
+    rank, share = case.placement.ranks - 1, case.straggler
+    return (
+        f"; rank {rank} is a straggler that lost {share:.0%} of its time, as the plan asks: raise time_limit = "
+        f"{case.time_limit:g} or lower straggler = {share:g}"
+    )
 
 
 def declared_of(case: Case, adapter: Adapter) -> Declared:

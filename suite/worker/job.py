@@ -46,6 +46,7 @@ class Group(NamedTuple):
     share_devices: bool
     memory_limit: int  # bytes that each process of a rank may allocate; 0: no limit
     variables: Variables = Variables()  # the adapter's, beside those of suite.worker.variables
+    straggler: float = 0.0  # share of its cores' time that the last rank loses to a load beside it (suite.worker.load)
 
 
 # --- parts of tasks ----------------------------------------------------------
@@ -112,6 +113,7 @@ class Train(NamedTuple):
     schedule: Schedule
     input: Input
     data: Optional[DataSet] = None
+    patience: int = 0  # epochs without a better accuracy, after which training stops early; 0: never
 
 
 class Prove(NamedTuple):

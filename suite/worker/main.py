@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 import traceback
-from typing import List, Union
+from typing import List, Optional, Union
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from suite.worker import binding, gpus, messages, wire
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Setup, Unavailable, Unsupported
 from suite.worker.job import FORMAT, Communicate, Group, Job, read_job
+from suite.worker.load import Load
 from suite.worker.machine import machine
 from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
@@ -34,6 +35,7 @@ def main(argv: List[str]) -> int:
     rank = own_rank()
     redirect_output(os.path.join(job.output, "rank-%d.log" % rank.rank))
     outbox = Outbox(job.output, rank.rank)
+    load: Optional[Load] = None
     try:
         limit_memory(job.group.memory_limit)
         cores = bind(job, rank)
@@ -41,14 +43,18 @@ def main(argv: List[str]) -> int:
         before = wire.counters()
         made = make(job, rank)
         join(made, job.group, outbox)
+        if job.group.straggler and rank.rank == rank.world - 1:
+            load = Load(job.group.straggler, cores)
         RUN[type(job.task)](made, job.task, job.output, outbox)
         outbox.send(messages.Wire(wire.growth(before, wire.counters())))
+        if load is not None:
+            outbox.send(messages.Notes({"straggler": load.end()}))
     except BaseException as error:
         traceback.print_exc()
         kind, text = kind_of(error), "%s: %s" % (type(error).__name__, error)
         text += place_of(error) if kind == "crash" else ""
         outbox.send(messages.Failed(kind, text, traceback.format_exc(), time.time()))
-        # Other ranks may wait for this one in a collective call: leave at once, tidy or not.
+        # Other ranks may wait for this one in a collective call: leave at once, tidy or not. A load ends by itself.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)

@@ -18,6 +18,11 @@ class Staleness:
         self._last, self._counting = updates, False
         self._steps = self._sum = self._most = 0
 
+    @property
+    def updates(self) -> int:
+        """The number of the last update that this worker knows of."""
+        return self._last
+
     def begin(self) -> None:
         """Count from now on: other passes exchange without training, or stop in between."""
         self._counting = True

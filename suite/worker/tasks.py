@@ -151,7 +151,8 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase("train"))
-    found = Training(trainer, task.graph, outbox.progress).run(reading.view, testing, task.epochs, task.schedule)
+    training = Training(trainer, task.graph, outbox.progress)
+    found = training.run(reading.view, testing, task.epochs, task.schedule, task.patience)
     outbox.send(found)
     outbox.send(messages.Notes(dict(trainer.notes(), **reading.notes())))
     last = found.epochs[-1].loss

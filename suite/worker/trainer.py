@@ -259,6 +259,14 @@ class Trainer(ABC):
     def begin_training(self) -> None:  # noqa: B027 - most count nothing
         """The pass `train` begins: what would disturb a speed may be counted from now on, for `notes`."""
 
+    def joint_steps(self) -> Optional[int]:
+        """Steps of the joined batch that all ranks together have made since the build, after a step of this one.
+
+        For workers that do not wait for each other: each takes as many batches as it can, and an epoch ends for all
+        when its samples have been seen, whoever saw them. None: every rank takes part in every step.
+        """
+        return None
+
     def notes(self) -> Dict[str, Any]:
         """What a reader of the record should know: merge plan, memory format, reader, ...
 

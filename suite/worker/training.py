@@ -37,10 +37,13 @@ class Training:
             )
         self._trainer, self._progress = trainer, progress
 
-    def run(self, learning: Source, testing: Source, epochs: int, schedule: Schedule = CONSTANT) -> messages.Training:
+    def run(
+        self, learning: Source, testing: Source, epochs: int, schedule: Schedule = CONSTANT, patience: int = 0
+    ) -> messages.Training:
         """Seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
 
-        An epoch's seconds are training alone, from a common barrier until all is done.
+        An epoch's seconds are training alone, from a common barrier until all is done. Steps are those of the joined
+        batch (`Trainer.joint_steps`). Training stops early after `patience` epochs without a better accuracy; 0: never.
         """
         trainer, setup = self._trainer, self._trainer.setup
         trainer.begin_training()
@@ -50,22 +53,25 @@ class Training:
         losses: List[Tuple[int, float, float]] = []
         earlier = 0.0
         rows: List[messages.Epoch] = []
-        done = 0
+        done = taken = 0  # steps of the joined batch, and this rank's own
         for number, end in enumerate(ends, 1):
+            first, before = done, taken
             trainer.synchronize()
             trainer.maximum(0.0)
             begin = time.perf_counter()
-            for step in range(done, end):
+            while done < end:
                 if schedule.changing:
-                    factor = schedule.factor(step, ends[-1], ends[-1] / float(epochs))
+                    factor = schedule.factor(done, ends[-1], ends[-1] / float(epochs))
                     trainer.set_learning_rate(setup.optimiser.lr * factor)
                 trainer.step(trainer.to_device(trainer.next_batch()))
-                if step < EVERY_STEP or step % THEN_EVERY == 0 or step + 1 == end:
+                step, own = done, taken
+                joint, taken = trainer.joint_steps(), taken + 1
+                done = step + 1 if joint is None else joint
+                if own < EVERY_STEP or own % THEN_EVERY == 0 or done >= end:
                     loss = trainer.loss()
                     losses.append((step, loss, earlier + time.perf_counter() - begin))
-                self._progress(
-                    name="train", phase="epoch %d of %d" % (number, len(ends)), step=step + 1 - done, of=end - done
-                )
+                phase = "epoch %d of %d" % (number, len(ends))
+                self._progress(name="train", phase=phase, step=min(done, end) - first, of=end - first)
             trainer.synchronize()
             seconds = time.perf_counter() - begin
             earlier += seconds
@@ -75,13 +81,14 @@ class Training:
                 messages.Epoch(
                     train_s=seconds,
                     test_s=time.perf_counter() - begin,
-                    samples=(end - done) * setup.batch // setup.model_parallel_size,
-                    steps=end - done,
+                    samples=(taken - before) * setup.batch // setup.model_parallel_size,
+                    steps=taken - before,
                     accuracy=accuracy,
                     loss=losses[-1][1],
                 )
             )
-            done = end
+            if patience and trainer.maximum(float(improving(rows, patience))) == 0.0:
+                break
         steps, values, times = zip(*losses)
         return messages.Training(rows, list(steps), list(values), list(times))
 
@@ -93,6 +100,12 @@ class Training:
             right += int((answers == labels).sum())
             total += len(labels)
         return right / float(total)
+
+
+def improving(rows: List[messages.Epoch], patience: int) -> bool:
+    """Whether the best accuracy so far is no older than `patience` epochs."""
+    accuracies = [row.accuracy for row in rows]
+    return len(rows) - 1 - accuracies.index(max(accuracies)) < patience
 
 
 def untold(trainer: Trainer, graph: Graph) -> List[str]:

@@ -29,6 +29,8 @@ WAYS = [
     ("pytorch", "pipeline", {"schedule": "1f1b"}),
     ("pytorch", "hybrid", {"schedule": "1f1b"}),
     ("pytorch", "parameter_server", {"mode": "async"}),
+    ("pytorch", "parameter_server", {"mode": "async", "staleness": 1}),
+    ("pytorch", "parameter_server", {"backups": 1, "server_ranks": 1}),
     ("tensorflow", "mirrored", {"cross_device": "hierarchical"}),
     ("tensorflow", "mirrored", {"cross_device": "reduction_to_one"}),
     ("tensorflow", "model_parallel", {"microbatches": 4}),

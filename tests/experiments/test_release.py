@@ -14,6 +14,7 @@ FRAMEWORKS = {
     "autotune": {"pytorch", "mxnet"},
     "prediction": {"pytorch", "caffempi"},
     "model-parallel": {"pytorch", "tensorflow"},
+    "stragglers": {"pytorch", "caffempi"},
 }
 
 

@@ -16,3 +16,10 @@ def test_a_plan_that_measures(experiment):
     assert {row.case.adapter for row in rows} == {"pytorch", "caffempi"}
     assert all(row.outcome == "ok" and row.rate and row.rate.value > 0 for row in rows)
     assert {row.case.strategy for row in rows} >= {"parameter_server", "data_parallel"}
+
+
+def test_a_plan_with_a_straggler(experiment):
+    rows = summarise(experiment("stragglers", "tiny").folder)
+    assert all(row.outcome == "ok" for row in rows)
+    slowed = [row.processes[0] for row in rows if row.case.straggler]
+    assert len(slowed) == len(rows) / 2 > 0

@@ -63,6 +63,18 @@ def exchanges(path: Path) -> RunFolder:
     return run.folder
 
 
+def stragglers(path: Path) -> RunFolder:
+    """All-reduce, which a straggler slows, and an asynchronous server, which it does not; three seeds."""
+    run = MadeRun(path)
+    for strategy, late, paces in (("ddp", None, (1.0, 0.5, 0.25)), ("dist_async", 1.4, (1.0, 0.9, 0.8))):
+        for straggler, pace in zip((0.0, 0.5, 0.75), paces, strict=True):
+            for seed in (1, 2, 3):
+                case = learner("pytorch", 2, strategy=strategy, seed=seed, straggler=straggler)
+                case = case.on(training=Training(epochs=4))
+                run.proven(case, repeats=1, ranks=taught(case, pace, late))
+    return run.folder
+
+
 def batches(path: Path) -> RunFolder:
     """Batch sizes over seeds, to a target that the largest one misses."""
     run = MadeRun(path)

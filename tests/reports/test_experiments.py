@@ -8,12 +8,13 @@ from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
 
-SECTIONS = {"speed", "stages", "scaling", "input", "best", "learning", "epochs", "exchange", "steps"}
+SECTIONS = {"speed", "stages", "scaling", "input", "best", "learning", "epochs", "exchange", "steps", "stragglers"}
 SHOWN = {
     "inputs": {"speed", "stages", "input", "best", "steps"},
     "paper": {"speed", "stages", "scaling", "input", "steps"},
     "epochs": {"learning", "epochs", "exchange"},
     "exchanges": {"speed", "learning", "epochs", "exchange", "steps"},
+    "stragglers": {"learning", "epochs", "exchange", "stragglers"},
     "batches": {"learning", "epochs"},
     "autotune": {"speed", "best", "steps"},
 }
@@ -54,6 +55,8 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("exchanges", "After 2.80 s of training the lowest loss is that of pytorch/ddp, 0.575."),
         ("exchanges", "pytorch/dist_async quick 1 694"),
         ("exchanges", "1.40 3.00 2"),
+        ("stragglers", "Strategy no straggler, s to the loss straggler 50 %, s to the loss times as long"),
+        ("stragglers", "pytorch/dist_async is sooner than pytorch/ddp from a straggler of"),
         ("batches", "with batch 128, after 2.91 s, in epoch 5 (not told apart from 32); best accuracy 0.9899"),
         ("batches", "0 of 3"),
         ("autotune", "batches of 8 and 16 per device are compared by samples/s"),

@@ -108,5 +108,5 @@ def test_what_a_plan_cannot_hold_is_refused():
 def test_what_a_case_learns_by_is_written_down(plan):
     case = plan[0].case.on(passes=("train",), training=Training(epochs=3, target=0.9))
     found = tomllib.loads(plan_text("x", "", "", [Block(plan[0].case, ""), Block(case, "")]))
-    assert found["training"] == {"epochs": 3, "held_out": 0.2, "target": 0.9}
+    assert found["training"] == {"epochs": 3, "held_out": 0.2, "target": 0.9, "patience": 0}
     assert "training" not in tomllib.loads(plan_text("x", "", "", [Block(plan[0].case, "")]))

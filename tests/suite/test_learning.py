@@ -35,3 +35,13 @@ def test_curves_are_compared_over_the_first_steps_and_only_where_they_can_be():
     broken = learnt([rank([1.0], [0.5], [2.0, None])], 0.9)
     assert one.distance(broken) is None
     assert broken.losses == (2.0, None)
+
+
+def test_losses_of_workers_that_wait_for_nobody_are_laid_out_as_they_came():
+    fast, slow = rank([3.0], [0.5], [2.0, 1.0, 0.5]), rank([3.0], [0.5], [1.8])
+    fast, slow = (
+        each.model_copy(update={"loss_steps": steps, "loss_s": seconds})
+        for each, steps, seconds in ((fast, (0, 1, 3), (0.5, 1.0, 2.0)), (slow, (2,), (1.5,)))
+    )
+    found = learnt([fast, slow], 0.9)
+    assert (found.steps, found.losses, found.seconds_then) == ((0, 1, 2, 3), (2.0, 1.0, 1.8, 0.5), (0.5, 1.0, 1.5, 2.0))

@@ -79,6 +79,29 @@ def test_strong_scaling_shares_one_batch_among_all_devices(cases: Cases) -> None
     assert same.case.id == found[0].id
 
 
+def test_a_case_without_a_straggler_or_patience_keeps_its_id(cases: Cases) -> None:
+    (plain,) = cases(SINGLE)
+    (spelt,) = cases(SINGLE + "straggler = 0.0\n")
+    (slowed,) = cases(SINGLE + 'straggler = 0.5\nbinding = "cores"\n')
+    assert plain.case.id == spelt.case.id != slowed.case.id
+    assert plain.case.id == plain.case.on(training=Training(patience=0)).id
+    assert plain.case.id != plain.case.on(training=Training(patience=5)).id
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("straggler = 0.5\n", "plan.toml:6: straggler = 0.5 loads the last rank's cores, and binding = 'none'"),
+        ('straggler = 0.5\nbinding = "cores"\ndevice = "cuda"\n', "which does not slow a cuda device; leave it out"),
+        ('straggler = 1.0\nbinding = "cores"\n', "should be less than or equal to 0.95"),
+    ],
+)
+def test_a_straggler_that_cannot_be_is_refused(cases: Cases, text: str, words: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        cases(SINGLE + text)
+    assert words in str(refused.value)
+
+
 def test_defaults_fill_every_block_and_blocks_win(cases: Cases) -> None:
     text = "[defaults]\nbatch = 4\nthreads = 2\nknobs = { bucket = 7, format = 'last' }\n" + SINGLE
     (found,) = cases(text + "batch = 16\nknobs.bucket = 9\n")

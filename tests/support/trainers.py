@@ -9,6 +9,7 @@ from workloads import weights
 RULE = SGD(lr=0.01, momentum=0.9, weight_decay=1e-3)
 # Of the knobs that have no "auto": a case has every knob of its adapter.
 DECLARED = {
+    "backups": 0,
     "block_steps": 10,
     "compression": "none",
     "cycle_time_ms": 1,
@@ -20,8 +21,10 @@ DECLARED = {
     "pack_mb": "auto",
     "period": 8,
     "schedule": "gpipe",
+    "server_ranks": "all",
     "servers": 1,
     "shards": 1,
+    "staleness": "any",
     "threshold": 0.5,
 }
 

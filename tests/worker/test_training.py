@@ -57,6 +57,31 @@ def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_
     assert times[3] <= ends[0] <= times[4] <= times[7] <= ends[1]
 
 
+class Joint(toy.ToyTrainer):
+    """One of two workers, of whom the other takes three steps in this one's time: four are two of the joined batch."""
+
+    def joint_steps(self):
+        return 2 * self.calls.count("step")
+
+
+def test_an_epoch_of_workers_that_wait_for_nobody_ends_when_its_samples_have_been_seen(tmp_path):
+    trainer = Joint(trainers.setup(batch=5))
+    trainer.open_input = lambda source: None
+    found = Training(trainer, graph(), lambda **progress: None).run(toy.Numbers(35), toy.Numbers(5), 2)
+    assert [epoch.steps for epoch in found.epochs] == [4, 3], "7 and 14 steps of the joined batch"
+    assert [epoch.samples for epoch in found.epochs] == [20, 15]
+    assert found.loss_steps == [0, 2, 4, 6, 8, 10, 12]
+
+
+def test_training_stops_after_epochs_without_a_better_accuracy(monkeypatch):
+    trainer = toy.ToyTrainer(trainers.setup(batch=5))
+    trainer.open_input = lambda source: None
+    accuracies = iter([0.5, 0.7, 0.7, 0.6, 0.9, 0.9])
+    monkeypatch.setattr(Training, "_accuracy", lambda self, batches: next(accuracies))
+    found = Training(trainer, graph(), lambda **progress: None).run(toy.Numbers(20), toy.Numbers(5), 6, patience=2)
+    assert [epoch.accuracy for epoch in found.epochs] == [0.5, 0.7, 0.7, 0.6]
+
+
 def test_synthetic_data_teach_nothing(make_job, work):
     code, sent = work(make_job(Train(graph(), 1, 0.25, Schedule(), READ_ONCE)))
     assert code == 1

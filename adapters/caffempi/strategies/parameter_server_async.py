@@ -98,6 +98,9 @@ class ParameterServerAsync(DistributedTrainer):
     def begin_training(self) -> None:
         self._staleness.begin()
 
+    def joint_steps(self) -> Optional[int]:
+        return self._staleness.updates // self.setup.world
+
     def notes(self) -> Dict[str, Any]:
         found = super().notes()
         if self._plan is not None:

@@ -1,6 +1,6 @@
-"""`parameter_server`: every rank serves a share of the parameters; gradients go there, weights come back."""
+"""`parameter_server`: ranks serve a share of the parameters each; gradients go there, weights come back."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
@@ -18,9 +18,12 @@ class ParameterServerTrainer(ReplicaTrainer):
     """A worker beside its rank's server; sending, the servers' update and receiving make up the stage `update`."""
 
     def __init__(self, setup: Setup) -> None:
-        """Synchronous servers wait for all ranks' gradients, asynchronous ones take them as they come."""
+        """Synchronous servers wait for all ranks' gradients but `backups`, asynchronous ones for nobody's."""
         super().__init__(setup)
-        self._synchronous = setup.knobs["mode"] == "sync"
+        self._synchronous, self._bound = setup.knobs["mode"] == "sync", setup.knobs["staleness"]
+        self._freely = not self._synchronous or setup.knobs["backups"] > 0  # workers take as many steps as they can
+        asked = setup.knobs["server_ranks"]
+        self._servers = setup.world if asked == "all" else min(int(asked), setup.world)
         self._own: Any = None
 
     def start(self) -> Joined:
@@ -46,13 +49,26 @@ class ParameterServerTrainer(ReplicaTrainer):
         names = [name for name, _ in self._net.trainable()]
         return {name: to_numpy(means[index]) for index, name in enumerate(names)}
 
+    def maximum(self, value: float) -> float:
+        """At a barrier a worker makes no steps: nobody must wait for it."""
+        if self._freely and self.setup.world > 1:
+            rpc.rpc_sync(servers.name_of(0), servers.rest, args=(self.setup.rank,))
+        return super().maximum(value)
+
     def begin_training(self) -> None:
         self._staleness.begin()
 
+    def joint_steps(self) -> Optional[int]:
+        """An update is a step of all ranks where the servers wait for some, else one rank's part of it."""
+        return self._updates // (1 if self._synchronous else self.setup.world) if self._freely else None
+
     def notes(self) -> Dict[str, Any]:
-        notes = dict(super().notes(), servers="a share of the parameters on every rank, over torch.distributed.rpc")
+        served = "every rank" if self._servers == self.setup.world else "each of %d ranks" % self._servers
+        notes = dict(super().notes(), servers="a share of the parameters on %s, over torch.distributed.rpc" % served)
         if not self._synchronous:
             notes["servers"] += "; gradients are divided by the global batch"
+        elif self._freely:
+            notes["dropped"] = self._share.dropped  # gradients that came too late to this rank's server
         return dict(notes, **self._staleness.notes())
 
     def close(self) -> None:
@@ -63,9 +79,11 @@ class ParameterServerTrainer(ReplicaTrainer):
     def _wrap(self) -> None:
         assert self._group is not None
         self._tensors = [tensor for _, tensor in self._net.trainable()]
-        self._shares = servers.shares_of(self._tensors, self.setup.world)
-        servers.serve(servers.Share([self._tensors[index] for index in self._shares[self.setup.rank]], self.setup))
-        self._staleness = Staleness()
+        self._shares = servers.shares_of(self._tensors, self._servers)
+        own = self._shares[self.setup.rank] if self.setup.rank < self._servers else []
+        self._share = servers.Share([self._tensors[index] for index in own], self.setup)
+        servers.serve(self._share, servers.Clocks(self.setup.world, int(self._bound) if self._bounded else 0))
+        self._staleness, self._updates = Staleness(), 0
         self._group.maximum(0.0)  # every server is there
 
     def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
@@ -78,14 +96,22 @@ class ParameterServerTrainer(ReplicaTrainer):
                 tensor.copy_(weights[index])
                 tensor.grad = None
 
+    @property
+    def _bounded(self) -> bool:
+        return not self._synchronous and self._bound != "any"
+
     def _push_together(self, apply: bool) -> Dict[int, torch.Tensor]:
-        return self._by_index(
-            self._called(servers.push_together, [(self.setup.rank, each, apply) for each in self._pushed()])
-        )
+        pushed = [(self.setup.rank, self._updates, each, apply) for each in self._pushed()]
+        answers = self._called(servers.push_together, pushed)
+        self._updates = min(updates for _, updates in answers)
+        return self._by_index([found for found, _ in answers])
 
     def _push_alone(self) -> Dict[int, torch.Tensor]:
         answers = self._called(servers.push_alone, [(each,) for each in self._pushed()])
-        self._staleness.exchanged(min(updates for _, updates in answers))  # whole ones: every share has made them
+        self._updates = min(updates for _, updates in answers)  # whole ones: every share has made them
+        self._staleness.exchanged(self._updates)
+        if self._bounded:
+            rpc.rpc_sync(servers.name_of(0), servers.tick, args=(self.setup.rank,))
         return self._by_index([weights for weights, _ in answers])
 
     def _pushed(self) -> List[List[torch.Tensor]]:

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from adapters.pytorch.group import GLOO_INTERFACE
-from adapters.pytorch.servers import CALLS_INTERFACE, name_interface, shares_of
-from tests.support import networks, processes
+from adapters.pytorch.servers import CALLS_INTERFACE, Clocks, Share, name_interface, shares_of
+from suite.worker.contract import SGD
+from tests.support import networks, processes, trainers
 
 LR, DECAY = 0.001, 1e-3  # as in rank.py, of SGD
 STALE = 5  # as there
@@ -26,11 +27,13 @@ def test_one_rank_is_the_same_asynchronously(proven):
     proven(networks.one_convolution(normalised=True), world=1, strategy="parameter_server", mode="async")
 
 
-def test_servers_that_do_not_wait_teach(ranks, monkeypatch):
+WAYS = [{"mode": "async"}, {"mode": "async", "staleness": 1}, {"backups": 1, "server_ranks": 1}]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_servers_that_do_not_wait_for_all_teach(ranks, monkeypatch, way):
     monkeypatch.setenv(GLOO_INTERFACE, "lo")  # the servers' calls go by it too
-    found = ranks(
-        "train", networks.one_convolution(normalised=True), batch=8, strategy="parameter_server", mode="async"
-    )
+    found = ranks("train", networks.one_convolution(normalised=True), batch=8, strategy="parameter_server", **way)
     for each in found:
         assert each["losses"][-1] < each["losses"][0]
         assert "staleness" not in each["notes"], "it is a training's"
@@ -73,6 +76,58 @@ def test_calls_go_by_the_interface_of_the_group(monkeypatch):
     monkeypatch.setenv(GLOO_INTERFACE, "eth3")
     name_interface()
     assert os.environ[CALLS_INTERFACE] == "eth1"
+
+
+def share(**knobs):
+    setup = trainers.setup(world=3, optimiser=SGD(1.0, 0.0, 0.0), knobs={"backups": 1, **knobs})
+    return Share([torch.zeros(2)], setup)
+
+
+def push(served, rank, step, value):
+    return served.push_together(rank, step, [torch.full((2,), value)], True)
+
+
+def test_backup_workers_are_not_waited_for_and_their_late_gradients_are_dropped():
+    served = share()
+    first = push(served, 0, 0, 1.0)
+    assert not first.done()
+    push(served, 2, 0, 3.0)
+    [weights], steps = first.wait()
+    assert (weights.tolist(), steps) == ([-2.0, -2.0], 1), "the mean over those who came"
+    [weights], steps = push(served, 1, 0, 100.0).wait()
+    assert (weights.tolist(), steps, served.dropped) == ([-2.0, -2.0], 1, 1)
+
+
+def test_nobody_waits_for_workers_at_rest():
+    served = share()
+    waiting = push(served, 0, 0, 1.0)
+    served.rest(1)
+    assert not waiting.done(), "one of two others is still to come"
+    served.rest(2)
+    assert waiting.wait()[1] == 1
+    served.rest(0)
+    assert not push(served, 0, 1, 1.0).done(), "all have rested: a new start"
+
+
+def test_a_worker_ahead_of_the_slowest_by_more_than_the_bound_waits():
+    clocks = Clocks(3, bound=1)
+    assert clocks.tick(0).done()
+    ahead = clocks.tick(0)
+    clocks.tick(1)
+    assert not ahead.done(), "rank 2 has made none"
+    clocks.tick(2)
+    assert ahead.done()
+
+
+def test_a_barrier_lets_who_is_ahead_come_too_and_all_begin_even():
+    clocks = Clocks(2, bound=0)
+    ahead = clocks.tick(0)
+    assert not ahead.done()
+    clocks.rest(1)
+    assert ahead.done()
+    clocks.rest(0)
+    assert not clocks.tick(1).done(), "bound 0: step by step"
+    assert clocks.tick(0).done()
 
 
 def test_shares_are_even():

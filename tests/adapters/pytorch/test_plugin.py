@@ -91,8 +91,25 @@ def test_asynchronous_servers_are_not_exact():
     served = DDP.on(strategy="parameter_server")
     assert ADAPTER.synchronous(served)
     assert not ADAPTER.synchronous(served.on(knobs=whole({"mode": "async"})))
+    assert not ADAPTER.synchronous(served.on(knobs=whole({"backups": 1})))
     assert not ADAPTER.synchronous(DDP.on(strategy="local_sgd"))
     assert [ADAPTER.wire_share(DDP.on(strategy=name)) for name in ("ddp", "local_sgd", "pipeline")] == [1 / 64, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"staleness": 2}, "staleness = 2 bounds asynchronous workers; add mode = 'async'"),
+        ({"staleness": 2, "mode": "async"}, None),
+        ({"backups": 1, "mode": "async"}, "asynchronous ones wait for nobody"),
+        ({"backups": 2, "server_ranks": 1}, "backups = 2 of 2 workers leave none to wait for"),
+        ({"backups": 1}, "add server_ranks = 1 to backups"),
+        ({"backups": 1, "server_ranks": 1}, None),
+    ],
+)
+def test_servers_refuse_what_would_mean_nothing(asked, words):
+    found = ADAPTER.unsupported(DDP.on(strategy="parameter_server", knobs=whole(asked)))
+    assert found is None if words is None else words in found
 
 
 def test_data_parallel_is_for_gpus_alone():

@@ -1,0 +1,90 @@
+"""Stragglers: the time to a loss by the share that one rank loses, and from where another way is sooner."""
+
+from dataclasses import dataclass
+
+from reports.figure import Figure
+from reports.lines import Line, lines_figure
+from reports.names import common, names
+from reports.panels import Panel, beside_others
+from reports.text import number
+from suite.analysis.rows import Row
+from suite.analysis.stragglers import Crossover, Slowed, Stragglers, crossover, stragglers
+
+Chart = tuple[Panel, Figure]
+
+
+@dataclass(frozen=True)
+class SlowedRank:
+    """Ways of one training by the straggler's share."""
+
+    title: str
+    found: Stragglers
+    named: list[tuple[str, Slowed]]
+    charts: list[Chart]
+
+    @property
+    def answers(self) -> list[str]:
+        """Which way is soonest with each share, and from where those that do not wait overtake those that do."""
+        sound = [(name, way) for name, way in self.named if all(row.sound for row in way.rows)]
+        found = [self._soonest(share, sound) for share in self.found.shares]
+        for name, way in sound:
+            for other, freer in sound:
+                passed = crossover(way, freer) if way.synchronous and not freer.synchronous else None
+                if passed:
+                    found.append(
+                        f"{other} is sooner than {name} from a straggler of {passed.value:.0%} on ({ends(passed)})."
+                    )
+        return [each for each in found if each]
+
+    def _soonest(self, share: float, ways: list[tuple[str, Slowed]]) -> str:
+        times = [(spread, name) for spread, name in ((way.spread(share), name) for name, way in ways) if spread]
+        if len(times) < 2:
+            return ""
+        least, name = min(times, key=lambda pair: pair[0].value)
+        alike = [other for spread, other in times if other != name and least.overlaps(spread)]
+        beside = f" (not told apart from {', '.join(alike)})" if alike else ""
+        when = f"With a straggler of {share:.0%}" if share else "Without a straggler"
+        loss, after = number(self.found.loss), number(least.value)
+        return f"{when} the soonest at a loss of {loss} is {name}, after {after} s{beside}."
+
+
+def ends(found: Crossover) -> str:
+    """The interval in words; open beyond the shares that were tried."""
+    low = "below the least tried" if found.low is None else f"{found.low:.0%}"
+    high = "beyond the most tried" if found.high is None else f"{found.high:.0%}"
+    return f"{low} to {high}"
+
+
+def stragglers_of(rows: list[Row]) -> list[SlowedRank]:
+    """Every training with several shares of a straggler."""
+    return [_slowed(found) for found in stragglers(rows)]
+
+
+def _slowed(found: Stragglers) -> SlowedRank:
+    cases = [way.case.on(seed=0, straggler=0.0) for way in found.ways]
+    first, named = cases[0], list(zip(names(cases), found.ways, strict=True))
+    title = f"{first.workload} on {first.data_name}, {first.placement.words}"
+    kept, warning = beside_others([row for way in found.ways for row in way.rows])
+    shown = [(name, way) for name, way in named if all(row in kept for row in way.rows)]
+    if not shown:
+        return SlowedRank(title, found, named, [])
+    panel = Panel(
+        f"{title}: time to a loss of {number(found.loss)}", kept, [n for n, _ in shown], common(cases), warning
+    )
+    return SlowedRank(title, found, named, [(panel, _figure(shown, found.shares))])
+
+
+def _figure(shown: list[tuple[str, Slowed]], shares: tuple[float, ...]) -> Figure:
+    lines = []
+    for name, way in shown:
+        spreads = [way.spread(share) for share in shares]
+        lines.append(
+            Line(
+                name,
+                shares,
+                [each.value if each else None for each in spreads],
+                [each.low if each else None for each in spreads],
+                [each.high if each else None for each in spreads],
+            )
+        )
+    return lines_figure(lines, "share of its time that the straggler loses", "seconds to the loss", "lines+markers")

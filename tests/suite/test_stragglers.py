@@ -1,0 +1,41 @@
+"""The time to a loss under a straggler, and where two ways cross."""
+
+import math
+
+import pytest
+
+from suite.analysis.learning import Learnt
+from suite.analysis.stragglers import Slowed, crossover, time_to
+
+
+def way(seconds):
+    """Times to the loss by share, a seed each."""
+    return Slowed((), {share: {(seed, 0): time for seed, time in enumerate(times)} for share, times in seconds.items()})
+
+
+WAITS = way({0.0: (1.0, 1.0, 1.0), 0.5: (2.0, 2.0, 2.0), 0.75: (4.0, 4.0, 4.0)})
+
+
+def test_ways_cross_where_their_times_are_equal_on_average():
+    freer = way({0.0: (1.9, 2.0, 2.1), 0.5: (1.9, 2.0, 2.1), 0.75: (1.9, 2.0, 2.1)})
+    found = crossover(WAITS, freer)
+    assert found.value == pytest.approx(0.5, abs=0.01)
+    assert 0.4 < found.low < found.value < found.high < 0.6
+
+
+def test_an_end_beyond_the_shares_that_were_tried_is_open():
+    scattered = way({0.0: (1.1, 0.6, 1.8), 0.5: (1.0, 1.0, 1.0), 0.75: (1.0, 1.0, 1.0)})
+    found = crossover(WAITS, scattered)
+    assert found.low is None
+    assert 0 < found.value < found.high < 0.5
+
+
+@pytest.mark.parametrize("times", [(0.5, 0.5, 0.5), (9.0, 9.0, 9.0), (math.inf, 2.0, 2.0)])
+def test_ways_that_do_not_cross(times):
+    assert crossover(WAITS, way(dict.fromkeys((0.0, 0.5, 0.75), times))) is None
+
+
+def test_the_time_is_that_of_the_smoothed_loss():
+    lesson = Learnt((), tuple(range(100)), tuple(1.0 - step / 100 for step in range(100)), 0.9, tuple(range(1, 101)))
+    assert time_to(lesson, 0.5) == 56, "the mean over the last ten steps lags by 4.5"
+    assert time_to(lesson, 0.01) == math.inf

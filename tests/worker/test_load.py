@@ -1,0 +1,58 @@
+"""A straggler's load: real processes on its cores, as many as the share takes, gone when they must be."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from suite.worker import messages
+from suite.worker.load import Load, most_even
+
+GIVE_UP = 20.0  # seconds
+
+
+def children():
+    with open("/proc/self/task/%d/children" % os.getpid()) as stream:
+        return [int(each) for each in stream.read().split()]
+
+
+@pytest.mark.parametrize(("share", "processes"), [(0.1, 1), (0.5, 1), (0.6, 2), (0.75, 3), (0.95, 19)])
+def test_beside_an_even_scheduler_so_many_processes_get_the_share(share, processes):
+    assert most_even(share) == processes
+    assert processes / (processes + 1.0) >= share - 1e-9
+
+
+def test_a_load_runs_on_the_cores_and_takes_no_more_than_its_share():
+    core, before = min(os.sched_getaffinity(0)), set(children())
+    load = Load(0.6, [core])
+    began = set(children()) - before
+    time.sleep(1.0)
+    places = [os.sched_getaffinity(each) for each in began]
+    found = load.end()
+    assert places == [{core}] * 2
+    assert found["asked"] == 0.6
+    assert 0.0 < found["taken"] < 0.7
+    assert not set(children()) & began
+
+
+def test_a_load_ends_with_its_rank():
+    program = "import os; from suite.worker.load import Load; load = Load(0.5, [%d]); print(load._processes[0].pid); "
+    program = program % min(os.sched_getaffinity(0)) + "import sys; sys.stdout.flush(); os._exit(1)"
+    pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False).stdout)
+    limit = time.monotonic() + GIVE_UP
+    while os.path.exists("/proc/%d/stat" % pid) and time.monotonic() < limit:
+        with open("/proc/%d/stat" % pid) as stream:
+            if stream.read().split()[2] == "Z":  # nobody reaps it in a container
+                break
+        time.sleep(0.01)
+    assert time.monotonic() < limit
+
+
+def test_the_last_rank_s_record_says_what_was_taken(make_job, work):
+    _, found = work(make_job(trainer="toy:ToyTrainer", straggler=0.5))
+    (straggler,) = [
+        note.notes["straggler"] for note in found if isinstance(note, messages.Notes) and "straggler" in note.notes
+    ]
+    assert straggler["asked"] == 0.5
