@@ -1,6 +1,5 @@
 """What a page says in words: what ran where, how much of it, and what came out in short."""
 
-import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from statistics import median
@@ -8,9 +7,10 @@ from statistics import median
 from reports.text import number, share
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
-from suite.errors import StoreError
+from suite.plan.text import values_of
 from suite.results.records import CANCELLED
-from suite.results.run_folder import RunFolder
+from suite.results.run_folder import OF_THE_RUN, RunFolder
+from suite.results.stored import text_of
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,10 @@ def plan_of(folder: RunFolder) -> Plan:
     path = folder.path / "plan.toml"
     if not path.exists():
         return Plan("", "", "")
+    text = text_of(path, OF_THE_RUN).decode(errors="replace")
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"cannot read {path}: {error}") from error
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        values = values_of(text)
+    except ValueError:
         values = {}
     return Plan(str(values.get("name", "")), str(values.get("title", "")), text)
 

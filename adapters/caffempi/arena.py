@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 import numpy as np
 import torch
 
-from workloads.graph import Graph, size
+from workloads.graph import Graph, Layer, size
 
 ALIGNMENT = 16  # elements: 64 bytes in float32, a cache line and the widest vector
 
@@ -49,6 +49,10 @@ class Arena:
             out, channels, height, width = shape
             return piece.view(out, height, width, channels).permute(0, 3, 1, 2)
         return piece.view(shape)
+
+    def of(self, flat: Any, layer: Layer) -> Dict[str, Any]:
+        """A layer's views by role."""
+        return {each.name.rpartition(".")[2]: self.view(flat, each.name) for each in layer.parameters}
 
     def load(self, weights: Dict[str, np.ndarray]) -> None:
         """Copy canonical weights in and stop: the velocity is zero again; KeyError names a missing tensor."""

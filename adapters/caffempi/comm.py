@@ -1,7 +1,7 @@
 """MPI by itself, through mpi4py: any MPI library, no PyTorch."""
 
 import platform
-from typing import Any, List
+from typing import Any, List, NamedTuple
 
 import mpi4py
 import numpy as np
@@ -13,6 +13,8 @@ from suite.worker.contract import Joined, Unsupported
 mpi4py.rc.thread_level = "funneled"
 
 from mpi4py import MPI  # noqa: E402 - see above
+
+ALL, SHARE = "all", "share"  # of the numbers: all of them, or a rank's part
 
 
 class MPICommunicator(Communicator):
@@ -27,13 +29,12 @@ class MPICommunicator(Communicator):
         return Joined(self.comm.rank, self.comm.size, "mpi: " + library, versions)
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
-        if operation not in EXCHANGES:
-            raise Unsupported("mpi4py has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
         number, mpi = TYPES.get(dtype, (None, MPI.DATATYPE_NULL))
         if mpi == MPI.DATATYPE_NULL:
             raise Unsupported("%s has no numbers of %s" % (MPI.Get_library_version().split(",")[0], dtype))
-        made: Exchange = EXCHANGES[operation](self.comm, count, number, mpi)
-        return made
+        if operation == "point-to-point":
+            return PointToPoint(self.comm, count, number, mpi)
+        return Collective(CALLS[operation], self.comm, count, number, mpi)
 
     def maximum(self, value: float) -> float:
         number = np.array([value])
@@ -62,31 +63,29 @@ class Requested(Pending):
         self._request.Wait()
 
 
+class Call(NamedTuple):
+    """An operation's methods of a communicator, and what of `count` numbers on n ranks each buffer holds and counts."""
+
+    blocking: str
+    starting: str
+    given: str = ALL  # how many numbers a rank fills
+    taken: str = ALL  # how many are its result; "": what was filled is overwritten, and rank 0 is named instead
+    counted: str = ALL  # how many MPI is told, of both buffers
+
+
 class Collective(Exchange):
-    """From one buffer into another; `blocking` and `starting` are methods of a communicator."""
+    """From one buffer into another, or within one."""
 
-    blocking = starting = ""
-
-    def __init__(self, comm: Any, count: int, number: Any, mpi: Any) -> None:
+    def __init__(self, call: Call, comm: Any, count: int, number: Any, mpi: Any) -> None:
         """`number` is the type of `count` numbers in NumPy, `mpi` in MPI."""
-        given, taken = self.sizes(count, comm.size)
-        self._given, self._taken, self._type, self._world = (
-            np.zeros(given, number),
-            np.zeros(taken, number),
-            mpi,
-            comm.size,
-        )
-        self._call, self._start = getattr(comm, self.blocking), getattr(comm, self.starting)
+        sizes = {ALL: count, SHARE: count // comm.size}
+        self._given = self._taken = np.zeros(sizes[call.given], number)
+        self._call, self._start = getattr(comm, call.blocking), getattr(comm, call.starting)
         # Written out once: to look at an array anew costs mpi4py a microsecond a call.
-        self._arguments = self.arguments()
-
-    @staticmethod
-    def sizes(count: int, world: int) -> "tuple":
-        """Numbers that a rank gives and takes."""
-        return count, count
-
-    def arguments(self) -> List[Any]:
-        return [[self._given, len(self._given), self._type], [self._taken, len(self._taken), self._type]]
+        self._arguments: List[Any] = [[self._given, sizes[call.counted], mpi], 0]
+        if call.taken:
+            self._taken = np.zeros(sizes[call.taken], number)
+            self._arguments[1] = [self._taken, sizes[call.counted], mpi]
 
     def fill(self, values: np.ndarray) -> None:
         self._given[:] = values
@@ -101,70 +100,21 @@ class Collective(Exchange):
         return self._taken.astype(np.float32, copy=False)
 
 
-class AllReduce(Collective):
-    """MPI_Allreduce."""
-
-    blocking, starting = "Allreduce", "Iallreduce"
-
-
-class AllGather(Collective):
-    """MPI_Allgather."""
-
-    blocking, starting = "Allgather", "Iallgather"
-
-    @staticmethod
-    def sizes(count: int, world: int) -> "tuple":
-        return count // world, count
-
-    def arguments(self) -> List[Any]:
-        """The receiving side counts the numbers of one rank."""
-        share = len(self._given)
-        return [[self._given, share, self._type], [self._taken, share, self._type]]
-
-
-class AllToAll(Collective):
-    """MPI_Alltoall."""
-
-    blocking, starting = "Alltoall", "Ialltoall"
-
-    def arguments(self) -> List[Any]:
-        """Both sides count the numbers of one rank."""
-        share = len(self._given) // self._world
-        return [[self._given, share, self._type], [self._taken, share, self._type]]
-
-
-class ReduceScatter(Collective):
-    """MPI_Reduce_scatter_block."""
-
-    blocking, starting = "Reduce_scatter_block", "Ireduce_scatter_block"
-
-    @staticmethod
-    def sizes(count: int, world: int) -> "tuple":
-        return count, count // world
-
-    def arguments(self) -> List[Any]:
-        """The giving side counts the numbers of one rank, too."""
-        share = len(self._taken)
-        return [[self._given, share, self._type], [self._taken, share, self._type]]
-
-
-class Broadcast(Collective):
-    """MPI_Bcast: in place; the others' numbers are cleared by it."""
-
-    blocking, starting = "Bcast", "Ibcast"
-
-    def arguments(self) -> List[Any]:
-        """One buffer, from rank 0."""
-        self._taken = self._given
-        return [[self._given, len(self._given), self._type], 0]
+CALLS = {
+    "all-reduce": Call("Allreduce", "Iallreduce"),
+    "broadcast": Call("Bcast", "Ibcast", taken=""),
+    "reduce-scatter": Call("Reduce_scatter_block", "Ireduce_scatter_block", taken=SHARE, counted=SHARE),
+    "all-gather": Call("Allgather", "Iallgather", given=SHARE, counted=SHARE),
+    "all-to-all": Call("Alltoall", "Ialltoall", counted=SHARE),
+}
 
 
 class PointToPoint(Collective):
     """MPI_Send and MPI_Recv between rank 0 and the last one, there and back, as mpi4py's own ping-pong."""
 
     def __init__(self, comm: Any, count: int, number: Any, mpi: Any) -> None:
-        self._given, self._taken = np.zeros(count, number), np.zeros(count, number)
-        self._send, self._receive = comm.Send, comm.Recv
+        super().__init__(Call("Send", "Isend"), comm, count, number, mpi)
+        self._receive = comm.Recv
         self._first, self._last, self._other = comm.rank == 0, comm.rank == comm.size - 1, comm.size - 1
         # What the last rank sends back is what came.
         self._out = [self._given if self._first else self._taken, count, mpi]
@@ -175,14 +125,13 @@ class PointToPoint(Collective):
         if self._alone:
             self._taken[:] = self._given
         elif self._first:
-            self._send(self._out, self._other, 0)
+            self._call(self._out, self._other, 0)
             self._receive(self._in, self._other, 0)
         elif self._last:
             self._receive(self._in, 0, 0)
-            self._send(self._out, 0, 0)
+            self._call(self._out, 0, 0)
 
     def begin(self) -> Pending:
-        """There and back cannot be one request."""
         raise Unsupported("a message there and back waits for its first half")
 
 
@@ -190,13 +139,4 @@ class PointToPoint(Collective):
 TYPES = {
     "float32": (np.float32, MPI.FLOAT),
     "float16": (np.float16, getattr(MPI, "FLOAT16_T", MPI.DATATYPE_NULL)),
-}
-
-EXCHANGES = {
-    "all-reduce": AllReduce,
-    "broadcast": Broadcast,
-    "reduce-scatter": ReduceScatter,
-    "all-gather": AllGather,
-    "all-to-all": AllToAll,
-    "point-to-point": PointToPoint,
 }

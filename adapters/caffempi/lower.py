@@ -40,7 +40,8 @@ def lower(graph: Graph, channels_last: bool, world: int, dtype: Any = torch.floa
     inputs = [tuple(blobs[name] for name in node.inputs) for node in graph.layers]
     heads = [blobs[head.layer] for head in graph.heads]
     for node, layer in zip(graph.layers, layers):
-        bind(node, layer, arena)
+        if node.parameters:
+            layer.bind(arena.of(arena.parameters, node), arena.of(arena.gradients, node))
     choose_gradients(layers, inputs)
     choose_inplace(layers, inputs, heads)
     slots = [Slot(layer, read, last) for layer, read, last in zip(layers, inputs, last_reads(inputs))]
@@ -56,15 +57,6 @@ def layer_of(node: Node, channels_last: bool) -> Layer:
     if node.kind == "dropout" and node.attrs["rate"] == 0:
         return Identity(node)
     return KINDS[node.kind](node)  # type: ignore[abstract]
-
-
-def bind(node: Node, layer: Layer, arena: Arena) -> None:
-    names = {parameter.name.rpartition(".")[2]: parameter.name for parameter in node.parameters}
-    if names:
-        layer.bind(
-            {role: arena.view(arena.parameters, name) for role, name in names.items()},
-            {role: arena.view(arena.gradients, name) for role, name in names.items()},
-        )
 
 
 def choose_gradients(layers: List[Layer], inputs: List[Tuple[int, ...]]) -> None:

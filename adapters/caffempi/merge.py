@@ -74,7 +74,6 @@ def merged(ready_s: Sequence[float], sizes: Sequence[int], cost: Cost, piece: fl
 
 
 def group_of(layers: Sequence[int], spans: Sequence[Span]) -> Group:
-    """The group of some neighbouring layers, given by their indices in the graph."""
     ordered = sorted(layers)
     return Group(ordered[0], ordered, Span(spans[ordered[0]].begin, spans[ordered[-1]].end))
 
@@ -86,7 +85,6 @@ def fitted(small: int, small_s: float, large: int, large_s: float) -> Cost:
 
 
 def measured_cost(link: Link) -> Cost:
-    """Start-up and seconds per byte of an exchange here and now."""
     return fitted(4 * SMALL, exchange_seconds(link, SMALL), 4 * LARGE, exchange_seconds(link, LARGE))
 
 

@@ -33,7 +33,6 @@ class Net:
 
     @torch.inference_mode()
     def predict(self, images: Tensor) -> Tensor:
-        """The last head's logits in use."""
         return self._blobs(images, training=False)[self.losses[-1][0]]  # type: ignore[no-any-return]
 
     def _blobs(self, images: Tensor, lap: Lap = None, training: bool = True) -> List[Any]:

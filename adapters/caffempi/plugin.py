@@ -136,5 +136,4 @@ class CaffeMPI(Adapter):
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """This adapter."""
     return [CaffeMPI()]

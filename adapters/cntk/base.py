@@ -25,15 +25,23 @@ class CNTKTrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._dtype = np.float64 if setup.precision == "float64" else np.float32
+        self._last_loss = float("nan")
+        self._release()
+
+    # --- life ---------------------------------------------------------------
+
+    def _release(self) -> None:
+        self._forget()
         # What `build` makes: the learner that updates, the one that exchanges around it (or the same), their trainers.
         self._net = self._local = self._learner = self._trainer = self._local_trainer = None  # type: Any
         self._outputs = self._last_trainer = None  # type: Any
+        self._found: Dict[Any, Any] = {}  # by the last staged forward
+
+    def _forget(self) -> None:
+        """Before a forward: CNTK refuses one while its gradients are held."""
         # What an iteration leaves: CNTK's state, what the forward found, sums of gradients over so many samples.
         self._state = self._values = self._gradients = None  # type: Any
-        self._found: Dict[Any, Any] = {}
-        self._samples, self._last_loss = 0, float("nan")
-
-    # --- life ---------------------------------------------------------------
+        self._samples = 0
 
     def start(self) -> Joined:
         """Device and threads; a strategy of several ranks joins MPI here."""
@@ -74,18 +82,15 @@ class CNTKTrainer(Trainer):
         return super().as_numpy(batch)
 
     def open_records(self, records: Any) -> Any:
-        """With the images that a map names."""
         return imagemap.MappedImages(records) if records.form == imagemap.FORM else records
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """As CNTK's text or binary format, or as a map of the images."""
         if form == imagemap.FORM:
             imagemap.write(samples, folder)
         else:
             packing.write(form, samples, folder)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:
-        """CNTK's deserializers take one file."""
         if form == imagemap.FORM:
             imagemap.join(parts, folder)
         else:
@@ -172,11 +177,9 @@ class CNTKTrainer(Trainer):
         return self._net.tensors.values()
 
     def parameter_count(self) -> int:
-        """Of the parameters that CNTK finds below the loss."""
         return self._net.parameter_count()
 
     def macs(self) -> int:
-        """Counted on CNTK's own graph of operations."""
         return self._net.macs()
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
@@ -189,16 +192,6 @@ class CNTKTrainer(Trainer):
         return dict(super().notes(), **machine.notes(self.setup))
 
     # --- inside -------------------------------------------------------------
-
-    def _release(self) -> None:
-        self._forget()
-        self._net = self._local = self._learner = self._trainer = self._local_trainer = self._outputs = None
-        self._last_trainer, self._found = None, {}
-
-    def _forget(self) -> None:
-        """Before a forward: CNTK refuses one while its gradients are held."""
-        self._state = self._values = self._gradients = None
-        self._samples = 0
 
     def _placed(self, values: Any) -> Any:
         """An array, or a view of what CNTK has read, which is always float32, in the network's type."""

@@ -13,7 +13,6 @@ class CNTKCommunicator(Communicator):
     """A rank of CNTK's MPI group."""
 
     def start(self) -> Joined:
-        """As the trainer's 'data_parallel' joins."""
         machine.prepare(self.setup)
         self._group = Group()
         return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions())

@@ -32,7 +32,6 @@ DESERIALIZERS = {"ctf": C.io.CTFDeserializer, "cbf": C.io.CBFDeserializer}
 
 
 def reader_of(view: View, setup: Setup, device: Any) -> Reader:
-    """The reader for a view, reading already."""
     if view.records is not None and view.records.form == imagemap.FORM:
         return ImageReader(view.records, view.random, setup, device)
     if view.records is not None:

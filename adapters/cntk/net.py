@@ -35,7 +35,6 @@ class Net:
         self.parameters = [held.tensor for held in self.tensors.parameters.values()]
 
     def arguments(self, batch: Any) -> Dict[Any, Any]:
-        """What CNTK's calls take for a device batch."""
         return {self.images: batch.images, self.labels: batch.labels}
 
     def parameter_count(self) -> int:

@@ -120,7 +120,6 @@ class CNTK(Adapter):
         )
 
     def unreadable(self, form: Format) -> str | None:
-        """The libraries of CNTK's image reader."""
         if form.name != "imagemap":
             return None
         return missing_image_libraries(":".join(named_folders())) or None
@@ -209,5 +208,4 @@ def amd_with_avx2() -> bool:
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """The CNTK adapter."""
     return [CNTK()]

@@ -78,7 +78,6 @@ class Horovod(Adapter):
     )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What a tuned CPU process wants of the allocator."""
         return keep_memory(case)
 
 
@@ -130,5 +129,4 @@ class HorovodTensorFlow(Horovod):
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """One an engine."""
     return [HorovodMXNet(), HorovodPyTorch(), HorovodTensorFlow()]

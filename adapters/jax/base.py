@@ -65,7 +65,6 @@ class JaxTrainer(Trainer):
         return tensor
 
     def synchronize(self) -> None:
-        """Wait for everything that was asked for."""
         jax.block_until_ready((self._state, self._placed, self._pull, self._local, self._gradients, self._loss))
 
     # --- data ---------------------------------------------------------------
@@ -125,7 +124,6 @@ class JaxTrainer(Trainer):
         return {name: canonical(self.first_device(tensor)) for name, tensor in self._gradients.items()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """With the first device's running statistics."""
         params, _, stats, _ = self._state
         found = {name: canonical(tensor.addressable_data(0)) for name, tensor in params.items()}
         found.update((name, canonical(self.first_device(tensor))) for name, tensor in stats.items())
@@ -163,7 +161,6 @@ class JaxTrainer(Trainer):
         return node_by_node(self, self._net.graph, nodes, images, labels, in_order=False)
 
     def yardstick(self) -> Optional[Yardstick]:
-        """NumPy on CPUs, JAX on GPUs."""
         return super().yardstick() or machine.yardstick(self.setup, self._devices)
 
     def notes(self) -> Dict[str, Any]:

@@ -20,144 +20,120 @@ Operation = Callable[[Dict[str, Any], List[Any], Any], Any]
 
 def lower(layer: Layer, tuned: bool) -> Operation:
     """The layer as a pure function; `tuned` allows what is faster on a CPU than JAX's plain operation."""
-    return MAKERS[layer.kind](layer, layer.attrs, tuned)
+    made: Operation = getattr(Lowering(layer, tuned), layer.kind)()
+    return made
 
 
-def conv(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    convolve = fast.convolution if tuned else fast.plain
+class Lowering:
+    """One layer; the method that bears its kind's name makes the operation."""
 
-    def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-        y = convolve(inputs[0], own["weight"], attrs["stride"], attrs["pad"], attrs["groups"])
-        return y + own["bias"] if attrs["bias"] else y
+    def __init__(self, layer: Layer, tuned: bool) -> None:
+        self._layer, self._attrs, self._tuned = layer, layer.attrs, tuned
 
-    return apply
+    def conv(self) -> Operation:
+        attrs, convolve = self._attrs, fast.convolution if self._tuned else fast.plain
 
+        def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
+            y = convolve(inputs[0], own["weight"], attrs["stride"], attrs["pad"], attrs["groups"])
+            return y + own["bias"] if attrs["bias"] else y
 
-def dense(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-        y = jnp.matmul(inputs[0], own["weight"], precision=lax.Precision.HIGHEST)
-        return y + own["bias"] if attrs["bias"] else y
+        return apply
 
-    return apply
+    def dense(self) -> Operation:
+        biased = self._attrs["bias"]
 
+        def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
+            y = jnp.matmul(inputs[0], own["weight"], precision=lax.Precision.HIGHEST)
+            return y + own["bias"] if biased else y
 
-def relu(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    return lambda own, inputs, key: jax.nn.relu(inputs[0])
+        return apply
 
+    def relu(self) -> Operation:
+        return lambda own, inputs, key: jax.nn.relu(inputs[0])
 
-def pads(layer: Layer) -> List[Tuple[int, int]]:
-    """(before, after) of both axes: after the input so much that exactly the graph's windows fit."""
-    attrs = layer.attrs
-    found: List[Tuple[int, int]] = []
-    for extent, count in zip(layer.input_shapes[0][1:], layer.shape[1:]):
-        needed = (count - 1) * attrs["stride"] + attrs["kernel"] - extent - attrs["pad"]
-        found.append((attrs["pad"], max(0, needed)))
-    return found
+    def max_pool(self) -> Operation:
+        """Padded with what never wins."""
+        kernel, stride, around = self._attrs["kernel"], self._attrs["stride"], self._pads()
+        if self._tuned:
+            return lambda own, inputs, key: fast.max_pool(inputs[0], kernel, stride, around)
+        return lambda own, inputs, key: self._windows(inputs[0], -jnp.inf, lax.max, around)
 
+    def avg_pool(self) -> Operation:
+        """Sums over windows, divided by what the graph counts: the input's own cells, or its padding's too."""
+        pad, around = self._attrs["pad"], self._pads()
+        # What counts: the input's own cells, or those that the graph pads too; never those that ceil adds beyond.
+        before = pad if self._attrs["count_padding"] else 0
+        counted = [min(before, after) for _, after in around]
+        extents = [extent + before + own for extent, own in zip(self._layer.input_shapes[0][1:], counted)]
+        rest = [(pad - before, after - own) for (_, after), own in zip(around, counted)]
 
-def windows(x: Any, start: float, reducer: Any, layer: Layer, around: Sequence[Tuple[int, int]]) -> Any:
-    """XLA's reduction over windows of both axes."""
-    kernel, stride = layer.attrs["kernel"], layer.attrs["stride"]
-    return lax.reduce_window(
-        x, start, reducer, (1, kernel, kernel, 1), (1, stride, stride, 1), ((0, 0), *around, (0, 0))
-    )
+        def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
+            cells = jnp.ones((1, *extents, 1), inputs[0].dtype)
+            return self._windows(inputs[0], 0.0, lax.add, around) / self._windows(cells, 0.0, lax.add, rest)
 
+        return apply
 
-def max_pool(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Padded with what never wins."""
-    around = pads(layer)
-    if tuned:
-        return lambda own, inputs, key: fast.max_pool(inputs[0], attrs["kernel"], attrs["stride"], around)
-    return lambda own, inputs, key: windows(inputs[0], -jnp.inf, lax.max, layer, around)
+    def lrn(self) -> Operation:
+        """Across channels; alpha is divided by the size here. An even window reaches one channel further down."""
+        size, alpha, beta, k = (self._attrs[name] for name in ("size", "alpha", "beta", "k"))
+        reach, tuned = (size // 2, (size - 1) // 2), self._tuned
 
+        def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
+            x = inputs[0]
+            if tuned:
+                return x * fast.negative_power(k + alpha / size * fast.channel_sums(x * x, *reach), beta)
+            pads = ((0, 0), (0, 0), (0, 0), reach)
+            sums = lax.reduce_window(x * x, 0.0, lax.add, (1, 1, 1, size), (1, 1, 1, 1), pads)
+            return x / (k + alpha / size * sums) ** beta
 
-def avg_pool(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Sums over windows, divided by what the graph counts: the input's own cells, or its padding's too."""
-    around = pads(layer)
-    # What counts: the input's own cells, or those that the graph pads too; never those that ceil adds beyond.
-    counted = [min(attrs["pad"], after) if attrs["count_padding"] else 0 for _, after in around]
-    before = attrs["pad"] if attrs["count_padding"] else 0
-    extents = [extent + before + own for extent, own in zip(layer.input_shapes[0][1:], counted)]
-    rest = [(attrs["pad"] - before, after - own) for (_, after), own in zip(around, counted)]
+        return apply
 
-    def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-        cells = jnp.ones((1, extents[0], extents[1], 1), inputs[0].dtype)
-        return windows(inputs[0], 0.0, lax.add, layer, around) / windows(cells, 0.0, lax.add, layer, rest)
+    def batch_norm(self) -> Operation:
+        """Normalises by the biased variance; gives (output, mean, unbiased variance)."""
+        epsilon = self._attrs["eps"]
 
-    return apply
+        def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
+            x = inputs[0]
+            count = x.size // x.shape[-1]
+            mean = jnp.mean(x, (0, 1, 2))
+            centred = x - mean
+            variance = jnp.mean(centred * centred, (0, 1, 2))
+            y = centred * (lax.rsqrt(variance + epsilon) * own["weight"]) + own["bias"]
+            return y, mean, variance * (count / max(1.0, count - 1.0))
 
+        return apply
 
-def lrn(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Across channels; alpha is divided by the size here. An even window reaches one channel further down."""
-    size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
-    reach = (size // 2, (size - 1) // 2)
+    def dropout(self) -> Operation:
+        """Inverted; the key is this layer's own."""
+        keep = 1.0 - self._attrs["rate"]
 
-    def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-        x = inputs[0]
-        if tuned:
-            return x * fast.negative_power(k + alpha / size * fast.channel_sums(x * x, *reach), beta)
-        sums = lax.reduce_window(x * x, 0.0, lax.add, (1, 1, 1, size), (1, 1, 1, 1), ((0, 0), (0, 0), (0, 0), reach))
-        return x / (k + alpha / size * sums) ** beta
+        def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
+            mask = jax.random.bernoulli(key, keep, inputs[0].shape)
+            return jnp.where(mask, inputs[0] / keep, jnp.zeros((), inputs[0].dtype))
 
-    return apply
+        return apply if self._attrs["rate"] else lambda own, inputs, key: inputs[0]
 
+    def concat(self) -> Operation:
+        """Along the last axis: the channels, or the features."""
+        return lambda own, inputs, key: jnp.concatenate(inputs, axis=-1)
 
-def batch_norm(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Normalises by the biased variance; gives (output, mean, unbiased variance)."""
+    def add(self) -> Operation:
+        return lambda own, inputs, key: sum(inputs[1:], inputs[0])
 
-    def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-        x = inputs[0]
-        count = x.size // x.shape[-1]
-        mean = jnp.mean(x, (0, 1, 2))
-        centred = x - mean
-        variance = jnp.mean(centred * centred, (0, 1, 2))
-        y = centred * (lax.rsqrt(variance + attrs["eps"]) * own["weight"]) + own["bias"]
-        return y, mean, variance * (count / max(1.0, count - 1.0))
+    def flatten(self) -> Operation:
+        """In C, H, W order, so back to channels first."""
+        if len(self._layer.input_shapes[0]) == 1:
+            return lambda own, inputs, key: inputs[0]
+        return lambda own, inputs, key: jnp.transpose(inputs[0], (0, 3, 1, 2)).reshape(len(inputs[0]), -1)
 
-    return apply
+    def _pads(self) -> List[Tuple[int, int]]:
+        """(before, after) of both axes: after the input so much that exactly the graph's windows fit."""
+        kernel, stride, pad = (self._attrs[name] for name in ("kernel", "stride", "pad"))
+        extents = zip(self._layer.input_shapes[0][1:], self._layer.shape[1:])
+        return [(pad, max(0, (count - 1) * stride + kernel - extent - pad)) for extent, count in extents]
 
-
-def dropout(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Inverted; the key is this layer's own."""
-    keep = 1.0 - attrs["rate"]
-
-    def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-        mask = jax.random.bernoulli(key, keep, inputs[0].shape)
-        return jnp.where(mask, inputs[0] / keep, jnp.zeros((), inputs[0].dtype))
-
-    return apply if attrs["rate"] else lambda own, inputs, key: inputs[0]
-
-
-def concat(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """Along the last axis: the channels, or the features."""
-    return lambda own, inputs, key: jnp.concatenate(inputs, axis=-1)
-
-
-def add(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    return lambda own, inputs, key: sum(inputs[1:], inputs[0])
-
-
-def flatten(layer: Layer, attrs: Dict[str, Any], tuned: bool) -> Operation:
-    """In C, H, W order, so back to channels first."""
-    flat = len(layer.input_shapes[0]) == 1
-
-    def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-        x = inputs[0]
-        return x if flat else jnp.transpose(x, (0, 3, 1, 2)).reshape(x.shape[0], -1)
-
-    return apply
-
-
-MAKERS: Dict[str, Callable[[Layer, Dict[str, Any], bool], Operation]] = {
-    "conv": conv,
-    "dense": dense,
-    "relu": relu,
-    "max_pool": max_pool,
-    "avg_pool": avg_pool,
-    "lrn": lrn,
-    "batch_norm": batch_norm,
-    "dropout": dropout,
-    "concat": concat,
-    "add": add,
-    "flatten": flatten,
-}
+    def _windows(self, x: Any, start: float, reducer: Any, around: Sequence[Tuple[int, int]]) -> Any:
+        """XLA's reduction over windows of both axes."""
+        kernel, stride = self._attrs["kernel"], self._attrs["stride"]
+        pads = ((0, 0), *around, (0, 0))
+        return lax.reduce_window(x, start, reducer, (1, kernel, kernel, 1), (1, stride, stride, 1), pads)

@@ -54,8 +54,6 @@ def cuda(setup: Setup) -> List[Any]:
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
-    """What measures the peaks of these devices."""
-
     def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
         values, jitted = [jax.device_put(np.ones(shape, dtype), device) for device in devices], jax.jit(work)
         return lambda: jax.block_until_ready([jitted(value) for value in values])

@@ -62,7 +62,6 @@ class Jax(Adapter):
     )
 
     def unsupported(self, case: Configuration) -> str | None:
-        """Memory that only a GPU has."""
         if case.placement.device == "cpu" and case.knobs["preallocate"] != KNOBS["preallocate"].default:
             return "JAX preallocates a GPU's memory, none of a CPU's; leave the knob preallocate out"
         return None
@@ -79,5 +78,4 @@ class Jax(Adapter):
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """The JAX adapter."""
     return [Jax()]

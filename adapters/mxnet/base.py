@@ -79,7 +79,6 @@ class MXNetTrainer(Trainer):
         gc.collect()
 
     def start(self) -> Joined:
-        """A process by itself, on all of its devices."""
         self._contexts = machine.contexts(self.setup)
         return Joined(0, 1, "none", machine.versions(), len(self._contexts))
 
@@ -120,7 +119,6 @@ class MXNetTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def make_reader(self, source: Any) -> Reader:
-        """RecordIO by ImageRecordIter, files by threads, memory by indices."""
         return reader_of(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
@@ -238,7 +236,6 @@ class MXNetTrainer(Trainer):
         return {name: own.list_grad()[0].asnumpy() / self._samples() for name, own in self._net.trainable()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Of the first device, with running statistics."""
         return self._net.tensors(self._contexts[0])
 
     def parameter_count(self) -> int:
@@ -251,7 +248,6 @@ class MXNetTrainer(Trainer):
         return super().gradient_bytes() if self._compression is None else -(-self.parameter_count() // 4)
 
     def macs(self) -> int:
-        """Counted on the operators of the traced graph, with the shapes that MXNet infers."""
         return self._net.macs()
 
     def predict(self, batch: Any) -> np.ndarray:
@@ -266,7 +262,6 @@ class MXNetTrainer(Trainer):
         return node_by_node(self, self._net.graph, nodes, *batch[0])
 
     def yardstick(self) -> Optional[Yardstick]:
-        """NumPy on CPUs, MXNet on GPUs."""
         return super().yardstick() or machine.yardstick(self.setup, self._contexts)
 
     def notes(self) -> Dict[str, Any]:

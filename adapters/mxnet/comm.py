@@ -17,7 +17,6 @@ class StoreCommunicator(Communicator):
     """A worker of a "dist_sync" store."""
 
     def start(self) -> Joined:
-        """As the trainer of `dist_sync` joins."""
         machine.contexts(self.setup)
         self._group = Group("dist_sync", None)
         return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions())
@@ -35,7 +34,6 @@ class StoreCommunicator(Communicator):
         raise Unsupported("a key-value store has no %s; it has all-reduce and broadcast" % operation)
 
     def maximum(self, value: float) -> float:
-        """Over sockets: the store only sums."""
         return self._group.maximum(value)
 
     def close(self) -> None:
@@ -97,11 +95,9 @@ class Broadcast(ArrayExchange):
         self._group = group
 
     def run(self) -> None:
-        """Of the store's first worker's values."""
         self._group.store.broadcast(self._group.keys(1)[0], self._given, out=self._received)
         self._received.wait_to_read()
 
     @property
     def most(self) -> Optional[int]:
-        """As many as the servers can keep."""
         return max(8, KEPT // (4 * self._given.size))

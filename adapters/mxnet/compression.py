@@ -24,7 +24,6 @@ def compression(setup: Setup) -> Optional[Dict[str, Any]]:
 
 
 def described(compressed: Optional[Dict[str, Any]], setup: Setup) -> str:
-    """What `compression` decided, for the notes."""
     if compressed is not None:
         return "2 bits a number, threshold %g of the sum over a device's samples" % compressed["threshold"]
     asked = setup.knobs.get("compression", "none")

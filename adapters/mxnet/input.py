@@ -25,7 +25,6 @@ QUEUE = 16  # batches that ImageRecordIter decodes ahead; its own prefetch_buffe
 
 
 def reader_of(view: View, setup: Setup) -> Reader:
-    """The reader of what a view shows."""
     if view.records is not None:
         if view.records.form != FORM:
             raise Unsupported("MXNet does not read %s" % view.records.form)

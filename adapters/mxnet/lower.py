@@ -9,7 +9,7 @@ normalisation ignores gamma unless asked otherwise. Every default is passed.
 """
 
 from functools import reduce
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from suite.worker.contract import Unsupported
 from workloads.graph import Layer
@@ -29,96 +29,107 @@ Choices = NamedTuple(
 
 def lower(ops: Any, layer: Layer, inputs: List[Any], params: Params, choices: Choices) -> Any:
     """The layer's output for its inputs."""
-    return MAKERS[layer.kind](ops, layer, params, choices, *inputs)
+    return getattr(Lowering(ops, layer, params, choices), layer.kind)(*inputs)
 
 
-def _conv(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    attrs = layer.attrs
-    return ops.Convolution(
-        x,
-        *[params[parameter.name] for parameter in layer.parameters],
-        kernel=(attrs["kernel"],) * 2,
-        stride=(attrs["stride"],) * 2,
-        dilate=(1, 1),
-        pad=(attrs["pad"],) * 2,
-        num_filter=attrs["out"],
-        num_group=attrs["groups"],
-        no_bias=not attrs["bias"],
-        layout="NCHW",
-        name=layer.name,
-    )
+class Lowering:
+    """One layer; the method that bears its kind's name makes its output."""
 
+    def __init__(self, ops: Any, layer: Layer, params: Params, choices: Choices) -> None:
+        self._ops, self._layer, self._attrs, self._choices = ops, layer, layer.attrs, choices
+        self._own = [params[parameter.name] for parameter in layer.parameters]
+        self._statistics = [params[name] for name, _ in layer.buffers]
 
-def _dense(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    return ops.FullyConnected(
-        x,
-        *[params[parameter.name] for parameter in layer.parameters],
-        num_hidden=layer.attrs["out"],
-        no_bias=not layer.attrs["bias"],
-        flatten=False,
-        name=layer.name,
-    )
-
-
-def _batch_norm(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    return ops.BatchNorm(
-        x,
-        *[params["%s.%s" % (layer.name, role)] for role in ("weight", "bias", "running_mean", "running_var")],
-        eps=layer.attrs["eps"],
-        momentum=layer.attrs["momentum"],
-        fix_gamma=False,
-        use_global_stats=False,
-        output_mean_var=False,
-        axis=1,
-        name=layer.name,
-    )
-
-
-def _relu(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    # Not ops.relu: Activation is oneDNN's and keeps its blocked layouts.
-    return ops.Activation(x, act_type="relu", name=layer.name)
-
-
-def _max_pool(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    return ops.Pooling(x, pool_type="max", **_window(layer))
-
-
-def _avg_pool(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    return ops.Pooling(x, pool_type="avg", count_include_pad=layer.attrs["count_padding"], **_window(layer))
-
-
-def _window(layer: Layer) -> Dict[str, Any]:
-    """Kernel, stride, padding and rounding; Unsupported where MXNet's rounding up is another one."""
-    wanted, extents = layer.shape[1:], layer.input_shapes[0][1:]
-    kernel, stride, pad = (layer.attrs[name] for name in ("kernel", "stride", "pad"))
-    down = tuple(pooled(extent, kernel, stride, pad, ceil=False) for extent in extents)
-    up = tuple(1 - (kernel - 2 * pad - extent) // stride for extent in extents)
-    if wanted not in (down, up):
-        raise Unsupported(
-            "layer %r pools %r to %r; MXNet makes %r of it when it rounds down and %r when it rounds up, along both "
-            "axes alike" % (layer.name, extents, wanted, down, up)
+    def conv(self, x: Any) -> Any:
+        attrs = self._attrs
+        return self._ops.Convolution(
+            x,
+            *self._own,
+            kernel=(attrs["kernel"],) * 2,
+            stride=(attrs["stride"],) * 2,
+            dilate=(1, 1),
+            pad=(attrs["pad"],) * 2,
+            num_filter=attrs["out"],
+            num_group=attrs["groups"],
+            no_bias=not attrs["bias"],
+            layout="NCHW",
+            name=self._layer.name,
         )
-    return {
-        "kernel": (kernel,) * 2,
-        "stride": (stride,) * 2,
-        "pad": (pad,) * 2,
-        "pooling_convention": "valid" if wanted == down else "full",
-        "global_pool": False,
-        "layout": "NCHW",
-        "name": layer.name,
-    }
 
+    def dense(self, x: Any) -> Any:
+        out, bias = self._attrs["out"], self._attrs["bias"]
+        options = {"num_hidden": out, "no_bias": not bias, "flatten": False, "name": self._layer.name}
+        return self._ops.FullyConnected(x, *self._own, **options)
 
-def _lrn(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    size, alpha, beta, k = (layer.attrs[name] for name in ("size", "alpha", "beta", "k"))
-    if choices.lrn == "composed":
-        return composed_lrn(ops, x, layer.input_shapes[0][0], size, alpha, beta, k, choices.tuned)
-    if size % 2 == 0 or choices.precision != "float32":
-        raise Unsupported(
-            "layer %r normalises over %d channels in %s; MXNet's own LRN wants an odd number and float32, "
-            "lrn = 'composed' takes any" % (layer.name, size, choices.precision)
+    def batch_norm(self, x: Any) -> Any:
+        return self._ops.BatchNorm(
+            x,
+            *self._own,
+            *self._statistics,
+            eps=self._attrs["eps"],
+            momentum=self._attrs["momentum"],
+            fix_gamma=False,
+            use_global_stats=False,
+            output_mean_var=False,
+            axis=1,
+            name=self._layer.name,
         )
-    return ops.LRN(x, nsize=size, alpha=alpha, beta=beta, knorm=k, name=layer.name)
+
+    def relu(self, x: Any) -> Any:
+        # Not ops.relu: Activation is oneDNN's and keeps its blocked layouts.
+        return self._ops.Activation(x, act_type="relu", name=self._layer.name)
+
+    def max_pool(self, x: Any) -> Any:
+        return self._ops.Pooling(x, pool_type="max", **self._window())
+
+    def avg_pool(self, x: Any) -> Any:
+        return self._ops.Pooling(x, pool_type="avg", count_include_pad=self._attrs["count_padding"], **self._window())
+
+    def lrn(self, x: Any) -> Any:
+        size, alpha, beta, k = (self._attrs[name] for name in ("size", "alpha", "beta", "k"))
+        if self._choices.lrn == "composed":
+            channels = self._layer.input_shapes[0][0]
+            return composed_lrn(self._ops, x, channels, size, alpha, beta, k, self._choices.tuned)
+        if size % 2 == 0 or self._choices.precision != "float32":
+            raise Unsupported(
+                "layer %r normalises over %d channels in %s; MXNet's own LRN wants an odd number and float32, "
+                "lrn = 'composed' takes any" % (self._layer.name, size, self._choices.precision)
+            )
+        return self._ops.LRN(x, nsize=size, alpha=alpha, beta=beta, knorm=k, name=self._layer.name)
+
+    def dropout(self, x: Any) -> Any:
+        rate = self._attrs["rate"]
+        return self._ops.Dropout(x, p=rate, mode="training", axes=(), name=self._layer.name) if rate else x
+
+    def concat(self, *inputs: Any) -> Any:
+        return self._ops.Concat(*inputs, dim=1, name=self._layer.name)
+
+    def add(self, *inputs: Any) -> Any:
+        return reduce(self._ops.elemwise_add, inputs)
+
+    def flatten(self, x: Any) -> Any:
+        return self._ops.Flatten(x, name=self._layer.name)
+
+    def _window(self) -> Dict[str, Any]:
+        """Kernel, stride, padding and rounding; Unsupported where MXNet's rounding up is another one."""
+        wanted, extents = self._layer.shape[1:], self._layer.input_shapes[0][1:]
+        kernel, stride, pad = (self._attrs[name] for name in ("kernel", "stride", "pad"))
+        down = tuple(pooled(extent, kernel, stride, pad, ceil=False) for extent in extents)
+        up = tuple(1 - (kernel - 2 * pad - extent) // stride for extent in extents)
+        if wanted not in (down, up):
+            raise Unsupported(
+                "layer %r pools %r to %r; MXNet makes %r of it when it rounds down and %r when it rounds up, along "
+                "both axes alike" % (self._layer.name, extents, wanted, down, up)
+            )
+        return {
+            "kernel": (kernel,) * 2,
+            "stride": (stride,) * 2,
+            "pad": (pad,) * 2,
+            "pooling_convention": "valid" if wanted == down else "full",
+            "global_pool": False,
+            "layout": "NCHW",
+            "name": self._layer.name,
+        }
 
 
 def composed_lrn(ops: Any, x: Any, channels: int, size: int, alpha: float, beta: float, k: float, tuned: bool) -> Any:
@@ -166,35 +177,3 @@ def _padded(ops: Any, values: Any, before: int, after: int) -> Any:
     if after:
         slices.append(ops.zeros_like(ops.slice_axis(values, axis=1, begin=0, end=after)))
     return ops.Concat(*slices, dim=1) if len(slices) > 1 else values
-
-
-def _dropout(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    rate = layer.attrs["rate"]
-    return ops.Dropout(x, p=rate, mode="training", axes=(), name=layer.name) if rate else x
-
-
-def _concat(ops: Any, layer: Layer, params: Params, choices: Choices, *inputs: Any) -> Any:
-    return ops.Concat(*inputs, dim=1, name=layer.name)
-
-
-def _add(ops: Any, layer: Layer, params: Params, choices: Choices, *inputs: Any) -> Any:
-    return reduce(ops.elemwise_add, inputs)
-
-
-def _flatten(ops: Any, layer: Layer, params: Params, choices: Choices, x: Any) -> Any:
-    return ops.Flatten(x, name=layer.name)
-
-
-MAKERS: Dict[str, Callable[..., Any]] = {
-    "conv": _conv,
-    "dense": _dense,
-    "batch_norm": _batch_norm,
-    "relu": _relu,
-    "max_pool": _max_pool,
-    "avg_pool": _avg_pool,
-    "lrn": _lrn,
-    "dropout": _dropout,
-    "concat": _concat,
-    "add": _add,
-    "flatten": _flatten,
-}

@@ -26,8 +26,6 @@ def contexts(setup: Setup) -> List[Any]:
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
-    """What measures the peaks of these devices."""
-
     def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
         values = [mx.nd.ones(shape, ctx=device, dtype=dtype) for device in devices]
         return lambda: [work(value) for value in values]

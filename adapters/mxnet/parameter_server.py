@@ -27,7 +27,6 @@ class WorkerTrainer(MXNetTrainer):
         return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions(), len(self._contexts))
 
     def close(self) -> None:
-        """Stop the readers, leave the group."""
         super().close()
         if self._group is not None:
             mx.nd.waitall()
@@ -36,7 +35,6 @@ class WorkerTrainer(MXNetTrainer):
             gc.collect()
 
     def maximum(self, value: float) -> float:
-        """Over sockets: a store can only sum."""
         return value if self._group is None else self._group.maximum(value)
 
 

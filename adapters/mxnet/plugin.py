@@ -180,12 +180,10 @@ class MXNet(Adapter):
 
 
 def servers(case: Configuration) -> int:
-    """How many parameter servers a case has."""
     asked = case.knobs["servers"]
     return case.placement.nodes if asked == "auto" else int(asked)
 
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """The MXNet adapter."""
     return [MXNet()]

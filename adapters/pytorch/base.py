@@ -34,6 +34,7 @@ class TorchTrainer(Trainer):
         self._normalise: Any = None
         self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
         self._loss: Any = None
+        self._optimiser: Any = None
 
     # --- life ---------------------------------------------------------------
 
@@ -47,7 +48,6 @@ class TorchTrainer(Trainer):
         return Joined(0, 1, "cuda copies" if setup.devices > 1 else "none", versions, setup.devices)
 
     def synchronize(self) -> None:
-        """Wait for a GPU; on a CPU nothing is pending."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -62,7 +62,6 @@ class TorchTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def make_reader(self, source: Any) -> Reader:
-        """Files are read with DataLoader; what lies in memory is gathered."""
         if source.records is not None:
             raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
         about = source.source.photographs
@@ -86,6 +85,19 @@ class TorchTrainer(Trainer):
             return self._normalise(images.to(self._device, non_blocking=True)).to(self._dtype)
         return images.to(self._device, self._dtype, non_blocking=True)
 
+    # --- training -----------------------------------------------------------
+
+    def communicate(self) -> None:
+        """Nothing, unless a strategy exchanges gradients by themselves."""
+
+    def update(self) -> None:
+        self._optimise()
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Torch's SGD keeps the rate outside its velocity."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+
     # --- what the measuring loop needs ----------------------------------------
 
     def maximum(self, value: float) -> float:
@@ -107,15 +119,12 @@ class TorchTrainer(Trainer):
         return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
 
     def peak_device_bytes(self) -> Optional[int]:
-        """What torch's allocator has held on the GPU."""
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
 
     def yardstick(self) -> Optional[Yardstick]:
-        """NumPy on CPUs where it can; torch elsewhere."""
         return super().yardstick() or machine.yardstick(self.setup)
 
     def notes(self) -> Dict[str, Any]:
-        """What "auto" became, and what was chosen."""
         return dict(
             super().notes(),
             memory_format=str(self._layout).replace("torch.", ""),
@@ -127,6 +136,10 @@ class TorchTrainer(Trainer):
 
     # --- for the subclasses ---------------------------------------------------
 
+    def _optimise(self) -> None:
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+
     def _begin_build(self, graph: Graph) -> None:
         """Let go of the last network, restart the masks of dropout, choose the memory format."""
         self._release()
@@ -137,7 +150,7 @@ class TorchTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built; DDP stands in a reference cycle."""
-        self._loss = None
+        self._loss = self._optimiser = None
         gc.collect()
 
     def _memory_format(self, graph: Graph) -> Any:

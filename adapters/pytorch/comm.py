@@ -1,6 +1,6 @@
 """torch.distributed by itself: gloo between CPUs, NCCL between GPUs."""
 
-from typing import Any
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ class TorchCommunicator(Communicator):
     """The default process group."""
 
     def start(self) -> Joined:
-        """As the trainer's 'ddp' joins."""
         setup = self.setup
         self._device = machine.prepare(setup)
         self._group: Any = Group(setup)
@@ -26,10 +25,7 @@ class TorchCommunicator(Communicator):
         return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions(setup.device))
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
-        if operation not in EXCHANGES:
-            raise Unsupported("torch.distributed has no %s here; it has %s" % (operation, ", ".join(EXCHANGES)))
-        made: Exchange = EXCHANGES[operation](count, self._device, getattr(torch, dtype))
-        return made
+        return Collective(CALLS[operation], count, self._device, getattr(torch, dtype))
 
     def maximum(self, value: float) -> float:
         """Over the hosts: a device's queue is not touched."""
@@ -69,19 +65,23 @@ class Working(Pending):
         self._work.wait()
 
 
+class Call(NamedTuple):
+    """What an operation calls, and whether a rank gives and takes all of the numbers, or its part of them."""
+
+    run: Callable[[Any, Any, bool], Any]  # (given, taken, whether only to begin) -> torch's Work
+    in_place: bool = False
+    gives_share: bool = False
+    takes_share: bool = False
+
+
 class Collective(Exchange):
     """A call of torch.distributed on tensors of its own."""
 
-    in_place = False
-    gives_share = takes_share = False  # of the numbers one rank's part, not all
-
-    def __init__(self, count: int, device: Any, dtype: Any) -> None:
-        self._rank, self._world = dist.get_rank(), dist.get_world_size()
-        share = count // self._world
-        self._given = torch.zeros(share if self.gives_share else count, device=device, dtype=dtype)
-        self._taken = self._given
-        if not self.in_place:
-            self._taken = torch.zeros(share if self.takes_share else count, device=device, dtype=dtype)
+    def __init__(self, call: Call, count: int, device: Any, dtype: Any) -> None:
+        share, options = count // dist.get_world_size(), {"device": device, "dtype": dtype}
+        self._call = call.run
+        self._given = torch.zeros(share if call.gives_share else count, **options)
+        self._taken = self._given if call.in_place else torch.zeros(share if call.takes_share else count, **options)
 
     def fill(self, values: np.ndarray) -> None:
         self._given.copy_(torch.from_numpy(values))
@@ -92,83 +92,36 @@ class Collective(Exchange):
 
     def run(self) -> None:
         """Waited for; on a GPU: queued."""
-        self._call(False)
+        self._call(self._given, self._taken, False)
 
     def begin(self) -> Pending:
-        return Working(self._call(True))
-
-    def _call(self, begin: bool) -> Any:
-        """Do it; where `begin`, return torch's Work."""
-        raise NotImplementedError
+        return Working(self._call(self._given, self._taken, True))
 
 
-class AllReduce(Collective):
-    """As DDP does it."""
-
-    in_place = True
-
-    def _call(self, begin: bool) -> Any:
-        return dist.all_reduce(self._given, async_op=begin)
-
-
-class Broadcast(Collective):
-    """From rank 0."""
-
-    in_place = True
-
-    def _call(self, begin: bool) -> Any:
-        return dist.broadcast(self._given, 0, async_op=begin)
-
-
-class AllGather(Collective):
-    """Into one tensor."""
-
-    gives_share = True
-
-    def _call(self, begin: bool) -> Any:
-        return dist.all_gather_into_tensor(self._taken, self._given, async_op=begin)
-
-
-class ReduceScatter(Collective):
-    """From one tensor."""
-
-    takes_share = True
-
-    def _call(self, begin: bool) -> Any:
-        return dist.reduce_scatter_tensor(self._taken, self._given, async_op=begin)
-
-
-class AllToAll(Collective):
-    """Equal parts."""
-
-    def _call(self, begin: bool) -> Any:
-        return dist.all_to_all_single(self._taken, self._given, async_op=begin)
-
-
-class PointToPoint(Collective):
-    """send and recv between rank 0 and the last one, there and back; what came goes back."""
-
-    def begin(self) -> Pending:
-        """Unsupported: there and back cannot be one Work."""
+def there_and_back(given: Any, taken: Any, begin: bool) -> None:
+    """Between rank 0 and the last one: what came goes back."""
+    if begin:
         raise Unsupported("a message there and back waits for its first half")
-
-    def _call(self, begin: bool) -> Any:
-        last = self._world - 1
-        if last == 0:
-            self._taken.copy_(self._given)
-        elif self._rank == 0:
-            dist.send(self._given, last)
-            dist.recv(self._taken, last)
-        elif self._rank == last:
-            dist.recv(self._taken, 0)
-            dist.send(self._taken, 0)
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    if last == 0:
+        taken.copy_(given)
+    elif rank == 0:
+        dist.send(given, last)
+        dist.recv(taken, last)
+    elif rank == last:
+        dist.recv(taken, 0)
+        dist.send(taken, 0)
 
 
-EXCHANGES = {
-    "all-reduce": AllReduce,
-    "broadcast": Broadcast,
-    "reduce-scatter": ReduceScatter,
-    "all-gather": AllGather,
-    "all-to-all": AllToAll,
-    "point-to-point": PointToPoint,
+CALLS = {
+    "all-reduce": Call(lambda given, taken, begin: dist.all_reduce(given, async_op=begin), in_place=True),
+    "broadcast": Call(lambda given, taken, begin: dist.broadcast(given, 0, async_op=begin), in_place=True),
+    "reduce-scatter": Call(
+        lambda given, taken, begin: dist.reduce_scatter_tensor(taken, given, async_op=begin), takes_share=True
+    ),
+    "all-gather": Call(
+        lambda given, taken, begin: dist.all_gather_into_tensor(taken, given, async_op=begin), gives_share=True
+    ),
+    "all-to-all": Call(lambda given, taken, begin: dist.all_to_all_single(taken, given, async_op=begin)),
+    "point-to-point": Call(there_and_back),
 }

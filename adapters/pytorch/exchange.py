@@ -74,7 +74,7 @@ class Averaging(TorchTrainer):
 
     def update(self) -> None:
         """Besides, the next exchange takes new gradients."""
-        super().update()  # type: ignore[safe-super]
+        super().update()
         if self._exchange is not None:
             self._exchange.forget()
 
@@ -152,11 +152,9 @@ class HookBucket:
         return self._views
 
     def index(self) -> int:
-        """Which bucket of the exchange it is."""
         return self._index
 
     def is_last(self) -> bool:
-        """Whether the exchange ends with it."""
         return self.last
 
 

@@ -27,7 +27,8 @@ def lower(layer: Layer, fast: bool, exclusive: bool) -> Operation:
     `fast` allows what is faster than torch's own layer; `exclusive` says that the first
     input may be written over.
     """
-    return MAKERS[layer.kind](layer, layer.attrs, fast, exclusive)
+    made: Operation = getattr(Lowering(layer, fast, exclusive), layer.kind)()
+    return made
 
 
 def overwritable(graph: Graph, readers: Dict[str, int]) -> FrozenSet[str]:
@@ -40,83 +41,58 @@ def overwritable(graph: Graph, readers: Dict[str, int]) -> FrozenSet[str]:
     )
 
 
-def _conv(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return nn.utils.skip_init(
-        nn.Conv2d,
-        layer.input_shapes[0][0],
-        attrs["out"],
-        attrs["kernel"],
-        stride=attrs["stride"],
-        padding=attrs["pad"],
-        groups=attrs["groups"],
-        bias=attrs["bias"],
-    )
+class Lowering:
+    """One layer; the method that bears its kind's name makes the operation."""
 
+    def __init__(self, layer: Layer, fast: bool, exclusive: bool) -> None:
+        self._layer, self._attrs, self._fast, self._exclusive = layer, layer.attrs, fast, exclusive
+        self._entering = layer.input_shapes[0][0]  # channels, or features
 
-def _dense(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return nn.utils.skip_init(nn.Linear, layer.input_shapes[0][0], attrs["out"], bias=attrs["bias"])
+    def conv(self) -> Operation:
+        attrs = self._attrs
+        window = {"stride": attrs["stride"], "padding": attrs["pad"], "groups": attrs["groups"], "bias": attrs["bias"]}
+        return nn.utils.skip_init(nn.Conv2d, self._entering, attrs["out"], attrs["kernel"], **window)
 
+    def dense(self) -> Operation:
+        return nn.utils.skip_init(nn.Linear, self._entering, self._attrs["out"], bias=self._attrs["bias"])
 
-def _batch_norm(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return nn.BatchNorm2d(layer.input_shapes[0][0], eps=attrs["eps"], momentum=1 - attrs["momentum"])
+    def batch_norm(self) -> Operation:
+        return nn.BatchNorm2d(self._entering, eps=self._attrs["eps"], momentum=1 - self._attrs["momentum"])
 
+    def relu(self) -> Operation:
+        return torch.relu_ if self._exclusive else torch.relu
 
-def _relu(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return torch.relu_ if exclusive else torch.relu
+    def max_pool(self) -> Operation:
+        return nn.MaxPool2d(**self._window())
 
+    def avg_pool(self) -> Operation:
+        return nn.AvgPool2d(count_include_pad=self._attrs["count_padding"], **self._window())
 
-def _window(layer: Layer, attrs: Dict[str, Any]) -> Dict[str, Any]:
-    if 2 * attrs["pad"] > attrs["kernel"]:
-        raise Unsupported(
-            "layer %r pads %d for a window of %d; PyTorch pools with at most half a window of padding"
-            % (layer.name, attrs["pad"], attrs["kernel"])
-        )
-    names = {"kernel": "kernel_size", "stride": "stride", "pad": "padding", "ceil": "ceil_mode"}
-    return {theirs: attrs[ours] for ours, theirs in names.items()}
+    def lrn(self) -> Operation:
+        constants = [self._attrs[name] for name in ("size", "alpha", "beta", "k")]
+        # torch gives an even window one more channel to the left; only odd ones are written out.
+        return FastLRN(*constants) if self._fast and constants[0] % 2 else nn.LocalResponseNorm(*constants)
 
+    def dropout(self) -> Operation:
+        return nn.Dropout(self._attrs["rate"]) if self._attrs["rate"] else nn.Identity()
 
-def _max_pool(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return nn.MaxPool2d(**_window(layer, attrs))
+    def concat(self) -> Operation:
+        return lambda *xs: torch.cat(xs, 1)
 
+    def add(self) -> Operation:
+        if len(self._layer.inputs) == 2:
+            return torch.Tensor.add_ if self._exclusive else torch.add
+        return lambda first, *rest: sum(rest, first)
 
-def _avg_pool(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return nn.AvgPool2d(count_include_pad=attrs["count_padding"], **_window(layer, attrs))
+    def flatten(self) -> Operation:
+        return lambda x: torch.flatten(x, 1)
 
-
-def _lrn(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    constants = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
-    # torch gives an even window one more channel to the left; only odd ones are written out.
-    return FastLRN(*constants) if fast and attrs["size"] % 2 else nn.LocalResponseNorm(*constants)
-
-
-def _dropout(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return nn.Dropout(attrs["rate"]) if attrs["rate"] else nn.Identity()
-
-
-def _concat(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return lambda *xs: torch.cat(xs, 1)
-
-
-def _add(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    if len(layer.inputs) == 2:
-        return torch.Tensor.add_ if exclusive else torch.add
-    return lambda first, *rest: sum(rest, first)
-
-
-def _flatten(layer: Layer, attrs: Dict[str, Any], fast: bool, exclusive: bool) -> Operation:
-    return lambda x: torch.flatten(x, 1)
-
-
-MAKERS: Dict[str, Callable[[Layer, Dict[str, Any], bool, bool], Operation]] = {
-    "conv": _conv,
-    "dense": _dense,
-    "batch_norm": _batch_norm,
-    "relu": _relu,
-    "max_pool": _max_pool,
-    "avg_pool": _avg_pool,
-    "lrn": _lrn,
-    "dropout": _dropout,
-    "concat": _concat,
-    "add": _add,
-    "flatten": _flatten,
-}
+    def _window(self) -> Dict[str, Any]:
+        attrs = self._attrs
+        if 2 * attrs["pad"] > attrs["kernel"]:
+            raise Unsupported(
+                "layer %r pads %d for a window of %d; PyTorch pools with at most half a window of padding"
+                % (self._layer.name, attrs["pad"], attrs["kernel"])
+            )
+        names = {"kernel": "kernel_size", "stride": "stride", "pad": "padding", "ceil": "ceil_mode"}
+        return {theirs: attrs[ours] for ours, theirs in names.items()}

@@ -43,7 +43,6 @@ def cuda(setup: Setup) -> torch.device:
 
 
 def yardstick(setup: Setup) -> Yardstick:
-    """What measures the peaks of this rank's devices."""
     devices = [torch.device("cpu")]
     if setup.device == "cuda":
         devices = [torch.device("cuda", number) for number in own_devices(setup, torch.cuda.device_count())]

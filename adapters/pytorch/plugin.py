@@ -211,7 +211,6 @@ class PyTorch(Adapter):
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What a tuned CPU process wants of the allocator; it must stand before the process starts."""
         return keep_memory(case)
 
 
@@ -235,5 +234,4 @@ def _servers_problem(case: Configuration) -> str | None:
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """The PyTorch adapter."""
     return [PyTorch()]

@@ -23,7 +23,6 @@ class ReplicaTrainer(TorchTrainer):
         self._net: Any = None
         self._staged_net: Any = None  # what a staged forward runs: the network, perhaps compiled
         self._native_net: Any = None  # what a native step runs: the same in what a strategy wraps around it
-        self._optimiser: Any = None
         self._heads: List[torch.Tensor] = []
 
     # --- life ---------------------------------------------------------------
@@ -49,12 +48,6 @@ class ReplicaTrainer(TorchTrainer):
         self._loss.backward()
         self._loss = self._loss.detach()
 
-    def communicate(self) -> None:
-        """Nothing, unless a subclass exchanges gradients by themselves."""
-
-    def update(self) -> None:
-        self._optimise()
-
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
@@ -63,18 +56,12 @@ class ReplicaTrainer(TorchTrainer):
         self._optimise()
         self._loss = loss.detach()
 
-    def set_learning_rate(self, rate: float) -> None:
-        """Torch's SGD keeps the rate outside its velocity."""
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
-
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
         return float(self._loss.detach())
 
     def logits(self) -> np.ndarray:
-        """The last head's, of the last staged forward."""
         return to_numpy(self._heads[-1])
 
     def predict(self, batch: Any) -> np.ndarray:
@@ -101,7 +88,6 @@ class ReplicaTrainer(TorchTrainer):
         return layer_times(self, self._graph, self._net, partial(self._evaluate, batch=share))
 
     def macs(self) -> int:
-        """Counted by torch's own FlopCounterMode."""
         sample = torch.zeros((1,) + tuple(self._shape), dtype=self._dtype, device=self._device)
         return counted_macs(self._net, sample)
 
@@ -119,10 +105,6 @@ class ReplicaTrainer(TorchTrainer):
     def _wrap(self) -> None:
         """Called in `build`, between the network and its optimiser."""
 
-    def _optimise(self) -> None:
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
-
     def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
         return make_optimiser(parameters, self.setup.optimiser, self._fused)
 
@@ -130,7 +112,7 @@ class ReplicaTrainer(TorchTrainer):
         return self._layout
 
     def _release(self) -> None:
-        self._net = self._staged_net = self._native_net = self._optimiser = None
+        self._net = self._staged_net = self._native_net = None
         self._heads = []
         super()._release()
 

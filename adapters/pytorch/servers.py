@@ -185,7 +185,6 @@ def rest(rank: int) -> Any:
 
 
 def name_of(rank: int) -> str:
-    """What a rank is called by."""
     return "rank%d" % rank
 
 

@@ -19,7 +19,6 @@ class StageNet(nn.Module):
     """A stage of a graph between ranks: what enters and leaves is contiguous, of one type."""
 
     def __init__(self, graph: Graph, stage: Stage, weights: Dict[str, np.ndarray], fast: bool) -> None:
-        """Make the stage's layers alone."""
         super().__init__()
         self.net = Net(graph, weights, fast, stage)
         shapes = dict({layer.name: layer.shape for layer in graph.layers}, input=graph.input_shape)

@@ -42,5 +42,4 @@ class Reference(Adapter):
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """The reference."""
     return [Reference()]

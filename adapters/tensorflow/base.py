@@ -1,7 +1,7 @@
 """What the trainers of all strategies share: threads, devices, layout, input, and how a record describes them."""
 
 from abc import abstractmethod
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +32,8 @@ class TensorFlowTrainer(Trainer):
         self.xla = chosen(setup, "xla", default="off", tuned=self.xla_when_tuned)
         self._images = chosen(setup, "layout", default="NHWC", tuned="NCHW" if setup.device == "cuda" else "NHWC")
         self.devices: List[str] = []  # this rank's, by TensorFlow's names
+        self._losses: Sequence[Any] = ()  # of the last iteration, a tensor a device, share or microbatch
+        self._logits: Sequence[Any] = ()
 
     # --- life ---------------------------------------------------------------
 
@@ -66,12 +68,10 @@ class TensorFlowTrainer(Trainer):
         """Let go of what `make_variables` made; also called when there is nothing."""
 
     def synchronize(self) -> None:
-        """Wait for the devices; a CPU has done it already."""
         if self.setup.device == "cuda":
             tf.test.experimental.sync_devices()
 
     def close(self) -> None:
-        """Release the network too; a strategy then leaves its group."""
         super().close()
         self.release()
 
@@ -122,6 +122,26 @@ class TensorFlowTrainer(Trainer):
 
     # --- evidence -----------------------------------------------------------
 
+    def loss(self) -> float:
+        """The mean over its devices, or its microbatches."""
+        return sum(map(float, self._losses)) / len(self._losses)
+
+    def logits(self) -> np.ndarray:
+        return concatenated(self._logits)
+
+    def gradients(self) -> Dict[str, np.ndarray]:
+        """There between backward and update."""
+        names = [parameter.name for parameter in self.graph.parameters]
+        return self.canonical(zip(names, self.native_gradients()))
+
+    def canonical(self, tensors: Iterable[Tuple[str, Any]]) -> Dict[str, np.ndarray]:
+        """(canonical name, tensor) of TensorFlow's in the workload's layouts."""
+        return {name: self.layout.canonical(name, as_array(each)) for name, each in tensors}
+
+    @abstractmethod
+    def native_gradients(self) -> Sequence[Any]:
+        """Of every parameter, in the graph's order and TensorFlow's layouts."""
+
     def macs(self) -> int:
         """Counted on the traced forward of one sample, by the shapes of its operations' operands; nothing runs."""
         channels, height, width = self.graph.input_shape
@@ -130,7 +150,6 @@ class TensorFlowTrainer(Trainer):
         return macs(compiled(self.heads).get_concrete_function(sample).graph)
 
     def yardstick(self) -> Optional[Yardstick]:
-        """NumPy on CPUs, TensorFlow on GPUs."""
         return super().yardstick() or machine.yardstick(self.setup, self.devices)
 
     def notes(self) -> Dict[str, Any]:
@@ -161,4 +180,10 @@ def split(batch: Batch, count: int) -> List[Batch]:
 
 def concatenated(logits: Any) -> np.ndarray:
     """Tensors in the samples' order as one array; float32 as the contract says."""
-    return np.concatenate([each.numpy() for each in logits]).astype(np.float32)
+    return np.concatenate([as_array(each) for each in logits]).astype(np.float32)
+
+
+def as_array(tensor: Any) -> np.ndarray:
+    """A copy of TensorFlow's tensor or variable; NumPy's own, which a coordinator fetches, as it is."""
+    found: np.ndarray = tensor.numpy() if hasattr(tensor, "numpy") else tensor
+    return found

@@ -22,7 +22,6 @@ class TensorFlowCommunicator(Communicator):
     """A worker of TensorFlow's cluster with one device."""
 
     def start(self) -> Joined:
-        """As the trainer's 'multiworker_mirrored' joins."""
         setup = self.setup
         machine.prepare(setup)
         self._group = WorkerGroup(setup)

@@ -51,157 +51,141 @@ def described(style: Style) -> Dict[str, str]:
 
 def lower(layer: Layer, own: Own, style: Style) -> Operation:
     """The layer as a function of its inputs, for one device's variables."""
-    return MAKERS[layer.kind](layer, layer.attrs, own, style)
+    made: Operation = getattr(Lowering(layer, own, style), layer.kind)()
+    return made
 
 
-def _padded(layer: Layer, style: Style, value: Any) -> Operation:
-    """What brings the input to whole windows; the identity where nothing is needed."""
-    rows, columns = windows.needed(layer)
-    if not any(rows + columns):
-        return lambda x: x
-    paddings = style.spatial(rows, columns, (0, 0))
-    return lambda x: tf.pad(x, paddings, constant_values=x.dtype.min if value is None else value)
+class Lowering:
+    """One layer; the method that bears its kind's name makes the operation."""
 
+    def __init__(self, layer: Layer, own: Own, style: Style) -> None:
+        self._layer, self._attrs, self._own, self._style = layer, layer.attrs, own, style
 
-def _windowed(layer: Layer, style: Style, value: Any) -> Any:
-    """(what pads, TensorFlow's word for the rest)."""
-    if windows.same(layer):
-        return (lambda x: x), "SAME"
-    return _padded(layer, style, value), "VALID"
+    def conv(self) -> Operation:
+        (pad, word), style = self._windowed(0), self._style
+        weight, stride, groups = self._own["weight"], self._attrs["stride"], self._attrs["groups"]
 
+        def convolve(x: Any, filters: Any) -> Any:
+            return tf.nn.conv2d(x, filters, stride, word, data_format=style.layout, dilations=1)
 
-def _conv(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    pad, word = _windowed(layer, style, 0)
-    weight, bias, stride, groups = own["weight"], own.get("bias"), attrs["stride"], attrs["groups"]
-
-    def convolve(x: Any, filters: Any) -> Any:
-        return tf.nn.conv2d(x, filters, stride, word, data_format=style.layout, dilations=1)
-
-    def apply(x: Any) -> Any:
-        x = pad(x)
-        if groups == 1 or style.grouped:
-            y = convolve(x, weight)
-        else:
+        def apply(x: Any) -> Any:
+            x = pad(x)
+            if groups == 1 or style.grouped:
+                return convolve(x, weight)
             parts = zip(tf.split(x, groups, style.channels), tf.split(weight, groups, 3))
-            y = tf.concat([convolve(part, filters) for part, filters in parts], style.channels)
-        return y if bias is None else tf.nn.bias_add(y, bias, data_format=style.layout)
+            return tf.concat([convolve(part, filters) for part, filters in parts], style.channels)
 
-    return apply
+        return self._biased(apply, style.layout)
 
+    def dense(self) -> Operation:
+        weight = self._own["weight"]
+        return self._biased(lambda x: tf.matmul(x, weight))
 
-def _dense(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    weight, bias = own["weight"], own.get("bias")
-    if bias is None:
-        return lambda x: tf.matmul(x, weight)
-    return lambda x: tf.nn.bias_add(tf.matmul(x, weight), bias)
+    def relu(self) -> Operation:
+        return tf.nn.relu
 
+    def max_pool(self) -> Operation:
+        (pad, word), attrs, layout = self._windowed(None), self._attrs, self._style.layout
+        return lambda x: tf.nn.max_pool2d(pad(x), attrs["kernel"], attrs["stride"], word, data_format=layout)
 
-def _relu(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    return tf.nn.relu
-
-
-def _max_pool(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    pad, word = _windowed(layer, style, None)
-    return lambda x: tf.nn.max_pool2d(pad(x), attrs["kernel"], attrs["stride"], word, data_format=style.layout)
-
-
-def _avg_pool(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    # Over explicit zeros, so that the divisor is the whole window; then by what the graph counts.
-    pad = _padded(layer, style, 0)
-    whole, counted = attrs["kernel"] ** 2, windows.divisors(layer)
-    correction = (whole / counted).reshape(style.spatial(counted.shape[0], counted.shape[1], 1)).astype(style.precision)
-
-    def apply(x: Any) -> Any:
-        y = tf.nn.avg_pool2d(pad(x), attrs["kernel"], attrs["stride"], "VALID", data_format=style.layout)
-        return y if np.all(counted == whole) else y * correction
-
-    return apply
-
-
-def _lrn(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    constants = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"], style.channels
-    has_kernel = style.precision == "float32" and style.layout == "NHWC" and attrs["size"] % 2
-    if has_kernel and not style.fast:
-        return lrn.native(*constants)
-    return lrn.composed(*constants, compiled=style.fast)
-
-
-def _batch_norm(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    if style.training and style.precision == "float32" and style.fast:
-        return _fused_batch_norm(attrs, own, style)
-    momentum, axes = attrs["momentum"], [axis for axis in range(4) if axis != style.channels]
-    mean_, variance_ = own["running_mean"], own["running_var"]
-    shape = style.spatial(1, 1, 1)
-    shape[style.channels] = layer.shape[0]
-
-    def observed(x: Any) -> Any:
-        mean, variance = tf.nn.moments(x, axes)
-        count = tf.cast(tf.size(x) // layer.shape[0], x.dtype)
-        mean_.assign(momentum * mean_ + (1 - momentum) * mean)
-        variance_.assign(momentum * variance_ + (1 - momentum) * variance * count / (count - 1))
-        return mean, variance
-
-    def apply(x: Any) -> Any:
-        mean, variance = observed(x) if style.training else (mean_, variance_)
-        terms = [tf.reshape(each, shape) for each in (mean, variance, own["bias"], own["weight"])]
-        return tf.nn.batch_normalization(x, *terms, variance_epsilon=attrs["eps"])
-
-    return apply
-
-
-def _fused_batch_norm(attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    def apply(x: Any) -> Any:
-        y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
-            x,
-            own["weight"],
-            own["bias"],
-            mean=own["running_mean"],
-            variance=own["running_var"],
-            epsilon=attrs["eps"],
-            data_format=style.layout,
-            is_training=True,
-            exponential_avg_factor=1 - attrs["momentum"],
+    def avg_pool(self) -> Operation:
+        # Over explicit zeros, so that the divisor is the whole window; then by what the graph counts.
+        pad, attrs, style = self._padded(0), self._attrs, self._style
+        whole, counted = attrs["kernel"] ** 2, windows.divisors(self._layer)
+        correction = (
+            (whole / counted).reshape(style.spatial(counted.shape[0], counted.shape[1], 1)).astype(style.precision)
         )
-        own["running_mean"].assign(mean)
-        own["running_var"].assign(variance)
-        return y
 
-    return apply
+        def apply(x: Any) -> Any:
+            y = tf.nn.avg_pool2d(pad(x), attrs["kernel"], attrs["stride"], "VALID", data_format=style.layout)
+            return y if np.all(counted == whole) else y * correction
 
+        return apply
 
-def _dropout(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    rate = attrs["rate"]
-    if not rate or not style.training:
-        return lambda x: x
-    # Stateless: the same masks again after every build, also where XLA compiles.
-    return lambda x: tf.nn.experimental.stateless_dropout(x, rate, seed=own["masks"](layer.name), rng_alg="philox")
+    def lrn(self) -> Operation:
+        style, (size, alpha, beta, k) = self._style, (self._attrs[name] for name in ("size", "alpha", "beta", "k"))
+        has_kernel = style.precision == "float32" and style.layout == "NHWC" and size % 2
+        if has_kernel and not style.fast:
+            return lrn.native(size, alpha, beta, k)
+        return lrn.composed(size, alpha, beta, k, style.channels, style.fast)
 
+    def batch_norm(self) -> Operation:
+        own, style, channels = self._own, self._style, self._layer.shape[0]
+        if style.training and style.precision == "float32" and style.fast:
+            return self._fused_batch_norm()
+        momentum, axes = self._attrs["momentum"], [axis for axis in range(4) if axis != style.channels]
+        mean_, variance_ = own["running_mean"], own["running_var"]
+        shape = style.spatial(1, 1, 1)
+        shape[style.channels] = channels
+        epsilon = self._attrs["eps"]
 
-def _concat(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    axis = style.channels if len(layer.shape) == 3 else 1
-    return lambda *xs: tf.concat(xs, axis)
+        def observed(x: Any) -> Any:
+            mean, variance = tf.nn.moments(x, axes)
+            count = tf.cast(tf.size(x) // channels, x.dtype)
+            mean_.assign(momentum * mean_ + (1 - momentum) * mean)
+            variance_.assign(momentum * variance_ + (1 - momentum) * variance * count / (count - 1))
+            return mean, variance
 
+        def apply(x: Any) -> Any:
+            mean, variance = observed(x) if style.training else (mean_, variance_)
+            terms = [tf.reshape(each, shape) for each in (mean, variance, own["bias"], own["weight"])]
+            return tf.nn.batch_normalization(x, *terms, variance_epsilon=epsilon)
 
-def _add(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    return tf.add if len(layer.inputs) == 2 else lambda *xs: tf.add_n(xs)
+        return apply
 
+    def dropout(self) -> Operation:
+        rate, masks, name = self._attrs["rate"], self._own["masks"], self._layer.name
+        if not rate or not self._style.training:
+            return lambda x: x
+        # Stateless: the same masks again after every build, also where XLA compiles.
+        return lambda x: tf.nn.experimental.stateless_dropout(x, rate, seed=masks(name), rng_alg="philox")
 
-def _flatten(layer: Layer, attrs: Dict[str, Any], own: Own, style: Style) -> Operation:
-    transposed = style.layout == "NHWC" and layer.name not in style.folded and len(layer.input_shapes[0]) == 3
-    shape = [-1, layer.shape[0]]
-    return lambda x: tf.reshape(tf.transpose(x, [0, 3, 1, 2]) if transposed else x, shape)
+    def concat(self) -> Operation:
+        axis = self._style.channels if len(self._layer.shape) == 3 else 1
+        return lambda *xs: tf.concat(xs, axis)
 
+    def add(self) -> Operation:
+        return tf.add if len(self._layer.inputs) == 2 else lambda *xs: tf.add_n(xs)
 
-MAKERS: Dict[str, Callable[[Layer, Dict[str, Any], Own, Style], Operation]] = {
-    "conv": _conv,
-    "dense": _dense,
-    "batch_norm": _batch_norm,
-    "relu": _relu,
-    "max_pool": _max_pool,
-    "avg_pool": _avg_pool,
-    "lrn": _lrn,
-    "dropout": _dropout,
-    "concat": _concat,
-    "add": _add,
-    "flatten": _flatten,
-}
+    def flatten(self) -> Operation:
+        layer, style = self._layer, self._style
+        transposed = style.layout == "NHWC" and layer.name not in style.folded and len(layer.input_shapes[0]) == 3
+        shape = [-1, layer.shape[0]]
+        return lambda x: tf.reshape(tf.transpose(x, [0, 3, 1, 2]) if transposed else x, shape)
+
+    def _padded(self, value: Any) -> Operation:
+        """What brings the input to whole windows, by the value or the lowest number; where nothing is needed as is."""
+        rows, columns = windows.needed(self._layer)
+        if not any(rows + columns):
+            return lambda x: x
+        paddings = self._style.spatial(rows, columns, (0, 0))
+        return lambda x: tf.pad(x, paddings, constant_values=x.dtype.min if value is None else value)
+
+    def _windowed(self, value: Any) -> Any:
+        """(what pads, TensorFlow's word for the rest)."""
+        return ((lambda x: x), "SAME") if windows.same(self._layer) else (self._padded(value), "VALID")
+
+    def _biased(self, apply: Operation, layout: Any = None) -> Operation:
+        bias = self._own.get("bias")
+        return apply if bias is None else lambda x: tf.nn.bias_add(apply(x), bias, data_format=layout)
+
+    def _fused_batch_norm(self) -> Operation:
+        own, epsilon, layout, factor = self._own, self._attrs["eps"], self._style.layout, 1 - self._attrs["momentum"]
+
+        def apply(x: Any) -> Any:
+            y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+                x,
+                own["weight"],
+                own["bias"],
+                mean=own["running_mean"],
+                variance=own["running_var"],
+                epsilon=epsilon,
+                data_format=layout,
+                is_training=True,
+                exponential_avg_factor=factor,
+            )
+            own["running_mean"].assign(mean)
+            own["running_var"].assign(variance)
+            return y
+
+        return apply

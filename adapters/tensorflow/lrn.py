@@ -19,7 +19,7 @@ import tensorflow as tf
 Operation = Callable[..., Any]
 
 
-def native(size: int, alpha: float, beta: float, k: float, axis: int) -> Operation:
+def native(size: int, alpha: float, beta: float, k: float) -> Operation:
     """tf.nn's, for NHWC float32 and odd sizes: it wants alpha divided already, and the window's radius."""
 
     def normalise(x: Any) -> Any:

@@ -76,8 +76,6 @@ def grouped_gradients(device: str, layout: str, precision: str) -> bool:
 
 
 def yardstick(setup: Setup, devices: List[str]) -> Yardstick:
-    """What measures the peaks of these devices."""
-
     def everywhere(shape: List[int], dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
         values = []
         for device in devices:

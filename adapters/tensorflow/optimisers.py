@@ -51,7 +51,6 @@ def updating(
 
 
 def kernel_name(optimiser: Optimiser) -> str:
-    """Of TensorFlow's own, for notes."""
     return "ResourceApplyAdam" if isinstance(optimiser, Adam) else "ResourceApplyMomentum"
 
 

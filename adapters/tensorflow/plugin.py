@@ -190,5 +190,4 @@ class TensorFlow(Adapter):
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    """The TensorFlow adapter."""
     return [TensorFlow()]

@@ -26,13 +26,6 @@ class Replicas(TensorFlowTrainer):
 
     one_cluster = True  # whether XLA may compile the whole step as one: there is no exchange in its midst
 
-    # Compiled functions, there between `make_variables` and `release`.
-    _step: Any = None
-    _step_alone: Any = None
-    _communicate: Any = None
-    _update: Any = None
-    _predict: Any = None
-
     # --- what a strategy overrides ------------------------------------------
 
     def per_device(self, make: Callable[[], Any]) -> List[Any]:
@@ -63,10 +56,9 @@ class Replicas(TensorFlowTrainer):
         self._differentiate: List[Any] = []
         self._rules: List[Any] = []
         self._rates: List[Any] = []  # a variable a device, where the learning rate changes
-        self._step = self._step_alone = self._communicate = self._update = self._predict = None
+        self._step = self._step_alone = self._communicate = self._update = self._predict = None  # type: Any
         self._tapes: Sequence[Any] = ()
-        self._losses: Sequence[Any] = ()
-        self._logits: Sequence[Any] = ()
+        self._losses = self._logits = ()
         self.local: Any = None  # every device's own gradients
         self.averaged: Any = None
         gc.collect()
@@ -144,7 +136,6 @@ class Replicas(TensorFlowTrainer):
         self.local = self.averaged = None
 
     def step(self, batch: Any) -> None:
-        """Forward, backward, exchange and update in one function."""
         self._losses = self._step(*batch.images, *batch.labels)
 
     def step_alone(self, batch: Any) -> None:
@@ -159,26 +150,16 @@ class Replicas(TensorFlowTrainer):
 
     # --- evidence -----------------------------------------------------------
 
-    def loss(self) -> float:
-        """This rank's own: the mean over its devices."""
-        return sum(float(each) for each in self._losses) / len(self._losses)
-
-    def logits(self) -> np.ndarray:
-        return concatenated(self._logits)
-
     def predict(self, batch: Any) -> np.ndarray:
         return concatenated(self._predict(batch.images))
 
-    def gradients(self) -> Dict[str, np.ndarray]:
-        """Of the first device, the same on all once they are averaged; there between backward and update."""
-        own = (self.averaged or self.local)[0]
-        pairs = zip(self.graph.parameters, own)
-        return {parameter.name: self.layout.canonical(parameter.name, each.numpy()) for parameter, each in pairs}
+    def native_gradients(self) -> Sequence[Any]:
+        """Of the first device, the same on all once they are averaged."""
+        own: Sequence[Any] = (self.averaged or self.local)[0]
+        return own
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        return {
-            name: self.layout.canonical(name, own[0].numpy()) for name, own in self.variables.items() if name != COUNT
-        }
+        return self.canonical((name, own[0]) for name, own in self.variables.items() if name != COUNT)
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(own[0].shape)) for own in self.variables.values() if own[0].trainable)

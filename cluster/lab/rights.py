@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 from cluster.lab.links import CONGESTION
 from cluster.lab.rate import discipline
@@ -51,7 +52,7 @@ def _programs() -> Iterator[str]:
 
 def _kernel() -> Iterator[str]:
     """Tried in a namespace of its own, which is gone again afterwards."""
-    probe = f"stagebench-probe-{os.getpid()}"
+    probe = f"stagebench-probe-{uuid4().hex[:12]}"  # another may be looking, too
     if not works("ip", "netns", "add", probe):
         yield "this kernel, or the container around us, refuses network namespaces; run the container with --privileged"
         return

@@ -64,9 +64,10 @@ def made(name: str) -> Path | None:
 
 def read_marker(folder: Path) -> dict[str, Any]:
     """How an image folder was made; empty for a folder that stagebench did not make."""
+    marker = folder / MARKER
     try:
-        content = json.loads((folder / MARKER).read_text())
-    except (OSError, ValueError):
+        content = json.loads(marker.read_text()) if marker.is_file() else None
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -122,7 +122,7 @@ def _from_python(file: Path) -> dict[str, Any]:
         made = content["network"]() if callable(content.get("network")) else content.get("graph")
     except SyntaxError as error:
         raise RequestError(f"{error.filename}:{error.lineno}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         line = f":{own[-1].lineno}" if own else ""
         raise RequestError(f"{file}{line}: {type(error).__name__}: {error}") from error

@@ -9,7 +9,6 @@ An override is the last word: what a scale keeps or changes of the same key is d
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -22,6 +21,7 @@ from suite.errors import RequestError
 from suite.files import stands
 from suite.plan.model import Block, SamplingBlock, TrainingBlock
 from suite.plan.problems import KeyPath
+from suite.plan.text import values_of
 from suite.suggest import known, shown
 
 TABLE = "overrides"
@@ -60,10 +60,8 @@ def unknown(key: str) -> str | None:
 def value_of(text: str) -> Any:
     """A value as TOML has it, else a word; `8,16` is a list of two."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except RecursionError as error:
-        raise RequestError(f"{shown(text)} is nested too deeply; write a value, or a list of values") from error
-    except tomllib.TOMLDecodeError:
+        return values_of(f"value = {text}")["value"]
+    except ValueError:
         parts = [part.strip() for part in text.split(",")]
         return [value_of(part) for part in parts] if len(parts) > 1 else text
 

@@ -17,11 +17,9 @@ from suite.plan import overrides
 from suite.plan.model import MOST_CASES, Block, Heading, SamplingBlock, TrainingBlock, Written
 from suite.plan.problems import KeyPath, Lines, Problems
 from suite.plan.scale import TABLES, Scale, ScaleBlock
-from suite.plan.text import key_text, value_text
+from suite.plan.text import key_text, value_text, values_of
 from suite.suggest import known, shown
 
-DEEPEST = 16  # levels of a plan's tables and lists; a plan needs 6
-TOO_DEEP = "its lists or tables are nested too deeply; write a plan's values as lists of words and numbers"
 REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
 TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
 
@@ -73,7 +71,7 @@ def load(name_or_path: str | Path, scale: str | None = None, asked: Mapping[str,
     except OSError as error:
         raise RequestError(f"cannot read the plan {file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise RequestError(f"the plan {file} is not UTF-8 text: {error}") from error
+        raise RequestError(f"the plan {file} is not UTF-8 text: {error}; save it as UTF-8") from error
     plan = parse(text, file, asked)
     return plan if scale is None else plan.scaled(scale)
 
@@ -109,8 +107,8 @@ def parse(
 def differences(before: str, now: str) -> list[str]:
     """In which keys two plans' texts differ, in words; empty where only comments and order do, or one is no TOML."""
     try:
-        sides = [dict(_flat(tomllib.loads(text), "")) for text in (before, now)]
-    except (tomllib.TOMLDecodeError, RecursionError):
+        sides = [dict(_flat(values_of(text), "")) for text in (before, now)]
+    except ValueError:
         return []
     found = []
     for key in dict.fromkeys([*sides[1], *sides[0]]):
@@ -136,24 +134,13 @@ def _flat(value: Any, key: str) -> Any:
 
 def _toml(text: str, file: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(text)
-    except RecursionError as error:
-        raise RequestError(f"{file}: {TOO_DEEP}") from error
+        return values_of(text)
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"line (\d+)", str(error))
         line = place.group(1) if place else str(text.count("\n") + 1)
-        raise RequestError(f"{file}:{line}: not valid TOML: {error}") from error
-    if _deeper([content], DEEPEST):
-        raise RequestError(f"{file}: {TOO_DEEP}")
-    return content
-
-
-def _deeper(content: Any, levels: int) -> bool:
-    """Whether lists and tables are nested more than so deeply."""
-    while content and levels:
-        inner = (each.values() if isinstance(each, dict) else each for each in content if isinstance(each, dict | list))
-        content, levels = [value for each in inner for value in each], levels - 1
-    return bool(content)
+        raise RequestError(f"{file}:{line}: not valid TOML: {error}; mend this line") from error
+    except ValueError as error:
+        raise RequestError(f"{file}: {error}") from error
 
 
 class _Reader:

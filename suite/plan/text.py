@@ -2,8 +2,10 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date, time
 from typing import Any
 
 from suite.contracts.case import TRAIN, Case
@@ -13,6 +15,10 @@ USUAL = Case("", "", "")
 ALWAYS = ("adapter", "strategy", "workload", "data", "batch", "tuning", "lr", "launcher")  # written if usual, too
 CALLED = {"ranks": "ranks_per_node", "data_mode": "mode"}  # keys of a plan by the names of a case's fields
 BARE = re.compile(r"[A-Za-z0-9_-]+")
+DEEPEST = 16  # levels of a plan's tables and lists; a plan needs 6
+TOO_DEEP = "its lists or tables are nested too deeply; write a plan's values as lists of words and numbers"
+MOST_BITS = 4096  # of a whole number; Python prints no more than 4,300 digits
+TOO_LONG = "it has a whole number of more than a thousand digits; write a smaller one"
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,31 @@ def setting(case: Case, key: str) -> Any:
 DEFAULTS = {key: setting(USUAL, key) for key in (*ALWAYS, *SWEPT, "hosts")}
 
 
+def values_of(text: str) -> dict[str, Any]:
+    """What a TOML text says; ValueError where it is none, or says what no plan can: see the messages above."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(TOO_DEEP if isinstance(error, RecursionError) else TOO_LONG) from None
+    level: list[Any] = [content]
+    for _ in range(DEEPEST):
+        inner = [value for each in level for value in (each.values() if isinstance(each, dict) else each)]
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if any(isinstance(value, int) and value.bit_length() > MOST_BITS for value in inner):
+            raise ValueError(TOO_LONG)
+        if dated := [value for value in inner if isinstance(value, date | time)]:
+            raise ValueError(
+                f"{dated[0].isoformat()} is a date or a time, of which a plan has none; write it in quotes"
+            )
+    if level:
+        raise ValueError(TOO_DEEP)
+    return content
+
+
 def value_text(given: Any) -> str:
-    """TOML of a string, number, truth value or list; ValueError of anything else."""
+    """TOML of a string, number, truth value, list or table; ValueError of anything else."""
     if isinstance(given, bool):
         return "true" if given else "false"
     if isinstance(given, int | float):
@@ -75,6 +104,8 @@ def value_text(given: Any) -> str:
         return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(given, list | tuple):
         return f"[{', '.join(value_text(each) for each in given)}]"
+    if isinstance(given, dict):
+        return f"{{ {', '.join(f'{key_text(key)} = {value_text(each)}' for key, each in given.items())} }}"
     raise ValueError(f"{given!r} cannot be written into a plan")
 
 

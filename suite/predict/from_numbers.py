@@ -1,12 +1,11 @@
 """A scenario from numbers alone: of a training that nobody measured here, of machines that one only read about."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from suite.errors import RequestError
+from suite.errors import RequestError, StoreError
 from suite.plan.networks import read as read_network
 from suite.plan.overrides import is_path
 from suite.plugins import workloads
@@ -15,6 +14,7 @@ from suite.predict.collectives import Network, positive
 from suite.predict.known_link import KnownLink
 from suite.predict.scenario import LayerCost, Scenario, joined
 from suite.predict.stragglers import EVEN, Jitter
+from suite.results.stored import text_of
 from suite.suggest import chosen
 from suite.worker.pipeline_stages import crossing
 from workloads.graph import Graph, size
@@ -120,9 +120,9 @@ def activations(graph: Graph, batch: int) -> dict[str, float]:
 def from_file(path: Path) -> tuple[LayerCost, ...]:
     """A JSON list of LayerRow in forward order; RequestError names the place of what is wrong."""
     try:
-        rows = TypeAdapter(list[LayerRow]).validate_python(json.loads(path.read_text()))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RequestError(f"{path} cannot be read as layers: {error}; give a JSON list") from error
+        rows = TypeAdapter(list[LayerRow]).validate_json(text_of(path, "give a JSON list of layers"))
+    except StoreError as error:
+        raise RequestError(str(error)) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

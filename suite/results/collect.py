@@ -70,7 +70,8 @@ def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEnt
             raise _unlike(first, folder, "were measured by different versions of stagebench")
         methods = {record.method for record in folder.records()} | {folder.about.method}
         if folder.invalid:
-            raise RequestError(f"{next(iter(folder.invalid.values()))}; run that before it is collected")
+            problem = next(iter(folder.invalid.values()))
+            raise RequestError(f"{folder.path}: {problem}; run that before it is collected")
         if methods != {about.method}:
             raise _unlike(first, folder, f"give figures of different methods ({about.method} and {max(methods)})")
         for code in sorted((folder.path / "bundles").glob("*/")):

@@ -2,7 +2,7 @@
 
 from suite.analysis.summary import summarise
 
-EVERY_DAY = ("batch-size", "horovod-style")  # test_release.py runs the other plans' tiny scales
+EVERY_DAY = ("batch-size", "horovod-style", "stragglers")  # test_release.py runs the other plans' tiny scales
 
 
 def test_a_plan_that_learns(experiment):

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import campaign
+from tests.faults import campaign, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("faults")]
 
 
 def test_runs_with_a_fault_lose_nothing(tmp_path: Path) -> None:
     faults = ["SIGKILL of the controller", "SIGKILL of a rank", "full disk", "a damaged record"]
-    found = campaign.campaign(len(faults), 5, 2, tmp_path, faults, mpi=False)
+    found = list(campaign.campaign(range(len(faults)), 5, 2, tmp_path, faults, mpi=False))
     assert [case.fault for case in found] == faults
     assert not [problem for case in found for problem in case.problems]
 
@@ -22,8 +22,8 @@ def test_a_process_that_stays_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     """Else the campaign proves nothing."""
     monkeypatch.setattr(campaign, "GOES", 0.5)
     subprocess.run(["sh", "-c", "sleep 60 >/dev/null 2>&1 &"], cwd=tmp_path, check=True)
-    case = campaign.Case("none", tmp_path, tmp_path / "plan.toml", [], 0.0, random.Random(1))
-    campaign.orphans(case, "the fault")
+    case = run.Run(0, "none", (), tmp_path, None, 0, 0.0, random.Random(1))
+    campaign.no_orphans(case, "the fault")
     assert len(case.problems) == 1
     assert "was left after the fault" in case.problems[0]
-    assert not case.ours()
+    assert not case.processes()

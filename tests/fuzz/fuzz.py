@@ -42,6 +42,7 @@ from suite.results.run_folder import RunFolder  # noqa: E402
 from suite.results.stored import sealed  # noqa: E402
 
 SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input; of all of them; characters of a refusal
+PLACES = {"plan": "plan.toml", "record": "records/", "data": "set.npz"}  # what a refusal names
 CORPUS = Path(__file__).parent / "corpus"
 RUN = max((ROOT / "tests" / "fixtures" / "runs").iterdir()) / "training"
 ODD: Any = st.one_of(
@@ -136,6 +137,7 @@ def odd_arrays(draw: Any) -> bytes:
     return kept.getvalue()
 
 
+OF_TOML = ("1979-05-27", "07:32:00", "0x" + "f" * 5000, "1" * 5000, "{ a = 1 }", "[[1], {b = 2}]", "inf", "-nan")
 KEYS = ("adapter", "strategy", "workload", "batch", "ranks", "devices", "threads", "nodes", "data", "passes", "lr",
         "knobs", "hosts", "precision", "optimiser", "tuning", "launcher", "schedule", "input")  # fmt: skip
 
@@ -143,7 +145,8 @@ KEYS = ("adapter", "strategy", "workload", "batch", "ranks", "devices", "threads
 @st.composite
 def odd_plans(draw: Any) -> bytes:
     """Every key with any value."""
-    rows = [f"{key} = {toml(draw(ODD))}" for key in draw(st.lists(st.sampled_from(KEYS), max_size=6, unique=True))]
+    value = st.one_of(ODD.map(toml), st.sampled_from(OF_TOML))
+    rows = [f"{key} = {draw(value)}" for key in draw(st.lists(st.sampled_from(KEYS), max_size=6, unique=True))]
     top = draw(
         st.sampled_from(['name = "x"', "", "most_cases = -1", "[sampling]\nsteps = 1e99", "[defaults]\nbatch = []"])
     )
@@ -181,8 +184,8 @@ def read_record(content: bytes, folder: Path) -> None:
             path.unlink()
     (path,) = (run / "records").iterdir()
     path.write_bytes(content)
-    for _ in RunFolder(run).records():
-        pass
+    for problem in RunFolder(run).unusable():
+        raise StagebenchError(problem)
 
 
 def read_data(content: bytes, folder: Path) -> None:
@@ -233,6 +236,8 @@ def tried(target: str, content: bytes, folder: Path) -> str:
     except StagebenchError as error:
         if not 10 < len(LONG_WORD.sub(r"\1", str(error))) < LONGEST:
             raise ValueError(f"a refusal of {len(str(error))} characters: {str(error)[:LONGEST]}") from error
+        if PLACES.get(target, "") not in str(error):
+            raise ValueError(f"a refusal without its place: {error}") from error
         return "refused"
     except OSError as error:
         if error.filename is None or len(str(error.filename)) < 200:  # `main` has words for names that are too long

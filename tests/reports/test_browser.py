@@ -171,7 +171,7 @@ def made_up(network: Network, schedule: str) -> Scenario:
     """Six layers, one of them without gradients, whose buckets close in the middle of the network."""
     costs = [(0.004, 0.009, 2e5), (0.001, 0.002, 0.0), (0.02, 0.03, 3e6), (0.008, 0.02, 3e7), (0.002, 0.003, 1.5e7)]
     layers = tuple(LayerCost(f"layer{index}", *cost) for index, cost in enumerate([*costs, (0.001, 0.001, 4e3)]))
-    parts = {"h2d": 0.003, "update": 0.007, "read": 0.05, "readers": 2, "compression": 2.0}
+    parts = {"h2d": 0.003, "update": 0.007, "read": 0.05, "readers": 2, "compression": 2.0, "interference": 0.3}
     jitter = Jitter.measured([1.0, 1.01, 0.98, 1.2])
     return Scenario(8, layers, network, schedule, jitter=jitter, **parts)
 

@@ -76,6 +76,7 @@ LAYERS = by_name()["mnist_small"].graph().to_dict()["layers"]
         ("a.py", PYTHON.replace('"input"', '"inputt"'), "a.py:6: ValueError: layer 'flat' reads 'inputt'"),
         ("a.py", PYTHON.replace("    return b\n", ""), "a.py defines no function network() and no variable graph"),
         ("a.py", "graph = 5\n", "a.py defines a int"),
+        ("a.py", "\nraise SystemExit(0)\n", "a.py:2: SystemExit: 0"),
         ("a.py", PYTHON.replace('"mine"', '"my net"'), "a.py: the network's name is 'my net'"),
         ("a.py", PYTHON.replace("    b.head(b.dense", "    (b.dense"), "a.py: the network 'mine' has no head"),
         ("a.json", "{,}", "a.json:1: not valid JSON"),

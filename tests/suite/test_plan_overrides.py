@@ -82,10 +82,18 @@ def cases(toys: SimpleNamespace) -> Callable[[Plan], list]:
         ("page_cache=as is", "page_cache", "as is"),
         ("knobs.format=last", "knobs.format", "last"),
         ("data=/a=b", "data", "/a=b"),
+        ("seed=1979-05-27", "seed", "1979-05-27"),
+        ("seed={a = 1}", "seed", {"a": 1}),
     ],
 )
 def test_an_option_is_a_key_and_a_value_of_toml_or_a_word(option: str, key: str, value: object) -> None:
     assert overrides_from([option]) == {key: value}
+
+
+@pytest.mark.parametrize("value", ["{ a = 1 }", "1979-05-27"])
+def test_a_value_of_another_kind_is_refused_at_its_option(toys: SimpleNamespace, plan: Callable, value: str) -> None:
+    with pytest.raises(RequestError, match=f'--set seed="?{value}"?: seed = .*: should be a valid integer'):
+        resolve(plan(f"seed={value}"), toys.adapters, toys.launchers, toys.workloads)
 
 
 def test_paths_start_where_the_person_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,22 @@ def test_deep_nesting_is_refused(toys: SimpleNamespace, plan_file: Write, nested
     assert "plan.toml: its lists or tables are nested too deeply" in told
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("1979-05-27", "1979-05-27 is a date or a time, of which a plan has none; write it in quotes"),
+        ("[[07:32:00]]", "07:32:00 is a date or a time"),
+        ("0x" + "f" * 5000, "it has a whole number of more than a thousand digits; write a smaller one"),
+        ("1" * 5000, "it has a whole number of more than a thousand digits"),
+    ],
+    ids=lambda word: word[:12],
+)
+def test_what_toml_has_and_a_plan_has_not_is_refused(
+    toys: SimpleNamespace, plan_file: Write, value: str, problem: str
+) -> None:
+    assert f"plan.toml: {problem}" in refused(toys, plan_file(GOOD + f"seed = {value}\n"))
+
+
 def test_a_sweep_beyond_the_limit_says_how_many_and_how_long(toys: SimpleNamespace, plan_file: Write) -> None:
     values = list(range(1, 1001))
     plan = plan_file(GOOD + f"seed = {values}\ntime_limit = {[float(each) for each in values]}\n")

@@ -171,7 +171,7 @@ def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: C
         (("--spread", "2"), "compute_error is 2"),
         (("--jitter", "nan"), "jitter is nan"),
         (("--node-alpha", "1"), "--node-beta"),
-        (("--layers", "nowhere.json"), "nowhere.json cannot be read as layers"),
+        (("--layers", "nowhere.json"), "nowhere.json is no file; give a JSON list of layers"),
         (("--comm", "nowhere"), "--comm and --alpha"),
     ],
 )
@@ -192,7 +192,7 @@ def test_what_is_missing_is_named(stagebench: Run, missing: str) -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("{", "cannot be read"),
+        ("{", "layers.json, top: Invalid JSON"),
         ("[]", "has no layer"),
         ('[{"layer": "a", "forward_s": 1, "backward_s": 1}]', "0.bytes"),
         ('[{"layer": "a", "forward_s": 1, "backward_s": -1, "bytes": 4}]', "backward of layer 'a' is -1"),

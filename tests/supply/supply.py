@@ -5,24 +5,30 @@
     python tests/supply/supply.py licences    a table of them
     python tests/supply/supply.py advisories  locked versions against a folder of OSV files (STAGEBENCH_ADVISORIES)
 
-uv resolves and hashes, cyclonedx-py writes the bills; nothing here asks an index by itself.
+uv (for CNTK pip) resolves, cyclonedx-py writes the bills; nothing here asks an index by itself.
 """
 
 import argparse
 import configparser
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LOCKS, BILLS = ROOT / "tests" / "supply" / "locks", ROOT / "sbom"
+MADE = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
 PYTHON = "3.11"
-# CNTK's Python 3.6 is older than any that uv resolves for, and Horovod is built from source.
-ENVIRONMENTS = ("pytorch", "tensorflow", "caffempi", "jax", "mxnet", "mpi-openmpi5", "mpi-openmpi4", "mpi-mpich")
+HOROVOD = ("horovod-mxnet", "horovod-pytorch", "horovod-tensorflow")  # and Horovod's own source
+ENVIRONMENTS = (
+    "pytorch", "tensorflow", "caffempi", "jax", "mxnet", "mpi-openmpi5", "mpi-openmpi4", "mpi-mpich", *HOROVOD
+)  # fmt: skip
+CNTK = "cntk"  # its Python is older than any that uv resolves for: its own pip does
 CONTROLLER = "stagebench"
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
 NO_SNAPSHOT = (
@@ -42,22 +48,43 @@ def deps(environment: str) -> list[str]:
 def lock() -> int:
     """Write the locks; uv keeps the versions that they hold, as long as the dependencies allow them."""
     LOCKS.mkdir(exist_ok=True)
+    for environment in (CONTROLLER, *ENVIRONMENTS):
+        lock_by_resolving(environment)
+    lock_by_download(CNTK)
+    return 0
+
+
+def lock_by_resolving(environment: str) -> None:
+    """Of what uv makes of the dependencies."""
     # The registry's own builds, not those of a folder on this machine.
     environ = {name: value for name, value in os.environ.items() if name != "UV_FIND_LINKS"}
-    for environment in (CONTROLLER, *ENVIRONMENTS):
-        wanted = "pyproject.toml" if environment == CONTROLLER else "-"
-        command = ["uv", "pip", "compile", wanted, "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
-        command += ["--python-version", PYTHON, "--output-file", str(LOCKS / f"{environment}.txt")]
-        given = "" if environment == CONTROLLER else "\n".join(deps(environment))
-        subprocess.run(command, cwd=ROOT, check=True, input=given, text=True, stdout=subprocess.DEVNULL, env=environ)
-    return 0
+    wanted = "pyproject.toml" if environment == CONTROLLER else "-"
+    command = ["uv", "pip", "compile", wanted, "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
+    command += ["--python-version", PYTHON, "--output-file", str(LOCKS / f"{environment}.txt")]
+    given = "" if environment == CONTROLLER else "\n".join(deps(environment))
+    subprocess.run(command, cwd=ROOT, check=True, input=given, text=True, stdout=subprocess.DEVNULL, env=environ)
+
+
+def lock_by_download(environment: str) -> None:
+    """Of what the environment's own pip fetches for its Python and this platform."""
+    with tempfile.TemporaryDirectory() as place:
+        pip = [str(MADE / environment / "bin" / "python"), "-m", "pip", "download", "--quiet", "--dest", place]
+        subprocess.run([*pip, *deps(environment)], check=True)
+        pins = sorted(pin(path) for path in Path(place).iterdir())
+    (LOCKS / f"{environment}.txt").write_text("".join(pins))
+
+
+def pin(path: Path) -> str:
+    """The lock's lines for a wheel or a source archive."""
+    stem = path.name.removesuffix(".tar.gz")
+    name, version = stem.split("-")[:2] if path.suffix == ".whl" else stem.rsplit("-", 1)
+    return f"{normal(name)}=={version} \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
 def sbom() -> int:
     """Write the bills of the environments that have been made."""
     BILLS.mkdir(exist_ok=True)
-    home = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
-    for python in sorted(home.glob("*/bin/python")):
+    for python in sorted(MADE.glob("*/bin/python")):
         place = BILLS / f"{python.parents[1].name}.json"
         command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", str(place)]
         subprocess.run([*command, str(python)], check=True)

@@ -71,6 +71,13 @@ def test_a_gzip_file_that_is_cut_short_is_named(tmp_path):
         idx.read(str(path))
 
 
+def test_no_more_is_unpacked_than_the_header_says(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(content(IMAGES) + bytes(1 << 20)))
+    with pytest.raises(ValueError, match="holds 3921 values, its header says 5x28x28"):
+        idx.read(str(path))
+
+
 def test_labels_that_do_not_match_are_counted(tmp_path):
     for name, values in zip(idx.PARTS["train"], (IMAGES, LABELS[:4])):
         (tmp_path / name).write_bytes(content(values))

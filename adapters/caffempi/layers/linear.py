@@ -11,22 +11,33 @@ from workloads.graph import size
 aten = torch.ops.aten
 
 
-class Convolution(Layer):
-    """Cross-correlation with zero padding on both sides."""
+class Linear(Layer):
+    """Has a weight (out, ...) and, perhaps, a bias (out)."""
+
+    def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
+        self.weight, self.weight_gradient = parameters["weight"], gradients["weight"]
+        self.bias: Any = parameters.get("bias")
+        self.bias_gradient: Any = gradients.get("bias")
+
+    def product(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """X (rows, in) times a matrix (out, in), and the bias."""
+        if self.bias is None:
+            return torch.mm(x, matrix.t())
+        return torch.addmm(self.bias, x, matrix.t())
+
+    def macs(self) -> int:
+        """Every output is a product over all inputs, a convolution's over its input channels and its window."""
+        return size(self.output_shape) * size(tuple(self.weight.shape[1:]))
+
+
+class Convolution(Linear):
+    """Cross-correlation with zero padding on both sides; the weight is (out, in / groups, kernel, kernel)."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         attrs = node.attrs
         # stride, padding, dilation, transposed, output padding, groups
         self._window = ([attrs["stride"]] * 2, [attrs["pad"]] * 2, [1, 1], False, [0, 0], attrs["groups"])
-        self.weight: Any = None
-        self.bias: Any = None
-
-    def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
-        """Weight (out, in / groups, kernel, kernel) and, perhaps, bias (out)."""
-        self.weight, self.weight_gradient = parameters["weight"], gradients["weight"]
-        self.bias = parameters.get("bias")
-        self.bias_gradient: Any = gradients.get("bias")
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
         """(samples, in, height, width) to (samples, out, ...)."""
@@ -37,24 +48,14 @@ class Convolution(Layer):
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
         """Gradients of input, weight and bias in one call, as oneDNN shares work among them."""
-        has_bias = self.bias is not None
-        dx, dw, db = aten.convolution_backward.default(
-            dy,
-            self._x,
-            self.weight,
-            [self.bias.shape[0]] if has_bias else None,
-            *self._window,
-            [self.wants[0], True, has_bias],
-        )
+        biased = self.bias is not None
+        shape, wanted = [dy.shape[1]] if biased else None, [self.wants[0], True, biased]
+        dx, dw, db = aten.convolution_backward.default(dy, self._x, self.weight, shape, *self._window, wanted)
         self._x = None
         self.weight_gradient.copy_(dw)
-        if has_bias:
+        if biased:
             self.bias_gradient.copy_(db)
         return (dx,)
-
-    def macs(self) -> int:
-        """Every output is a product over its input channels and its window."""
-        return size(self.output_shape) * size(tuple(self.weight.shape[1:]))
 
 
 class PointConvolution(Convolution):
@@ -79,10 +80,7 @@ class PointConvolution(Convolution):
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
         samples, _, height, width = xs[0].shape
         self._x = pixels(xs[0])
-        if self.bias is None:
-            y = torch.mm(self._x, self._matrix.t())
-        else:
-            y = torch.addmm(self.bias, self._x, self._matrix.t())
+        y = self.product(self._x, self._matrix)
         self.output_shape = (y.shape[1], height, width)
         return y.view(samples, height, width, -1).permute(0, 3, 1, 2)
 
@@ -103,20 +101,12 @@ def pixels(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])
 
 
-class Dense(Layer):
+class Dense(Linear):
     """y = W x + b; gradients are written straight into the flat buffer."""
-
-    def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
-        """Weight (out, in) and, perhaps, bias (out)."""
-        self.weight, self.weight_gradient = parameters["weight"], gradients["weight"]
-        self.bias, self.bias_gradient = parameters.get("bias"), gradients.get("bias")
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
         self._x = xs[0]
-        if self.bias is None:
-            y = torch.mm(self._x, self.weight.t())
-        else:
-            y = torch.addmm(self.bias, self._x, self.weight.t())
+        y = self.product(self._x, self.weight)
         self.output_shape = tuple(y.shape[1:])
         return y
 
@@ -126,7 +116,3 @@ class Dense(Layer):
         if self.bias is not None:
             torch.sum(dy, 0, out=self.bias_gradient)
         return (torch.mm(dy, self.weight) if self.wants[0] else None,)
-
-    def macs(self) -> int:
-        """Every output is a product over all inputs."""
-        return int(self.output_shape[0]) * int(self.weight.shape[1])

@@ -28,7 +28,6 @@ class BatchNormalisation(Layer):
         return {"running_mean": self.running_mean, "running_var": self.running_var}
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """Normalise, keep the batch's statistics, move the running ones."""
         y, mean, inverse = torch.native_batch_norm(
             xs[0], self.weight, self.bias, self.running_mean, self.running_var, True, self._momentum, self._eps
         )
@@ -36,7 +35,6 @@ class BatchNormalisation(Layer):
         return y
 
     def predict(self, xs: Sequence[Tensor]) -> Tensor:
-        """By the running statistics."""
         statistics = self.weight, self.bias, self.running_mean, self.running_var
         return torch.native_batch_norm(xs[0], *statistics, False, 0.0, self._eps)[0]
 
@@ -84,7 +82,6 @@ class LocalResponse(Layer):
         return x * power
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """The direct share less what passed through the neighbours' scales."""
         x, power, inverse = self._kept
         del self._kept
         direct = dy * power

@@ -96,14 +96,12 @@ class ParameterServerAsync(DistributedTrainer):
         return float(number[0])
 
     def begin_training(self) -> None:
-        """Count how stale the weights are that gradients are computed with."""
         self._staleness.begin()
 
     def joint_steps(self) -> Optional[int]:
         return self._staleness.updates // self.setup.world
 
     def notes(self) -> Dict[str, Any]:
-        """Who updates, and the staleness of a training."""
         found = super().notes()
         if self._plan is not None:
             found.update(self._staleness.notes())

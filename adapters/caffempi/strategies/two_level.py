@@ -10,7 +10,6 @@ class TwoLevel(SynchronousTrainer):
     """Sums within nodes and between them."""
 
     def transfer(self) -> Transfer:
-        """To the node's first rank, a ring over the nodes, back to the node's ranks."""
         return partial(two_level, self._ranks.node, self._ranks.leaders)
 
 

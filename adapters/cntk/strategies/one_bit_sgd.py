@@ -17,7 +17,6 @@ class OneBitSGD(ExchangeInUpdate):
         return self.data_parallel_learner(local, bits=1)
 
     def gradient_bytes(self) -> Optional[int]:
-        """A bit a number."""
         return -(-self.parameter_count() // 8) if super().gradient_bytes() else None
 
 

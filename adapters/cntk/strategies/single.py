@@ -2,9 +2,4 @@
 
 from adapters.cntk.base import CNTKTrainer
 
-
-class Single(CNTKTrainer):
-    """The local learner, nothing else."""
-
-
-TRAINER = Single
+TRAINER = CNTKTrainer

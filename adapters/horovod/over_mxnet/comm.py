@@ -18,7 +18,6 @@ class RingCommunicator(Communicator):
     """A rank of Horovod's."""
 
     def start(self) -> Joined:
-        """As the trainer of `allreduce` joins."""
         self._ring, self._made = Ring(hvd, self.setup), 0
         return self._ring.joined({"mxnet": mx.__version__})
 
@@ -31,7 +30,6 @@ class RingCommunicator(Communicator):
         return Collective(CALLS[operation], "%s.%d" % (operation, self._made), given, dtype)
 
     def maximum(self, value: float) -> float:
-        """Over sockets, past the ring."""
         return self._ring.maximum(value)
 
     def close(self) -> None:

@@ -81,7 +81,6 @@ class Pmap(JaxTrainer):
         self._state = tuple(state)
 
     def notes(self) -> Dict[str, Any]:
-        """With what the step is compiled over."""
         found = super().notes()
         return dict(found, step=found["step"] + ", shard_map over a mesh")
 

@@ -2,9 +2,4 @@
 
 from adapters.jax.base import JaxTrainer
 
-
-class Single(JaxTrainer):
-    """Plain `jax.jit`."""
-
-
-TRAINER = Single
+TRAINER = JaxTrainer

@@ -50,7 +50,6 @@ class DistAsync(WorkerTrainer):
         """It has happened on the servers."""
 
     def step(self, batch: Any) -> None:
-        """Backward and exchange are handed to the engine at once."""
         self.forward(batch)
         autograd.backward(self._losses)
         gradients, weights = self._local(), self._weights()
@@ -66,11 +65,9 @@ class DistAsync(WorkerTrainer):
         return [parameter.list_data() for parameter in self._parameters]
 
     def begin_training(self) -> None:
-        """Count from now on how stale the weights are."""
         self._update_count = self._update_count or UpdateCount(self._store, self._counter)
 
     def notes(self) -> Dict[str, Any]:
-        """Who updates, what the staged exchange copies, how stale the weights were."""
         copied = [array for devices in self._local() for array in devices]
         megabytes = sum(array.size * np.dtype(array.dtype).itemsize for array in copied) / 1e6
         rule = name_of(self.setup.optimiser)

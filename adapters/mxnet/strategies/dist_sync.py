@@ -32,7 +32,6 @@ class Renumbered(mx.kvstore.KVStoreBase):
 
     @property
     def type(self) -> str:
-        """What MXNet calls the store."""
         kind: str = self._store.type
         return kind
 

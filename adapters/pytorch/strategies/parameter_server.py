@@ -27,7 +27,6 @@ class ParameterServerTrainer(ReplicaTrainer):
         self._own: Any = None
 
     def start(self) -> Joined:
-        """Join the process group, then open the calls to the servers."""
         joined = super().start()
         servers.open_calls(self.setup)
         return joined._replace(transport="tensorpipe")  # the group's own carries no gradient
@@ -64,7 +63,6 @@ class ParameterServerTrainer(ReplicaTrainer):
         return self._updates // (1 if self._synchronous else self.setup.world) if self._freely else None
 
     def notes(self) -> Dict[str, Any]:
-        """How stale weights were, in a training."""
         served = "every rank" if self._servers == self.setup.world else "each of %d ranks" % self._servers
         notes = dict(super().notes(), servers="a share of the parameters on %s, over torch.distributed.rpc" % served)
         if not self._synchronous:
@@ -74,7 +72,6 @@ class ParameterServerTrainer(ReplicaTrainer):
         return dict(notes, **self._staleness.notes())
 
     def close(self) -> None:
-        """End the calls before the group."""
         servers.close_calls()
         servers.forget()
         super().close()

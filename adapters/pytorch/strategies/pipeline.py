@@ -27,7 +27,6 @@ class PipelineTrainer(TorchTrainer):
     _staged: Any = None
     _native: Any = None  # the schedule of a step
     _gather: Any = None
-    _optimiser: Any = None
 
     def __init__(self, setup: Setup) -> None:
         """Ranks in a row hold the network's stages in order."""
@@ -67,14 +66,6 @@ class PipelineTrainer(TorchTrainer):
     def backward(self) -> None:
         self._staged.backward()
 
-    def communicate(self) -> None:
-        """Nothing: one network's gradients are whole."""
-
-    def update(self) -> None:
-        """Of this stage; the gradients are let go."""
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
-
     def bubble(self) -> Optional[Dict[str, float]]:
         """Seconds in receives, and until what was sent had been taken: on a slow link mostly the transfer itself."""
         return dict(self._staged.waited)
@@ -92,10 +83,6 @@ class PipelineTrainer(TorchTrainer):
         self._loss = torch.stack([loss.detach() for loss in losses]).mean() if losses else None
 
     # --- evidence: of the whole network, on every rank --------------------------
-
-    def set_learning_rate(self, rate: float) -> None:
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
 
     def loss(self) -> float:
         return float(self._gather.from_last(np.array(float(self._loss) if self._last else 0.0)))
@@ -161,7 +148,7 @@ class PipelineTrainer(TorchTrainer):
         return self._schedule(native, self._count, loss_fn=self._loss_of)
 
     def _release(self) -> None:
-        self._stage = self._staged = self._native = self._gather = self._optimiser = None
+        self._stage = self._staged = self._native = self._gather = None
         super()._release()
 
 

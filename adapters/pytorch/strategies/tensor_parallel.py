@@ -37,7 +37,6 @@ class TensorParallelTrainer(ReplicaTrainer):
         return {name: to_numpy(gathered(parameter.grad)) for name, parameter in self._net.trainable()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Gathered from all ranks."""
         return {name: to_numpy(gathered(tensor)) for name, tensor in self._net.tensors()}
 
     def notes(self) -> Dict[str, Any]:

@@ -27,7 +27,6 @@ class ZeroTrainer(DDPTrainer):
             optimiser._sync_params = send
 
     def notes(self) -> Dict[str, Any]:
-        """Which optimiser's state is shared out."""
         found = super().notes()
         found["optimiser"] = "ZeroRedundancyOptimizer over " + found["optimiser"]
         return found

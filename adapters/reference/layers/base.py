@@ -45,7 +45,6 @@ class Layer(ABC):
         return 0
 
     def accumulate(self, role: str, gradient: np.ndarray) -> None:
-        """Add to a parameter's gradient."""
         if role in self.gradients:
             self.gradients[role] += gradient
         else:

@@ -66,7 +66,6 @@ class BatchNorm(Layer):
         return gamma * normal + beta, (normal, deviation, mean, variance)
 
     def predict(self, inputs: List[np.ndarray]) -> np.ndarray:
-        """By the running statistics."""
         x, held = inputs[0], dict(self.weights, **self.statistics)
         mean, variance, gamma, beta = (
             per_channel(held[role], x.ndim) for role in ("running_mean", "running_var", "weight", "bias")

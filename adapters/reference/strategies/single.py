@@ -102,7 +102,6 @@ class ReferenceTrainer(Trainer):
         return sum(run.loss for run in self._runs) / len(self._runs)
 
     def logits(self) -> np.ndarray:
-        """The shards joined; float32, as the contract says."""
         return np.concatenate([run.logits for run in self._runs]).astype(np.float32)
 
     def predict(self, batch: Batch) -> np.ndarray:
@@ -120,7 +119,6 @@ class ReferenceTrainer(Trainer):
         return sum(tensor.size for tensor in self._network.named("weights").values())
 
     def macs(self) -> int:
-        """Counted on the layers' own weights and outputs."""
         return self._network.macs()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import machine
-from adapters.tensorflow.base import TensorFlowTrainer, split
+from adapters.tensorflow.base import TensorFlowTrainer, concatenated, split
 from adapters.tensorflow.cluster import Member
 from adapters.tensorflow.parameter_store import described
 from adapters.tensorflow.scheduled import Scheduled
@@ -53,8 +53,7 @@ class Coordinator(TensorFlowTrainer):
     def release(self) -> None:
         """Functions and variables stand in reference cycles."""
         self._scheduled: Any = None
-        self._losses: List[Any] = []
-        self._logits: List[Any] = []
+        self._losses = self._logits = ()
         self._turns = 0
         self._staleness = Staleness()
         gc.collect()
@@ -81,7 +80,7 @@ class Coordinator(TensorFlowTrainer):
         """Pull, forward, backward and push: a worker's one function; the gradients stay on the servers."""
         self._scheduled.hold()
         found = self._all(self._scheduled.forward, batch)
-        self._losses, self._logits = [list(each) for each in zip(*found)]
+        self._losses, self._logits = zip(*found)
 
     def backward(self) -> None:
         """It has happened in the forward."""
@@ -101,7 +100,6 @@ class Coordinator(TensorFlowTrainer):
         raise Unsupported("coordinator cannot leave its exchange out")
 
     def begin_training(self) -> None:
-        """Count stale steps from now on; every share is one."""
         self._staleness.begin()
 
     def _all(self, functions: List[Any], batch: Batch) -> List[Any]:
@@ -116,27 +114,20 @@ class Coordinator(TensorFlowTrainer):
 
     # --- evidence -----------------------------------------------------------
 
-    def loss(self) -> float:
-        return sum(map(float, self._losses)) / len(self._losses)
-
-    def logits(self) -> np.ndarray:
-        return np.concatenate(self._logits).astype(np.float32)
-
     def predict(self, batch: Any) -> np.ndarray:
         found = [self._coordinator.schedule(self._scheduled.predict, args=(images,)) for images in batch.images]
         self._coordinator.join()
-        return np.concatenate([each.fetch() for each in found]).astype(np.float32)
+        return concatenated([each.fetch() for each in found])
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def native_gradients(self) -> List[np.ndarray]:
         """The mean over the shares, as the servers hold them."""
-        names = [parameter.name for parameter in self.graph.parameters]
-        return {name: self.layout.canonical(name, own) for name, own in zip(names, self._scheduled.gradients())}
+        held: List[np.ndarray] = self._scheduled.gradients()
+        return held
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        return {name: self.layout.canonical(name, own.numpy()) for name, own in self._scheduled.variables.items()}
+        return self.canonical(self._scheduled.variables.items())
 
     def parameter_count(self) -> int:
-        """Of the variables on the servers that are trainable."""
         return sum(int(np.prod(own.shape)) for own in self._scheduled.variables.values() if own.trainable)
 
     def heads(self, images: Any) -> List[Any]:
@@ -148,7 +139,6 @@ class Coordinator(TensorFlowTrainer):
         raise Unsupported("a worker runs forward and backward as one function")
 
     def notes(self) -> Dict[str, Any]:
-        """Where the weights are, how stale they were, and what a staged pass runs."""
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE, split=SPLIT, h2d=H2D)
         notes["weights"] = "on the servers %s" % ("by size" if self.setup.tuned else "in turn")
         notes["optimiser"] = described(self.setup.optimiser)

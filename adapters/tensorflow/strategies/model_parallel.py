@@ -39,8 +39,7 @@ class ModelParallel(TensorFlowTrainer):
         self._stages: List[StageNet] = []
         self._runs: Dict[Tuple[int, int], Any] = {}  # by stage and microbatch: what the backward needs
         self._own: Dict[Tuple[int, int], Any] = {}  # likewise: gradients
-        self._losses: Any = ()
-        self._logits: Any = ()
+        self._losses = self._logits = ()
         self._gradients: List[Any] = []  # a list a stage
         self._idle: Dict[str, float] = {}
         gc.collect()
@@ -150,7 +149,6 @@ class ModelParallel(TensorFlowTrainer):
         return self._idle if len(self.devices) > 1 else None
 
     def step(self, batch: Any) -> None:
-        """All microbatches, all devices and the update in one function."""
         self._losses = self._functions.step(batch.images, batch.labels)
 
     def step_alone(self, batch: Any) -> None:
@@ -164,24 +162,15 @@ class ModelParallel(TensorFlowTrainer):
 
     # --- evidence -----------------------------------------------------------
 
-    def loss(self) -> float:
-        return sum(float(each) for each in self._losses) / len(self._losses)
-
-    def logits(self) -> np.ndarray:
-        return concatenated(self._logits)
-
     def predict(self, batch: Any) -> np.ndarray:
         """With running statistics and without dropout, one microbatch after the other."""
         return concatenated([self._functions.predict(images) for images in batch.images])
 
-    def gradients(self) -> Dict[str, np.ndarray]:
-        """Of all stages, between backward and update."""
-        names = [parameter.name for parameter in self.graph.parameters]
-        own = [each for stage in self._gradients for each in stage]
-        return {name: self.layout.canonical(name, each.numpy()) for name, each in zip(names, own)}
+    def native_gradients(self) -> List[Any]:
+        return [each for stage in self._gradients for each in stage]
 
     def parameters(self) -> Dict[str, np.ndarray]:
-        return {name: self.layout.canonical(name, own.numpy()) for name, own in self.variables.items()}
+        return self.canonical(self.variables.items())
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(each.shape)) for stage in self._stages for each in stage.trainable)
@@ -196,7 +185,6 @@ class ModelParallel(TensorFlowTrainer):
         raise Unsupported("devices hold some of the layers each, and the batch goes through them in pieces")
 
     def notes(self) -> Dict[str, Any]:
-        """Which layers lie where, and what the bubble is."""
         rows = []
         for device, place in zip(self.devices, self._places):
             layers = self.graph.layers[place.begin : place.end]

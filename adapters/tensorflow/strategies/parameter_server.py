@@ -80,7 +80,6 @@ class ParameterServer(Replicas):
         self.local = None
 
     def step(self, batch: Any) -> None:
-        """Forward and backward in one function, then the exchange."""
         loss, gradients = self._gradients(batch.images[0], batch.labels[0])
         self._losses = [loss]
         self._exchange(gradients)
@@ -102,7 +101,6 @@ class ParameterServer(Replicas):
         self._staleness.begin()
 
     def notes(self) -> Dict[str, Any]:
-        """Where the weights are, and how stale they were."""
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE)
         return dict(notes, optimiser=described(self.setup.optimiser), **self._staleness.notes())
 

@@ -2,9 +2,4 @@
 
 from adapters.tensorflow.replicas import Replicas
 
-
-class Single(Replicas):
-    """One replica."""
-
-
-TRAINER = Single
+TRAINER = Replicas

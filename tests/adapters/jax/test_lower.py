@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adapters.jax import fast
-from adapters.jax.lower import MAKERS
+from adapters.jax.lower import Lowering, lower
 from adapters.jax.net import Net, canonical, native
 from adapters.reference.lower import Network
 from tests.support.networks import drawn, one_layer
@@ -49,7 +49,7 @@ def _float64():
 
 
 def test_every_kind_has_a_case():
-    assert {kind for kind, _ in CASES} == set(KINDS) == set(MAKERS)
+    assert {kind for kind, _ in CASES} == set(KINDS) == set(KINDS) & set(vars(Lowering))
 
 
 @pytest.mark.parametrize("few", [1, fast.FEW])
@@ -117,7 +117,7 @@ def test_the_first_of_equals_gets_the_gradient():
 def test_dropout_keeps_the_expected_share_and_scale():
     graph = Graph("drop", (100, 10, 10), 2)
     graph.add("it", "dropout", ("input",), rate=0.3)
-    apply = MAKERS["dropout"](graph.layers[0], graph.layers[0].attrs, False)
+    apply = lower(graph.layers[0], False)
     dropped = np.asarray(apply({}, [jnp.ones((4, 10, 10, 100))], jax.random.key(1)))
     kept = dropped[dropped != 0]
     assert abs(len(kept) / dropped.size - 0.7) < 0.015  # five deviations of 40,000 draws: 0.0115

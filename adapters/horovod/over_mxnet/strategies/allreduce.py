@@ -33,7 +33,6 @@ class AllReduce(MXNetTrainer):
             self._trainer_batch = self.setup.batch  # of this rank: it divides by the ranks itself
 
     def close(self) -> None:
-        """Stop the readers, wait for the engine, leave together."""
         super().close()
         if self._ring is not None:
             self.synchronize()
@@ -41,11 +40,9 @@ class AllReduce(MXNetTrainer):
             self._ring.close()
 
     def maximum(self, value: float) -> float:
-        """Over sockets, past the ring."""
         return value if self._ring is None else self._ring.maximum(value)
 
     def notes(self) -> Dict[str, Any]:
-        """Horovod's settings with the rest."""
         notes = dict(super().notes(), **self._ring.notes() if self._ring else {})
         if self._trainer is not None:
             notes["optimiser"] = "hvd.DistributedTrainer, %s" % name_of(self.setup.optimiser)

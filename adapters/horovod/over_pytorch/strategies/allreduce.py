@@ -28,7 +28,6 @@ class AllReduceTrainer(ReplicaTrainer):
     _averages: Any = None  # none on a single rank
 
     def start(self) -> Joined:
-        """Set threads and device, join the ring."""
         alone = super().start()
         self._group: Any = Ring(hvd, self.setup)
         return self._group.joined(alone.versions)

@@ -21,7 +21,6 @@ class AllReduce(Replicas):
     _ring: Optional[Ring] = None
 
     def start(self) -> Joined:
-        """As TensorFlow, with Horovod's version."""
         joined = super().start()
         assert self._ring is not None
         return self._ring.joined(joined.versions)
@@ -36,7 +35,6 @@ class AllReduce(Replicas):
             self._ring.close()
 
     def maximum(self, value: float) -> float:
-        """Over sockets, past the ring."""
         assert self._ring is not None
         return self._ring.maximum(value)
 
@@ -47,7 +45,6 @@ class AllReduce(Replicas):
         return [hvd.allreduce(each, op=hvd.Average, name="gradient.%d" % n) for n, each in enumerate(gradients)]
 
     def notes(self) -> Dict[str, Any]:
-        """Horovod's settings beside the rest."""
         assert self._ring is not None
         return dict(super().notes(), **self._ring.notes())
 
