@@ -1,6 +1,7 @@
 """A run as a folder for other tools: TensorBoard's event files, a folder that MLflow tracks in, MLPerf's log lines."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -64,6 +65,7 @@ def as_mlflow(folder: RunFolder, directory: Path) -> None:
         from mlflow.entities import Metric, Param, RunTag
     except ImportError:
         raise _missing("MLflow", "mlflow") from None
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # without it newer versions refuse folders
     client = MlflowClient(directory.absolute().as_uri())
     began = round(_seconds(folder.about.created) * 1000)
     experiment = client.create_experiment(folder.about.plan or "stagebench")
