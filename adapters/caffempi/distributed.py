@@ -36,9 +36,8 @@ class DistributedTrainer(CaffeMPITrainer):
     def start(self) -> Joined:
         joined = super().start()
         self._ranks = Ranks(chosen(self.setup, "node_ranks", default=None))
-        library = self._ranks.library()
-        versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=library)
-        return Joined(self._ranks.rank, self._ranks.size, "mpi: " + library, versions)
+        versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=self._ranks.library)
+        return Joined(self._ranks.rank, self._ranks.size, "mpi: " + self._ranks.library, versions)
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """The net, and the plan of its messages; all ranks come here."""

@@ -14,21 +14,21 @@ from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
+from suite.contracts.open_mpi import GIVE_WAY, NAME
 from suite.environments.ask import ask
 
-OPEN_MPI = "Open MPI"  # by which ranks meet
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
     Strategy("single", "One process without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
-    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm"), mpi=OPEN_MPI),
+    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm"), mpi=NAME),
     Strategy(
         "one_bit_sgd",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
         ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
-        mpi=OPEN_MPI,
+        mpi=NAME,
     ),
     Strategy(
         "block_momentum",
@@ -37,7 +37,7 @@ STRATEGIES = (
         synchronous=False,
         separable=INSIDE_UPDATE,
         periodic=True,
-        mpi=OPEN_MPI,
+        mpi=NAME,
     ),
 )
 
@@ -57,9 +57,6 @@ FORMATS = (
 # and AlexNet take half to a third of the time. (The allocator's thresholds, which other frameworks want raised, change
 # nothing: CNTK keeps its matrices, 7 page faults a step.)
 AMD_TOO = {"MKL_DEBUG_CPU_TYPE": "5"}
-
-# Open MPI's waiting ranks spin; where anything else wants their core, they should let it.
-GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 LIBRARIES_SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # names the folder of the old libraries that its image reader needs
 

@@ -64,8 +64,7 @@ class Group:
 
     def close(self) -> None:
         """Leave together: the last reference to the store waits for all workers and ends the servers."""
-        self._meeting.maximum(0.0)
-        self._meeting.close()
+        self._meeting.leave()
         self.store = None
 
 

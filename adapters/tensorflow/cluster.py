@@ -70,9 +70,7 @@ class WorkerGroup:
         return self._meeting.maximum(value)
 
     def close(self) -> None:
-        """Together: the first to go may host the service that the others still ask."""
-        self._meeting.maximum(0.0)
-        self._meeting.close()
+        self._meeting.leave()
 
     def _counted(self) -> int:
         """How many ranks a collective really joins."""

@@ -79,7 +79,8 @@ def command(options: argparse.Namespace, network: str) -> list[str]:
 
 def environ(tuning: str) -> dict[str, str]:
     """What the controller would set."""
-    from adapters.caffempi.plugin import GIVE_WAY, KEEP_MEMORY
+    from adapters.caffempi.plugin import KEEP_MEMORY
+    from suite.contracts.open_mpi import GIVE_WAY
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
