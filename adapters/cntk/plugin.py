@@ -14,21 +14,21 @@ from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
-from suite.contracts.open_mpi import GIVE_WAY, NAME
+from suite.contracts.open_mpi import GIVE_WAY, OPEN_MPI
 from suite.environments.ask import ask
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
     Strategy("single", "One process without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
-    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm"), mpi=NAME),
+    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm"), mpi=OPEN_MPI),
     Strategy(
         "one_bit_sgd",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
         ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
-        mpi=NAME,
+        mpi=OPEN_MPI,
     ),
     Strategy(
         "block_momentum",
@@ -37,7 +37,7 @@ STRATEGIES = (
         synchronous=False,
         separable=INSIDE_UPDATE,
         periodic=True,
-        mpi=NAME,
+        mpi=OPEN_MPI,
     ),
 )
 

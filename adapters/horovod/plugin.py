@@ -10,7 +10,7 @@ from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
-from suite.contracts.open_mpi import NAME
+from suite.contracts.open_mpi import OPEN_MPI
 
 # Variables by which its ranks find each other.
 MEETING = tuple(f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_", "CROSS_", "HOSTNAME", "GLOO_RENDEZVOUS_"))
@@ -39,7 +39,7 @@ KNOBS = {
         ("auto", "gloo", "mpi"),
         "auto",
         "What connects the ranks and carries their gradients; auto: mpi under Open MPI's mpiexec, else gloo.",
-        mpi=("mpi", NAME),
+        mpi=("mpi", OPEN_MPI),
     ),
     "fusion_threshold_mb": Knob(
         (int, float),

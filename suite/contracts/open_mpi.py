@@ -1,6 +1,6 @@
 """What adapters whose ranks meet by Open MPI ask of it."""
 
-NAME = "Open MPI"  # for `Strategy.mpi` and `Knob.mpi`
+OPEN_MPI = "Open MPI"  # for `Strategy.mpi` and `Knob.mpi`
 
 # Waiting ranks spin. Where anything else wants their core, the others wait for their time slice to end: 57 ms a step
 # of mnist_small became 10 ms on a machine shared with other jobs.
