@@ -5,6 +5,7 @@ from typing import Any, Optional
 import mpi4py
 import numpy as np
 
+from suite.worker.contract import Group
 from suite.worker.mpi_library import named
 
 # One thread at a time calls MPI: a lower level spares its locks. Must stand before the import of MPI, which all of
@@ -16,7 +17,7 @@ from mpi4py import MPI  # noqa: E402 - see above
 __all__ = ["MPI", "Ranks"]
 
 
-class Ranks:
+class Ranks(Group):
     """This process among the others; gradients travel on communicators of their own."""
 
     def __init__(self, node_ranks: Optional[int] = None) -> None:
@@ -37,8 +38,8 @@ class Ranks:
         MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, number, MPI.MAX)
         return float(number[0])
 
-    def leave(self) -> None:
-        """Return the communicators and finalise MPI: all ranks must come here."""
+    def close(self) -> None:
+        """Return the communicators and finalise MPI."""
         for comm in (self.leaders, self.node, self.comm):
             comm.Free()
         MPI.Finalize()

@@ -6,13 +6,13 @@ from typing import Any, List, Mapping
 import numpy as np
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from suite.worker.contract import Unavailable
+from suite.worker.contract import Group, Unavailable
 from suite.worker.mpi_library import loaded
 
 MPI = "libmpi.so.12"  # as CNTK names it
 
 
-class Group:
+class MPIGroup(Group):
     """CNTK's communicator as one rank sees it."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Tuple
 from horovod import __version__
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-from suite.worker.contract import Joined, Setup
+from suite.worker.contract import Group, Joined, Setup
 from suite.worker.meeting import Meeting
 from suite.worker.mpi_library import loaded
 from suite.worker.rendezvous import interface_of, meeting_place
@@ -23,7 +23,7 @@ MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
 PATIENCE = "300"  # seconds that gloo waits for another rank; its 30 pass while a big network is built
 
 
-class Ring:
+class Ring(Group):
     """Horovod as one rank sees it, with a meeting of the ranks for what it does not do."""
 
     def __init__(self, hvd: Any, setup: Setup) -> None:

@@ -54,7 +54,7 @@ class DDPTrainer(Averaging, ReplicaTrainer):
     def _compression(self) -> Compression:
         # On one rank nothing is sent, so there is nothing to compress.
         name = self._compressed if self.setup.world > 1 else "none"
-        return Compression(name, self._group.transport if self._group else "")
+        return Compression(name, self.group.transport if self.group else "")
 
     def _memory_format(self, graph: Graph) -> Any:
         if self._compressed == "powersgd":

@@ -21,8 +21,7 @@ class HybridTrainer(Averaging, PipelineTrainer):
         super().build(graph, weights)
         if self.setup.replicas == 1:
             return
-        assert self._group is not None
-        replicas = self._group.same_stage(self.setup.model_parallel_size)
+        replicas = self.group.same_stage(self.setup.model_parallel_size)
         # Running statistics stay every network's own, as DDP leaves them that does not send them.
         options = {"bucket_cap_mb": "auto", "gradient_as_bucket_view": self.setup.tuned, "forward_sync_buffers": False}
         self._ddp = wrap(self._stage, self._device, options, replicas)

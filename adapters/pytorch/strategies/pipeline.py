@@ -42,7 +42,6 @@ class PipelineTrainer(TorchTrainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower this rank's stage; a second call starts afresh."""
-        assert self._group is not None
         self._begin_build(graph)
         # A cut where one value crosses: a pooled value rather than what it was pooled from.
         cut = stages(graph, self.setup.model_parallel_size, one_value=True)
@@ -54,7 +53,7 @@ class PipelineTrainer(TorchTrainer):
         self._staged = StagedSchedule(self._stage, neighbours, self._count, self._loss_of)
         self._optimiser = make_optimiser(list(self._stage.parameters()), self.setup.optimiser, self._fused)
         self._gather = Gather(
-            graph, cut, self._ranks, self._group.pipeline_on_hosts(self.setup.model_parallel_size), self._dtype
+            graph, cut, self._ranks, self.group.pipeline_on_hosts(self.setup.model_parallel_size), self._dtype
         )
 
     # --- the staged iteration -----------------------------------------------
@@ -128,7 +127,6 @@ class PipelineTrainer(TorchTrainer):
         return self._stage
 
     def _scheduled(self, batch: Any) -> Any:
-        assert self._group is not None
         samples, stage = len(batch.labels) // self._count, self._stage
         options = {"dtype": stage.crosses, "device": "meta"}
         entering = [torch.empty((samples,) + tuple(shape), **options) for shape in stage.enters]
@@ -143,7 +141,7 @@ class PipelineTrainer(TorchTrainer):
             # Given, not tried out: a trial would move the running statistics.
             input_args=tuple(entering),
             output_args=tuple(value.requires_grad_() for value in leaving),
-            group=self._group.pipeline(self.setup.model_parallel_size),
+            group=self.group.pipeline(self.setup.model_parallel_size),
         )
         return self._schedule(native, self._count, loss_fn=self._loss_of)
 

@@ -29,8 +29,8 @@ class AllReduceTrainer(ReplicaTrainer):
 
     def start(self) -> Joined:
         alone = super().start()
-        self._group: Any = Ring(hvd, self.setup)
-        return self._group.joined(alone.versions)
+        self.group = Ring(hvd, self.setup)
+        return self.group.joined(alone.versions)
 
     def communicate(self) -> None:
         """Begin all, wait for all; asked again, the averages are averaged, and stay what they are."""
@@ -56,7 +56,7 @@ class AllReduceTrainer(ReplicaTrainer):
         super().step(batch)
 
     def notes(self) -> Dict[str, Any]:
-        return dict(super().notes(), exchange=WORDS, **self._group.notes() if self._group else {})
+        return dict(super().notes(), exchange=WORDS, **self.group.notes() if self.group else {})
 
     def _wrap(self) -> None:
         if self.setup.world > 1:
