@@ -36,7 +36,6 @@ class ExchangeInUpdate(DistributedTrainer):
         return dict(super().notes(), exchange="inside the learner's update, the staged pass's too")
 
     def _information(self) -> Any:
-        """What a distributed learner wants to know of a batch."""
         about = C.cntk_py.MinibatchInfo()
         about.at_end_of_data = about.at_end_of_sweep = False
         about.number_of_samples = self._samples

@@ -73,7 +73,6 @@ class WorkerGroup(Group):
         self._meeting.leave()
 
     def _counted(self) -> int:
-        """How many ranks a collective really joins."""
 
         def replica() -> Any:
             with tf.device(self.device):

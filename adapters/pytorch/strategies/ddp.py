@@ -13,7 +13,7 @@ from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
-class DDPTrainer(Averaging, ReplicaTrainer):
+class DDP(Averaging, ReplicaTrainer):
     """A replica on every rank; buckets of gradients are averaged while the backward goes on.
 
     A staged forward is not DDP's own, so that its hooks keep silent in the backward.
@@ -89,4 +89,4 @@ def wrap(net: Any, device: Any, options: Dict[str, Any], group: Any = None) -> A
     return DistributedDataParallel(net, device_ids=devices, process_group=group, **options)
 
 
-TRAINER = DDPTrainer
+TRAINER = DDP

@@ -6,11 +6,11 @@ import numpy as np
 
 from adapters.pytorch.exchange import Averaging, Exchange, limits_of
 from adapters.pytorch.strategies.ddp import wrap
-from adapters.pytorch.strategies.pipeline import PipelineTrainer
+from adapters.pytorch.strategies.pipeline import Pipeline
 from workloads.graph import Graph
 
 
-class HybridTrainer(Averaging, PipelineTrainer):
+class Hybrid(Averaging, Pipeline):
     """Each stage is averaged over the ranks that hold it: DDP around it, within the last microbatch's backward."""
 
     _ddp: Any = None  # none where there is one pipeline
@@ -41,4 +41,4 @@ class HybridTrainer(Averaging, PipelineTrainer):
         super()._release()
 
 
-TRAINER = HybridTrainer
+TRAINER = Hybrid

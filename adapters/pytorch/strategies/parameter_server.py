@@ -14,7 +14,7 @@ from suite.worker.contract import Joined, Setup
 from suite.worker.staleness import Staleness
 
 
-class ParameterServerTrainer(ReplicaTrainer):
+class ParameterServer(ReplicaTrainer):
     """A worker beside its rank's server; sending, the servers' update and receiving make up the stage `update`."""
 
     def __init__(self, setup: Setup) -> None:
@@ -128,4 +128,4 @@ class ParameterServerTrainer(ReplicaTrainer):
         super()._release()
 
 
-TRAINER = ParameterServerTrainer
+TRAINER = ParameterServer

@@ -19,7 +19,7 @@ from workloads.graph import Graph
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
-class PipelineTrainer(TorchTrainer):
+class Pipeline(TorchTrainer):
     """torch.distributed.pipelining runs the native step; the staged one takes all forwards first."""
 
     # Set by `build`.
@@ -123,7 +123,6 @@ class PipelineTrainer(TorchTrainer):
     # --- for the subclass -------------------------------------------------------
 
     def _module(self) -> Any:
-        """What the native schedule runs."""
         return self._stage
 
     def _scheduled(self, batch: Any) -> Any:
@@ -155,4 +154,4 @@ def loss_of(head_weights: List[float], heads: Any, labels: torch.Tensor) -> torc
     return joint_loss([heads] if isinstance(heads, torch.Tensor) else list(heads), head_weights, labels)
 
 
-TRAINER = PipelineTrainer
+TRAINER = Pipeline

@@ -20,7 +20,7 @@ Named = List[Tuple[str, torch.Tensor]]
 WORDS = "an all-reduce a gradient, begun by hooks during the backward, as hvd.DistributedOptimizer does"
 
 
-class AllReduceTrainer(ReplicaTrainer):
+class AllReduce(ReplicaTrainer):
     """A replica on every rank."""
 
     grouped = False  # Horovod's ring is the group
@@ -99,4 +99,4 @@ class Averages:
         self._handles.append(hvd.allreduce_async_(parameter.grad, name=name, op=hvd.Average))
 
 
-TRAINER = AllReduceTrainer
+TRAINER = AllReduce
