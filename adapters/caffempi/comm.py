@@ -10,7 +10,7 @@ from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
 from suite.worker.mpi_library import named
 
-# Unlike the trainer, which may have a thread for it, only the main thread calls MPI. Must stand before the import of MPI.
+# Only the main thread calls MPI; a trainer may have another one for it. Must stand before the import of MPI.
 mpi4py.rc.thread_level = "funneled"
 
 from mpi4py import MPI  # noqa: E402 - see above

@@ -1,7 +1,7 @@
 """What all strategies share: device, process group, batches, clock."""
 
 import gc
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import numpy as np
 import torch

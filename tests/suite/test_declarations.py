@@ -18,7 +18,9 @@ KNOBS = {
     "held": Knob(int, 2, "ranks of one network", least=2),
     "rounding": Knob(("none", "half"), "none", "of what is sent", relaxing=("half",)),
     "by": Knob(("auto", "mpi"), "auto", "who connects", mpi=("mpi", "Open MPI")),
-    "size": Knob((int, float), 1, "of what is sent", above=0, needs=(Need("rounding", ("half",), "whole has no size"),)),
+    "size": Knob(
+        (int, float), 1, "of what is sent", above=0, needs=(Need("rounding", ("half",), "whole has no size"),)
+    ),
     "reach": Knob(("near", "far"), "near", "", needs=(Need("device", ("cuda",), "only GPUs reach", of=("far",)),)),
 }
 

@@ -1,4 +1,4 @@
-"""Why an adapter refuses a case, as a plan's check finds it: by the declaration first, then by the adapter's own words."""
+"""Why an adapter refuses a case, as a plan's check finds it: the declaration first, then the adapter's own words."""
 
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case

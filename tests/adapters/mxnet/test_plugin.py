@@ -58,7 +58,10 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
         ({"knobs": {"lrn": "native", "servers": 2}}, None),
         ({"strategy": "kvstore_local", "knobs": {"compression": "2bit"}}, "changes nothing under 'kvstore_local'"),
         ({"strategy": "single", "knobs": {"compression": "2bit"}}, "changes nothing under 'single'"),
-        ({"knobs": {"compression": "2bit"}, "precision": "float64"}, "compression = '2bit' needs precision = 'float32'"),
+        (
+            {"knobs": {"compression": "2bit"}, "precision": "float64"},
+            "'2bit' needs precision = 'float32'",
+        ),
         ({"knobs": {"compression": "2bit", "threshold": 0}}, "threshold is 0, and must be above 0"),
         ({"knobs": {"threshold": 0.1}}, "threshold = 0.1 needs compression = '2bit'"),
         ({"strategy": "kvstore_device", "knobs": {"compression": "2bit", "threshold": 0.1}}, None),
