@@ -69,7 +69,9 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
     ],
 )
 def test_knobs_that_mean_nothing_are_refused(changes, words):
-    found = refusal(ADAPTER, DIST.on(**{**changes, "knobs": whole(changes.get("knobs"))}))
+    case = DIST.on(**{**changes, "knobs": whole(changes.get("knobs"))})
+    distributed = ADAPTER.strategy(case).distributed
+    found = refusal(ADAPTER, case if distributed else case.on(placement=Placement()))
     assert found is None if words is None else words in found
 
 
