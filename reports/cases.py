@@ -12,7 +12,7 @@ from reports.frame import script_json
 from reports.names import settings
 from reports.text import in_words, interval, milliseconds, number, scientific
 from suite.analysis.budget import STAGES
-from suite.analysis.comparison import DISQUALIFYING, FOREIGN, NOTED
+from suite.analysis.marks import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process
 from suite.analysis.rows import Row
 from suite.plan.text import Block, plan_text
@@ -34,7 +34,7 @@ def listing(rows: Sequence[Row]) -> Iterator[File]:
 
 
 def _listed(row: Row, words: str) -> list[Any]:
-    """In the order of COLUMNS in cases.js."""
+    """In the order of COLUMNS in case_table.js."""
     case, rate, against = row.case, row.rate, row.against
     return [
         row.id,

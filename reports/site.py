@@ -27,7 +27,7 @@ class Page:
 
 
 PAGES = (
-    Page("index.html", "Overview", ("overview", "cases"), ("cases.js",)),
+    Page("index.html", "Overview", ("overview", "case_table"), ("case_table.js",)),
     Page("speed.html", "Speed", ("speeds", "best", "steps")),
     Page("stages.html", "Stages", ("stages", "layers")),
     Page("scaling.html", "Scaling", ("scaling",)),
@@ -95,7 +95,7 @@ def render(folder: RunFolder, rows: list[Row]) -> str:
 
 
 def _single(found: dict[str, Any]) -> str:
-    names = [name for name in PLACES if name != "cases"]
+    names = [name for name in PLACES if name != "case_table"]
     sections = rendered(names, {**found, **_addresses(single=True)})
     return Frame(found["title"]).single("\n".join(filter(None, sections.values())))
 

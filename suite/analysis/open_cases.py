@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from suite.analysis.comparison import Key, group
+from suite.analysis.marks import Key, group
 from suite.analysis.leaders import open_questions
 from suite.analysis.measured import rate
 from suite.contracts.case import Case

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.budget import Budget, over_processes
-from suite.analysis.comparison import Key, comparable, group
+from suite.analysis.marks import Key, comparable, group
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
 from suite.analysis.measured import Process, merge_layers

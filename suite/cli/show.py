@@ -116,7 +116,7 @@ def _names(rows: "list[Row]", short: bool) -> list[str]:
 
 def _verdict(row: "Row") -> str:
     """Who leads, and how far the others are behind; or why a row is not compared."""
-    from suite.analysis.comparison import DISQUALIFYING
+    from suite.analysis.marks import DISQUALIFYING
 
     if row.outcome != "ok":
         return row.outcome

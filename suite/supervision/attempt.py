@@ -17,7 +17,7 @@ from suite.files import disk
 from suite.plain import plain
 from suite.supervision.evidence import Evidence
 from suite.supervision.line_reader import LineReader
-from suite.supervision.logins import lost
+from suite.supervision.lost_logins import lost
 from suite.supervision.mailbox import Mailbox
 from suite.supervision.oom import oom_kills
 from suite.supervision.outcome import judge
