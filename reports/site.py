@@ -18,7 +18,7 @@ CASE = "case.html"  # shows the case that its address names
 
 @dataclass(frozen=True)
 class Page:
-    """One file: the templates of its sections, in order. It is left out where all of them are empty."""
+    """One file: the templates of its sections, in order. There is none where all of them are empty."""
 
     file: str
     title: str

@@ -56,7 +56,7 @@ class Private:
         return self.folder / "slurm.conf"
 
     def start(self, nodes: Sequence[Node], cores: int) -> None:
-        """Until every node is idle. `cores` is what each is said to have, whatever the machine has.
+        """Until every node is idle. `cores` is what each declares, whatever the machine has.
 
         Raises Unavailable for what `missing` tells and for a folder whose sockets' paths would be too long,
         StagebenchError with the daemons' last words.

@@ -37,11 +37,11 @@ def comm(
         int | None, typer.Option(min=1, max=4096, help="How many, where the launcher chooses them: slurm.")
     ] = None,
     launcher: Annotated[
-        str | None, typer.Option(help="How ranks are started; default: the backend's usual way.")
+        str | None, typer.Option(help="How ranks are started; the backend's own where none is named.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
     budget: Annotated[
-        float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are left out. 0: no limit.")
+        float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are skipped. 0: no limit.")
     ] = 10.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")

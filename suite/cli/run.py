@@ -70,11 +70,11 @@ def run(
     ] = False,
     until: Annotated[
         str | None,
-        typer.Option(metavar="N%", help="Measure on until every comparison shows a difference, or none within N %."),
+        typer.Option(metavar="N%", help="Go on until every comparison shows a difference, or is known to ±N %."),
     ] = None,
     for_: Annotated[
         str | None,
-        typer.Option("--for", metavar="TIME", help="Start no process later, such as 20min; go on till then."),
+        typer.Option("--for", metavar="TIME", help="Measure for so long, such as 20min: no process starts later."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome counts as JSON, and nothing else.")] = False,
 ) -> None:
@@ -134,7 +134,7 @@ def run(
     if json:
         typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
     else:
-        print_results(folder, reasons=False)  # said as they came
+        print_results(folder, reasons=False)  # printed as they came
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
         typer.echo(f"{path}: {counts}. Next: stagebench report {path} -o {path}/report")
     if any(outcomes[failure] for failure in FAILURES):

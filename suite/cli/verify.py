@@ -68,6 +68,7 @@ def verify(
     _look_for({case.adapter for case, refused in cases if not refused}, interpreters)
     rows: list[dict[str, Any]] = []
     proofs: list[dict[str, Any]] = []
+    reasons: dict[str, int] = {}
     maker = Proofs(interpreters)
     try:
         for number, (case, refused) in enumerate(cases, 1):
@@ -77,13 +78,19 @@ def verify(
             unproven = {**subject(case).model_dump(), "passed": None, "verdict": found.verdict, "reason": found.reason}
             proofs.append(found.proof.model_dump(mode="json") if found.proof else unproven)
             rows.append(_row(_name(case, wanted), found))
-            words = (name, found.verdict, found.reason)
+            words = (name, found.verdict, _reason(found.reason, number, reasons))
             console.print(": ".join(filter(None, words)), highlight=False, markup=False, soft_wrap=True)
     finally:  # of hours of proofs nothing is lost, whatever ends them
         _tell(rows, proofs, json)
     verdicts = [proof["passed"] for proof in proofs]
     if False in verdicts or True not in verdicts:
         raise typer.Exit(1)
+
+
+def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
+    """The reason when it first comes up; then the number of the case that had it."""
+    first = seen.setdefault(reason, number)
+    return reason if not reason or first == number else f"see [{first}]"
 
 
 def _tell(rows: list[dict[str, Any]], proofs: list[dict[str, Any]], as_json: bool) -> None:

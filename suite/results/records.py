@@ -92,7 +92,7 @@ class Interpreter(Stored):
 
 
 class Declared(Stored):
-    """What the adapter said of a case when it was measured, whatever is installed when the record is read."""
+    """What the adapter declared for a case when it was measured, whatever is installed when the record is read."""
 
     knob_defaults: dict[str, Any]
     synchronous: bool  # all devices together do what one does with the joined batch

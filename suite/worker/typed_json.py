@@ -1,6 +1,6 @@
 """NamedTuples written as JSON and read back with every type checked: the one codec of jobs, messages and markers.
 
-A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
+A field that is None is omitted; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
 numbers are Python's own: NumPy's are refused. What does not fit raises a ValueError that names the field.
 """
 

@@ -58,7 +58,7 @@ def test_the_core_names_no_plugin(sources):
     """Nor the variables that an adapter declares as its framework's."""
     names = {*adapters(), *launchers()}
     own = tuple(name for each in adapters().values() for name in (*each.arithmetic_variables, *each.exchange_variables))
-    said = [
+    named = [
         f"{path}: {node.value!r}"
         for path, text in sources.items()
         if path.parts[0] == "suite"
@@ -66,7 +66,7 @@ def test_the_core_names_no_plugin(sources):
         if isinstance(node, ast.Constant)
         and (node.value in names or (isinstance(node.value, str) and node.value.startswith(own)))
     ]
-    assert not said
+    assert not named
 
 
 def test_no_two_files_of_a_folder_have_one_stem(root, sources):
