@@ -92,7 +92,6 @@ def _plan(row: Row) -> str:
 
 
 def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:
-    """Titles with what stands below them."""
     yield "Speed", list(_speed(row))
     yield "Milliseconds per iteration", list(_budget(row))
     yield "Proof", list(_proof(row))
@@ -168,7 +167,6 @@ def _process(process: Process) -> Iterator[Fact]:
 
 
 def _logs(process: Process) -> list[list[str]]:
-    """The last lines of a process that failed, by file."""
     evidence = process.about.evidence
     if process.outcome == "ok" or evidence is None:
         return []

@@ -28,7 +28,7 @@ from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
 SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
-SAID = 60  # comparisons in words
+IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
 
 
@@ -58,7 +58,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "software": facts.software_of(every),
         "unused_records": unused_records(folder),
         "progress": facts.progress_of(every),
-        "findings": [overview.sentence(group) for group in groups[:SAID]] + answers(winners),
+        "findings": [overview.sentence(group) for group in groups[:IN_WORDS]] + answers(winners),
         "first_chart": overview.chart(groups[:FIRST], adapters),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(rows),

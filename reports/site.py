@@ -101,7 +101,6 @@ def _single(found: dict[str, Any]) -> str:
 
 
 def _addresses(single: bool) -> dict[str, Any]:
-    """What the templates need to name other places."""
     return {
         "best_file": BEST,
         "case_file": "" if single else CASE,

@@ -188,7 +188,6 @@ Times = TypeVar("Times", ExchangeTimes, OverlapTimes, SkippedSizes)
 
 
 def _of(kind: type[Times], rows: Sequence[object]) -> list[Times]:
-    """One row of every rank, when they are of that kind; else nothing."""
     return [row for row in rows if isinstance(row, kind)]
 
 

@@ -60,7 +60,6 @@ def summarise(folder: RunFolder) -> list[Row]:
 
 
 def _measured_rows(folder: RunFolder) -> list[Row]:
-    """What each row has of itself."""
     cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     records = folder.records(processes)
@@ -95,13 +94,12 @@ def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
 
 def unused_records(folder: ResultFolder[Any, Any]) -> str | None:
     """The note about records that no row holds, once they were read; None when every record has its row."""
-    strays, remarks = folder.strays(), []
-    if folder.invalid:
-        count = "1 record is" if len(folder.invalid) == 1 else f"{len(folder.invalid)} records are"
-        remarks += [f"{count} invalid and skipped: {_few(list(folder.invalid.values()), '; ')}"]
-    if strays:
-        count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
-        remarks += [f"{count} to no case of this plan and {"is" if len(strays) == 1 else "are"} skipped: {_few(strays, ', ')}"]
+    found = (("invalid", list(folder.invalid.values()), "; "), ("of no case of this plan", folder.strays(), ", "))
+    remarks = [
+        f"{len(names)} record{'s' * (len(names) > 1)} skipped, {why}: {_few(names, between)}"
+        for why, names, between in found
+        if names
+    ]
     return ". ".join(remarks) or None
 
 

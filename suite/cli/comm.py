@@ -47,7 +47,7 @@ def comm(
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
     ] = None,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed, or lacked something.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON, and nothing else.")] = False,
 ) -> None:
     """Measure all-reduce, broadcast, reduce-scatter, all-gather, all-to-all and point-to-point of every backend here.

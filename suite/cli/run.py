@@ -66,7 +66,7 @@ def run(
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Measure again what failed, or lacked something, before.")
+        bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")
     ] = False,
     until: Annotated[
         str | None,

@@ -106,7 +106,6 @@ def _tell_power(rows: "list[Row]") -> None:
 
 
 def _names(rows: "list[Row]", short: bool) -> list[str]:
-    """What each case is called; with its tuning, where the rows have several."""
     from suite.cli import formatting
 
     several = len({row.case.tuning for row in rows}) > 1

@@ -94,7 +94,6 @@ def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
 
 
 def _tell(rows: list[dict[str, Any]], proofs: list[dict[str, Any]], as_json: bool) -> None:
-    """The proofs or their table, and how many there are of each verdict."""
     from collections import Counter
 
     from suite.cli.tables import show, show_json
@@ -151,7 +150,6 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Prov
 
 
 def _name(case: "Case", wanted: "Wanted") -> str:
-    """The case in a row's words, with what was asked of it beyond the usual."""
     asked = [case.optimiser] if case.optimiser != "sgd" else []
     asked += ["changing rate"] if wanted.changing_rate else []
     asked += [f"{knob}={case.knobs[knob]}" for knob in wanted.knobs if knob in case.knobs]

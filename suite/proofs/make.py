@@ -150,7 +150,6 @@ class Proofs:
 
 
 def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
-    """One run beside the oracle's results, judged."""
     scratch.mkdir(parents=True, exist_ok=True)
     proven = launch.configuration
     samples = proven.global_batch // networks(launch.adapter, proven)

@@ -1,4 +1,4 @@
-"""One attempt at a case: start its processes, receive their messages, watch, end what must end, say what came of it.
+"""One attempt to measure a case: start its processes, receive their messages, watch, end them, say what came of it.
 
 The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended and when,
 and what stands in their logs. Whatever happens, nothing that was started stays behind.

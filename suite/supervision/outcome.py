@@ -103,7 +103,6 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
 
 
 def _by(number: signal.Signals, code: int) -> bool:
-    """Whether an exit code means this signal, ours or a shell's."""
     return code in (-number, 128 + number)
 
 

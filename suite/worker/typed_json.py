@@ -152,6 +152,5 @@ def _expect(fits: bool, expected: str, value: Any, place: str) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _types(kind: Any) -> Dict[str, Any]:
-    """A NamedTuple's fields with their types."""
     hints = get_type_hints(kind)
     return {name: hints[name] for name in kind._fields}

@@ -45,7 +45,7 @@ def test_a_record_that_cannot_be_is_invalid_named_and_gives_no_figure(run, chang
         ["incomplete"],
     )
     assert re.search(words, row.reason), row.reason
-    assert f"1 record is invalid and skipped: {row.reason}" == unused_records(run.folder)
+    assert f"1 record skipped, invalid: {row.reason}" == unused_records(run.folder)
 
 
 def native(record):
@@ -109,7 +109,7 @@ def test_records_of_an_older_resolution_are_skipped_and_named(run):
         run.folder.write_record(record.but(case_id=old))
     assert len(run.only().processes) == 3
     assert unused_records(run.folder) == (
-        "2 records belong to no case of this plan and are skipped: 000000000000-r0.json, 111111111111-r0.json"
+        "2 records skipped, of no case of this plan: 000000000000-r0.json, 111111111111-r0.json"
     )
 
 
