@@ -96,7 +96,7 @@ def context(folder: CommFolder) -> dict[str, Any]:
 def unmeasured(group: Sequence[Link]) -> list[str]:
     """The sizes beyond the budget, a line for each operation."""
     return [
-        f"{link.case.operation}: {', '.join(map(written, link.skipped))} skipped: beyond the budget of {link.case.budget:g} s"
+        f"{link.case.operation}: {', '.join(map(written, link.skipped))} skipped, beyond {link.case.budget:g} s"
         for link in group
         if link.skipped
     ]

@@ -27,9 +27,11 @@ class Refused(NamedTuple):
 
 def once_per_reason(refused: Iterable[Refused]) -> list[Refused]:
     """What several cases share stands once: their `label` is then such as "pytorch, mxnet (12 cases)"."""
-    groups = grouped(refused, lambda one: (one.outcome, one.reason))
-    return [each[0] if len(each) == 1 else each[0]._replace(label=_together(each), cases=len(each)) for each in groups.values()]
+    return [_together(each) for each in grouped(refused, lambda one: (one.outcome, one.reason)).values()]
 
 
-def _together(refused: list[Refused]) -> str:
-    return f"{', '.join(dict.fromkeys(one.of for one in refused))} ({len(refused)} cases)"
+def _together(refused: list[Refused]) -> Refused:
+    if len(refused) == 1:
+        return refused[0]
+    label = f"{', '.join(dict.fromkeys(one.of for one in refused))} ({len(refused)} cases)"
+    return refused[0]._replace(label=label, cases=len(refused))

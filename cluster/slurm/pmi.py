@@ -56,6 +56,6 @@ def check(wanted: str, interpreter: Path) -> None:
     if "Invalid MPI type" in printed:
         raise Unavailable(
             f"the MPI of {interpreter} wants `srun --mpi={wanted}`, which this Slurm cannot load: "
-            f"{printed.strip().splitlines()[0]}; install that plug-in with its library (Debian, for pmix: apt-get install "
+            f"{printed.strip().splitlines()[0]}; install that plug-in with its library (Debian, pmix: apt-get install "
             f"libpmix-dev), name one that fits with {SETTING}, or take the launcher mpiexec"
         )

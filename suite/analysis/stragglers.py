@@ -1,4 +1,4 @@
-"""Trainings with a straggler: the time to a loss by the share of its time that it loses, and where two strategies cross."""
+"""Trainings with a straggler: the time to a loss by the share of its time that it loses; where strategies cross."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ class Slowed:
 
 @dataclass(frozen=True)
 class Crossover:
-    """The share beyond which one strategy is sooner at the loss than another; an end is None beyond the shares tried."""
+    """The share beyond which one strategy is sooner at the loss than another; an end beyond those tried is None."""
 
     value: float
     low: float | None
