@@ -37,7 +37,7 @@ def comm(
         int | None, typer.Option(min=1, max=4096, help="How many, where the launcher chooses them: slurm.")
     ] = None,
     launcher: Annotated[
-        str | None, typer.Option(help="How ranks are started; the backend's own where none is named.")
+        str | None, typer.Option(help="Starts the ranks; default: the backend's own.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
     budget: Annotated[
