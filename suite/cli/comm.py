@@ -36,9 +36,7 @@ def comm(
     nodes: Annotated[
         int | None, typer.Option(min=1, max=4096, help="How many, where the launcher chooses them: slurm.")
     ] = None,
-    launcher: Annotated[
-        str | None, typer.Option(help="Starts the ranks; default: the backend's own.")
-    ] = None,
+    launcher: Annotated[str | None, typer.Option(help="Starts the ranks; default: the backend's own.")] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
     budget: Annotated[
         float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are skipped. 0: no limit.")

@@ -65,9 +65,7 @@ def run(
     ] = "auto",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")
-    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")] = False,
     until: Annotated[
         str | None,
         typer.Option(metavar="N%", help="Go on until every comparison shows a difference, or is known to ±N %."),

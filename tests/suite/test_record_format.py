@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from suite.cli.schema import schema
 from suite.comm.records import CommFolder
 from suite.errors import RequestError, StoreError
 from suite.results import older
 from suite.results.rank_report import Machine
 from suite.results.records import FORMAT, About, Host, Record
 from suite.results.run_folder import RunFolder
-from suite.cli.schema import schema
 
 CHECKOUT = Path(__file__).parents[2]
 RUNS = CHECKOUT / "tests" / "fixtures" / "runs"
