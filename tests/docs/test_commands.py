@@ -46,7 +46,7 @@ def test_something_is_shown():
 
 def test_the_plan_and_the_network_that_a_page_shows_are_taken(tmp_path):
     page = (ROOT / "docs" / "plans.md").read_text()
-    shown = {language: text for language, text in re.findall(r"```(toml|python)\n(.*?)```", page, re.DOTALL)}
+    shown = dict(re.findall(r"```(toml|python)\n(.*?)```", page, re.DOTALL))
     (tmp_path / "plan.toml").write_text(shown["toml"])
     resolved = resolve(load(tmp_path / "plan.toml"), adapters(), launchers(), workloads())
     assert [case.case.workload for case in resolved] == ["alexnet", "resnet50"]
