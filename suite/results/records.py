@@ -13,7 +13,7 @@ from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored
 
 FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
-METHOD = 3  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
+METHOD = 4  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
 
 TRAINING = "training"
 Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
