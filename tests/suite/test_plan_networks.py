@@ -84,7 +84,7 @@ LAYERS = by_name()["mnist_small"].graph().to_dict()["layers"]
         ("a.json", "{}", "a.json: the graph has no key 'name'"),
         ("a.json", graph_text(layers=[LAYERS[0], {**LAYERS[1], "kind": "rleu"}]), "a.json: layers[1]: "),
         ("a.json", graph_text(layers=[{"name": "c"}]), "a.json: layers[0] has no key 'kind'"),
-        ("a.json", graph_text(heads=[{"layer": "nobody", "weight": 1}]), "a.json: heads[0] has no key 'nobody', or"),
+        ("a.json", graph_text(heads=[{"layer": "nobody", "weight": 1}]), "a.json: heads[0]: a head reads 'nobody'"),
     ],
 )
 def test_what_is_wrong_names_the_file_and_the_place(file: Callable, name: str, text: str, problem: str) -> None:
