@@ -193,4 +193,4 @@ def test_labels_that_do_not_match_their_images_are_told_before_anything_starts(d
     put_mnist(data_home / "mnist", images=5, labels=4)
     found = fit("mnist", "digits", by_name()["mnist_small"].graph(), data_home)
     assert found.outcome == "wrong"
-    assert "holds 5 images and 4 labels; they do not match" in found.reason
+    assert "holds 5 images and 4 labels; write one label for each image" in found.reason

@@ -126,6 +126,17 @@ def test_a_broken_file_is_a_problem_of_the_plan_at_its_line(toys: SimpleNamespac
     assert "mine.py defines a int" in told
 
 
+def test_a_block_whose_only_network_is_broken_has_one_problem(toys: SimpleNamespace, file: Callable) -> None:
+    network = file("mine.py", "graph = 5\n")
+    plan = registered(load(file("plan.toml", PLAN.format("mine.py").replace('"alexnet", ', ""))))
+    with pytest.raises(RequestError) as caught:
+        resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
+    assert str(caught.value) == (
+        f"the plan has one problem; nothing was started\n{plan.file}:5: {network} defines a int; "
+        "return the Builder or its graph from a function network()"
+    )
+
+
 def test_a_name_that_is_taken_is_refused(toys: SimpleNamespace, file: Callable) -> None:
     register(file("one.py", PYTHON))
     register(file("one.py", PYTHON))  # the same again
