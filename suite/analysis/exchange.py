@@ -65,7 +65,7 @@ def same_training(case: Case) -> tuple[object, ...]:
 
 
 def _way_of(case: Case) -> tuple[str, str, str]:
-    """A knob may choose between ways too: caffempi's `overlap` does."""
+    """A knob may choose between ways too, as one for when gradients leave does."""
     return case.adapter, case.strategy, str(sorted(case.knobs.items(), key=str))
 
 
