@@ -99,7 +99,7 @@ def list_formats(as_json: Json = False) -> None:
 
 @group.command("launchers")
 def list_launchers(as_json: Json = False) -> None:
-    """The ways of starting ranks."""
+    """The launchers: what starts the ranks, and whether by MPI and on several hosts."""
     rows: list[Row] = [
         {
             "name": item.name,

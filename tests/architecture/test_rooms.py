@@ -46,9 +46,8 @@ def test_folders_of_every_depth_depend_on_each_other_in_no_circle(arrows):
     packages = {module.rpartition(".")[0] for module in arrows}
 
     def folder(module: str) -> str:
-        """`workloads.networks` of workloads.networks.alexnet; what lies loose in `suite` is a room of its own."""
-        above = module.rpartition(".")[0]
-        return module if module in packages or above == "suite" else above
+        """`workloads.networks` of workloads.networks.alexnet."""
+        return module if module in packages else module.rpartition(".")[0]
 
     graph = defaultdict(set)
     for module, found in arrows.items():
@@ -89,29 +88,27 @@ def spoken(text: str) -> list[str]:
 def test_the_core_names_no_plugin(sources):
     """Nor its engine, not even as a word of a message or of a pattern."""
     words = plugins_words()
-    said = [
+    named = [
         f"{path}: {string!r}"
         for path, text in sources.items()
         if path.parts[0] == "suite" and path.as_posix() not in LIBRARIES
         for string in spoken(text)
         if words.search(string)
     ]
-    assert not said
+    assert not named
 
 
-@pytest.mark.parametrize(
-    "words", ["such as --adapter pytorch,mxnet", "srun: error", "SLURM_PROCID", "local", "TF_CONFIG"]
-)
+@pytest.mark.parametrize("words", ["--adapter pytorch,mxnet", "srun: error", "SLURM_PROCID", "local", "TF_CONFIG"])
 def test_a_plugin_s_name_would_be_seen(words):
     assert plugins_words().search(words)
     assert not plugins_words().search("a local reference that loads jackets in batches, sshd")
 
 
-def test_no_two_files_of_a_folder_have_one_stem(sources):
+def test_no_two_files_of_a_folder_have_one_stem(root, sources):
     """As launch and launcher, or read and reading: who looks for one opens the other."""
     by_folder: dict[Path, set[str]] = defaultdict(set)
-    for path in sources:
-        by_folder[path.parent].add(path.stem)
+    for path in (*sources, *(root / "reports" / "static").glob("*.js"), *(root / "reports").rglob("*.jinja")):
+        by_folder[path.parent].add(path.name.partition(".")[0])
     alike = {
         (a, b)
         for stems in by_folder.values()
