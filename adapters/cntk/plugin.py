@@ -20,12 +20,11 @@ OPEN_MPI = "Open MPI"  # by which ranks meet
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
-    Strategy("single", "One process without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
-    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm"), mpi=OPEN_MPI),
+    Strategy("single", "One process without MPI.", distributed=False),
+    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", mpi=OPEN_MPI),
     Strategy(
         "one_bit_sgd",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
-        ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
         mpi=OPEN_MPI,
@@ -33,7 +32,6 @@ STRATEGIES = (
     Strategy(
         "block_momentum",
         "Every rank trains alone for a block of steps, then the models are joined (Chen and Huo 2016).",
-        ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
         periodic=True,

@@ -18,7 +18,6 @@ STRATEGIES = (
         "allreduce",
         "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI) during the "
         "backward.",
-        ("local", "ssh", "mpiexec", "slurm"),
         changing_rate=True,
     ),
 )

@@ -80,6 +80,7 @@ def command(options: argparse.Namespace, network: str) -> list[str]:
 def environ(tuning: str) -> dict[str, str]:
     """What the controller would set."""
     from adapters.caffempi.plugin import GIVE_WAY, KEEP_MEMORY
+    from cluster.engine import find
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -87,6 +88,7 @@ def environ(tuning: str) -> dict[str, str]:
     return {
         **os.environ,
         **GIVE_WAY,
+        **find(Path(sys.executable)).dialect.numbers.environ,
         **(KEEP_MEMORY if tuning == "tuned" else {}),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

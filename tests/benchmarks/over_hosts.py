@@ -32,6 +32,7 @@ def variables(hosts: list[str]) -> dict[str, str]:
     return {
         **GIVE_WAY,
         **knobs(DIALECTS[0], placement),
+        **DIALECTS[0].numbers.environ,
         "MASTER_ADDR": meeting_address(placement),
         "MASTER_PORT": "29533",
         "OMP_NUM_THREADS": "1",
