@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from suite.contracts.case import Placement
+from suite.contracts.launcher import FailurePatterns, RankVariables
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Dialect:
     on_hosts: tuple[str, ...]  # where; {hosts} is "a:2,b:2"
     variable: tuple[str, ...]  # hands one variable to every rank
     agent: tuple[str, ...]  # the program that logs in to other hosts; daemons stay its children, nobody else logs in
+    numbers: RankVariables
+    failures: FailurePatterns
     wire: dict[str, str] = field(default_factory=dict)  # variables for ranks on several hosts
     pair: dict[str, str] = field(default_factory=dict)  # and more of them when there are two ranks in all
     environ: dict[str, str] = field(default_factory=dict)  # for mpiexec itself
@@ -49,6 +52,34 @@ TWO_LINKS = {"OMPI_MCA_btl_tcp_links": "2"}
 # 59, segmented rings 65 to 67), rings lose with small messages, and one algorithm is all that a variable can name.
 COLLECTIVES = "OMPI_MCA_coll_"
 OPEN_MPI_PAIR = {"OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
+OPEN_MPI_NUMBERS = RankVariables(*(f"OMPI_COMM_WORLD_{each}" for each in ("RANK", "SIZE", "LOCAL_RANK")))
+# Its ranks may notice that another one has gone before its own daemon reports it, and end the job themselves.
+OPEN_MPI_LOSSES = (
+    re.compile(r"peer process has unexpectedly disconnected.*?Peer host:\s+(?P<host>\S+)", re.DOTALL),
+    re.compile(r"An error occurred in Socket closed.*?process rank (?P<by>\d+) with PID \d+ .*?calling", re.DOTALL),
+)
+OPEN_MPI_FAILURES = FailurePatterns(
+    deaths=(
+        re.compile(
+            r"process\s+rank\s+(?P<rank>\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+\S+\s+"
+            r"exited\s+on\s+signal\s+(?P<signal>\d+)"
+        ),
+        re.compile(r"Process name:\s+\[.*,(?P<rank>\d+)\]\s+Exit code:\s+(?P<code>\d+)"),
+    ),
+    losses=OPEN_MPI_LOSSES,
+)
+# MPICH names the process, not the rank. Where another host's part of it ended badly too, it forgets to say whether its
+# code was a signal's number.
+MPICH_FAILURES = FailurePatterns(
+    deaths=(
+        re.compile(
+            r"PID\s+(?P<pid>\d+)\s+RUNNING AT\s+\S+\s+=\s+EXIT CODE:\s+(?P<code>\d+)"
+            r"(.*?\(signal (?P<signal>\d+)\))?",
+            re.DOTALL,
+        ),
+    ),
+    masks_signals="process manager error",
+)
 DIALECTS = (
     Dialect(
         name="openmpi5",
@@ -65,6 +96,8 @@ DIALECTS = (
             *("--prtemca", "plm_ssh_no_tree_spawn", "1"),
             *("--prtemca", "prte_leave_session_attached", "1"),
         ),
+        numbers=OPEN_MPI_NUMBERS,
+        failures=OPEN_MPI_FAILURES,
         wire=IN_PIECES,
         pair=OPEN_MPI_PAIR,
         environ=AS_ROOT,
@@ -83,6 +116,8 @@ DIALECTS = (
             *("--mca", "plm_rsh_no_tree_spawn", "1"),
             *("--mca", "orte_leave_session_attached", "1"),
         ),
+        numbers=OPEN_MPI_NUMBERS,
+        failures=OPEN_MPI_FAILURES,
         wire=TWO_LINKS,
         pair=OPEN_MPI_PAIR,
         environ=AS_ROOT,
@@ -97,6 +132,8 @@ DIALECTS = (
         on_hosts=("-hosts", "{hosts}"),
         variable=("-genv", "{name}", "{value}"),
         agent=("-launcher", "ssh", "-launcher-exec", "{agent}"),
+        numbers=RankVariables("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+        failures=MPICH_FAILURES,
     ),
 )
 

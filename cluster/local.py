@@ -15,6 +15,7 @@ class Local(Launcher):
     name = "local"
     title = "processes on this machine"
     several_hosts = False
+    order = 0
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """Other machines are out of its reach; nothing else can be missing."""

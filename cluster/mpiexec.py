@@ -21,6 +21,7 @@ class Mpiexec(Launcher):
     title = "an MPI's mpiexec"
     mpi = True
     nodes_in_order = False  # Open MPI 4 begins with the host that it stands on
+    order = 20
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """An mpiexec that fits the interpreter, and a host for every node."""
@@ -42,11 +43,16 @@ class Mpiexec(Launcher):
         engine = find(request.interpreter)
         ours = knobs(engine.dialect, request.placement)
         variables = {**ours, **request.environ, **rendezvous(meeting_place(request.placement), request.port)}
+        variables.update(engine.dialect.numbers.environ)
         tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables)]
         if not all(map(here, request.placement.hosts)):
             tokens += filled(engine.dialect.agent, agent=daemon_login.written(request))
         return [
-            Process((*tokens, *request.command), {**variables, **engine.dialect.environ}),
+            Process(
+                (*tokens, *request.command),
+                {**variables, **engine.dialect.environ},
+                failures=engine.dialect.failures,
+            ),
             *sidecars(request, variables),
         ]
 

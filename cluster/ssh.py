@@ -44,6 +44,7 @@ class Ssh(Launcher):
     name = "ssh"
     title = "logins on other hosts"
     sidecars_on_first_host = True
+    order = 10
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """A host for every node, a login there, and the interpreter."""

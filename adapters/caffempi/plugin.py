@@ -2,42 +2,40 @@
 
 from pathlib import Path
 
+from adapters.open_mpi import GIVE_WAY
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
-from suite.contracts.open_mpi import GIVE_WAY
-
-MPI = ("mpiexec", "slurm")
 
 # As suite.contracts.allocator, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 
 STRATEGIES = (
-    Strategy("single", "One rank without MPI.", ("local", "mpiexec", "slurm"), distributed=False, changing_rate=True),
+    Strategy("single", "One rank without MPI.", distributed=False, changing_rate=True),
     Strategy(
         "data_parallel",
         "Every rank a replica; a ring over MPI sums the gradients, every rank updates.",
-        MPI,
+        mpi=True,
         changing_rate=True,
     ),
     Strategy(
         "two_level",
         "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
-        MPI,
+        mpi=True,
         changing_rate=True,
     ),
     Strategy(
         "parameter_server",
         "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
-        MPI,
+        mpi=True,
         changing_rate=True,
     ),
     Strategy(
         "parameter_server_async",
         "Rank 0 updates by each rank's gradients as they come, and sends the weights back: one stage (dist_async).",
-        MPI,
+        mpi=True,
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
     ),

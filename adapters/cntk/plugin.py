@@ -8,24 +8,23 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from adapters.open_mpi import GIVE_WAY, OPEN_MPI
 from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
-from suite.contracts.open_mpi import GIVE_WAY, OPEN_MPI
 from suite.environments.ask import ask
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
-    Strategy("single", "One process without MPI.", ("local", "mpiexec", "slurm"), distributed=False),
-    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", ("mpiexec", "slurm"), mpi=OPEN_MPI),
+    Strategy("single", "One process without MPI.", distributed=False),
+    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", mpi=OPEN_MPI),
     Strategy(
         "one_bit_sgd",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
-        ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
         mpi=OPEN_MPI,
@@ -33,7 +32,6 @@ STRATEGIES = (
     Strategy(
         "block_momentum",
         "Every rank trains alone for a block of steps, then the models are joined (Chen and Huo 2016).",
-        ("mpiexec", "slurm"),
         synchronous=False,
         separable=INSIDE_UPDATE,
         periodic=True,

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from adapters.mxnet.plugin import MXNet
+from adapters.open_mpi import OPEN_MPI
 from adapters.pytorch.plugin import PyTorch
 from adapters.tensorflow.plugin import TensorFlow
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
@@ -10,7 +11,6 @@ from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
-from suite.contracts.open_mpi import OPEN_MPI
 
 # Variables by which its ranks find each other.
 MEETING = tuple(f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_", "CROSS_", "HOSTNAME", "GLOO_RENDEZVOUS_"))
@@ -20,7 +20,6 @@ STRATEGIES = (
         "allreduce",
         "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI) during the "
         "backward.",
-        ("local", "ssh", "mpiexec", "slurm"),
         changing_rate=True,
     ),
 )

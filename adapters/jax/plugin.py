@@ -12,7 +12,6 @@ STRATEGIES = (
     Strategy(
         "single",
         "One process, one device: a jitted step.",
-        ("local", "mpiexec", "slurm"),
         distributed=False,
         changing_rate=True,
     ),
@@ -20,7 +19,6 @@ STRATEGIES = (
         "pmap",
         "Data parallel over the devices of one process: the jitted step as a shard_map over a mesh, which is what "
         "jax.pmap has become; gradients are averaged by pmean. On a CPU the devices are threads of the process.",
-        ("local", "mpiexec", "slurm"),
         distributed=False,
         several_devices=True,
         changing_rate=True,

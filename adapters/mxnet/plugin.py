@@ -10,16 +10,13 @@ from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob, Need
 
-LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
-
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
 
 STRATEGIES = (
-    Strategy("single", "One process, one device, no exchange.", LAUNCHERS, distributed=False, changing_rate=True),
+    Strategy("single", "One process, one device, no exchange.", distributed=False, changing_rate=True),
     Strategy(
         "kvstore_local",
         "Several devices of one process; the key-value store 'local' sums gradients on the host.",
-        LAUNCHERS,
         distributed=False,
         several_devices=True,
         changing_rate=True,
@@ -27,7 +24,6 @@ STRATEGIES = (
     Strategy(
         "kvstore_device",
         "Several devices of one process; the key-value store 'device' sums gradients on the devices.",
-        LAUNCHERS,
         distributed=False,
         several_devices=True,
         changing_rate=True,
@@ -35,20 +31,17 @@ STRATEGIES = (
     Strategy(
         "dist_sync",
         "Parameter servers sum the workers' gradients; every worker updates.",
-        LAUNCHERS,
         changing_rate=True,
     ),
     Strategy(
         "dist_device_sync",
         "As dist_sync, with several devices a worker: it sums their gradients on its devices, the servers the sums.",
-        LAUNCHERS,
         several_devices=True,
         changing_rate=True,
     ),
     Strategy(
         "dist_async",
         "Parameter servers update as each worker's gradients come, and send the weights back: one stage.",
-        LAUNCHERS,
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
     ),

@@ -10,13 +10,11 @@ from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob, Need
 
-LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
-
 NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
 
 
 def _strategy(name: str, words: str, **more: Any) -> Strategy:
-    return Strategy(name, words, LAUNCHERS, **{"changing_rate": True, **more})
+    return Strategy(name, words, **{"changing_rate": True, **more})
 
 
 STRATEGIES = (
@@ -192,6 +190,7 @@ class PyTorch(Adapter):
     environment = "pytorch"
     remedy = "tox run -e pytorch"
     backends = BACKENDS
+    kubernetes_job = "PyTorchJob"
 
     capabilities = Capabilities(
         strategies=STRATEGIES,

@@ -19,7 +19,7 @@ class Reference(Adapter):
     remedy = "pip install numpy"
 
     capabilities = Capabilities(
-        strategies=(Strategy("single", "one process", launchers=("local",), distributed=False, changing_rate=True),),
+        strategies=(Strategy("single", "one process", distributed=False, changing_rate=True),),
         precisions=("float64",),
         tunings=("default",),
         optimisers=("sgd", "adam"),

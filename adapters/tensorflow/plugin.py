@@ -9,17 +9,14 @@ from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob, Need
 
-LAUNCHERS = ("local", "ssh", "mpiexec", "slurm")
-
 NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
 SERVERS_UPDATE = {("xla", "update"): NO_KERNELS, ("xla", "step"): NO_KERNELS}
 
 STRATEGIES = (
-    Strategy("single", "One device, no exchange.", LAUNCHERS, distributed=False, changing_rate=True),
+    Strategy("single", "One device, no exchange.", distributed=False, changing_rate=True),
     Strategy(
         "mirrored",
         "MirroredStrategy: one process drives several devices (CPU: logical ones) and sums by the knob cross_device.",
-        LAUNCHERS,
         distributed=False,
         several_devices=True,
         changing_rate=True,
@@ -27,13 +24,11 @@ STRATEGIES = (
     Strategy(
         "multiworker_mirrored",
         "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
-        LAUNCHERS,
         changing_rate=True,
     ),
     Strategy(
         "parameter_server",
         "Parameter servers update as each worker's gradients come, and send weights back (between-graph replication).",
-        LAUNCHERS,
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
         refuses=SERVERS_UPDATE,
@@ -42,7 +37,6 @@ STRATEGIES = (
         "coordinator",
         "ParameterServerStrategy with its ClusterCoordinator: one process schedules a function for each share of the "
         "batch, worker processes (CPUs) run them beside each other, parameter servers update as they come.",
-        LAUNCHERS,
         distributed=False,
         several_devices=True,
         synchronous=False,
@@ -57,7 +51,6 @@ STRATEGIES = (
         "model_parallel",
         "One process, one network: its layers over several devices, alike in multiply-accumulates; they take turns, or "
         "work side by side on the microbatches of the knob.",
-        LAUNCHERS,
         distributed=False,
         several_devices=True,
         separable=("io", "h2d", "forward", "backward", "update"),

@@ -28,10 +28,13 @@ class Inside:
     case: Case  # its hosts are the pods
 
 
-def inside(plan: str, number: int, case: Case, namespace: str) -> Inside:
-    """The case with its pods for hosts; ValueError says why the cluster cannot have it."""
+def inside(plan: str, number: int, case: Case, namespace: str, operator: str = "") -> Inside:
+    """The case with its pods for hosts; ValueError says why the cluster cannot have it.
+
+    `operator` is the kind of job that its adapter declares (`kubernetes_job`).
+    """
     name, nodes = named(plan, number, case), case.placement.nodes
-    kind = kind_of(case)
+    kind = kind_of(case, operator)
     hosts = {
         "Job": [],
         # As in the operators' host file and services.
@@ -41,7 +44,7 @@ def inside(plan: str, number: int, case: Case, namespace: str) -> Inside:
     return Inside(name, kind, case.on(placement=replace(case.placement, hosts=tuple(hosts[kind]))))
 
 
-def kind_of(case: Case) -> str:
+def kind_of(case: Case, operator: str) -> str:
     """Which kind of job a case is; ValueError where its launcher has no place in a cluster of pods."""
     launcher = case.placement.launcher
     known = ("local", "mpiexec", "ssh")
@@ -49,7 +52,7 @@ def kind_of(case: Case) -> str:
         raise ValueError(f"the launcher {launcher!r} has no place in Kubernetes; use {', '.join(known)}")
     if case.placement.nodes == 1:
         return "Job"
-    return "PyTorchJob" if case.adapter == "pytorch" and launcher == "ssh" else "MPIJob"
+    return operator if operator in KINDS and launcher == "ssh" else "MPIJob"
 
 
 def named(plan: str, number: int, case: Case) -> str:

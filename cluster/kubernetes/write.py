@@ -13,6 +13,7 @@ from suite.errors import RequestError
 from suite.files import usable, write_whole
 from suite.plan import Resolved
 from suite.plan.text import Block, plan_text
+from suite.plugins import adapters
 from suite.suggest import shown
 
 
@@ -44,7 +45,8 @@ def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Setti
         try:
             if one.outcome is not None:
                 raise ValueError(f"{one.outcome}: {one.reason}")
-            jobs.append(inside(plan, number, one.case, settings.namespace))
+            operator = adapters()[one.case.adapter].kubernetes_job
+            jobs.append(inside(plan, number, one.case, settings.namespace, operator))
         except ValueError as error:
             skipped.append(f"{one.case.label} is skipped: {error}")
     if not jobs:

@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.slurm import follow, run, script
+from cluster.slurm import failures, follow, run, script
 from cluster.slurm.pmi import plugin, wire
 from cluster.slurm.requirements import check, patience
 from suite.contracts.case import Placement
@@ -26,6 +26,7 @@ class Slurm(Launcher):
     mpi = True
     sidecars_on_first_host = True
     nodes_in_order = False  # Slurm sorts a list of nodes
+    order = 30
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """Programs, a controller that answers, nodes enough, the PMI of the interpreter's MPI."""
@@ -47,7 +48,9 @@ class Slurm(Launcher):
         path.write_text(text)
         path.chmod(0o755)
         tokens = (sys.executable, "-I", "-S", run.__file__, str(path), script.job_name(request.folder), str(wait))
-        return [Process(tokens, known_by=("sbatch",), queues=True, patience=follow.PATIENCE)]
+        return [
+            Process(tokens, known_by=("sbatch",), queues=True, patience=follow.PATIENCE, failures=failures.PATTERNS)
+        ]
 
 
 @hookimpl

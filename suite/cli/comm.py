@@ -34,7 +34,7 @@ def comm(
     ] = None,
     hosts: Annotated[str | None, typer.Option(help="A,B,...: one node each.")] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="How many, where the launcher chooses them: slurm.")
+        int | None, typer.Option(min=1, max=4096, help="How many, where the launcher chooses the hosts.")
     ] = None,
     launcher: Annotated[str | None, typer.Option(help="Starts the ranks; default: the backend's own.")] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,

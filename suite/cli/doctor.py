@@ -11,7 +11,7 @@ import typer
 from suite.cli.tables import Row, show, show_json
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Placement
-from suite.contracts.launcher import Launcher
+from suite.contracts.launcher import Launcher, starters
 from suite.errors import RequestError, Unavailable
 from suite.plugins import adapters, launchers
 
@@ -62,7 +62,7 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
         "framework": adapter.environment is not None,  # the reference needs none and measures none
         "ready": False,
         "devices": [],
-        "launchers": sorted({name for offer in adapter.capabilities.strategies for name in offer.launchers}),
+        "launchers": sorted({name for each in adapter.capabilities.strategies for name in starters(each, launchers())}),
         "tried": [
             {"path": str(candidate.path), "origin": candidate.origin, "problem": problem}
             for candidate, problem in survey(adapter)

@@ -8,6 +8,7 @@ import typer
 
 from suite.cli.tables import Row, show
 from suite.contracts.adapter import KINDS, Adapter
+from suite.contracts.launcher import starters
 from suite.plugins import adapters, launchers, workloads
 
 WIDE = 100  # columns of a terminal that hold all that a table has
@@ -65,7 +66,7 @@ def list_strategies(as_json: Json = False) -> None:
             "distributed": strategy.distributed,
             "several_devices": strategy.several_devices,
             "synchronous": strategy.synchronous,
-            "launchers": list(strategy.launchers),
+            "launchers": list(starters(strategy, launchers())),
             "stages": list(strategy.separable),
             "help": strategy.help,
         }
@@ -73,8 +74,8 @@ def list_strategies(as_json: Json = False) -> None:
         for strategy in adapter.capabilities.strategies
     ]
     # A narrow terminal keeps what tells strategies apart; --json has everything.
-    starters = ("launchers",) if not sys.stdout.isatty() or shutil.get_terminal_size().columns >= WIDE else ()
-    show(rows, ("adapter", "strategy", "over", "synchronous", *starters, "help"), as_json=as_json)
+    wide = ("launchers",) if not sys.stdout.isatty() or shutil.get_terminal_size().columns >= WIDE else ()
+    show(rows, ("adapter", "strategy", "over", "synchronous", *wide, "help"), as_json=as_json)
 
 
 @group.command("formats")
@@ -98,9 +99,18 @@ def list_formats(as_json: Json = False) -> None:
 
 @group.command("launchers")
 def list_launchers(as_json: Json = False) -> None:
-    """The launchers: what starts the ranks."""
-    rows = [{"name": item.name, "title": item.title} for item in launchers().values()]
-    show(rows, ("name", "title"), as_json=as_json)
+    """The launchers: what starts the ranks, and whether by MPI and on several hosts."""
+    rows: list[Row] = [
+        {
+            "name": item.name,
+            "several hosts": item.several_hosts,
+            "chooses hosts": item.chooses_hosts,
+            "mpi": item.mpi,
+            "title": item.title,
+        }
+        for item in launchers().values()
+    ]
+    show(rows, ("name", "several hosts", "chooses hosts", "mpi", "title"), as_json=as_json)
 
 
 @group.command("backends")

@@ -14,7 +14,8 @@ def interpreters_from(options: list[str]) -> dict[str, str]:
     for option in options:
         name, equals, path = option.partition("=")
         if not equals or not path:
-            raise RequestError(f"--python {option!r} should read NAME=PATH, such as pytorch=.venv/bin/python")
+            example = next(iter(adapters()), "NAME")
+            raise RequestError(f"--python {option!r} should read NAME=PATH, such as {example}=.venv/bin/python")
         if name not in adapters():
             raise RequestError(f"--python {option!r} names no adapter; known: {', '.join(adapters())}")
         settings[name] = path

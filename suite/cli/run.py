@@ -33,7 +33,7 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Another value than the plan's: sampling.steps=5, batch=[8]."),
     ] = None,
-    adapter: Annotated[str | None, typer.Option(help="pytorch,mxnet")] = None,
+    adapter: Annotated[str | None, typer.Option(help="Names, with commas between: `stagebench list adapters`.")] = None,
     workload: Annotated[
         str | None,
         typer.Option(help="A name, or a file: Python that uses the builder, or JSON."),
@@ -61,7 +61,7 @@ def run(
         typer.Option(help="A,B,...: hosts of the cases that name none; one on n nodes takes the first n."),
     ] = None,
     launcher: Annotated[
-        str, typer.Option(help="Starts the cases whose launcher the plan leaves open: mpiexec, slurm, ...")
+        str, typer.Option(help="Starts the cases whose launcher the plan leaves open: `stagebench list launchers`.")
     ] = "auto",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
@@ -124,7 +124,7 @@ def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: li
     from suite.plan.model import Block
     from suite.plan.options import SAMPLING, plan_of
     from suite.plan.overrides import overrides_from
-    from suite.plugins import adapters
+    from suite.plugins import adapters, workloads
 
     keys = [key for key in (*Block.model_fields, *SAMPLING) if key not in ("hosts", "launcher", "knobs")]
     described = {key: context.params[key] for key in keys if context.params.get(key) is not None}
@@ -141,7 +141,7 @@ def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: li
     if not described:
         raise RequestError(
             "name a plan (`stagebench list plans`) or describe the cases, such as "
-            "--adapter pytorch,mxnet --workload mnist_small --batch 64"
+            f"--adapter {','.join(list(adapters())[:2])} --workload {next(iter(workloads()))} --batch 64"
         )
     if scale is not None:
         raise RequestError(f"--scale {scale} is a profile of a plan, and no plan is named; leave it out")

@@ -11,6 +11,7 @@ from suite.comm.offers import Offer
 from suite.contracts import knobs
 from suite.contracts.backend import FLOAT32, OPERATIONS
 from suite.contracts.case import Configuration, Placement
+from suite.contracts.launcher import starters
 from suite.plugins import launchers
 from suite.supervision import Limits
 from suite.worker.communicator import ITEMSIZES
@@ -111,8 +112,9 @@ def refusal(case: CommCase, offer: Offer) -> str | None:
     if case.dtype not in backend.dtypes:
         return f"{backend.name} exchanges no {case.dtype}; it exchanges {', '.join(backend.dtypes)}"
     assert strategy is not None, f"{backend.name} names the strategy {backend.strategy!r}, which there is not"
-    if case.placement.launcher not in strategy.launchers:
-        return f"{backend.name} is started by {', '.join(strategy.launchers)}, not by {case.placement.launcher}"
+    starting = starters(strategy, launchers())
+    if case.placement.launcher not in starting:
+        return f"{backend.name} is started by {', '.join(starting)}, not by {case.placement.launcher}"
     return None
 
 
@@ -162,7 +164,7 @@ def gradient_tensors(workload: Workload) -> list[tuple[str, int]]:
 
 def _placement(asked: Asked, offer: Offer) -> Placement:
     strategy, known = offer.adapter.capabilities.strategy(offer.backend.strategy), launchers()
-    starting = strategy.launchers if strategy else ()
+    starting = starters(strategy, known) if strategy else ()
     reaching = [name for name in starting if asked.nodes == 1 or (name in known and known[name].several_hosts)]
     return Placement(
         nodes=asked.nodes,

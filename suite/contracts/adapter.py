@@ -20,7 +20,8 @@ class Strategy:
 
     name: str
     help: str
-    launchers: tuple[str, ...]  # the first is taken when a plan says "auto"
+    # Names of the only launchers that can start it, the first for a plan's "auto"; (): all that have what it wants.
+    launchers: tuple[str, ...] = ()
     distributed: bool = True  # False: one rank only
     several_devices: bool = False  # True: a rank may drive several devices
     synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...
@@ -32,7 +33,9 @@ class Strategy:
     microbatches: str = ""  # the knob that says in how many pieces a network takes its batch
     changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)
     periodic: bool = False  # its devices exchange only every so many steps: a short pass may end before
-    mpi: str = ""  # the library by which its ranks meet, "Open MPI", where no mpi4py of the environment tells it
+    # True: its ranks meet by MPI, and want a launcher that brings it; a name, "Open MPI": by that library, where no
+    # mpi4py of the environment tells which.
+    mpi: bool | str = False
     # Why it cannot train so, by (knob or "device", value): {("device", "cpu"): "it knows no CPU devices; ..."}.
     refuses: dict[tuple[str, Any], str] = field(default_factory=dict)
 
@@ -97,6 +100,8 @@ class Adapter(ABC):
     exchange_variables: tuple[str, ...] = ()  # how ranks exchange; every rank reports both
     other_variables: tuple[str, ...] = ()  # among both: where, or how many, and not how
     backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
+    # The kind of job by which Kubernetes' training operator starts its ranks on several nodes; "": MPI's, for all.
+    kubernetes_job: str = ""
 
     @property
     @abstractmethod
@@ -137,7 +142,8 @@ class Adapter(ABC):
         for name, knob in self.capabilities.knobs.items():
             if knob.mpi and case.knobs[name] == knob.mpi[0]:
                 return knob.mpi[1]
-        return self.strategy(case).mpi
+        library = self.strategy(case).mpi
+        return library if isinstance(library, str) else ""
 
     def unsupported(self, case: Configuration) -> str | None:
         """Why this case cannot be done by this adapter, beyond what capabilities say; None when it can."""

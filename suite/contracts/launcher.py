@@ -1,12 +1,57 @@
 """What a launcher is: it turns a placement into token lists, and starts nothing itself."""
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from suite.contracts.adapter import Strategy
 from suite.contracts.case import Placement
 
 LOGINS = "logins.jsonl"  # in an attempt's folder: how an engine's logins on other hosts ended, a line each
+
+
+@dataclass(frozen=True)
+class RankVariables:
+    """The environment variables by which an engine gives each rank its numbers; `environ` is for every rank.
+
+    A launcher that starts each rank itself sets STAGEBENCH_RANK, STAGEBENCH_WORLD and STAGEBENCH_LOCAL_RANK instead.
+    """
+
+    rank: str
+    world: str
+    local_rank: str  # among the ranks of a host
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What makes `suite.worker.ranks` read them."""
+        return {"STAGEBENCH_RANK_VARIABLES": f"{self.rank},{self.world},{self.local_rank}"}
+
+
+@dataclass(frozen=True)
+class FailurePatterns:
+    """How an engine names, in what it prints, a rank that ended without a report of its own.
+
+    They are searched for, the first pattern first, in the last 100 lines of the engine's log, all lines at once.
+    """
+
+    # Of a rank that died: the group `rank`, or `pid` (as the rank knows it); and one or more of `code`, `signal`
+    # (numbers) and `strsignal` (the words of strsignal(3)).
+    deaths: tuple[re.Pattern[str], ...] = ()
+    any_order: bool = False  # hosts are reported as they answer: a rank that was killed goes before one that left
+    masks_signals: str = ""  # words beside which `code` may be a signal's number
+    # Of a rank that others missed first: the group `host`, where it was, or `by`, the rank that missed it.
+    losses: tuple[re.Pattern[str], ...] = ()
+
+    def __post_init__(self) -> None:
+        """ValueError for a pattern that names nobody."""
+        for patterns, groups in ((self.deaths, {"rank", "pid"}), (self.losses, {"host", "by"})):
+            for pattern in patterns:
+                if groups.isdisjoint(pattern.groupindex):
+                    raise ValueError(
+                        f"the pattern {pattern.pattern!r} has no group named {' or '.join(sorted(groups))}"
+                    )
 
 
 @dataclass(frozen=True)
@@ -20,6 +65,7 @@ class Process:
     known_by: tuple[str, ...] = ()  # tokens to call an engine or sidecar by, where others start it
     queues: bool = False  # its ranks wait for their turn until it says that they have begun; no limit counts before
     patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
+    failures: FailurePatterns = FailurePatterns()  # by which it names ranks, where it is an engine
 
 
 @dataclass(frozen=True)
@@ -50,6 +96,7 @@ class Launcher(ABC):
     sidecars_on_first_host = False  # True: wherever that is; False: they run on this machine
     mpi = False  # True: its ranks can meet by MPI
     nodes_in_order = True  # False: it numbers the nodes as it likes, however the hosts were named
+    order = 100  # where a plan says "auto", the least is taken of those that fit; stagebench's own have 0 to 30
 
     @abstractmethod
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
@@ -58,3 +105,16 @@ class Launcher(ABC):
     @abstractmethod
     def processes(self, request: Request) -> list[Process]:
         """The processes to start, as token lists."""
+
+
+def starters(strategy: Strategy, launchers: Mapping[str, Launcher]) -> tuple[str, ...]:
+    """The names of the launchers that can start a strategy's ranks, the first for a plan's "auto"."""
+    if strategy.launchers:
+        return strategy.launchers
+    fitting = [each for each in launchers.values() if each.mpi or not strategy.mpi]
+    return tuple(each.name for each in sorted(fitting, key=lambda each: (each.order, each.name)))
+
+
+def usual(strategy: Strategy, launchers: Mapping[str, Launcher]) -> str:
+    """The first of its `starters`; "auto" where there is none."""
+    return next(iter(starters(strategy, launchers)), Placement.launcher)

@@ -29,6 +29,8 @@ CHANGES = {
         "may name a function that returns a strategy's trainer",
         "plugin.py: a knob that belongs to some strategies, or has bounds, says so itself: "
         "Knob(..., strategies=(...), least=..., most=...)",
+        "plugin.py: a Strategy that leaves `launchers` out is started by every launcher that fits; mpi=True wants one "
+        "whose ranks meet by MPI",
         "worker.py: import Adam, Batch, Joined, Optimiser, SGD, Setup, Unavailable and Unsupported from "
         "suite.worker.contract",
         "worker.py: a reader of its own is made by `make_reader`, in place of `open_input`, and has a `close`",

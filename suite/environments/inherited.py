@@ -2,8 +2,12 @@
 
 import os
 
-# Variables that tell one process its rank; they are somebody else's when the controller has them.
-FOREIGN_RANKS = ("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
+# Variables that tell one process its rank; they are somebody else's when the controller has them. Whoever started the
+# controller did so by no launcher of ours: an MPI's own are known here, since its library would join that group.
+FOREIGN_RANKS = (
+    *("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK", "STAGEBENCH_RANK_VARIABLES"),
+    *("PMI_RANK", "PMI_SIZE", "PMI_FD"),
+)
 FOREIGN_PREFIXES = ("PYTHON", "OMPI_COMM_WORLD_", "PMIX_")
 
 

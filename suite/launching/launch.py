@@ -11,7 +11,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import AUTO, Configuration
-from suite.contracts.launcher import Launcher, Request
+from suite.contracts.launcher import Launcher, Request, usual
 from suite.environments.find import Interpreter, find
 from suite.environments.hosts import here
 from suite.errors import Unavailable
@@ -91,7 +91,7 @@ def started_by(adapter: Adapter, configuration: Configuration) -> str:
     """The launcher's name: the configuration's, or the first of its strategy's."""
     strategy = adapter.capabilities.strategy(configuration.strategy)
     named = configuration.placement.launcher
-    return strategy.launchers[0] if named == AUTO and strategy else named
+    return usual(strategy, launchers()) if named == AUTO and strategy else named
 
 
 def launch_of(

@@ -9,6 +9,7 @@ from typing import Any
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration, Placement
+from suite.contracts.launcher import usual
 from suite.contracts.optimisers import settings
 from suite.environments.find import Interpreter
 from suite.launching import bundle
@@ -26,7 +27,7 @@ def plain(adapter: Adapter, workload: Workload, **values: Any) -> Configuration:
         adapter.name,
         strategy.name,
         workload.name,
-        Placement(device=able.devices[0], launcher=strategy.launchers[0]),
+        Placement(device=able.devices[0], launcher=usual(strategy, launchers())),
         precision=able.precisions[0],
         tuning=able.tunings[0],
         **settings(able.optimisers[0], workload, 1),

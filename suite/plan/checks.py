@@ -13,7 +13,7 @@ from pathlib import Path
 from suite.contracts import knobs
 from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format, Strategy
 from suite.contracts.case import AUTO, TRAIN, Case, Schedule
-from suite.contracts.launcher import Launcher
+from suite.contracts.launcher import Launcher, starters
 from suite.data.sets import kind_of
 from suite.environments.hosts import here
 from suite.plan.model import Choice, Written
@@ -162,7 +162,7 @@ def refusal(
         offers = ", ".join(offer.name for offer in offered.strategies)
         return f"{adapter.name} has no strategy {case.strategy!r}; it has {offers}"
     return (
-        _by_strategy(adapter, strategy, case)
+        _by_strategy(adapter, strategy, case, launchers)
         or _by_values(adapter, offered, case, graph)
         or _by_both(adapter, strategy, case)
         or _by_launcher(adapter, case, launchers)
@@ -170,7 +170,7 @@ def refusal(
     )
 
 
-def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
+def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: Mapping[str, Launcher]) -> str | None:
     ranks = case.placement.ranks
     if ranks > 1 and not strategy.distributed:
         instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
@@ -181,9 +181,9 @@ def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case) -> str | None
             f"{adapter.name}'s strategy {case.strategy!r} drives one device per rank, "
             f"not {case.placement.devices}{instead}"
         )
-    if case.placement.launcher not in (AUTO, *strategy.launchers):
-        starts = ", ".join(strategy.launchers)
-        return f"{adapter.name}/{case.strategy} is started by {starts}, not by {case.placement.launcher}"
+    starting = starters(strategy, launchers)
+    if case.placement.launcher not in (AUTO, *starting):
+        return f"{adapter.name}/{case.strategy} is started by {', '.join(starting)}, not by {case.placement.launcher}"
     return None
 
 

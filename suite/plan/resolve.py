@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
 from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Schedule, Training
-from suite.contracts.launcher import Launcher
+from suite.contracts.launcher import Launcher, starters
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
 from suite.data.record_sets import missing
@@ -147,16 +147,16 @@ class _Maker:
             self.problems.add(choice.written.path("batch"), problem)
 
     def launcher(self, choice: Choice) -> str:
-        """The name asked for; "auto" is the strategy's first that is installed and reaches the nodes."""
+        """The name asked for; "auto" is the strategy's first that is installed and reaches the nodes, if any is."""
         asked = self.asked if choice["launcher"] == AUTO else str(choice["launcher"])
         if asked != AUTO:
             return asked
         strategy = self.names.capabilities[choice["adapter"]].strategy(choice["strategy"])
-        offers = strategy.launchers if strategy else (Placement.launcher,)
+        offers = starters(strategy, self.launchers) if strategy else ()
         near = choice["nodes"] == 1 and all(map(here, hosts_of(choice, self.hosts)))
         installed = [name for name in offers if name in self.launchers]
         reaching = [name for name in installed if near or self.launchers[name].several_hosts]
-        return next(iter([*reaching, *installed, *offers]))
+        return next(iter([*reaching, *installed, *offers]), AUTO)
 
     def resolved(self, choice: Choice, launcher: str) -> Resolved:
         adapter = self.adapters[choice["adapter"]]
@@ -172,7 +172,10 @@ class _Maker:
         if refused:
             return Resolved(case, "unsupported", refused)
         if launcher not in self.launchers:
-            return Resolved(case, "unavailable", f"no plugin brings the launcher {launcher!r}; install one that does")
+            wanted = (
+                f"a launcher for {adapter.name}/{case.strategy}" if launcher == AUTO else f"the launcher {launcher!r}"
+            )
+            return Resolved(case, "unavailable", f"no plugin brings {wanted}; install one that does")
         unread = None
         if not found.outcome:
             unread = refused_format(adapter, capabilities, case, found.path, workload, self.missing)

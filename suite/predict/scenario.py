@@ -14,7 +14,7 @@ SCHEDULES = {
     "sequential": "after backward, a message a layer",
     "fused": "after backward, all in one message",
     "wfbp": "during backward, a message a layer as soon as it is there (wait-free backpropagation)",
-    "buckets": "during backward, in buckets as PyTorch's DDP fills them: 1 MiB first, then 25",
+    "buckets": "during backward, in buckets: the first of 1 MiB, the others of 25",
     "merged": "during backward, neighbours merged so that the last one ends earliest (MG-WFBP's aim, met exactly)",
     "priority": "during backward and the next forward, what forward needs first goes first (P3, ByteScheduler)",
 }

@@ -10,6 +10,7 @@ from typing import Any
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
 from suite.contracts.case import Case, Placement, Schedule
+from suite.contracts.launcher import usual
 from suite.contracts.optimisers import NAMES, for_proof, settings
 from suite.errors import RequestError
 from suite.plan.checks import refusal
@@ -82,11 +83,12 @@ def _cases(adapter: Adapter, workload: Workload, wanted: Wanted) -> Iterator[Cas
 def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, wanted: Wanted) -> Case:
     ranks = wanted.devices if strategy.distributed and strategy.synchronous else 1
     driven = wanted.devices if strategy.several_devices and strategy.synchronous and ranks == 1 else 1
+    launcher = usual(strategy, launchers())
     case = Case(
         adapter=adapter.name,
         strategy=strategy.name,
         workload=workload.name,
-        placement=Placement(ranks_per_node=ranks, devices=driven, device=wanted.device, launcher=strategy.launchers[0]),
+        placement=Placement(ranks_per_node=ranks, devices=driven, device=wanted.device, launcher=launcher),
         batch=workload.proof_batch,
         tuning=tuning,
         **settings(wanted.optimiser, workload, workload.proof_batch),

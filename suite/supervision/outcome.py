@@ -8,7 +8,6 @@ import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from suite.contracts.engine_messages import EngineFailed
 from suite.supervision.engine_logs import NO_ANSWER, first_death, missed
@@ -89,8 +88,8 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
         what = ended(code)
         if rank is None and beside is None:
             rank, code, what = found_by_engine(evidence, death)
-            # The engine saw it die first, whatever the others said before the engine itself ended. But MPICH's daemon
-            # kills all at the first closed connection, and may name one of those.
+            # The engine saw it die first, whatever the others said before the engine itself ended. But a daemon may
+            # kill all at the first closed connection, as MPICH's does, and name one of those.
             mistaken = code == -signal.SIGKILL and explained(evidence)
             at = at if rank is None or evidence.sent(rank, Failed) or mistaken else 0.0
         elif rank is not None and -code in NO_ANSWER and not evidence.sent(rank, Failed):
@@ -126,18 +125,18 @@ def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, 
     hellos = {rank: evidence.hello(rank) for rank in evidence.messages}
     pids = {hello.pid: rank for rank, hello in hellos.items() if hello}
     log = evidence.folder / f"launcher-{death.index}.log"
-    named = first_death(log, pids)
-    if named:
+    patterns = evidence.processes[death.index].failures
+    named = first_death(log, patterns, pids)
+    if named and named[0] in evidence.messages:
         return *named, ended(named[1])
-    gone = gone_unreported(evidence, log)
+    gone = gone_unreported(evidence, missed(log, patterns))
     if gone is not None:
         return gone, death.code, f"closed its connections without a word, on {evidence.host(gone)},"
     return None, death.code, ended(death.code)
 
 
-def gone_unreported(evidence: Evidence, log: Path) -> int | None:
-    """The one rank that can be meant where others missed somebody."""
-    absent = missed(log)
+def gone_unreported(evidence: Evidence, absent: tuple[str | None, int | None] | None) -> int | None:
+    """The one rank that can be meant where others missed somebody, `absent` as `engine_logs.missed` has it."""
     if absent is None:
         return None
     host, by = absent

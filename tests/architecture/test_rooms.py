@@ -1,6 +1,7 @@
 """The rooms of the house: no circle of files or folders, no plugin named by the core, no two files that look alike."""
 
 import ast
+import re
 from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -10,6 +11,11 @@ import pytest
 from suite.plugins import adapters, launchers
 
 COMM = "comm"  # a command's name, and so its file's in every room
+ENGLISH = {"local", "reference"}  # names of plugins that mean something else too
+ENGINES = {"srun", "sbatch", "mpich", "hydra", "open mpi", "ompi", "prterun", "pmi", "pmix", "kubernetes"}
+# What MPI's libraries read, whoever starts them: exchange variables for a record, and what the controller must not
+# hand on where an MPI's engine has started it.
+LIBRARIES = {"suite/worker/variables.py", "suite/environments/inherited.py"}
 
 
 @pytest.fixture(scope="module")
@@ -54,19 +60,48 @@ def test_a_circle_would_be_seen():
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
 
 
+def plugins_words() -> re.Pattern[str]:
+    """Plugins' names, the first words of their titles, the variables that they declare, and what their engines print.
+
+    A name that is an English word too counts where it is all of a string.
+    """
+    found = [*adapters().values(), *launchers().values()]
+    variables = [
+        name for each in adapters().values() for name in (*each.arithmetic_variables, *each.exchange_variables)
+    ]
+    words = {each.name for each in found} | {each.title.split()[0] for each in adapters().values() if each.environment}
+    alone, within = "|".join(ENGLISH), "|".join(map(re.escape, sorted((words - ENGLISH) | ENGINES)))
+    return re.compile(rf"^({alone})$|^({'|'.join(variables)})|(?<![a-z])(?<!~/\.)({within})(?![a-z])", re.IGNORECASE)
+
+
+def spoken(text: str) -> list[str]:
+    """A file's strings, parts of formatted ones too, without its docstrings."""
+    tree = ast.parse(text)
+    described = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    silent = {
+        id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, described) and ast.get_docstring(node)
+    }
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in silent)
+    return [node.value for node in strings if isinstance(node.value, str)]
+
+
 def test_the_core_names_no_plugin(sources):
-    """Nor the variables that an adapter declares as its framework's."""
-    names = {*adapters(), *launchers()}
-    own = tuple(name for each in adapters().values() for name in (*each.arithmetic_variables, *each.exchange_variables))
+    """Nor its engine, not even as a word of a message or of a pattern."""
+    words = plugins_words()
     named = [
-        f"{path}: {node.value!r}"
+        f"{path}: {string!r}"
         for path, text in sources.items()
-        if path.parts[0] == "suite"
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Constant)
-        and (node.value in names or (isinstance(node.value, str) and node.value.startswith(own)))
+        if path.parts[0] == "suite" and path.as_posix() not in LIBRARIES
+        for string in spoken(text)
+        if words.search(string)
     ]
     assert not named
+
+
+@pytest.mark.parametrize("words", ["--adapter pytorch,mxnet", "srun: error", "SLURM_PROCID", "local", "TF_CONFIG"])
+def test_a_plugin_s_name_would_be_seen(words):
+    assert plugins_words().search(words)
+    assert not plugins_words().search("a local reference that loads jackets in batches, sshd")
 
 
 def test_no_two_files_of_a_folder_have_one_stem(root, sources):

@@ -80,7 +80,8 @@ def command(options: argparse.Namespace, network: str) -> list[str]:
 def environ(tuning: str) -> dict[str, str]:
     """What the controller would set."""
     from adapters.caffempi.plugin import KEEP_MEMORY
-    from suite.contracts.open_mpi import GIVE_WAY
+    from adapters.open_mpi import GIVE_WAY
+    from cluster.engine import find
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -88,6 +89,7 @@ def environ(tuning: str) -> dict[str, str]:
     return {
         **os.environ,
         **GIVE_WAY,
+        **find(Path(sys.executable)).dialect.numbers.environ,
         **(KEEP_MEMORY if tuning == "tuned" else {}),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

@@ -50,9 +50,11 @@ def main() -> int:
         hosts = options.hosts.split(",")
         tokens = [*command(hosts, list(variables(hosts))), sys.executable, __file__, *sys.argv[1:]]
         return subprocess.run(tokens, env=environ(variables(hosts)), check=False).returncode
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    tokens = [str(mpiexec), "-n", str(options.ranks), sys.executable, __file__, *sys.argv[1:]]
-    environ = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    from cluster.engine import find
+
+    engine = find(Path(sys.executable))
+    tokens = [str(engine.path), "-n", str(options.ranks), sys.executable, __file__, *sys.argv[1:]]
+    environ = {**engine.dialect.numbers.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environ.update(OMPI_MCA_hwloc_base_binding_policy="none", PRTE_MCA_hwloc_default_binding_policy="none")
     environ.update(OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")  # as the controller sets them
     return subprocess.run(tokens, env={**os.environ, **environ}, check=False).returncode

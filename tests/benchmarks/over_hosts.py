@@ -23,15 +23,16 @@ def command(hosts: list[str], names: list[str]) -> list[str]:
 
 def variables(hosts: list[str]) -> dict[str, str]:
     """What the controller would give every rank."""
+    from adapters.open_mpi import GIVE_WAY
     from cluster.dialects import DIALECTS, knobs
     from cluster.nodes import meeting_address
     from suite.contracts.case import Placement
-    from suite.contracts.open_mpi import GIVE_WAY
 
     placement = Placement(nodes=len(hosts), hosts=tuple(hosts), launcher="mpiexec")
     return {
         **GIVE_WAY,
         **knobs(DIALECTS[0], placement),
+        **DIALECTS[0].numbers.environ,
         "MASTER_ADDR": meeting_address(placement),
         "MASTER_PORT": "29533",
         "OMP_NUM_THREADS": "1",

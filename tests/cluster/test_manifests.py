@@ -42,9 +42,13 @@ CASES = {
 }
 
 
+def within(plan, number, case, namespace):
+    return inside(plan, number, case, namespace, adapters()[case.adapter].kubernetes_job)
+
+
 def written(name):
     number = list(CASES).index(name) + 1
-    return text_of(inside("the plan", number, CASES[name], SETTINGS.namespace), "the plan", SETTINGS)
+    return text_of(within("the plan", number, CASES[name], SETTINGS.namespace), "the plan", SETTINGS)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -140,7 +144,7 @@ def test_the_training_operator_finds_its_container():
 
 def test_names_are_labels_whatever_the_plan_is_called():
     assert label("7 Nodes_of.mine") == "p7-nodes-of-mine"
-    long = inside("x" * 80, 100, CASES["pytorchjob"], "bench").name
+    long = within("x" * 80, 100, CASES["pytorchjob"], "bench").name
     assert LABEL.fullmatch(long)
     assert len(long) <= LONGEST
 
@@ -235,8 +239,8 @@ def test_hostile_values_stay_values(tmp_path: Path) -> None:
     """Nothing that a person writes becomes a key of the manifest, or a command of the pod."""
     settings = Settings(HOSTILE, "bench", HOSTILE, HOSTILE)
     hostile = CASES["pytorchjob"].on(data=f"/{HOSTILE}", workload=HOSTILE)
-    plain = list(yaml.safe_load_all(text_of(inside("p", 1, CASES["pytorchjob"], "bench"), "p", settings)))
-    found = list(yaml.safe_load_all(text_of(inside(HOSTILE, 1, hostile, "bench"), HOSTILE, settings)))
+    plain = list(yaml.safe_load_all(text_of(within("p", 1, CASES["pytorchjob"], "bench"), "p", settings)))
+    found = list(yaml.safe_load_all(text_of(within(HOSTILE, 1, hostile, "bench"), HOSTILE, settings)))
     assert [(each["kind"], set(each)) for each in found] == [(each["kind"], set(each)) for each in plain]
     pod = found[1]["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     assert pod["containers"][0]["image"] == HOSTILE
@@ -251,7 +255,7 @@ def test_a_namespace_that_is_none_is_refused(tmp_path: Path, namespace: str) -> 
 
 def test_the_script_s_words_are_quoted() -> None:
     """Were a name ever to hold a shell's signs, they would be words."""
-    job = inside("p", 1, CASES["mpijob-ssh"], "bench; id")
+    job = within("p", 1, CASES["mpijob-ssh"], "bench; id")
     script = pods.controller(job, SETTINGS, "a b")["command"][-1]
     assert "'/results/a b/" in script
     assert f"'{job.case.placement.hosts[0]}'" in script

@@ -1,11 +1,14 @@
 """What real engines printed when a rank of theirs died on another host, and who is meant by it."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from suite.contracts.launcher import Process
+from cluster.dialects import MPICH_FAILURES, OPEN_MPI_FAILURES
+from cluster.slurm.failures import PATTERNS
+from suite.contracts.launcher import FailurePatterns, Process
 from suite.supervision import Limits, run
 from suite.supervision.engine_logs import first_death, missed
 from suite.worker.messages import encode
@@ -52,7 +55,7 @@ LEFT, KILLED = "srun: error: a: task 0: Exited with exit code 14\n", "srun: erro
 )
 def test_srun_names_a_killed_rank_and_one_that_left_in_either_order(tmp_path: Path, text: str, found: object) -> None:
     (tmp_path / "log").write_text(text)
-    assert first_death(tmp_path / "log", {}) == found
+    assert first_death(tmp_path / "log", PATTERNS, {}) == found
 
 
 @pytest.mark.parametrize(
@@ -60,8 +63,8 @@ def test_srun_names_a_killed_rank_and_one_that_left_in_either_order(tmp_path: Pa
 )
 def test_who_was_missed_by_whom(tmp_path: Path, text: str, found: object) -> None:
     (tmp_path / "log").write_text(text)
-    assert missed(tmp_path / "log") == found
-    assert first_death(tmp_path / "log", {}) is None, "an abort is an answer, not the first death"
+    assert missed(tmp_path / "log", OPEN_MPI_FAILURES) == found
+    assert first_death(tmp_path / "log", OPEN_MPI_FAILURES, {}) is None, "an abort is an answer, not the first death"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,12 @@ def test_who_was_missed_by_whom(tmp_path: Path, text: str, found: object) -> Non
 )
 def test_mpich_forgets_the_word_signal_where_two_hosts_ended_badly(tmp_path: Path, text: str, code: int) -> None:
     (tmp_path / "log").write_text(text)
-    assert first_death(tmp_path / "log", {26042: 3}) == (3, code)
+    assert first_death(tmp_path / "log", MPICH_FAILURES, {26042: 3}) == (3, code)
+
+
+def test_a_pattern_that_names_no_rank_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no group named pid or rank"):
+        FailurePatterns(deaths=(re.compile(r"rank (\d+) died"),))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +106,7 @@ def test_mpich_s_daemon_may_name_a_rank_that_it_killed_itself(tmp_path: Path, re
         f"print({HYDRA.format(code=9) + SIGNAL!r}, flush=True)\n"
         "sys.exit(9)\n"
     )
-    result = run([Process((sys.executable, str(engine)))], 2, tmp_path, Limits(20, 20), lambda rank, message: None)
+    process = Process((sys.executable, str(engine)), failures=MPICH_FAILURES)
+    result = run([process], 2, tmp_path, Limits(20, 20), lambda rank, message: None)
     assert result.outcome == "crash"
     assert result.reason.startswith(blamed)

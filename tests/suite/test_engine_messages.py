@@ -2,9 +2,11 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cluster.slurm.failures import PATTERNS
 from suite.contracts.launcher import Process
 from suite.supervision import Attempt, Limits, run
 
@@ -23,8 +25,8 @@ DONE = "rank.send(hello()); rank.send(Done());"
 DIED = "rank.send(hello()); rank.send(failed('the others have gone'));"
 
 
-def engine(folder: Path, program: str, limit: float = 20, patience: float = 3.0, queues: bool = False) -> Attempt:
-    process = Process((sys.executable, "-c", ENGINE + program), known_by=("motor",), queues=queues, patience=patience)
+def engine(folder: Path, program: str, limit: float = 20, **more: Any) -> Attempt:
+    process = Process((sys.executable, "-c", ENGINE + program), known_by=("motor",), **more)
     return run([process], 1, folder, Limits(limit, limit), lambda rank, message: None)
 
 
@@ -79,5 +81,5 @@ def test_it_gets_the_time_to_end_that_it_needs(tmp_path: Path, patience: float, 
     ],
 )
 def test_srun_names_the_rank_that_died_first(tmp_path: Path, line: str, reason: str) -> None:
-    found = engine(tmp_path, f"rank.send(hello()); print({line!r}); sys.exit(1)")
+    found = engine(tmp_path, f"rank.send(hello()); print({line!r}); sys.exit(1)", failures=PATTERNS)
     assert found.reason.startswith(reason)

@@ -72,9 +72,12 @@ def mpiexec():
 
 
 def mpi_variables(**changes):
-    """As `variables`; as root, too."""
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return variables(OMPI_MCA_mpi_yield_when_idle="1", **dict(root, **changes))
+    """As `variables`, for ranks that Open MPI's mpiexec starts; as root, too."""
+    found = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # As the launcher mpiexec names them (cluster.dialects, which Python 3.6 cannot import).
+    numbers = ["OMPI_COMM_WORLD_" + each for each in ("RANK", "SIZE", "LOCAL_RANK")]
+    found.update(STAGEBENCH_RANK_VARIABLES=",".join(numbers), OMPI_MCA_mpi_yield_when_idle="1")
+    return variables(**dict(found, **changes))
 
 
 def found_by(folder, world):

@@ -2,13 +2,20 @@
 
 import pytest
 
-from suite.worker.ranks import VARIABLES, own_rank
+from suite.worker.ranks import NAMES, own_rank
+
+ENGINE = {"LSF_RANK": "5", "LSF_SIZE": "8", "LSF_LOCAL": "1"}
+NAMED = {NAMES: "LSF_RANK,LSF_SIZE,LSF_LOCAL"}
 
 
-@pytest.mark.parametrize("engine", VARIABLES, ids=lambda row: row[0])
-def test_every_engine_is_understood(engine):
-    _, rank, world, local = engine
-    assert own_rank({rank: "5", world: "8", local: "1"}) == (5, 8, 1)
+def test_an_engine_s_variables_are_those_that_are_named():
+    assert own_rank(dict(ENGINE, **NAMED)) == (5, 8, 1)
+    assert own_rank(ENGINE) == (0, 1, 0)
+
+
+def test_an_engine_that_sets_none_of_them_is_no_rank_0_of_1():
+    with pytest.raises(KeyError, match="names LSF_RANK, which the engine did not set; correct the launcher's"):
+        own_rank(NAMED)
 
 
 def test_a_process_started_by_nobody_is_alone():
@@ -20,7 +27,7 @@ def test_without_a_local_rank_the_rank_stands_in():
 
 
 def test_our_own_variables_come_first():
-    assert own_rank({"OMPI_COMM_WORLD_RANK": "7", "STAGEBENCH_RANK": "1", "STAGEBENCH_WORLD": "2"}) == (1, 2, 1)
+    assert own_rank(dict(ENGINE, STAGEBENCH_RANK="1", STAGEBENCH_WORLD="2", **NAMED)) == (1, 2, 1)
 
 
 def test_the_process_environment_is_the_default(monkeypatch):

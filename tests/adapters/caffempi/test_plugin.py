@@ -8,6 +8,8 @@ import pytest
 from adapters.caffempi import plugin
 from suite.contracts import knobs
 from suite.contracts.case import Case
+from suite.contracts.launcher import starters
+from suite.plugins import launchers
 
 PYTHON = Path(sys.executable)
 DISTRIBUTED = ("data_parallel", "two_level", "parameter_server", "parameter_server_async")
@@ -15,8 +17,8 @@ DISTRIBUTED = ("data_parallel", "two_level", "parameter_server", "parameter_serv
 
 def test_data_parallel_needs_an_engine_of_mpi_and_single_does_not() -> None:
     capabilities = plugin.CaffeMPI().capabilities
-    assert {s.name: (s.launchers, s.distributed) for s in capabilities.strategies} == {
-        "single": (("local", "mpiexec", "slurm"), False),
+    assert {s.name: (starters(s, launchers()), s.distributed) for s in capabilities.strategies} == {
+        "single": (("local", "ssh", "mpiexec", "slurm"), False),
         **dict.fromkeys(DISTRIBUTED, (("mpiexec", "slurm"), True)),
     }
 

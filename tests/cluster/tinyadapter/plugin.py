@@ -16,8 +16,8 @@ class Tiny(Adapter):
     def capabilities(self):
         return Capabilities(
             (
-                Strategy("mpi", "meets over MPI", ("mpiexec", "slurm")),
-                Strategy("meets", "meets by itself", ("local", "ssh")),
+                Strategy("mpi", "meets over MPI", mpi=True),
+                Strategy("meets", "meets by itself"),
                 Strategy("alone", "meets nobody", ("local", "slurm")),
             ),
             knobs={

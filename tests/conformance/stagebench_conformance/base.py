@@ -12,9 +12,10 @@ from stagebench_conformance import probe, warm
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement, Sampling
+from suite.contracts.launcher import usual
 from suite.errors import Unavailable
 from suite.launching.launch import Launch
-from suite.plugins import adapters
+from suite.plugins import adapters, launchers
 from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.session.training import launch_of_case
 
@@ -87,7 +88,7 @@ class Conformance:
     def plain(self) -> Case:
         """The first of everything that the adapter declares, on one device."""
         can, strategy = self.it().capabilities, self.it().capabilities.strategies[0]
-        placement = Placement(launcher=strategy.launchers[0], device=self.device or can.devices[0])
+        placement = Placement(launcher=usual(strategy, launchers()), device=self.device or can.devices[0])
         return Case(self.adapter, strategy.name, "mnist_small", placement, precision=can.precisions[0]).on(
             tuning=can.tunings[0], knobs=knobs.values(can.knobs)
         )

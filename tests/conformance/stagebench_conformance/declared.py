@@ -11,6 +11,7 @@ import pytest
 from stagebench_conformance.base import Conformance
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement
+from suite.contracts.launcher import starters, usual
 from suite.contracts.optimisers import NAMES as OPTIMISERS
 from suite.launching import bundle
 from suite.plan import checks
@@ -40,7 +41,7 @@ class Declared(Conformance):
         assert len(set(names)) == len(names)
         for strategy in can.strategies:
             assert strategy.help
-            assert strategy.launchers
+            assert starters(strategy, launchers()), "no installed launcher can start it"
             assert set(strategy.launchers) <= set(launchers())
         assert can.devices
         assert can.precisions
@@ -117,7 +118,7 @@ class Declared(Conformance):
     def test_a_strategy_declared_for_one_rank_is_refused_more(self) -> None:
         """And one for one device per rank, several devices."""
         for strategy in self.it().capabilities.strategies:
-            one = Placement(launcher=strategy.launchers[0], device=self.plain().placement.device)
+            one = Placement(launcher=usual(strategy, launchers()), device=self.plain().placement.device)
             case = self.plain().on(strategy=strategy.name)
             ranks = self.refusal(case.on(placement=replace(one, ranks_per_node=2)))
             assert (ranks is None) == strategy.distributed, ranks

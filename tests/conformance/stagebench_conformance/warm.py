@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 
 from stagebench_conformance import warm_rank, warm_server
-from suite.contracts.launcher import Process
+from suite.contracts.launcher import Process, starters
 from suite.environments.inherited import inherited
-from suite.plugins import adapters
+from suite.plugins import adapters, launchers
 from suite.supervision import processes
 
 # Each rank's, attempt's or test's: set in the forked process, and nothing that a framework reads when it is imported.
@@ -108,7 +108,9 @@ def modules(about: dict[str, Any]) -> list[str]:
     adapter = adapters().get(about["adapter"])
     if adapter is None:
         return [trainer]
-    local = [strategy.name for strategy in adapter.capabilities.strategies if "local" in strategy.launchers]
+    local = [
+        strategy.name for strategy in adapter.capabilities.strategies if "local" in starters(strategy, launchers())
+    ]
     names = [f"{beside}.strategies.{name}" for name in local]
     return [trainer, *adapter.requires, *(name for name in names if find_spec(name))]
 
