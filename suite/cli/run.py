@@ -118,6 +118,7 @@ def run(
         command=(Path(sys.argv[0]).name, *map(without_home, sys.argv[1:])),
         plan=without_home(plan or loaded.name),
         commit=commit_of(Path.cwd()),
+        until=end.clear if end.goes_on else None,
     )
     path = output or Path("results") / "-".join(filter(None, (loaded.name, scale, f"{started:%Y%m%d-%H%M%S}")))
     interpreters = interpreters_from(python or [])
