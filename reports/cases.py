@@ -12,7 +12,7 @@ from reports.frame import script_json
 from reports.names import settings
 from reports.text import in_words, interval, milliseconds, number, scientific
 from suite.analysis.budget import STAGES
-from suite.analysis.comparison import DISQUALIFYING, NOTED
+from suite.analysis.comparison import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process
 from suite.analysis.rows import Row
 from suite.plan.text import Block, plan_text
@@ -83,8 +83,12 @@ def _detail(row: Row) -> dict[str, Any]:
         "groups": [[title, list(facts)] for title, facts in _groups(row) if facts],
         "steps": [[process.repeat, (process.step_seconds * 1000).round(4).tolist()] for process in row.measured],
         "logs": [log for process in row.processes for log in _logs(process)],
-        "plan": plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")]),
+        "plan": "" if FOREIGN in row.marks else _plan(row),
     }
+
+
+def _plan(row: Row) -> str:
+    return plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")])
 
 
 def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:
@@ -92,7 +96,8 @@ def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:
     yield "Speed", list(_speed(row))
     yield "Milliseconds per iteration", list(_budget(row))
     yield "Proof", list(_proof(row))
-    yield "Case", list(_values(row.case))
+    if FOREIGN not in row.marks:  # of which the label says all that is known
+        yield "Case", list(_values(row.case))
     for process in row.processes:
         yield f"Process {process.repeat}", list(_process(process))
 

@@ -13,6 +13,7 @@ from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written
 from suite.files import write_whole
+from suite.foreign.folder import ForeignComm
 from suite.groups import grouped
 from suite.plugins import workloads
 
@@ -79,6 +80,7 @@ def context(folder: CommFolder) -> dict[str, Any]:
     measured = [link for link in found if link.singles]
     return {
         "about": folder.about,
+        "imported": isinstance(folder, ForeignComm),
         "hosts": folder.hosts(),
         "links": found,
         "transports": list(dict.fromkeys((link.case.backend, link.transport, settings_of(link)) for link in measured)),

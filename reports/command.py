@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 @hookimpl
 def stagebench_commands(app: typer.Typer) -> None:
-    """Add `report`, `export`, `publish` and `serve` to the command line."""
+    """Add `report`, `export`, `import`, `publish` and `serve` to the command line."""
     for command in (report, export, publish, serve):
         app.command()(command)
+    app.command("import")(import_)
 
 
 def report(
@@ -32,9 +33,9 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write pages only with -o.")] = False,
 ) -> None:
     """Write HTML pages about runs, finished or not; they need no server and no network."""
-    from suite.comm.records import KIND, CommFolder
+    from suite.comm.records import CommFolder
     from suite.errors import RequestError
-    from suite.results.run_folder import about_of
+    from suite.foreign.folder import is_comm, opened
 
     run = runs[0]
     if len(runs) > 1:
@@ -44,8 +45,8 @@ def report(
 
         write(runs, output)
         typer.echo(f"Report: {output / 'index.html'}")
-    elif about_of(run).kind == KIND:
-        _communication(CommFolder.open(run), output or run / "report", single, json, output is None)
+    elif is_comm(run):
+        _communication(opened(run, CommFolder), output or run / "report", single, json, output is None)
     else:
         _training(run, output, single, json)
 
@@ -56,9 +57,10 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
     from rich.console import Console
 
     from suite.analysis.summary import left_out, summarise
+    from suite.foreign.folder import opened
     from suite.results.run_folder import RunFolder
 
-    folder, terminal = RunFolder.open(run), Console(stderr=True)
+    folder, terminal = opened(run, RunFolder), Console(stderr=True)
     if json:
         typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
     if output is not None or not json:
@@ -89,7 +91,11 @@ def _communication(folder: "CommFolder", directory: Path, single: bool, json: bo
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run`.")],
     formats: Annotated[
-        list[str], typer.Argument(metavar="FORMAT...", help="csv, json, schema, parquet, markdown, latex, junit, trace")
+        list[str],
+        typer.Argument(
+            metavar="FORMAT...",
+            help="csv, json, schema, parquet, markdown, latex, junit, trace, tensorboard, mlflow, mlperf, charts",
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder of the files; default: `export` in the run folder.")
@@ -97,17 +103,44 @@ def export(
 ) -> None:
     """Write a run for other tools: spreadsheets, data frames, papers, CI, trace viewers."""
     from reports.exports import write
+    from suite.foreign.folder import opened
     from suite.results.run_folder import RunFolder
 
-    folder = RunFolder.open(run)
+    folder = opened(run, RunFolder)
     for format_ in formats:
         typer.echo(write(folder, format_, output or run / "export"))
+
+
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="What tf_cnn_benchmarks, Horovod's synthetic benchmarks or nccl-tests printed, or the data-parallel "
+            "article's JSON lines.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The new folder.")],
+    framework: Annotated[
+        str | None, typer.Option(help="The framework that ran, where the output does not say it: pytorch, ...")
+    ] = None,
+) -> None:
+    """Read other programs' results; reports show them as foreign and unproven, and compare nothing with them."""
+    import sys
+
+    from reports.programs import read
+    from suite.foreign.folder import write
+
+    results = [result for file in files for result in read(file, framework)]
+    write(results, output, ("stagebench", *sys.argv[1:]))
+    typer.echo(f"{output}: {len(results)} foreign results. Next: stagebench report {output} -o {output}/report")
 
 
 def publish(
     directory: Annotated[Path, typer.Argument(help="A folder with run folders anywhere below it.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the site.")] = Path("site"),
     address: Annotated[str, typer.Option(help="Where the site will stand, for the feed: https://...")] = "",
+    docs: Annotated[Path | None, typer.Option(help="Built documentation, to stand beside the runs.")] = None,
     workflow: Annotated[
         bool, typer.Option("--workflow", help="Also write a workflow for GitHub Pages into this repository.")
     ] = False,
@@ -116,7 +149,7 @@ def publish(
     from reports.publish import publish as written
     from reports.publish import write_workflow
 
-    found = written(directory, output, address)
+    found = written(directory, output, address, docs)
     typer.echo(f"Site: {output / 'index.html'} ({len(found)} run{'s' if len(found) != 1 else ''})")
     if workflow:
         path = write_workflow(Path.cwd(), directory)

@@ -22,6 +22,7 @@ from suite.analysis.roofline import BYTES, of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import left_out
+from suite.foreign.folder import ForeignRun
 from suite.predict.answer import Answer
 from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
@@ -44,9 +45,12 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         there = {row.case.adapter for row in shown}
         return {adapter: colour(index) for index, adapter in enumerate(adapters) if adapter in there}
 
+    imported, timed = isinstance(folder, ForeignRun), [row for row in rows if row.measured]
+    predicted = beside_measured(folder, rows)
     winners, groups = winners_of(rows), overview.groups_of(every)
     return {
-        "title": plan.title or plan.name or "A run of stagebench",
+        "title": plan.title or plan.name or ("Imported results" if imported else "A run of stagebench"),
+        "imported": imported,
         "about": folder.about,
         "plan": plan,
         "hosts": folder.hosts(),
@@ -58,6 +62,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "first_chart": overview.chart(groups[:FIRST], adapters),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(rows),
+        "every": every,
         "rows": rows,
         "count": len(every),
         "groups": len(groups),
@@ -70,16 +75,17 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "place": lambda row: words_of_place(place_of(row.case)),
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
         "stage_charts": _drawn(panels, charts.stages),
-        "scaling_charts": _drawn(panels, scaling),
-        "predicted": (predicted := beside_measured(folder, rows)),
+        "scaling_charts": _drawn(panels, lambda panel: scaling(panel, predicted)),
+        "predicted": predicted,
         "scenarios": [scenario_of(answer) for answer in predicted if answer.asked.scenario.stages == 1],
-        "step_charts": _drawn(panels, charts.step_times),
+        "step_charts": _drawn(for_charts(timed), charts.step_times),
+        "step_tables": by_network(timed),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
         "roofline": lambda row: of_row(folder.path, row),
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,
         "gradient_bytes": gradient_bytes,
-        "inputs": inputs_of(rows),
+        "inputs": inputs_of(timed),
         "mode_colours": MODE_COLOURS,
         "read_colours": {mode: MODE_COLOURS[mode] for mode in ("memory", "disk")},
         "bottleneck": words,

@@ -13,7 +13,10 @@ from reports.frame import made
 from reports.names import names
 from reports.table import COLUMNS, Cell, schema, table
 from reports.text import interval, milliseconds, number
+from reports.trackers import FOLDERS
+from reports.trackers import write as write_folder
 from suite.analysis.budget import STAGES
+from suite.analysis.comparison import FOREIGN
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
@@ -34,7 +37,7 @@ LATEX = {
     "…": r"\ldots{}",
     "\u202f": r"\,",
 }
-SKIPPED = ("unsupported", "unavailable", "not measured", "cancelled")
+SKIPPED = (FOREIGN, "unsupported", "unavailable", "not measured", "cancelled")
 
 
 def as_csv(folder: RunFolder) -> str:
@@ -198,8 +201,10 @@ FORMATS: dict[str, tuple[str, Export]] = {
 
 def write(folder: RunFolder, format_: str, directory: Path) -> Path:
     """Write one format; RequestError for one that there is not, or that needs a library which is missing."""
+    if format_ in FOLDERS:
+        return write_folder(folder, format_, directory)
     if format_ not in FORMATS:
-        raise RequestError(f"there is no export format {format_!r}; {known(format_, FORMATS)}")
+        raise RequestError(f"there is no export format {format_!r}; {known(format_, (*FORMATS, *FOLDERS))}")
     name, made_of = FORMATS[format_]
     content = made_of(folder)
     path = made(directory) / name

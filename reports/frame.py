@@ -49,7 +49,7 @@ class Frame:
 
     def single(self, body: str, name: str = "") -> str:
         """A page that is complete in itself."""
-        inside = {name: _asset(name) for name in ("site.css", "site.js", "charts.js")}
+        inside = {name: asset(name) for name in ("site.css", "site.js", "charts.js")}
         return self._filled(body, name=name, file="", scripts=(), inside={**inside, "plotly.min.js": get_plotlyjs()})
 
     def _filled(self, body: str, **more: Any) -> str:
@@ -70,7 +70,7 @@ def write_assets(directory: Path) -> None:
     """Style and scripts of all pages, into the folder `assets`."""
     folder = made(directory / "assets")
     for name in ASSETS:
-        write_whole(folder / name, _asset(name))
+        write_whole(folder / name, asset(name))
     write_whole(folder / "plotly.min.js", get_plotlyjs())
 
 
@@ -86,7 +86,7 @@ def script_json(content: object) -> str:
     return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return (resources.files("reports") / "static" / name).read_text()
 
 

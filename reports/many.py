@@ -1,17 +1,23 @@
-"""Several runs on one site: a page that lists them, and each run's pages in a folder of its own."""
+"""Several runs on one site: a page that lists them, one that compares them, and each run's pages in a folder."""
 
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from reports import comm, site
-from reports.frame import Frame, made, rendered, write_assets
-from suite.comm.records import KIND, CommFolder
+from reports.compared import beside_each_other
+from reports.frame import Frame, Link, made, rendered, write_assets
+from suite.analysis.conditions import MeasuredRun
+from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import write_whole
-from suite.results.run_folder import RunFolder, about_of
+from suite.foreign.folder import is_comm, opened
+from suite.results.run_folder import RunFolder
+
+INDEX, COMPARED, DOCS = "index.html", "compared.html", "docs"
 
 
 @dataclass(frozen=True)
@@ -26,13 +32,31 @@ class Entry:
     findings: tuple[str, ...]
 
 
-def write(runs: Sequence[Path], directory: Path, title: str = "Runs of stagebench") -> list[Entry]:
-    """Write the site and return its runs, the latest first; RequestError for what is no run."""
+def write(
+    runs: Sequence[Path], directory: Path, title: str = "Runs of stagebench", docs: Path | None = None
+) -> list[Entry]:
+    """Write the site and return its runs, the latest first; RequestError for what is no run.
+
+    `docs` is built documentation, which is copied beside them.
+    """
+    if docs and not (docs / INDEX).is_file():
+        raise RequestError(f"{docs} holds no index.html; build the documentation, then name the folder of its pages")
     write_assets(made(directory))
-    found = [_put(run, directory / name, name) for run, name in zip(runs, _names(runs), strict=True)]
-    found.sort(key=lambda entry: entry.created, reverse=True)
+    put = [_put(run, directory / name, name) for run, name in zip(runs, _names(runs), strict=True)]
+    found = sorted((entry for entry, _ in put), key=lambda entry: entry.created, reverse=True)
+    beside = beside_each_other([run for _, run in put if run])
+    if docs:
+        shutil.copytree(docs, directory / DOCS, dirs_exist_ok=True)
+    links = {INDEX: "Runs", **({COMPARED: "Comparison and history"} if beside else {})}
+    links |= {f"{DOCS}/{INDEX}": "Documentation"} if docs else {}
+    frame = Frame(title, tuple(map(Link, links, links.values())) if len(links) > 1 else ())
     body = rendered(["runs"], {"title": title, "runs": found})["runs"]
-    write_whole(directory / "index.html", Frame(title).page(body))
+    write_whole(directory / INDEX, frame.page(body, file=INDEX))
+    if beside:
+        body = rendered(["compared"], {**beside, "case_file": ""})["compared"]
+        write_whole(directory / COMPARED, frame.page(body, "Comparison and history", COMPARED))
+    else:
+        (directory / COMPARED).unlink(missing_ok=True)
     return found
 
 
@@ -49,14 +73,18 @@ def runs_in(directory: Path) -> list[Path]:
     return found
 
 
-def _put(run: Path, directory: Path, name: str) -> Entry:
-    about = about_of(run)
-    if about.kind == KIND:
-        comm.put(CommFolder.open(run), directory, "../", "../index.html")
-        return Entry(name, comm.TITLE, about.created, len(CommFolder.open(run).cases), "", ())
-    found = site.put(RunFolder.open(run), directory, "../", "../index.html")
+def _put(run: Path, directory: Path, name: str) -> tuple[Entry, MeasuredRun | None]:
+    """Beside its entry the run, where it is one that others may be compared with."""
+    if is_comm(run):
+        links = opened(run, CommFolder)
+        comm.put(links, directory, "../", "../index.html")
+        return Entry(name, comm.TITLE, links.about.created, len(links.cases), "", ()), None
+    folder = opened(run, RunFolder)
+    found = site.put(folder, directory, "../", "../index.html")
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["progress"].outcomes)
-    return Entry(name, found["title"], about.created, found["count"], outcomes, tuple(found["findings"]))
+    entry = Entry(name, found["title"], folder.about.created, found["count"], outcomes, tuple(found["findings"]))
+    rows = () if found["imported"] else tuple(found["every"])
+    return entry, MeasuredRun(run, folder.about, rows, found["hosts"]) if rows else None
 
 
 def _names(runs: Iterable[Path]) -> list[str]:
@@ -65,5 +93,5 @@ def _names(runs: Iterable[Path]) -> list[str]:
     for run in runs:
         name = re.sub(r"[^\w.-]+", "-", run.resolve().name).strip(".-") or "run"
         taken = sum(each == name or each.startswith(f"{name}~") for each in found)
-        found.append(f"{name}~{taken + 1}" if taken or name == "assets" else name)
+        found.append(f"{name}~{taken + 1}" if taken or name in ("assets", DOCS) else name)
     return found

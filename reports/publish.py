@@ -41,9 +41,9 @@ jobs:
 """
 
 
-def publish(directory: Path, output: Path, address: str = "") -> list[Entry]:
+def publish(directory: Path, output: Path, address: str = "", docs: Path | None = None) -> list[Entry]:
     """Write the site of all runs below a folder; `address` is where it will stand, for the feed's permanent links."""
-    found = write(runs_in(directory), output)
+    found = write(runs_in(directory), output, docs=docs)
     write_whole(output / "feed.xml", feed(found, address))
     for entry in found:
         write_whole(made(output / "badges") / f"{entry.folder}.svg", badge("stagebench", entry.outcomes or "measured"))

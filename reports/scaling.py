@@ -1,5 +1,6 @@
-"""The scaling chart: samples/s from one device to N, beside the ideal line."""
+"""The scaling chart: samples/s from one device to N, beside the ideal line and what the model predicts."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
@@ -7,12 +8,15 @@ from reports.figure import Figure, axis, colour, layout, whiskers
 from reports.lines import SYMBOLS
 from reports.names import names
 from reports.panels import Panel
+from reports.text import share
 from suite.analysis.rows import Row
+from suite.analysis.stats import Interval
 from suite.contracts.case import Case, Placement
+from suite.predict.answer import Answer
 
 
-def scaling(panel: Panel) -> Figure | None:
-    """A line a series with its ideal; None when there is no baseline.
+def scaling(panel: Panel, predicted: Sequence[Answer] = ()) -> Figure | None:
+    """A line a series with its ideal and its prediction, where there is one; None when there is no baseline.
 
     A series is one strategy with its one-device baseline, within a node or over nodes with as many devices each, and
     with the same batch for every device or for all together.
@@ -34,7 +38,7 @@ def scaling(panel: Panel) -> Figure | None:
     traces = [
         trace
         for index, (rows, title) in enumerate(zip(series.values(), titles, strict=True))
-        for trace in (_ideal(index, rows), _line(index, rows, title))
+        for trace in (_ideal(index, rows), _line(index, rows, title), *_predicted(index, rows, title, predicted))
     ]
     devices = sorted({count for trace in traces for count in trace["x"]})
     frame = layout(360)
@@ -77,6 +81,29 @@ def _line(index: int, rows: list[Row], title: str) -> Figure:
         "error_y": whiskers(rates),
         "hovertemplate": f"{title}<br>%{{x}} devices: %{{y:.4g}} samples/s<extra></extra>",
     }
+
+
+def _predicted(index: int, rows: list[Row], title: str, answers: Sequence[Answer]) -> Iterator[Figure]:
+    """From the devices that the model was fitted to, to those that it predicts."""
+    shown = {row.id for row in rows if row.several_devices}
+    for answer in answers:
+        if shown.isdisjoint(answer.asked.cases) or answer.asked.fitted_to is None:
+            continue
+        base = answer.asked.measured[answer.asked.fitted_to]
+        rates = [base, *(Interval(one.rate, *one.rates, 1) for one in answer.predictions)]
+        errors = ["fitted to", *(f"error {share(answer.error(one))}" for one in answer.predictions)]
+        yield {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "x": [answer.asked.fitted_to, *(one.ranks for one in answer.predictions)],
+            "y": [rate.value for rate in rates],
+            "customdata": errors,
+            "line": {"color": colour(index), "dash": "dash", "width": 1.5},
+            "marker": {"size": 11, "symbol": "diamond-open"},
+            "error_y": whiskers(rates),
+            "hovertemplate": f"{title}<br>predicted for %{{x}}: %{{y:.4g}} samples/s, %{{customdata}}<extra></extra>",
+            "showlegend": False,
+        }
 
 
 def _without_place(case: Case) -> Case:

@@ -47,7 +47,7 @@ COLUMNS = (
     Column("precision", "of the arithmetic", str, lambda row: row.case.precision),
     Column("tuning", "default or tuned", str, lambda row: row.case.tuning),
     Column("knobs", "the adapter's own, as JSON", str, lambda row: json.dumps(row.case.knobs, sort_keys=True)),
-    Column("outcome", "ok, or why there is no number", str, lambda row: row.outcome),
+    Column("outcome", "ok, foreign (imported), or why there is no number", str, lambda row: row.outcome),
     Column("reason", "the outcome in words", str, lambda row: row.reason),
     Column("marks", "what a reader should know, comma-separated", str, lambda row: ", ".join(row.marks)),
     Column("comparable", "may stand beside other frameworks' rows", bool, lambda row: row.comparable),

@@ -28,13 +28,17 @@
     document.getElementById("rest").replaceChildren(
       el("div", { class: "facts" }, ...one.groups.map(([title, facts]) => el("section", {}, el("h3", {}, title), el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))))),
       ...one.logs.map(([name, text]) => el("section", {}, el("h3", {}, `Last lines, ${name}`), el("pre", { tabindex: 0 }, text))),
-      el("h3", {}, "Replay"),
-      el("p", {}, "Save as ", el("code", {}, "case.toml"), ", then type ", el("code", {}, "stagebench run case.toml -o again"), "."),
-      el("pre", { tabindex: 0 }, one.plan),
-      el("p", { class: "note" }, `Case ${id()}; its records are records/${id()}-r*.json in the run folder.`),
+      ...(one.plan ? replay(one.plan) : []),
     );
     steps(one.steps);
   }
+
+  const replay = (plan) => [
+    el("h3", {}, "Replay"),
+    el("p", {}, "Save as ", el("code", {}, "case.toml"), ", then type ", el("code", {}, "stagebench run case.toml -o again"), "."),
+    el("pre", { tabindex: 0 }, plan),
+    el("p", { class: "note" }, `Case ${id()}; its records are records/${id()}-r*.json in the run folder.`),
+  ];
 
   // Every native step of every process, in the order in which they ran.
   function steps(processes) {

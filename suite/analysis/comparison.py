@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 from suite.contracts.case import Case
 
+FOREIGN = "foreign"
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
 DISQUALIFYING = {
+    FOREIGN: "another program measured it, and nothing shows what it trained; it was imported",
     "no proof": "nothing shows that it trains the same network",
     "proof of another machine": "its proof ran on other processors than its measurement",
     "proof failed": "it does not train the same network",

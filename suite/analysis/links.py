@@ -11,6 +11,7 @@ from suite.analysis.bus import factor
 from suite.analysis.stats import Values, centre, determined
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
+from suite.foreign.folder import Exchange, ForeignComm
 from suite.results.run_folder import case_of
 from suite.worker import messages
 
@@ -125,6 +126,9 @@ OTHER_METHOD = "its figures were defined in another way, by another version of s
 
 def links(folder: CommFolder) -> Iterator[Link]:
     """Every case of the run in the order asked for; those that could not run have their reason and nothing else."""
+    if isinstance(folder, ForeignComm):
+        yield from imported_links(folder)
+        return
     method = folder.about.method
     for entry in folder.cases:
         record = None if entry.outcome else folder.record(entry.id, 0)
@@ -137,6 +141,22 @@ def links(folder: CommFolder) -> Iterator[Link]:
             yield Link(entry.case, "other method", OTHER_METHOD, "", {}, (), (), (), None)
         else:
             yield link(record)
+
+
+def imported_links(folder: ForeignComm) -> Iterator[Link]:
+    """What other programs have measured; of their samples only the mean is known."""
+    by_case: dict[str, list[Exchange]] = {}
+    for exchange in folder.exchanges:
+        by_case.setdefault(exchange.case.id, []).append(exchange)
+    for several in by_case.values():
+        case, points = several[0].case, tuple(map(_imported_point, several))
+        fit = fitted([each.bytes for each in points], [each.seconds for each in points])
+        yield Link(case, "ok", "", several[0].origin.words, {}, several[0].hosts, points, (), fit)
+
+
+def _imported_point(one: Exchange) -> Point:
+    mean, of = one.seconds, factor(one.case.operation, one.case.placement.ranks)
+    return Point("single", one.case.operation, one.bytes, 1, mean, mean, mean, one.samples, None, of)
 
 
 def link(record: CommRecord) -> Link:

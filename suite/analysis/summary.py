@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from suite.analysis.comparison import Key
+from suite.analysis.foreign import imported_rows
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.peaks import machine_peaks
@@ -20,6 +21,7 @@ from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates
 from suite.analysis.trend import drifts
+from suite.foreign.folder import ForeignRun
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
 from suite.results.run_folder import ResultFolder, RunFolder, case_of
@@ -45,15 +47,7 @@ def summarise(folder: RunFolder) -> list[Row]:
 
     Invalid records and those of other cases are left out: `left_out` says so afterwards.
     """
-    cases, proofs, about = folder.cases, folder.proofs(), folder.about
-    processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
-    records = folder.records(processes)
-    with uncollected():
-        while several := list(islice(records, TOGETHER)):
-            for record in several:
-                processes[record.case_id].append(process_of(record, about.method))
-    invalid = {case_of(name): why for name, why in folder.invalid.items()}
-    rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
+    rows = imported_rows(folder) if isinstance(folder, ForeignRun) else _measured_rows(folder)
     entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
     devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
     peaks = machine_peaks(
@@ -63,6 +57,19 @@ def summarise(folder: RunFolder) -> list[Row]:
         row.scaling, row.over_nodes, row.against = devices.get(row.id), nodes.get(row.id), verdicts.get(row.id)
         row.peak = peaks.get(row.id)
     return rows
+
+
+def _measured_rows(folder: RunFolder) -> list[Row]:
+    """What each row has of itself."""
+    cases, proofs, about = folder.cases, folder.proofs(), folder.about
+    processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
+    records = folder.records(processes)
+    with uncollected():
+        while several := list(islice(records, TOGETHER)):
+            for record in several:
+                processes[record.case_id].append(process_of(record, about.method))
+    invalid = {case_of(name): why for name, why in folder.invalid.items()}
+    return [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
 
 
 @contextmanager

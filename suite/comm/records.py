@@ -102,7 +102,7 @@ class CommRecord(AnyRecord):
 class CommFolder(ResultFolder[CommEntry, CommRecord]):
     """The folder of a run of `stagebench comm`."""
 
-    kind = KIND
+    kind: str = KIND
     entry_type = CommEntry
     cases_type = Cases[CommEntry]
     record_type = CommRecord

@@ -20,6 +20,7 @@ class Asked:
     sources: tuple[str, ...]
     measured: dict[int, Interval]
     fitted_to: int | None = None  # devices; what was measured on as many says nothing of the model
+    cases: tuple[str, ...] = ()  # ids of those measured
 
 
 @dataclass(frozen=True)

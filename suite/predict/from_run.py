@@ -203,7 +203,8 @@ def fit(
         if beyond > SAME * series.budget.native and exchanging:
             scenario = scenario.but(interference=beyond / exchanging)
             sources.append(f"interference: {scenario.interference:.2f} s for each second of exchange")
-    return Asked(series.label, scenario, tuple(sources), series.measured, series.devices)
+    cases = tuple(row.id for row in series.rows)
+    return Asked(series.label, scenario, tuple(sources), series.measured, series.devices, cases)
 
 
 def _beyond(scenario: Scenario, series: Series) -> float:

@@ -13,7 +13,8 @@ import pytest
 
 TOP_LEVEL = {"adapters", "cluster", "docs", "reports", "suite", "tests", "workloads"}
 
-MODULES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn"}  # distributions whose module has another name
+# Distributions whose module has another name.
+MODULES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "mlflow-skinny": "mlflow"}
 
 # Known exceptions, each with its reason.
 BEYOND_NUMPY = {
@@ -73,7 +74,7 @@ def declared(root: Path) -> set[str]:
     """The modules of what stagebench depends on, with the makers of data sets."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = project["dependencies"] + extras["data"] + extras["parquet"]
+    wanted = project["dependencies"] + [each for name in extras if name != "conformance" for each in extras[name]]
     names = [re.match(r"[\w-]+", each)[0].lower() for each in wanted]
     return {MODULES.get(name, name) for name in names}
 

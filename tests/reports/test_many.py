@@ -41,6 +41,28 @@ def test_every_run_has_a_permanent_address_a_badge_and_an_entry_in_the_feed(resu
     assert "2 ok" in (tmp_path / "site" / "badges" / "quick~2.svg").read_text()
 
 
+def test_runs_of_the_same_cases_stand_beside_each_other(tmp_path: Path) -> None:
+    runs = [MadeRun(tmp_path / name) for name in ("before", "after")]
+    for run, slower in zip(runs, (1.0, 2.0), strict=True):
+        run.proven(case_of(), slower=slower)
+        run.folder.write_about(run.folder.about.but(created=f"2026-11-2{slower:.0f}T10:00:00+00:00"))
+    publish(tmp_path, tmp_path / "site")
+    page = Page((tmp_path / "site" / "compared.html").read_text())
+    assert "slower : after against before" in page.text
+    assert len(page.figures) == 1
+    assert "compared.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
+
+
+def test_documentation_stands_beside_the_runs(results: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"holds no index\.html"):
+        publish(results, tmp_path / "site", docs=tmp_path)
+    (tmp_path / "built").mkdir()
+    (tmp_path / "built" / "index.html").write_text("how to")
+    publish(results, tmp_path / "site", docs=tmp_path / "built")
+    assert (tmp_path / "site" / "docs" / "index.html").read_text() == "how to"
+    assert "docs/index.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
+
+
 def test_a_workflow_is_written_once(tmp_path: Path) -> None:
     path = write_workflow(tmp_path, Path("results"))
     assert path == tmp_path / WORKFLOW

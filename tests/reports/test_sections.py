@@ -29,6 +29,12 @@ def traces(page, kind):
     return [trace for figure in page.figures for trace in figure["data"] if trace["type"] == kind]
 
 
+def test_a_prediction_begins_where_it_was_fitted_and_goes_on_to_larger_placements(page):
+    predicted = [trace for trace in traces(page, "scatter") if trace.get("marker", {}).get("symbol") == "diamond-open"]
+    assert {tuple(trace["x"]) for trace in predicted} == {(2, 4)}
+    assert all(trace["customdata"][0] == "fitted to" and "%" in trace["customdata"][1] for trace in predicted)
+
+
 def test_nothing_is_fetched(page, source):
     inside = [address for address in page.addresses if address != "best.toml"]  # written beside the page
     assert all(address.startswith("#") for address in inside)

@@ -1,0 +1,143 @@
+"""Folders of imported results: run folders of kinds of their own, which nothing measures, resumes or compares.
+
+RUN/
+run.json        kind "foreign" or "foreign comm", and the command that imported
+foreign.json    what each program printed
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from uuid import uuid4
+
+from suite import __version__
+from suite.comm.cases import CommCase
+from suite.comm.records import KIND, CommEntry, CommFolder
+from suite.errors import RequestError
+from suite.files import usable, write_whole
+from suite.results.formats import read
+from suite.results.records import FORMAT, TRAINING, About, CaseEntry, PossibleCase
+from suite.results.run_folder import ResultFolder, RunFolder, about_of
+from suite.results.stored import Stored
+
+FILE = "foreign.json"
+REMEDY = "import the results again, into a new folder"
+
+
+class Origin(Stored):
+    """Where a result was printed."""
+
+    program: str
+    file: str
+    line: int  # from 1
+
+    @property
+    def words(self) -> str:
+        """imported: PROGRAM, FILE line N."""
+        return f"imported: {self.program}, {self.file} line {self.line}"
+
+
+class Speed(Stored):
+    """A training as another program reported it. What it did not say stands as "unknown" in its case."""
+
+    case: PossibleCase
+    samples_per_second: float  # all devices together
+    parts: tuple[float, ...] = ()  # the same of parts of the measurement, in order, where the program printed them
+    epoch_s: tuple[float, ...] = ()  # seconds of the first epochs
+    origin: Origin
+
+
+class Exchange(Stored):
+    """One message size of a communication benchmark."""
+
+    case: CommCase
+    hosts: tuple[str, ...]
+    bytes: int
+    seconds: float  # the mean of `samples`
+    samples: int
+    origin: Origin
+
+
+class Speeds(Stored):
+    """foreign.json of trainings."""
+
+    format: Literal[4] = FORMAT
+    results: tuple[Speed, ...]
+
+
+class Exchanges(Stored):
+    """foreign.json of communication."""
+
+    format: Literal[4] = FORMAT
+    results: tuple[Exchange, ...]
+
+
+class ForeignRun(RunFolder):
+    """Imported trainings."""
+
+    kind = f"foreign {TRAINING}"
+
+    @property
+    def speeds(self) -> tuple[Speed, ...]:
+        """Every result in the order of the files; StoreError when they cannot be read."""
+        return read(self.path / FILE, Speeds, _as_it_is, REMEDY).results
+
+    @property
+    def cases(self) -> tuple[CaseEntry, ...]:
+        """Every case, once, in the order of the files."""
+        return tuple({one.case.id: CaseEntry(id=one.case.id, case=one.case) for one in self.speeds}.values())
+
+
+class ForeignComm(CommFolder):
+    """Imported measurements of communication."""
+
+    kind = f"foreign {KIND}"
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Likewise."""
+        return read(self.path / FILE, Exchanges, _as_it_is, REMEDY).results
+
+    @property
+    def cases(self) -> tuple[CommEntry, ...]:
+        """Likewise."""
+        return tuple({one.case.id: CommEntry(id=one.case.id, case=one.case) for one in self.exchanges}.values())
+
+
+Found = TypeVar("Found", bound=ResultFolder[Any, Any])
+KINDS: tuple[type[ResultFolder[Any, Any]], ...] = (RunFolder, CommFolder, ForeignRun, ForeignComm)
+
+
+def opened(path: Path, as_: type[Found]) -> Found:
+    """A run folder, measured or imported; RequestError when it is none of that kind."""
+    kind = about_of(path).kind
+    return next((each for each in KINDS if each.kind == kind and issubclass(each, as_)), as_).open(path)
+
+
+def is_comm(path: Path) -> bool:
+    """Whether a run folder holds measurements of communication, ours or others'; RequestError when it is none."""
+    return about_of(path).kind in (CommFolder.kind, ForeignComm.kind)
+
+
+def write(results: Sequence[Speed | Exchange], path: Path, command: tuple[str, ...]) -> None:
+    """Write a new folder; RequestError where something stands already, or trainings and exchanges are mixed."""
+    if (path / "run.json").exists():
+        raise RequestError(f"{path} is a run folder already; name a new one with -o")
+    speeds = tuple(one for one in results if isinstance(one, Speed))
+    exchanges = tuple(one for one in results if isinstance(one, Exchange))
+    if speeds and exchanges:
+        raise RequestError("training speeds and communication are different runs; import each into a folder of its own")
+    content = Speeds(results=speeds) if speeds else Exchanges(results=exchanges)
+    kind = (ForeignRun if speeds else ForeignComm).kind
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    about = About(kind=kind, id=uuid4().hex, stagebench=__version__, created=created, command=command)
+    with usable(path):
+        path.mkdir(parents=True, exist_ok=True)
+    write_whole(path / FILE, content.model_dump_json(indent=1) + "\n")
+    write_whole(path / "run.json", about.model_dump_json(indent=1) + "\n")
+
+
+def _as_it_is(content: dict[str, Any]) -> dict[str, Any]:
+    """There is no older one."""
+    return content

@@ -1,0 +1,117 @@
+"""`stagebench import`: what other programs printed, in tables of ours, marked, and compared with nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reports.command import import_, report
+from reports.exports import write as export
+from reports.programs import Result, read
+from suite.analysis.conditions import MeasuredRun
+from suite.analysis.links import links
+from suite.analysis.summary import summarise
+from suite.comm.records import CommFolder
+from suite.errors import RequestError
+from suite.foreign.folder import ForeignComm, ForeignRun, opened
+from suite.results.run_folder import RunFolder
+
+PRINTED = Path(__file__).parents[1] / "fixtures" / "foreign"
+
+
+def of(name: str, framework: str | None = None) -> tuple[Result, ...]:
+    return read(PRINTED / name, framework)
+
+
+@pytest.fixture
+def article(tmp_path: Path) -> Path:
+    import_([PRINTED / "article-pytorch.txt"], tmp_path / "article", "pytorch")
+    return tmp_path / "article"
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "label", "rate"),
+    [
+        (
+            "article-pytorch.txt",
+            "pytorch",
+            "pytorch/data-parallel mnist_small 4 devices batch 128 mnist",
+            6967.539,
+        ),
+        ("tf_cnn_benchmarks.log", None, "tensorflow/horovod resnet50 1 rank batch 32 imagenet (synthetic)", 300.1),
+        ("tf_cnn_benchmarks.log", None, "tensorflow/horovod resnet50 2 ranks batch 32 imagenet (synthetic)", 541.0),
+        ("horovod.log", "pytorch", "pytorch/horovod resnet50 4 ranks batch 32 synthetic", 400.0),
+    ],
+)
+def test_a_speed_is_read_with_what_the_output_says_of_it(
+    name: str, framework: str | None, label: str, rate: float
+) -> None:
+    found = {one.case.label: one.samples_per_second for one in of(name, framework)}
+    assert found[label] == pytest.approx(rate, rel=1e-6)
+    assert {one.case.precision for one in of(name, framework)} == {"unknown"}
+
+
+def test_nccl_tests_are_links_with_their_own_bus_bandwidth(tmp_path: Path) -> None:
+    import_([PRINTED / "all_reduce_perf.txt"], tmp_path / "nccl", None)
+    (link,) = links(opened(tmp_path / "nccl", CommFolder))
+    assert (link.case.label, link.hosts) == ("nccl all-reduce, 4 ranks", ("worker-0", "worker-1"))
+    assert [round(point.bus_bandwidth / 1e9, 2) for point in link.points] == [0.08, 1.23, 3.93]  # as the file says
+    report([tmp_path / "nccl"], None, False, False)
+    assert "foreign and unverified" in (tmp_path / "nccl" / "report" / "index.html").read_text()
+
+
+def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Path, tmp_path: Path) -> None:
+    rows = summarise(opened(article, RunFolder))
+    assert {(row.outcome, *row.marks, row.sound, row.against) for row in rows} == {("foreign", "foreign", False, None)}
+    whole = {(row.case.batch, row.case.placement.device_count): row.scaling for row in rows if row.scaling}
+    assert whole[512, 4].efficiency.value == pytest.approx(9.340805053710938 / 7.892665386199951 / 4)
+    lines = json.loads(export(opened(article, RunFolder), "json", tmp_path).read_text())
+    assert {(line["comparable"], line["marks"]) for line in lines} == {(False, "foreign")}
+    assert "seconds of the first epochs: 11.7, 10.3" in lines[0]["reason"]
+    with pytest.raises(RequestError, match="holds a run of foreign training"):
+        MeasuredRun.read(article)
+
+
+def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path, tmp_path: Path) -> None:
+    report([article], tmp_path / "alone", False, False)
+    first = (tmp_path / "alone" / "index.html").read_text()
+    assert "foreign, unproven, and compared with nothing" in first
+    assert "not to be compared: foreign" in (tmp_path / "alone" / "scaling.html").read_text()
+    report([article], tmp_path / "single", True, False)
+    import_([PRINTED / "horovod.log"], tmp_path / "horovod", None)
+    report([article, tmp_path / "horovod"], tmp_path / "both", False, False)
+    assert "8 foreign" in (tmp_path / "both" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nothing", "no result was found; these outputs are understood"),
+        ('{"n_dataset_repeat": 1}', "--framework"),
+        ("total images/sec: 5.0", "line 1: no model or batch size"),
+        ("Total img/sec on 2 GPU(s): 5.0 +-1.0", "no line `Model:`"),
+        ("  8  2  float  sum  -1  6.2  0.00  0.00  0  6.2  0.00  0.00  0", "no line `Rank"),
+        (
+            "# Rank 0 on a device 0\n  8  2  float  sum  -1  6.2  0.00  0.00  0  6.2  0.00  0.00  0",
+            "nothing says which of all_reduce_perf",
+        ),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_with_a_remedy(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_text(text)
+    with pytest.raises(RequestError, match=says):
+        read(tmp_path / "out.log", None)
+
+
+def test_a_line_of_the_article_without_its_times_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_text('{"n_dataset_repeat": 1, "batch_size": 8, "n_gpus": 1}')
+    with pytest.raises(RequestError, match="line 1 is no result"):
+        read(tmp_path / "out.log", "pytorch")
+
+
+def test_folders_are_new_and_of_one_kind(article: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="is a run folder already"):
+        import_([PRINTED / "horovod.log"], article, None)
+    with pytest.raises(RequestError, match="a folder of its own"):
+        import_([PRINTED / "horovod.log", PRINTED / "all_reduce_perf.txt"], tmp_path / "mixed", None)
+    assert (ForeignRun.kind, ForeignComm.kind) == ("foreign training", "foreign comm")

@@ -1,0 +1,83 @@
+"""What experiment trackers are given, read back by their own packages."""
+
+from pathlib import Path
+
+import pytest
+
+from reports.exports import write
+from reports.trackers import FOLDERS
+from suite.analysis.summary import summarise
+from suite.errors import RequestError
+from suite.results.run_folder import RunFolder
+from tests.reports.made_experiments import batches
+from tests.reports.made_run import MadeRun, case_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    run = MadeRun(tmp_path_factory.mktemp("trackers") / "run")
+    run.proven(case_of())
+    run.refuse(case_of(ranks=2), "unsupported", "ddp wants one process per device")
+    return run.folder
+
+
+def test_what_stands_is_not_added_to(folder: RunFolder, tmp_path: Path) -> None:
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
+        with pytest.raises(RequestError, match="is there already"):
+            write(folder, name, tmp_path)
+
+
+def test_tensorboard_reads_every_step(folder: RunFolder, tmp_path: Path) -> None:
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
+    path = write(folder, "tensorboard", tmp_path)
+    row = summarise(folder)[0]
+    for process in row.processes:
+        (file,) = path.glob(f"*-r{process.repeat}/*tfevents*")
+        events = list(loader.LegacyEventFileLoader(str(file)).Load())
+        read = [one.simple_value for event in events for one in event.summary.value if "step" in one.tag]
+        assert read == pytest.approx(process.step_seconds.tolist())
+
+
+@pytest.mark.filterwarnings("ignore")  # the client's own
+def test_mlflow_finds_a_run_a_case(folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    client = mlflow.MlflowClient(write(folder, "mlflow", tmp_path).as_uri())
+    (experiment,) = [one for one in client.search_experiments() if one.name != "Default"]
+    runs = {run.data.params["id"]: run for run in client.search_runs([experiment.experiment_id])}
+    measured, refused = summarise(folder)
+    assert measured.rate
+    assert runs[measured.id].data.metrics["samples_per_second"] == measured.rate.value
+    assert runs[refused.id].info.status == "FAILED"
+    steps = client.get_metric_history(runs[measured.id].info.run_id, "native/step_seconds/r0")
+    assert [one.value for one in steps] == measured.processes[0].step_seconds.tolist()
+
+
+def test_a_run_that_trains_to_no_accuracy_has_no_mlperf_log(folder: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="run the plan `learning`"):
+        write(folder, "mlperf", tmp_path)
+
+
+def test_the_mlperf_package_parses_every_line_of_a_training(tmp_path: Path) -> None:
+    parser = pytest.importorskip("mlperf_logging.compliance_checker.mlp_parser")
+    constants = pytest.importorskip("mlperf_logging.mllog.constants")
+    run = batches(tmp_path / "run")
+    logs = sorted(write(run, "mlperf", tmp_path).glob("*.log"))
+    assert len(logs) == sum(len(row.processes) for row in summarise(run))
+    known = {value for value in vars(constants).values() if isinstance(value, str)}
+    for log in logs:
+        lines, failed = parser.parse_file(str(log), ruleset="5.1.0")
+        assert (failed, len(lines)) == ([], len(log.read_text().splitlines()))
+        assert {line.key for line in lines} <= known
+        assert [line.timestamp for line in lines] == sorted(line.timestamp for line in lines)
+        assert lines[-1].value["metadata"]["status"] in ("success", "aborted")
+
+
+@pytest.mark.slow
+def test_every_chart_is_a_picture(folder: RunFolder, tmp_path: Path) -> None:
+    pytest.importorskip("kaleido")
+    path = write(folder, "charts", tmp_path)
+    drawn = sorted(each.name for each in path.iterdir())
+    assert {"speed-alexnet-on-imagenet-like.png", "stage-alexnet-on-imagenet-like.svg"} <= set(drawn)
+    assert "--ink" not in (path / "speed-alexnet-on-imagenet-like.svg").read_text()
