@@ -5,9 +5,8 @@ significantly faster: intervals of all pairs cover together 95 times in 100 (Bon
 
 A pair's scatter from few rounds is itself a guess. It is taken in two ways, and the narrower interval is given. In one,
 no pair has less than the group's mean, whose degrees of freedom are the pair's own for every row but one, fewer where
-rows differ in their noise (F. E. Satterthwaite, "An approximate distribution of estimates of variance components",
-1946; a row's share of its pairs' variances: F. E. Grubbs, "On estimating precision of measuring instruments and product
-variability", 1948). In the other, a pair has its own scatter alone, so that one noisy row leaves the others' pairs as
+pairs differ in their scatter (F. E. Satterthwaite, "An approximate distribution of estimates of variance components",
+1946). In the other, a pair has its own scatter alone, so that one noisy row leaves the others' pairs as
 they are. Both hold together at half the chance of error each.
 
 A measurement that goes on until its verdicts are clear looks after every round, and each look is another chance to be
@@ -84,7 +83,7 @@ def compared(group: Mapping[str, Rates]) -> dict[Pair, Interval]:
     first_look = _first_look(group.values())
     ways = max(map(len, pairs.values()))  # in which ratios are estimated: plain, Winsorised
     pooled = [_pooled({pair: found[min(way, len(found) - 1)] for pair, found in pairs.items()}) for way in range(ways)]
-    several = len(pairs) > 1  # a lone pair's own scatter is the mean
+    several = len(pairs) > 1 and max(found[0].count for found in pairs.values()) > 2  # of two rounds it says nothing
     each = (1 - LEVEL) / len(pairs) / (ways + several)
     intervals = {}
     for (one, other), found in pairs.items():
@@ -113,23 +112,13 @@ def _pooled(pairs: Mapping[Pair, Centre]) -> dict[Pair, Centre]:
     """Each with no less scatter than their mean, and its degrees of freedom."""
     variances = {pair: found.error**2 * found.count for pair, found in pairs.items()}
     usual, own = fmean(variances.values()), min(found.degrees for found in pairs.values())
-    degrees = own * _independent(variances, own)
+    squares = fmean(each**2 for each in variances.values()) / (1 + 2 / own)  # a sample's is so much larger
+    alike = min(usual**2 / squares, 1.0) if squares else 1.0
+    degrees = own * alike * (len({row for pair in pairs for row in pair}) - 1)
     return {
         pair: Centre(found.value, max(found.error, sqrt(usual / found.count)), found.count, degrees)
         for pair, found in pairs.items()
     }
-
-
-def _independent(variances: Mapping[Pair, float], degrees: float) -> float:
-    """How many pairs of equal noise would say as much of it: one less than there are rows, where these are alike."""
-    rows = {row for pair in variances for row in pair}
-    if len(rows) < 3:
-        return 1.0
-    usual, several = fmean(variances.values()), len(rows)
-    means = [fmean(variances[pair] for pair in variances if row in pair) for row in rows]
-    own = [max(0.0, ((several - 1) * mean - several / 2 * usual) / (several - 2)) for mean in means]
-    squares = fmean(each**2 for each in own) / (1 + 2 / degrees)  # a sample's is so much larger than the true one
-    return (several - 1) * (min(1.0, fmean(own) ** 2 / squares) if squares else 1.0)
 
 
 def open_questions(group: Group, threshold: float, first_look: int) -> set[str]:

@@ -3,12 +3,13 @@
     python tests/benchmarks/conclusions.py
 
 The machines: one whose processes scatter by 2 %; one where rows differ threefold in that, one where a single row is
-noisy; one with a background load that comes and goes; and one whose processes deviate from their row's median as those of the fixture runs do, tiny
-measurements on a busy machine. Printed of each number of rows and rounds: groups in which equal rows were called
-different (5 % at most); how often a row that is 10 % faster is found to lead alone, and to be faster than another one
-(half-width: of the median pair's interval, all pairs together). At the end the same for a measurement that goes on
-until its questions are answered, as `--until` and `--for` do. That is what finds a difference under a load that comes
-and goes: five rounds of it may hold too few that were left alone, and an interval must admit it.
+noisy; one with a background load that comes and goes; and one whose processes deviate from their row's median as those
+of the fixture runs do, tiny measurements on a busy machine. Printed of each number of rows and rounds: groups in which
+equal rows were called different (5 % at most); how often a row that is 10 % faster is found to lead alone, and to be
+faster than another one (half-width: of the median pair's interval, all pairs together). At the end the same for a
+measurement that goes on until its questions are answered, as `--until` and `--for` do. That is what finds a difference
+under a load that comes and goes: five rounds of it may hold too few that were left alone, and an interval must admit
+it.
 """
 
 import argparse

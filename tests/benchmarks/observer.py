@@ -80,15 +80,9 @@ def main():
             one.begin()
             one.end()
 
-        for _ in range(20):
-            bare()
-            observed()
         step = usual(bare) / STEPS
-        ratios, alike = [], []
-        for number in range(rounds):
-            ratios.append(beside(observed, bare, number % 2))
-            if number % 5 == 0:
-                alike.append(beside(bare, bare, 0))
+        ratios = [beside(observed, bare, number % 2) for number in range(rounds)]
+        alike = [beside(bare, bare, 0) for _ in range(rounds // 5)]
         messages = 100 * usual(message) / Outbox.PROGRESS_EVERY
         meters = usual(meter)
         trainer.step = empty
