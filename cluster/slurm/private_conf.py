@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suite.environments.hosts import LOOPBACK
-from suite.launching.ports import free_port
+from suite.worker.rendezvous import free_port
 
 MEMORY = 2000  # MB that each node is said to have; nobody counts them
 

@@ -129,7 +129,8 @@ def listed(path: str) -> Tuple[List[Tuple[str, int]], List[str]]:
                 raise ValueError("%s is no file; remove it" % entry.path)
         found = sorted(entry.name for entry in images)
         if not found:
-            raise ValueError("the class folder %s holds no images (%s)" % (folder, ", ".join(IMAGE_SUFFIXES)))
+            suffixes = ", ".join(IMAGE_SUFFIXES)
+            raise ValueError("the class folder %s holds no images (%s); fill it or remove it" % (folder, suffixes))
         files.extend((os.path.join(folder, x), label) for x in found)
     return files, classes
 

@@ -61,7 +61,7 @@ def load(kind: Any, path: str) -> Any:
     with open(path) as stream:
         try:
             content = json.load(stream)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError("%s is no JSON: %s" % (path, error))
     return from_json(kind, content, path)
 
@@ -134,8 +134,8 @@ def _own_form(kind: Any, value: Any, place: str) -> Any:
     _expect(isinstance(value, dict), "an object", value, place)
     try:
         return kind.from_dict(value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("%s: no %s: %s: %s" % (place, kind.__name__, type(error).__name__, error))
+    except ValueError as error:
+        raise ValueError("%s: no %s: %s" % (place, kind.__name__, error))
 
 
 def _alternative(kinds: Tuple[Any, ...], value: Any) -> Any:

@@ -15,6 +15,7 @@ from suite.cli.comm import asked_for
 from suite.cli.comm_display import LiveTables
 from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits
 from suite.comm.offers import offers
+from suite.comm.records import CommFolder
 from suite.comm.sizes import sizes_from, written
 from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.case import Placement
@@ -185,6 +186,14 @@ def test_a_wrong_result_is_a_crash_that_names_the_place(stagebench: Run, wired: 
     told = stagebench("comm", "--backend", "wrong", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run"))
     assert told.code == 1
     assert "rank 1: WrongResult: broadcast of 1 numbers: rank 1 of 2 has" in told.out
+
+
+def test_the_command_line_is_kept_without_the_home_folder(
+    stagebench: Run, wired: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/usr/bin/stagebench", "comm", "-o", str(Path("~/there").expanduser())])
+    assert stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run")).code == 0
+    assert CommFolder(tmp_path / "run").about.command == ("stagebench", "comm", "-o", "~/there")
 
 
 def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object, tmp_path: Path) -> None:

@@ -95,6 +95,21 @@ def test_losses_without_their_steps_are_invalid(run):
     assert "its losses, their steps and their times are not as many" in run.only().reason
 
 
+def test_ranks_that_wait_for_each_other_take_as_many_steps(run):
+    case = case_of(ranks=2, passes=("train",), sampling=FULL)
+    first, second = learner_of(0.0), {**learner_of(0.0), "rank": 1}
+    for key in ("loss_steps", "losses"):
+        second["training"][key].pop()
+    run.proven(case, repeats=1, ranks=[first, second])
+    assert "its ranks trained for different numbers of epochs or steps" in run.only().reason
+    declared = {"knob_defaults": {}, "separable": [], "model_parallel_size": 1, "microbatches": 1}
+    for synchronous, outcome in ((True, "invalid"), (False, "ok")):
+        said = {**declared, "synchronous": synchronous}
+        run.changed(case, lambda record, said=said: record.update(declared=said), [0])
+        assert run.only().outcome == outcome, run.only().reason
+    assert run.only().lessons[0].seconds_then == (), "nobody kept when a loss came"
+
+
 def test_a_repeat_beyond_the_plan_s_is_a_process_like_any_other(run):
     """`run --until` makes more of them."""
     run.proven(case_of(sampling=FULL), repeats=5)

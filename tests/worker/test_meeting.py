@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from suite.worker.meeting import Meeting
+from suite.worker.rendezvous import free_port
 from suite.worker.sockets import greeted, listening
-from tests.support.processes import free_port
 
 
 @pytest.fixture
