@@ -7,7 +7,7 @@ from reports.figure import Chart, colour
 from reports.panels import Panel
 from reports.text import in_words, number
 from suite.analysis.best import Best, Contest, contests, settings, usual_of
-from suite.analysis.comparison import DISQUALIFYING
+from suite.analysis.marks import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
@@ -35,7 +35,7 @@ def configuration(best: Best, case: Case) -> list[str]:
     return [f"batch {case.batch}", *(f"{name.removeprefix('knobs.')} {in_words(chosen[name])}" for name in changed)]
 
 
-def said(best: Best) -> str:
+def remarks(best: Best) -> str:
     """What a reader should know of the comparison; empty where there is nothing to say."""
     notes = []
     if best.unusual:
@@ -46,8 +46,8 @@ def said(best: Best) -> str:
         notes.append(f"batches of {batches} per device are compared by samples/s")
     if best.row.case.precision != best.default.case.precision:
         notes.append(f"{best.default.case.precision} is compared with {best.row.case.precision}")
-    if best.left_out:
-        notes.append(f"{len(best.left_out)} left out: {', '.join(_marks(best.left_out))}")
+    if best.skipped:
+        notes.append(f"{len(best.skipped)} not compared: {', '.join(_marks(best.skipped))}")
     return "; ".join(notes)
 
 

@@ -1,4 +1,4 @@
-"""Stragglers: the time to a loss by the share that one rank loses, and from where another way is sooner."""
+"""Stragglers: the time to a loss by the share that one rank loses, and from where another strategy is sooner."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ Chart = tuple[Panel, Figure]
 
 @dataclass(frozen=True)
 class SlowedRank:
-    """Ways of one training by the straggler's share."""
+    """Variants of one training by the straggler's share."""
 
     title: str
     found: Stragglers
@@ -24,20 +24,21 @@ class SlowedRank:
 
     @property
     def answers(self) -> list[str]:
-        """Which way is soonest with each share, and from where those that do not wait overtake those that do."""
-        sound = [(name, way) for name, way in self.named if all(row.sound for row in way.rows)]
+        """Which strategy is soonest with each share, and from where those that do not wait overtake those that do."""
+        sound = [(name, variant) for name, variant in self.named if all(row.sound for row in variant.rows)]
         found = [self._soonest(share, sound) for share in self.found.shares]
-        for name, way in sound:
+        for name, variant in sound:
             for other, freer in sound:
-                passed = crossover(way, freer) if way.synchronous and not freer.synchronous else None
+                passed = crossover(variant, freer) if variant.synchronous and not freer.synchronous else None
                 if passed:
                     found.append(
                         f"{other} is sooner than {name} from a straggler of {passed.value:.0%} on ({ends(passed)})."
                     )
         return [each for each in found if each]
 
-    def _soonest(self, share: float, ways: list[tuple[str, Slowed]]) -> str:
-        times = [(spread, name) for spread, name in ((way.spread(share), name) for name, way in ways) if spread]
+    def _soonest(self, share: float, variants: list[tuple[str, Slowed]]) -> str:
+        spreads = [(variant.spread(share), name) for name, variant in variants]
+        times = [(spread, name) for spread, name in spreads if spread]
         if len(times) < 2:
             return ""
         least, name = min(times, key=lambda pair: pair[0].value)
@@ -61,11 +62,11 @@ def stragglers_of(rows: list[Row]) -> list[SlowedRank]:
 
 
 def _slowed(found: Stragglers) -> SlowedRank:
-    cases = [way.case.on(seed=0, straggler=0.0) for way in found.ways]
-    first, named = cases[0], list(zip(names(cases), found.ways, strict=True))
+    cases = [variant.case.on(seed=0, straggler=0.0) for variant in found.variants]
+    first, named = cases[0], list(zip(names(cases), found.variants, strict=True))
     title = f"{first.workload} on {first.data_name}, {first.placement.words}"
-    kept, warning = beside_others([row for way in found.ways for row in way.rows])
-    shown = [(name, way) for name, way in named if all(row in kept for row in way.rows)]
+    kept, warning = beside_others([row for variant in found.variants for row in variant.rows])
+    shown = [(name, variant) for name, variant in named if all(row in kept for row in variant.rows)]
     if not shown:
         return SlowedRank(title, found, named, [])
     panel = Panel(
@@ -76,8 +77,8 @@ def _slowed(found: Stragglers) -> SlowedRank:
 
 def _figure(shown: list[tuple[str, Slowed]], shares: tuple[float, ...]) -> Figure:
     lines = []
-    for name, way in shown:
-        spreads = [way.spread(share) for share in shares]
+    for name, variant in shown:
+        spreads = [variant.spread(share) for share in shares]
         lines.append(
             Line(
                 name,

@@ -25,7 +25,7 @@ class Best:
     default: Row  # the row nearest to the default configuration; the winner itself when that wins
     margin: Interval | None  # the winner's samples/s over the default's; None when it is the default
     tried: int  # configurations with a speed and nothing that speaks against them
-    left_out: tuple[Row, ...]  # those that something speaks against
+    skipped: tuple[Row, ...]  # those that something speaks against
     unusual: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
 
     @property
@@ -116,7 +116,7 @@ def _best(rows: list[Row]) -> Best | None:
         default=default,
         margin=None if winner is default else ratio(winner.rates, default.rates, level),
         tried=len(sound),
-        left_out=tuple(row for row in rows if not row.comparable),
+        skipped=tuple(row for row in rows if not row.comparable),
         unusual=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
     )
 

@@ -13,7 +13,7 @@ AGREEING_STEPS = 50  # over which two curves are laid on each other
 class Epoch:
     """One epoch of all ranks together."""
 
-    seconds: float  # the slowest rank's, testing left out
+    seconds: float  # the slowest rank's, without testing
     samples: int
     accuracy: float  # on what was held out
     loss: float | None  # the last step's, the mean over ranks; None: it was no number

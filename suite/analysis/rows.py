@@ -6,15 +6,16 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.budget import Budget, over_processes
-from suite.analysis.comparison import Key, comparable, group
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
+from suite.analysis.marks import Key, comparable, group
 from suite.analysis.measured import Process, merge_layers
 from suite.analysis.peaks import FLOPS, Peak
 from suite.analysis.scaling import Scaling
 from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
+from suite.groups import Refused
 from suite.results.proof import Proof
 from suite.results.rank_report import Layer
 from suite.results.records import Declared
@@ -38,6 +39,11 @@ class Row:
     over_nodes: Scaling | None = None  # from one node
     against: Against | None = None  # where its group has others
     peak: Peak | None = None  # what its devices do at most
+
+    @property
+    def refused(self) -> Refused:
+        """Why it has no result."""
+        return Refused(self.case.label, self.case.adapter, self.outcome, self.reason)
 
     @property
     def rate(self) -> Interval | None:

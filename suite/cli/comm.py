@@ -36,18 +36,16 @@ def comm(
     nodes: Annotated[
         int | None, typer.Option(min=1, max=4096, help="How many, where the launcher chooses them: slurm.")
     ] = None,
-    launcher: Annotated[
-        str | None, typer.Option(help="How ranks are started; default: the backend's usual way.")
-    ] = None,
+    launcher: Annotated[str | None, typer.Option(help="Starts the ranks; default: the backend's own.")] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
     budget: Annotated[
-        float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are left out. 0: no limit.")
+        float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are skipped. 0: no limit.")
     ] = 10.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
     ] = None,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed, or lacked something.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON, and nothing else.")] = False,
 ) -> None:
     """Measure all-reduce, broadcast, reduce-scatter, all-gather, all-to-all and point-to-point of every backend here.

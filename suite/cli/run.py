@@ -65,16 +65,14 @@ def run(
     ] = "auto",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Measure again what failed, or lacked something, before.")
-    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")] = False,
     until: Annotated[
         str | None,
-        typer.Option(metavar="N%", help="Measure on until every comparison shows a difference, or none within N %."),
+        typer.Option(metavar="N%", help="Go on until every comparison shows a difference, or is known to ±N %."),
     ] = None,
     for_: Annotated[
         str | None,
-        typer.Option("--for", metavar="TIME", help="Start no process later, such as 20min; go on till then."),
+        typer.Option("--for", metavar="TIME", help="Measure for so long, such as 20min: no process starts later."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome counts as JSON, and nothing else.")] = False,
 ) -> None:
@@ -115,7 +113,7 @@ def run(
     if json:
         typer.echo(encoder.dumps({"folder": str(folder.path), "outcomes": outcomes}))
     else:
-        print_results(folder, reasons=False)  # said as they came
+        print_results(folder, reasons=False)  # printed as they came
     conclude(folder.path, outcomes, quiet=json)
 
 

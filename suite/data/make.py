@@ -136,7 +136,6 @@ def _written(place: Path) -> Iterator[None]:
 
 @contextmanager
 def _removed(partial: Path) -> Iterator[None]:
-    """Leave no half-written file behind."""
     try:
         yield
     finally:

@@ -74,7 +74,6 @@ class Launch:
         )
 
     def _placement_problem(self, attempt: Attempt, environ: Mapping[str, str]) -> str | None:
-        """How what the ranks did differs from what was asked for, or None."""
         reports = [placement_check.RankReport.of(rank, sent) for rank, sent in sorted(attempt.messages.items())]
         placement, share = self.configuration.placement, self.adapter.wire_share(self.configuration)
         # As the launcher was given them: an adapter may set its own.

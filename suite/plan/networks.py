@@ -106,8 +106,6 @@ def network_of(run: Path, case: Case) -> Graph | None:
 
 
 class _Own:
-    """The plugin that brings one network."""
-
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
 

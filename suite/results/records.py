@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from suite.contracts.case import Case
 from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored
-from suite.supervision.logins import Login
+from suite.supervision.lost_logins import Login
 from suite.supervision.watchdog import Limits, Stopped
 
 FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
@@ -95,7 +95,7 @@ class Interpreter(Stored):
 
 
 class Declared(Stored):
-    """What the adapter said of a case when it was measured, whatever is installed when the record is read."""
+    """What the adapter declared for a case when it was measured, whatever is installed when the record is read."""
 
     knob_defaults: dict[str, Any]
     synchronous: bool  # all devices together do what one does with the joined batch

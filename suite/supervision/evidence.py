@@ -6,8 +6,8 @@ from typing import Any
 
 from suite.contracts.engine_messages import CODEC, EngineMessage
 from suite.contracts.launcher import Process
-from suite.supervision.logins import Login
 from suite.supervision.logs import last_lines
+from suite.supervision.lost_logins import Login
 from suite.supervision.processes import Death
 from suite.supervision.watchdog import Stopped
 from suite.worker.messages import Hello, Message, of_type

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from suite.contracts.engine_messages import Begun, EngineMessage
-from suite.supervision.logins import Login
+from suite.supervision.lost_logins import Login
 from suite.supervision.processes import Death
 from suite.worker.messages import Done, Failed, Joined, Message
 

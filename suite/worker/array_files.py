@@ -51,7 +51,6 @@ def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
 
 
 def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
-    """What `images` gives of the images, and the labels."""
     try:
         if os.path.isdir(path):
             files = idx.pair(path)

@@ -140,7 +140,7 @@ class Pack(NamedTuple):
     form: str  # the record format
     folder: str
     parts: int
-    on_error: str  # "fail", or "skip": what cannot be read is left out
+    on_error: str  # "fail", or "skip": what cannot be read is skipped
     resize: int  # pixels of the shorter side; 0: images stay as they are
     recipe: Recipe
 

@@ -53,7 +53,7 @@ class Source:
     def order(self, epoch: int, seed: int, rank: int, world: int) -> Iterator[int]:
         """This rank's share of a shuffled epoch: the same permutation on every rank, every world-th of it.
 
-        The tail that does not fill all ranks is left out, so that ranks agree on the count.
+        The tail that does not fill all ranks is skipped, so that ranks agree on the count.
         """
         permutation = np.random.RandomState((seed * 1000003 + epoch) % 2**32).permutation(len(self))
         even = len(self) // world * world

@@ -1,6 +1,6 @@
 """NamedTuples written as JSON and read back with every type checked: the one codec of jobs, messages and markers.
 
-A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
+A field that is None is omitted; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
 numbers are Python's own: NumPy's are refused. What does not fit raises a ValueError that names the field.
 """
 
@@ -152,6 +152,5 @@ def _expect(fits: bool, expected: str, value: Any, place: str) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _types(kind: Any) -> Dict[str, Any]:
-    """A NamedTuple's fields with their types."""
     hints = get_type_hints(kind)
     return {name: hints[name] for name in kind._fields}

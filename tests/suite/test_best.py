@@ -43,7 +43,7 @@ def test_the_fastest_of_a_sweep_and_its_margin(tmp_path):
     assert pytorch.margin.low < pytorch.margin.value < pytorch.margin.high
     assert (pytorch.verdict, pytorch.unusual) == ("faster", ())
     # Ten times as fast, and nothing proves that it trains the same network.
-    assert [row.case.batch for row in caffempi.left_out] == [16]
+    assert [row.case.batch for row in caffempi.skipped] == [16]
     assert caffempi.row.case.batch == 8
 
 
