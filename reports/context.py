@@ -6,6 +6,7 @@ from typing import Any
 
 from reports import charts, facts, overview
 from reports.best import answers, configuration, plan_of, said, winners_of
+from reports.devices import over_devices
 from reports.epochs import epochs_of
 from reports.exchanges import ways_of
 from reports.figure import Chart, Figure, colour
@@ -96,6 +97,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "said": said,
         "usual": USUAL,
         "lessons": lessons_of(rows),
+        "devices": over_devices(rows),
         "epochs": epochs_of(rows),
         "ways": ways_of(rows),
         "stragglers": stragglers_of(rows),

@@ -37,6 +37,8 @@ class Row:
     over_nodes: Scaling | None = None  # from one node
     against: Against | None = None  # where its group has others
     peak: Peak | None = None  # what its devices do at most
+    # Of imported trainings: (seconds, samples) of the first epochs.
+    published: list[tuple[tuple[float, float], ...]] = field(default_factory=list)
 
     @property
     def rate(self) -> Interval | None:

@@ -63,18 +63,20 @@ def _decoded(source: Path, as_json: bool) -> bool:
 
 
 def _images(folder: Path) -> tuple[int, int, list[str]]:
-    from suite.data.check import images, problems
+    from suite.data.check import lone_class, problems
+    from suite.worker.sources import listed
 
     try:
-        paths = images(folder)
+        files, classes = listed(str(folder))
     except (OSError, ValueError) as error:
         raise RequestError(f"{folder} is not an image folder: {error}") from error
-    bad = []
+    lone, paths = lone_class(folder, classes), [Path(path) for path, _ in files]
+    bad: list[str] = []
     with bar("decoding", len(paths)) as progress:
         for number, problem in enumerate(problems(paths), 1):
             progress(number)
             bad += [problem] if problem else []
-    return len(paths), len(paths) - len(bad), bad
+    return len(paths), len(paths) - len(bad), [lone, *bad] if lone else bad
 
 
 def _arrays(path: Path) -> tuple[int, int, list[str]]:

@@ -106,6 +106,7 @@ def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path
     (tmp_path / "photos" / "a" / "bad.jpg").write_text("no")
     told = stagebench("data", "check", str(tmp_path / "photos"))
     assert told.code == 1
+    assert f"{tmp_path / 'photos'} has one class, a; " in told.out
     assert "bad.jpg: not an image" in told.out
     assert "1 of 2 images can be read" in told.out
 
