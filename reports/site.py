@@ -29,7 +29,7 @@ class Page:
 PAGES = (
     Page("index.html", "Overview", ("overview", "cases"), ("cases.js",)),
     Page("speed.html", "Speed", ("speeds", "best", "steps")),
-    Page("stages.html", "Stages", ("stages", "layers")),
+    Page("stages.html", "Stages", ("stages", "parts", "layers")),
     Page("scaling.html", "Scaling", ("scaling", "devices")),
     Page("communication.html", "Communication", ("aggregation", "exchange")),
     Page("input.html", "Input", ("input",)),

@@ -96,6 +96,11 @@ class Row:
         return rates_of({repeat: steps for repeat, steps in alone.items() if steps.size}, self.case.global_batch)
 
     @property
+    def memory(self) -> list[int]:
+        """Bytes that each rank held at most, over all processes: on its devices where the framework says, else all."""
+        return [max(each) for each in zip(*(one.memory for one in self.measured if one.memory), strict=False)]
+
+    @property
     def staleness(self) -> Staleness | None:
         """Of asynchronous workers, over all processes."""
         return joined([process.staleness for process in self.processes if process.staleness])

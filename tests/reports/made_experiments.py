@@ -73,6 +73,22 @@ def exchanges(path: Path) -> RunFolder:
     return run.folder
 
 
+def parts(path: Path) -> RunFolder:
+    """A network on each of two devices, and one on both."""
+    run = MadeRun(path)
+    for strategy, size, held in (("ddp", 1, (3, 3)), ("pipeline", 2, (1, 2))):
+        case = run.proven(case_of("pytorch", "mnist_small", 2, strategy=strategy))
+        declared = {"knob_defaults": {}, "synchronous": True, "separable": ["io"], "model_parallel_size": size}
+        run.changed(case, lambda record, more=declared, held=held: _parted(record, {**more, "microbatches": 1}, held))
+    return run.folder
+
+
+def _parted(record: dict[str, Any], declared: dict[str, Any], held: tuple[int, ...]) -> None:
+    record["declared"] = declared
+    for rank, gibibytes in zip(record["ranks"], held, strict=True):
+        rank["memory"] = {"host_bytes": gibibytes * 2**30}
+
+
 def stragglers(path: Path) -> RunFolder:
     """All-reduce, which a straggler slows, and an asynchronous server, which it does not; three seeds."""
     run = MadeRun(path)

@@ -8,12 +8,13 @@ from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
 
-SECTIONS = {"speed", "stages", "scaling", "input", "best", "learning", "epochs", "exchange", "steps", "stragglers", "devices", "time_to_train"}
+SECTIONS = {"speed", "stages", "scaling", "input", "best", "learning", "epochs", "exchange", "steps", "stragglers", "devices", "time_to_train", "parts"}
 SHOWN = {
     "inputs": {"speed", "stages", "input", "best", "steps"},
     "paper": {"speed", "stages", "scaling", "input", "steps"},
     "epochs": {"learning", "epochs", "exchange", "devices"},
     "time_to_train": {"learning", "epochs", "devices", "time_to_train"},
+    "parts": {"speed", "stages", "input", "steps", "parts"},
     "exchanges": {"speed", "learning", "epochs", "exchange", "steps"},
     "stragglers": {"learning", "epochs", "exchange", "stragglers"},
     "batches": {"learning", "epochs"},
@@ -55,6 +56,8 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("epochs", "first, samples/s speed-up, first efficiency, first second, samples/s speed-up, second efficiency"),
         ("time_to_train", "minutes speed-up epochs epochs per worker ended early best accuracy hosts; connected by"),
         ("time_to_train", " 8.00 2.00 1 of 1 "),
+        ("parts", "devices of one network samples/s bubble, ms bubble, of the iteration gradients, MiB memory of each"),
+        ("parts", "1.0 GiB, 2.0 GiB"),
         ("exchanges", "the lowest loss is that of pytorch/ddp, 0.373 (not told apart from pytorch/dist_sync)."),
         ("exchanges", "After 2.80 s of training the lowest loss is that of pytorch/ddp, 0.575."),
         ("exchanges", "pytorch/dist_async quick 1 694"),
