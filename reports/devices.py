@@ -110,7 +110,9 @@ class OverDevices:
     @property
     def whole(self) -> list[tuple[str, Series]]:
         """Those that trained for more than the two epochs that are timed apart."""
-        return [(name, one) for name, one in self.named if one.case.training.epochs > SECOND and not one.rows[0].published]
+        return [
+            (name, one) for name, one in self.named if one.case.training.epochs > SECOND and not one.rows[0].published
+        ]
 
 
 def over_devices(rows: Iterable[Row]) -> OverDevices | None:
@@ -138,7 +140,9 @@ def _series(rows: list[Row], single: dict[str, list[Row]]) -> Series:
     alone = single.get(_alike(case), [])
     trained = {row.case.strategy for row in alone}
     name = case.strategy if case.strategy in trained else alone[0].case.strategy if alone else ""
-    points = grouped([row for row in alone if row.case.strategy == name] + rows, lambda row: row.case.placement.device_count)
+    points = grouped(
+        [row for row in alone if row.case.strategy == name] + rows, lambda row: row.case.placement.device_count
+    )
     return Series(_placeless(case), tuple(Epochs(tuple(points[count])) for count in sorted(points)))
 
 
@@ -225,4 +229,6 @@ def _panel(title: str, group: list[Series]) -> tuple[list[Series], Panel]:
     first = group[0].case
     words = f"{first.workload} on " if len({one.case.workload for one in group}) == 1 else ""
     title = f"{words}{first.data_name}: {title}"
-    return shown, Panel(title, [one.rows[-1] for one in shown], _names(shown), common(everywhere) if shown else "", warning)
+    return shown, Panel(
+        title, [one.rows[-1] for one in shown], _names(shown), common(everywhere) if shown else "", warning
+    )

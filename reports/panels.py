@@ -39,9 +39,7 @@ def for_charts(rows: Iterable[Row]) -> list[Panel]:
 def with_parts(tables: Iterable[Panel]) -> list[Panel]:
     """Those in which several devices hold one network together, of whatever else they stand beside."""
     return [
-        panel
-        for panel in tables
-        if any(row.declared and row.declared.model_parallel_size > 1 for row in panel.rows)
+        panel for panel in tables if any(row.declared and row.declared.model_parallel_size > 1 for row in panel.rows)
     ]
 
 

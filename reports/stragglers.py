@@ -90,4 +90,6 @@ def _figure(shown: list[tuple[str, Slowed]], shares: tuple[float, ...]) -> Figur
                 [each.high if each else None for each in spreads],
             )
         )
-    return lines_figure(lines, "share of its time that the straggler's load took", "seconds to the loss", "lines+markers")
+    return lines_figure(
+        lines, "share of its time that the straggler's load took", "seconds to the loss", "lines+markers"
+    )

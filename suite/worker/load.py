@@ -7,6 +7,7 @@ anything else on the core slows the rank further. What was taken is reported.
 """
 
 import contextlib
+import math
 import os
 import resource
 import subprocess
@@ -15,7 +16,7 @@ import time
 from typing import Collection, Dict, List
 
 SLICE_S = 0.002  # of computation between two looks at the clock
-ABOVE = 14  # nice levels: beside a rank that always computes there is up to 0.95 of a core for the load
+LEVEL = 1.25  # times as much of a core for each nice level
 LOOK_BACK_S = 1.0  # what was missed longer ago is not made up for: no burst after a time without the core
 
 
@@ -29,7 +30,7 @@ class Load:
         for core in sorted(cores):
             words = [sys.executable, "-I", os.path.abspath(__file__), str(os.getpid()), str(core), repr(share)]
             self._processes.append(subprocess.Popen(words))
-        self._rise()
+        self._rise(above(share))
 
     def end(self) -> Dict[str, float]:
         """For the record: the share asked for, and the share that was taken on average."""
@@ -40,15 +41,23 @@ class Load:
         wall = time.perf_counter() - self._began
         return {"asked": self._asked, "taken": (_children_s() - before) / (wall * self._cores)}
 
-    def _rise(self) -> None:
+    def _rise(self, levels: int) -> None:
         own = os.getpriority(os.PRIO_PROCESS, 0)
         try:
             for process in self._processes:
-                os.setpriority(os.PRIO_PROCESS, process.pid, own - ABOVE)
+                os.setpriority(os.PRIO_PROCESS, process.pid, own - levels)
         except PermissionError:
             for thread in os.listdir("/proc/self/task"):  # each has a nice value of its own
                 with contextlib.suppress(ProcessLookupError):
-                    os.setpriority(os.PRIO_PROCESS, int(thread), own + ABOVE)
+                    os.setpriority(os.PRIO_PROCESS, int(thread), own + levels)
+
+
+def above(share: float) -> int:
+    """Nice levels that give the share beside a rank that always computes, and one more.
+
+    No more than that: where other programs keep the load from its share, it leaves the rank its part of the rest.
+    """
+    return max(0, int(math.ceil(math.log(share / (1.0 - share), LEVEL)))) + 1
 
 
 def burn(parent: int, core: int, share: float) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from suite.worker import messages
-from suite.worker.load import ABOVE, Load
+from suite.worker.load import Load, above
 
 GIVE_UP = 20.0  # seconds
 
@@ -29,6 +29,13 @@ def test_a_load_runs_on_the_cores_and_takes_no_more_than_its_share():
     assert found["asked"] == 0.6
     assert 0.0 < found["taken"] < 0.7
     assert not set(children()) & began
+
+
+@pytest.mark.parametrize(("share", "levels"), [(0.1, 1), (0.5, 1), (0.75, 6), (0.95, 15)])
+def test_levels_give_the_share_and_little_more(share, levels):
+    assert above(share) == levels
+    weight = 1.25 ** (levels - 1)
+    assert weight / (weight + 1) >= share - 1e-9
 
 
 BESIDE = """
@@ -56,7 +63,7 @@ os.setpriority = setpriority
 def test_a_load_stands_above_every_thread_of_its_rank(refused):
     program = BESIDE % (refused, min(os.sched_getaffinity(0)))
     load, *ranks = map(int, subprocess.check_output([sys.executable, "-c", program]).split())
-    assert [rank - load for rank in ranks] == [ABOVE, ABOVE]
+    assert [rank - load for rank in ranks] == [above(0.75)] * 2
 
 
 def test_a_load_ends_with_its_rank():
