@@ -67,8 +67,8 @@ def missing(login: tuple[str, ...], quoted_python: str) -> str | None:
             f"the host {host!r} has no interpreter {quoted_python}: environments must lie at the same path on every "
             "host; share their folder, or make the environment there too"
         )
-    said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+    last = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
     return (
-        f"no login on the host {host!r} ({Path(program).name} ended with exit code {done.returncode}: {said}); "
+        f"no login on the host {host!r} ({Path(program).name} ended with exit code {done.returncode}: {last}); "
         f"`{shown}` must work without a question: correct the name, or let the host know your key"
     )

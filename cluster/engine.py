@@ -37,13 +37,13 @@ def find(interpreter: Path) -> Engine:
     or when it is known to belong to another MPI than the interpreter's.
     """
     path, origin = located(interpreter)
-    said = output(str(path), "--version")
-    dialect = recognised(said)
+    printed = output(str(path), "--version")
+    dialect = recognised(printed)
     if dialect is None:
         known = ", ".join(each.title for each in DIALECTS)
         raise Unavailable(
             f"{origin} is {path}, which is none of {known}: --version says "
-            f"{said.strip().splitlines()[0] if said.strip() else 'nothing'!r}; name another one with {SETTING}"
+            f"{printed.strip().splitlines()[0] if printed.strip() else 'nothing'!r}; name another one with {SETTING}"
         )
     if path.parent != interpreter.parent:
         check_pair(interpreter, Engine(path, origin, dialect))

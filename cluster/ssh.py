@@ -85,7 +85,7 @@ def places(placement: Placement) -> Iterator[tuple[str, int]]:
 
 
 def chosen() -> dict[str, str]:
-    """What a person has said of the interfaces to take, for all hosts."""
+    """The interfaces that a person has chosen, for all hosts."""
     return {name: value for name, value in os.environ.items() if name.endswith("_SOCKET_IFNAME")}
 
 

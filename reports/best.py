@@ -6,12 +6,11 @@ from reports.bars import bars
 from reports.figure import Chart, colour
 from reports.panels import Panel
 from reports.text import in_words, number
-from suite.analysis.best import Best, Contest, Defaults, contests, settings, usual_of
-from suite.analysis.comparison import DISQUALIFYING
+from suite.analysis.best import Best, Contest, contests, settings, usual_of
+from suite.analysis.marks import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
-from suite.plugins import adapters as installed
 
 
 @dataclass(frozen=True)
@@ -26,37 +25,29 @@ class Winners:
 def winners_of(rows: list[Row]) -> list[Winners]:
     """Every contest of the run."""
     adapters = list(dict.fromkeys(row.case.adapter for row in rows))
-    return [_winners(contest, adapters) for contest in contests(rows, installed_defaults())]
-
-
-def installed_defaults() -> Defaults:
-    """The default of every knob of every installed adapter: for runs of format 1, which did not keep theirs."""
-    return {
-        name: {knob: about.default for knob, about in adapter.capabilities.knobs.items()}
-        for name, adapter in installed().items()
-    }
+    return [_winners(contest, adapters) for contest in contests(rows)]
 
 
 def configuration(best: Best, case: Case) -> list[str]:
     """In words: the batch, and what sets a case apart from the default configuration."""
-    usual, chosen = usual_of([best.default, best.row], installed_defaults()), settings(case)
+    usual, chosen = usual_of([best.default, best.row]), settings(case)
     changed = [name for name, value in chosen.items() if usual.get(name) != value and name != "batch"]
     return [f"batch {case.batch}", *(f"{name.removeprefix('knobs.')} {in_words(chosen[name])}" for name in changed)]
 
 
-def said(best: Best) -> str:
+def remarks(best: Best) -> str:
     """What a reader should know of the comparison; empty where there is nothing to say."""
     notes = []
     if best.unusual:
         missing = " and ".join(name.removeprefix("knobs.") for name in best.unusual)
-        notes.append(f"no case has the default {missing}: compared with the nearest")
+        notes.append(f"no case is known to have the default {missing}: compared with the nearest")
     if best.unequal_batches:
         batches = f"{best.default.case.batch} and {best.row.case.batch}"
         notes.append(f"batches of {batches} per device are compared by samples/s")
     if best.row.case.precision != best.default.case.precision:
         notes.append(f"{best.default.case.precision} is compared with {best.row.case.precision}")
-    if best.left_out:
-        notes.append(f"{len(best.left_out)} left out: {', '.join(_marks(best.left_out))}")
+    if best.skipped:
+        notes.append(f"{len(best.skipped)} not compared: {', '.join(_marks(best.skipped))}")
     return "; ".join(notes)
 
 

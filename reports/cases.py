@@ -12,7 +12,7 @@ from reports.frame import script_json
 from reports.names import settings
 from reports.text import in_words, interval, milliseconds, number, scientific
 from suite.analysis.budget import STAGES
-from suite.analysis.comparison import DISQUALIFYING, FOREIGN, NOTED
+from suite.analysis.marks import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process
 from suite.analysis.rows import Row
 from suite.plan.text import Block, plan_text
@@ -34,7 +34,7 @@ def listing(rows: Sequence[Row]) -> Iterator[File]:
 
 
 def _listed(row: Row, words: str) -> list[Any]:
-    """In the order of COLUMNS in cases.js."""
+    """In the order of COLUMNS in case_table.js."""
     case, rate, against = row.case, row.rate, row.against
     return [
         row.id,
@@ -92,7 +92,6 @@ def _plan(row: Row) -> str:
 
 
 def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:
-    """Titles with what stands below them."""
     yield "Speed", list(_speed(row))
     yield "Milliseconds per iteration", list(_budget(row))
     yield "Proof", list(_proof(row))
@@ -168,7 +167,6 @@ def _process(process: Process) -> Iterator[Fact]:
 
 
 def _logs(process: Process) -> list[list[str]]:
-    """The last lines of a process that failed, by file."""
     evidence = process.about.evidence
     if process.outcome == "ok" or evidence is None:
         return []

@@ -14,7 +14,7 @@ from suite.comm.records import CommFolder
 from suite.comm.sizes import written
 from suite.files import write_whole
 from suite.foreign.folder import ForeignComm
-from suite.groups import grouped
+from suite.groups import grouped, once_per_reason
 from suite.plugins import workloads
 
 TITLE = "Communication by itself"
@@ -36,7 +36,7 @@ class Gradients:
 
     link: Link
     tensors: list[tuple[str, Point | None]]  # in backward order; None: its size was not reached
-    ways: list[tuple[str, Point]]  # all of them: one after the other, together, flat
+    whole: list[tuple[str, Point]]  # all tensors exchanged: one after the other, together, flat
 
     @property
     def alone(self) -> float | None:
@@ -87,18 +87,18 @@ def context(folder: CommFolder) -> dict[str, Any]:
         "panels": panels([link for link in measured if not link.case.workload]),
         "gradients": [gradients(link) for link in measured if link.case.workload],
         "overlaps": [link for link in found if link.overlaps],
-        "failed": [link for link in found if link.outcome != "ok"],
+        "failed": once_per_reason(link.refused for link in found if link.outcome != "ok"),
         "size": written,
         "clock_error": max((point.clock_error or 0.0 for link in found for point in link.points), default=0.0),
     }
 
 
 def unmeasured(group: Sequence[Link]) -> list[str]:
-    """What the budget left out, an operation each."""
+    """The sizes beyond the budget, a line for each operation."""
     return [
-        f"{link.case.operation}: {', '.join(map(written, link.left_out))} left out: {link.case.budget:g} s do not last"
+        f"{link.case.operation}: {', '.join(map(written, link.skipped))} skipped, beyond {link.case.budget:g} s"
         for link in group
-        if link.left_out
+        if link.skipped
     ]
 
 
@@ -123,12 +123,12 @@ def gradients(link: Link) -> Gradients:
     )
     names = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
     by_size = {point.bytes: point for point in link.singles}
-    whole = sum(count for _, count in tensors) * link.case.itemsize
-    ways = [point for point in link.points if point.kind != "single" or point.bytes == whole]
+    total = sum(count for _, count in tensors) * link.case.itemsize
+    whole = [point for point in link.points if point.kind != "single" or point.bytes == total]
     return Gradients(
         link,
         [(name, by_size.get(count * link.case.itemsize)) for name, count in tensors],
-        [(names[point.kind], point) for point in ways],
+        [(names[point.kind], point) for point in whole],
     )
 
 

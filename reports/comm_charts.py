@@ -98,6 +98,5 @@ def _line(name: str, sizes: Sequence[float], values: Sequence[float], place: int
 
 
 def _between(low: float, high: float) -> list[float]:
-    """Sizes evenly spaced on a logarithmic axis."""
     step = (log10(high) - log10(low)) / (CURVE - 1)
     return [10 ** (log10(low) + step * index) for index in range(CURVE)]

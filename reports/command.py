@@ -56,7 +56,7 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
 
     from rich.console import Console
 
-    from suite.analysis.summary import left_out, summarise
+    from suite.analysis.summary import summarise, unused_records
     from suite.foreign.folder import opened
     from suite.results.run_folder import RunFolder
 
@@ -67,7 +67,7 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
         from reports.site import write, write_single
 
         page = (write_single if single else write)(folder, output or run / "report")
-    note = left_out(folder)
+    note = unused_records(folder)
     if note:
         terminal.print(note, highlight=False, soft_wrap=True)
     if json and output is None:

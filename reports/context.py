@@ -5,10 +5,10 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from reports import charts, facts, overview
-from reports.best import answers, configuration, plan_of, said, winners_of
+from reports.best import answers, configuration, plan_of, remarks, winners_of
 from reports.devices import over_devices
 from reports.epochs import epochs_of
-from reports.exchanges import ways_of
+from reports.exchanges import exchanges_of
 from reports.figure import Chart, Figure, colour
 from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
@@ -18,18 +18,18 @@ from reports.panels import Panel, by_network, for_charts, set_aside, with_parts
 from reports.scaling import scaling
 from reports.stragglers import stragglers_of
 from suite.analysis.best import USUAL
-from suite.analysis.comparison import DISQUALIFYING, NOTED
+from suite.analysis.marks import DISQUALIFYING, NOTED
 from suite.analysis.roofline import BYTES, of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
-from suite.analysis.summary import left_out
+from suite.analysis.summary import unused_records
 from suite.foreign.folder import ForeignRun
 from suite.predict.answer import Answer
 from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
 SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
-SAID = 60  # comparisons in words
+IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
 
 
@@ -57,14 +57,15 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "hosts": folder.hosts(),
         "noise": facts.noise_of(every),
         "software": facts.software_of(every),
-        "left_out": left_out(folder),
+        "unused_records": unused_records(folder),
         "progress": facts.progress_of(every),
-        "findings": [overview.sentence(group) for group in groups[:SAID]] + answers(winners),
+        "findings": [overview.sentence(group) for group in groups[:IN_WORDS]] + answers(winners),
         "first_chart": overview.chart(groups[:FIRST], adapters),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(rows),
         "every": every,
         "rows": rows,
+        "shared_reasons": facts.shared_reasons(rows),
         "count": len(every),
         "groups": len(groups),
         "first_groups": FIRST,
@@ -95,12 +96,12 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "winners": winners,
         "best_plan": plan_of(winners, plan.name or "unknown") if winners else "",
         "configuration": configuration,
-        "said": said,
+        "remarks": remarks,
         "usual": USUAL,
         "lessons": lessons_of(rows),
         "devices": over_devices(rows),
         "epochs": epochs_of(rows),
-        "ways": ways_of(rows),
+        "exchanges": exchanges_of(rows),
         "stragglers": stragglers_of(rows),
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,

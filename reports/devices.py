@@ -89,6 +89,11 @@ class Series:
     def rows(self) -> list[Row]:
         return [row for point in self.points for row in point.rows]
 
+    def strategy(self, point: Epochs) -> str:
+        """What trained there where it is another one than the series': on one device often `single`."""
+        name = point.rows[0].case.strategy
+        return "" if name == self.case.strategy else f" ({name})"
+
     def speed_up(self, point: Epochs, number: int) -> float | None:
         """An epoch's samples/s over those of one device; None without that one."""
         base, there = self.points[0].rate(number), point.rate(number)

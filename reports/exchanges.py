@@ -1,4 +1,4 @@
-"""Ways of exchanging gradients, side by side: how fast they are, and how far they bring the same training."""
+"""Strategies of exchanging gradients, side by side: how fast they are, and how far they bring the same training."""
 
 from dataclasses import dataclass
 
@@ -8,33 +8,33 @@ from reports.names import common, names, varying
 from reports.panels import Panel, beside_others
 from reports.text import number
 from suite.analysis.curves import WINDOW, smoothed
-from suite.analysis.exchange import Exchange, Way, exchanges
+from suite.analysis.exchange import Exchange, Variant, exchanges
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread
 from suite.contracts.case import Case
 
 
 @dataclass(frozen=True)
-class Ways:
+class ExchangeTable:
     """One training by several strategies."""
 
     title: str
     common: str
     exchange: Exchange
-    named: list[tuple[str, Way]]
+    named: list[tuple[str, Variant]]
     charts: list[Chart]
 
     @property
     def answer(self) -> str:
         """Who comes furthest, in a sentence; of those that may be compared."""
-        sound = [(name, way) for name, way in self.named if way.sound]
-        samples = _least([(way.after_samples, name) for name, way in sound if way.after_samples])
-        seconds = _least([(way.after_seconds, name) for name, way in sound if way.after_seconds])
+        sound = [(name, variant) for name, variant in self.named if variant.sound]
+        samples = _least([(variant.after_samples, name) for name, variant in sound if variant.after_samples])
+        seconds = _least([(variant.after_seconds, name) for name, variant in sound if variant.after_seconds])
         found = [
             (samples, f"After {number(self.exchange.samples)} samples"),
             (seconds, f"After {number(self.exchange.seconds)} s of training"),
         ]
-        return " ".join(f"{when} the lowest loss is that of {way}." for way, when in found if way)
+        return " ".join(f"{when} the lowest loss is that of {name}." for name, when in found if name)
 
 
 def _least(losses: list[tuple[Spread, str]]) -> str:
@@ -47,11 +47,11 @@ def _least(losses: list[tuple[Spread, str]]) -> str:
     return f"{name}, {number(least.value)}{beside}"
 
 
-def ways_of(rows: list[Row]) -> list[Ways]:
+def exchanges_of(rows: list[Row]) -> list[ExchangeTable]:
     """Every training on several devices that was done by more than one strategy."""
     found = exchanges(rows)
-    questions = varying([_question(exchange.ways[0].case) for exchange in found])
-    return [_ways(exchange, words) for exchange, words in zip(found, questions, strict=True)]
+    questions = varying([_question(exchange.variants[0].case) for exchange in found])
+    return [_table(exchange, words) for exchange, words in zip(found, questions, strict=True)]
 
 
 def _question(case: Case) -> dict[str, str]:
@@ -67,17 +67,17 @@ def _question(case: Case) -> dict[str, str]:
     }
 
 
-def _ways(exchange: Exchange, differing: list[str]) -> Ways:
-    cases = [way.case.on(seed=0) for way in exchange.ways]
+def _table(exchange: Exchange, differing: list[str]) -> ExchangeTable:
+    cases = [variant.case.on(seed=0) for variant in exchange.variants]
     first, devices = cases[0], f"{cases[0].placement.device_count} devices"
     title = ", ".join(dict.fromkeys([f"{first.workload} on {first.data_name}", *differing, devices]))
-    named = list(zip(names(cases), exchange.ways, strict=True))
-    return Ways(title, common(cases), exchange, named, _charts(title, common(cases), exchange, named))
+    named = list(zip(names(cases), exchange.variants, strict=True))
+    return ExchangeTable(title, common(cases), exchange, named, _charts(title, common(cases), exchange, named))
 
 
-def _charts(title: str, shared: str, exchange: Exchange, named: list[tuple[str, Way]]) -> list[Chart]:
-    kept, warning = beside_others([row for _, way in named for row in way.rows])
-    shown = [(name, way) for name, way in named if all(row in kept for row in way.rows)]
+def _charts(title: str, shared: str, exchange: Exchange, named: list[tuple[str, Variant]]) -> list[Chart]:
+    kept, warning = beside_others([row for _, variant in named for row in variant.rows])
+    shown = [(name, variant) for name, variant in named if all(row in kept for row in variant.rows)]
     if not shown:
         return []
     panel = Panel(title, kept, [name for name, _ in shown], shared, warning)
@@ -87,11 +87,11 @@ def _charts(title: str, shared: str, exchange: Exchange, named: list[tuple[str, 
     return drawn
 
 
-def _chart(panel: Panel, shown: list[tuple[str, Way]], across: str, by_time: bool, stretch: float) -> Chart:
-    """Of every way its first training."""
+def _chart(panel: Panel, shown: list[tuple[str, Variant]], across: str, by_time: bool, stretch: float) -> Chart:
+    """The first training of every variant."""
     lines = []
-    for name, way in shown:
-        first = way.curves[0]
+    for name, variant in shown:
+        first = variant.curves[0]
         lines.append(Line(name, first.by(by_time), smoothed(first.by(by_time), first.losses, WINDOW * stretch)))
     titled = Panel(
         f"{panel.title}: loss by {across.partition(' ')[0]}", panel.rows, panel.names, panel.common, panel.warning

@@ -1,12 +1,14 @@
 """What a page says in words: what ran where, how much of it, and what came out in short."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from reports.text import number, share
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
+from suite.groups import Refused, once_per_reason
 from suite.plan.text import values_of
 from suite.results.records import CANCELLED
 from suite.results.run_folder import OF_THE_RUN, RunFolder
@@ -47,6 +49,12 @@ class Progress:
     def complete(self) -> bool:
         """Whether every process that could run has its record."""
         return self.records >= self.wanted
+
+
+def shared_reasons(rows: Iterable[Row]) -> dict[tuple[str, str], Refused]:
+    """By outcome and reason: what several cases share, to stand once."""
+    found = once_per_reason(row.refused for row in rows if row.reason)
+    return {(one.outcome, one.reason): one for one in found if one.cases > 1}
 
 
 def progress_of(rows: list[Row]) -> Progress:

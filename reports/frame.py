@@ -16,7 +16,7 @@ from reports.text import FILTERS
 from suite import __version__
 from suite.files import disk, write_whole
 
-ASSETS = ("site.css", "site.js", "charts.js", "cases.js", "case.js", "model.js", "what_if.js")
+ASSETS = ("site.css", "site.js", "charts.js", "case_table.js", "case.js", "model.js", "what_if.js")
 HEADING = re.compile(r'<section id="([\w-]+)">\s*<h2>(.*?)</h2>')
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reports.names import common, names
-from suite.analysis.comparison import DISQUALIFYING
+from suite.analysis.marks import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.groups import grouped
 
@@ -27,7 +27,7 @@ def by_network(rows: Iterable[Row]) -> list[Panel]:
 
 
 def for_charts(rows: Iterable[Row]) -> list[Panel]:
-    """The same for charts: rows that may not be compared are left out where other frameworks' rows stand."""
+    """The same for charts: rows that may not be compared are not shown where other frameworks' rows stand."""
     found = []
     for panel in by_network(rows):
         kept, warning = beside_others(panel.rows)
@@ -73,7 +73,7 @@ def beside_others(rows: list[Row]) -> tuple[list[Row], str]:
     if len({row.case.adapter for row in rows}) == 1:
         return rows, f"not to be compared: {', '.join(marks)}"
     called = sorted({f"{row.case.adapter}/{row.case.strategy}" for row in left})
-    return [row for row in rows if row.sound], f"left out, {', '.join(marks)}: {', '.join(called)}"
+    return [row for row in rows if row.sound], f"not shown ({', '.join(marks)}): {', '.join(called)}"
 
 
 def _panel(title: str, rows: list[Row], warning: str = "") -> Panel:

@@ -42,7 +42,6 @@ def as_charts(folder: RunFolder, directory: Path) -> None:
 
 
 def _light() -> dict[str, str]:
-    """The style sheet's variables, of its first block."""
     return dict(re.findall(r"(--[\w-]+): ([^;]+);", asset("site.css").partition("}")[0]))
 
 

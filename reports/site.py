@@ -18,7 +18,7 @@ CASE = "case.html"  # shows the case that its address names
 
 @dataclass(frozen=True)
 class Page:
-    """One file: the templates of its sections, in order. It is left out where all of them are empty."""
+    """One file: the templates of its sections, in order. There is none where all of them are empty."""
 
     file: str
     title: str
@@ -27,7 +27,7 @@ class Page:
 
 
 PAGES = (
-    Page("index.html", "Overview", ("overview", "cases"), ("cases.js",)),
+    Page("index.html", "Overview", ("overview", "case_table"), ("case_table.js",)),
     Page("speed.html", "Speed", ("speeds", "best", "steps")),
     Page("stages.html", "Stages", ("stages", "parts", "layers")),
     Page("scaling.html", "Scaling", ("scaling", "devices")),
@@ -95,13 +95,12 @@ def render(folder: RunFolder, rows: list[Row]) -> str:
 
 
 def _single(found: dict[str, Any]) -> str:
-    names = [name for name in PLACES if name != "cases"]
+    names = [name for name in PLACES if name != "case_table"]
     sections = rendered(names, {**found, **_addresses(single=True)})
     return Frame(found["title"]).single("\n".join(filter(None, sections.values())))
 
 
 def _addresses(single: bool) -> dict[str, Any]:
-    """What the templates need to name other places."""
     return {
         "best_file": BEST,
         "case_file": "" if single else CASE,

@@ -1,4 +1,4 @@
-"""Stragglers: the time to a loss by the share that one rank loses, and from where another way is sooner."""
+"""Stragglers: the time to a loss by the share that one rank loses, and from where another strategy is sooner."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ Chart = tuple[Panel, Figure]
 
 @dataclass(frozen=True)
 class SlowedRank:
-    """Ways of one training by the straggler's share."""
+    """Variants of one training by the straggler's share."""
 
     title: str
     found: Stragglers
@@ -24,28 +24,29 @@ class SlowedRank:
 
     @property
     def answers(self) -> list[str]:
-        """Which way is soonest with each share, and from where those that do not wait overtake those that do."""
-        sound = [(name, way) for name, way in self.named if all(row.sound for row in way.rows)]
+        """Which strategy is soonest with each share, and from where those that do not wait overtake those that do."""
+        sound = [(name, variant) for name, variant in self.named if all(row.sound for row in variant.rows)]
         found = [self._soonest(share, sound) for share in self.found.shares]
-        for name, way in sound:
+        for name, variant in sound:
             for other, freer in sound:
-                passed = crossover(way, freer) if way.synchronous and not freer.synchronous else None
+                passed = crossover(variant, freer) if variant.synchronous and not freer.synchronous else None
                 if passed:
                     found.append(
                         f"{other} is sooner than {name} from a straggler of {passed.value:.0%} on ({ends(passed)})."
                     )
         return [each for each in found if each]
 
-    def _soonest(self, share: float, ways: list[tuple[str, Slowed]]) -> str:
-        times = [(spread, name, way) for spread, name, way in ((w.spread(share), n, w) for n, w in ways) if spread]
+    def _soonest(self, share: float, variants: list[tuple[str, Slowed]]) -> str:
+        spreads = [(variant.spread(share), name, variant) for name, variant in variants]
+        times = [(spread, name, variant) for spread, name, variant in spreads if spread]
         if len(times) < 2:
             return ""
-        least, name, way = min(times, key=lambda each: each[0].value)
+        least, name, variant = min(times, key=lambda each: each[0].value)
         alike = [other for spread, other, _ in times if other != name and least.overlaps(spread)]
         beside = f" (not told apart from {', '.join(alike)})" if alike else ""
         most = max(other.samples_per_update for _, _, other in times)
-        if way.samples_per_update < most:
-            beside += f"; it updates after {way.samples_per_update} samples, others after up to {most}"
+        if variant.samples_per_update < most:
+            beside += f"; it updates after {variant.samples_per_update} samples, others after up to {most}"
         when = f"With a straggler of {share:.0%}" if share else "Without a straggler"
         loss, after = number(self.found.loss), number(least.value)
         return f"{when} the soonest at a loss of {loss} is {name}, after {after} s{beside}."
@@ -64,11 +65,11 @@ def stragglers_of(rows: list[Row]) -> list[SlowedRank]:
 
 
 def _slowed(found: Stragglers) -> SlowedRank:
-    cases = [way.case.on(seed=0, straggler=0.0) for way in found.ways]
-    first, named = cases[0], list(zip(names(cases), found.ways, strict=True))
+    cases = [variant.case.on(seed=0, straggler=0.0) for variant in found.variants]
+    first, named = cases[0], list(zip(names(cases), found.variants, strict=True))
     title = f"{first.workload} on {first.data_name}, {first.placement.words}"
-    kept, warning = beside_others([row for way in found.ways for row in way.rows])
-    shown = [(name, way) for name, way in named if all(row in kept for row in way.rows)]
+    kept, warning = beside_others([row for variant in found.variants for row in variant.rows])
+    shown = [(name, variant) for name, variant in named if all(row in kept for row in variant.rows)]
     if not shown:
         return SlowedRank(title, found, named, [])
     panel = Panel(
@@ -79,8 +80,8 @@ def _slowed(found: Stragglers) -> SlowedRank:
 
 def _figure(shown: list[tuple[str, Slowed]], shares: tuple[float, ...]) -> Figure:
     lines = []
-    for name, way in shown:
-        spreads, taken = [way.spread(share) for share in shares], [way.taken(share) for share in shares]
+    for name, variant in shown:
+        spreads, taken = [variant.spread(share) for share in shares], [variant.taken(share) for share in shares]
         lines.append(
             Line(
                 name,

@@ -89,7 +89,9 @@ class Graph:
         return name
 
     def add_head(self, layer: str, weight: float = 1.0) -> None:
-        """Attach a softmax cross-entropy loss to a layer of `classes` numbers."""
+        """Attach a softmax cross-entropy loss to a layer of `classes` numbers; ValueError for any other."""
+        if layer not in self._shapes:
+            raise ValueError("a head reads %r, which no layer writes" % (layer,))
         if self._shapes[layer] != (self.classes,):
             raise ValueError("head %r has shape %r, not (%d,)" % (layer, self._shapes[layer], self.classes))
         self.heads.append(Head(layer, weight))
@@ -140,12 +142,21 @@ class Graph:
 
     @classmethod
     def from_dict(cls, data: dict) -> "Graph":
-        """Rebuild a graph written by `to_dict`, inferring and checking everything again."""
-        graph = cls(data["name"], tuple(data["input_shape"]), data["classes"])
-        for layer in data["layers"]:
-            graph.add(layer["name"], layer["kind"], tuple(layer["inputs"]), **layer["attrs"])
-        for head in data["heads"]:
-            graph.add_head(head["layer"], head["weight"])
+        """Rebuild a graph written by `to_dict`, checking everything again; ValueError names the place that is wrong."""
+        place = "the graph"
+        try:
+            graph = cls(data["name"], tuple(data["input_shape"]), data["classes"])
+            layers, heads = data["layers"], data["heads"]
+            for index, layer in enumerate(layers):
+                place = "layers[%d]" % index
+                graph.add(layer["name"], layer["kind"], tuple(layer["inputs"]), **layer["attrs"])
+            for index, head in enumerate(heads):
+                place = "heads[%d]" % index
+                graph.add_head(head["layer"], head["weight"])
+        except KeyError as error:
+            raise ValueError("%s has no key %s" % (place, error))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError("%s: %s" % (place, error))
         return graph
 
     @property

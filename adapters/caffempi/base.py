@@ -8,11 +8,11 @@ import torch
 
 from adapters.caffempi.arena import Span, exported
 from adapters.caffempi.lower import lower
-from adapters.caffempi.solver import solver_of
+from adapters.caffempi.optimisers import solver_of
 from adapters.caffempi.timing import GroupClock
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
+from suite.worker.dropout_masks import dropout_seed
 from suite.worker.feed import synthetic
-from suite.worker.masks import dropout_seed
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from suite.worker.tuning import chosen

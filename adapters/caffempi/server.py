@@ -8,7 +8,7 @@ import torch
 
 from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.exchange import Driver
-from adapters.caffempi.solver import solver_of
+from adapters.caffempi.optimisers import solver_of
 from adapters.caffempi.transfer import TAGS, InFlight, Steps
 from suite.worker.contract import Optimiser
 

@@ -12,8 +12,8 @@ from adapters.cntk.learners import local_learner
 from adapters.cntk.net import Net
 from adapters.cntk.nodes import FunctionNodes
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
+from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
-from suite.worker.masks import dropout_seed
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph

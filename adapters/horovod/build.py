@@ -3,7 +3,7 @@
 There are no wheels: Horovod is compiled against the framework and the MPI that it is to use, which
 stand in that environment; gloo is in the source. Takes about ten minutes of one core, nothing where
 it stands already. Without a C++ compiler the environment stays as it is, and says so.
-With `--show` before the engine nothing is built: it prints the version, or that Horovod is left out.
+With `--show` before the engine nothing is built: it prints the version, or that Horovod is skipped.
 
 Oldest Python: 3.6.
 """
@@ -46,7 +46,7 @@ def main(argv: List[str]) -> int:
     missing = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
     if missing:
         sys.stderr.write(
-            "Horovod is left out: it is compiled, and there is no %s; install them (apt-get install g++ make) and run "
+            "Horovod is skipped: it is compiled, and there is no %s; install them (apt-get install g++ make) and run "
             "this again\n" % " and no ".join(missing)
         )
         return 0

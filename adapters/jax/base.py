@@ -12,8 +12,8 @@ from adapters.jax.nodes import JittedNodes
 from adapters.jax.programs import Programs
 from adapters.jax.solvers import Solver, solver_of
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
+from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
-from suite.worker.masks import dropout_seed
 from suite.worker.peaks import Yardstick
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph

@@ -22,8 +22,8 @@ from adapters.mxnet.nodes import ImperativeNodes
 from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
 from adapters.mxnet.recordio import join, pack
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
+from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
-from suite.worker.masks import dropout_seed
 from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer

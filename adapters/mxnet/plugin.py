@@ -54,8 +54,8 @@ STRATEGIES = (
     ),
 )
 
-SERVED = ("dist_sync", "dist_device_sync", "dist_async")  # by parameter servers
-COMPRESSING = ("kvstore_device", *SERVED)
+BY_SERVERS = ("dist_sync", "dist_device_sync", "dist_async")
+COMPRESSING = ("kvstore_device", *BY_SERVERS)
 
 KNOBS = {
     "lrn": Knob(
@@ -78,7 +78,7 @@ KNOBS = {
         "samples, above 0.",
         strategies=COMPRESSING,
     ),
-    "servers": Knob(("auto", int), "auto", "Parameter servers; auto: one a node.", strategies=SERVED, least=1),
+    "servers": Knob(("auto", int), "auto", "Parameter servers; auto: one a node.", strategies=BY_SERVERS, least=1),
 }
 
 FORMATS = (
@@ -163,7 +163,7 @@ class MXNet(Adapter):
         found = keep_memory(case)
         if case.placement.device == "cuda" and case.precision == "float32":
             found.update(FULL_FLOAT32)
-        if case.strategy in SERVED:
+        if case.strategy in BY_SERVERS:
             found.update(DMLC_NUM_WORKER=str(case.placement.ranks), DMLC_NUM_SERVER=str(servers(case)))
             if case.placement.nodes > 1:
                 found["STAGEBENCH_MXNET_NODES"] = str(case.placement.nodes)
@@ -173,7 +173,7 @@ class MXNet(Adapter):
 
     def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """The scheduler, by which all find each other, and the servers."""
-        if case.strategy not in SERVED:
+        if case.strategy not in BY_SERVERS:
             return ()
         roles = ("scheduler", *("server",) * servers(case))
         return tuple(("adapters/mxnet/server.py", role) for role in roles)

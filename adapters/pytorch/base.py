@@ -12,7 +12,7 @@ from adapters.pytorch.input import reader_of
 from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
-from suite.worker.masks import dropout_seed
+from suite.worker.dropout_masks import dropout_seed
 from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer

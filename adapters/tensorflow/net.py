@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import tensorflow as tf
 
 from adapters.tensorflow.lower import Operation, Style, lower
-from suite.worker.masks import dropout_seed
+from suite.worker.dropout_masks import dropout_seed
 from workloads.graph import Graph, Layer
 
 COUNT = "iterations"  # the name of the variable that counts them, for the masks

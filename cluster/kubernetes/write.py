@@ -29,7 +29,7 @@ Dumper.ignore_aliases = lambda self, data: True
 
 
 def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Settings) -> tuple[list[Path], list[str]]:
-    """(the files, a line about every case that was left out). `plan` is the plan's name."""
+    """(the files, a line about every case that was skipped). `plan` is the plan's name."""
     if refused(settings.namespace) or "." in settings.namespace:  # a part of the pods' host names
         raise RequestError(f"--namespace {shown(settings.namespace)} is no namespace: take letters, digits and '-'")
     with usable(folder):
@@ -46,7 +46,7 @@ def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Setti
                 raise ValueError(f"{one.outcome}: {one.reason}")
             jobs.append(inside(plan, number, one.case, settings.namespace))
         except ValueError as error:
-            skipped.append(f"{one.case.label} is left out: {error}")
+            skipped.append(f"{one.case.label} is skipped: {error}")
     if not jobs:
         raise RequestError("\n".join(["no case of this plan can be written for Kubernetes:", *skipped]))
     return [_write(job, plan, folder, settings) for job in jobs], skipped

@@ -56,7 +56,7 @@ def wire(host: str) -> Wire:
 def switch_link(host: str, on: bool) -> None:
     """Cut a host's link, or mend it."""
     run("ip", "-n", host, "link", "set", WIRE, "up" if on else "down")
-    if on:  # a route goes with its link, and comes again without what was said of it
+    if on:  # a route goes with its link, and comes again without its options
         route = run("ip", "-n", host, "route", "show", "dev", WIRE).split()
         run("ip", "-n", host, "route", "replace", *route, "dev", WIRE, "congctl", CONGESTION)
 

@@ -11,8 +11,8 @@ def run(*tokens: str) -> str:
     """What a program prints; Unavailable tells of the one that failed, with its own words."""
     done = subprocess.run(tokens, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SECONDS)
     if done.returncode != 0:
-        said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-        raise Unavailable(f"`{' '.join(tokens)}` failed: {said}")
+        printed = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+        raise Unavailable(f"`{' '.join(tokens)}` failed: {printed}")
     return done.stdout
 
 

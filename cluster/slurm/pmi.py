@@ -27,14 +27,14 @@ def plugin(interpreter: Path, library: str = "") -> str:
 
 
 def of_library(interpreter: Path) -> str:
-    said = output(str(interpreter), "-c", LIBRARY)
-    known = next((dialect.pmi for dialect in DIALECTS if re.search(dialect.library, said)), None)
+    printed = output(str(interpreter), "-c", LIBRARY)
+    known = next((dialect.pmi for dialect in DIALECTS if re.search(dialect.library, printed)), None)
     if known is not None:
         return known
-    if "Traceback" in said or not said.strip():
+    if "Traceback" in printed or not printed.strip():
         return NONE
     raise Unavailable(
-        f"no PMI plug-in is known for the MPI of {interpreter}, {said.strip().splitlines()[0]!r}; name one of those "
+        f"no PMI plug-in is known for the MPI of {interpreter}, {printed.strip().splitlines()[0]!r}; name one of those "
         f"that `srun --mpi=list` lists with {SETTING}"
     )
 
@@ -44,18 +44,18 @@ def wire(interpreter: Path, pmi: str, placement: Placement) -> dict[str, str]:
 
     Where no mpi4py tells the library, it is the oldest of those that this plug-in is for: newer ones know its settings.
     """
-    said = output(str(interpreter), "-c", LIBRARY)
-    by_library = [dialect for dialect in DIALECTS if re.search(dialect.library, said)][:1]
+    printed = output(str(interpreter), "-c", LIBRARY)
+    by_library = [dialect for dialect in DIALECTS if re.search(dialect.library, printed)][:1]
     by_plugin = [dialect for dialect in DIALECTS if dialect.pmi == pmi][-1:]
     return next((knobs(dialect, placement) for dialect in by_library + by_plugin), {})
 
 
 def check(wanted: str, interpreter: Path) -> None:
     """Unavailable when this Slurm lacks it, or cannot load it, of which `srun --mpi=list` knows nothing."""
-    said = output("srun", f"--mpi={wanted}", "--test-only", "true")
-    if "Invalid MPI type" in said:
+    printed = output("srun", f"--mpi={wanted}", "--test-only", "true")
+    if "Invalid MPI type" in printed:
         raise Unavailable(
             f"the MPI of {interpreter} wants `srun --mpi={wanted}`, which this Slurm cannot load: "
-            f"{said.strip().splitlines()[0]}; install that plug-in with its library (Debian, for pmix: apt-get install "
+            f"{printed.strip().splitlines()[0]}; install that plug-in with its library (Debian, pmix: apt-get install "
             f"libpmix-dev), name one that fits with {SETTING}, or take the launcher mpiexec"
         )

@@ -56,7 +56,7 @@ class Private:
         return self.folder / "slurm.conf"
 
     def start(self, nodes: Sequence[Node], cores: int) -> None:
-        """Until every node is idle. `cores` is what each is said to have, whatever the machine has.
+        """Until every node is idle. `cores` is what each declares, whatever the machine has.
 
         Raises Unavailable for what `missing` tells and for a folder whose sockets' paths would be too long,
         StagebenchError with the daemons' last words.
@@ -117,7 +117,6 @@ class Private:
         self._run((str(found("munged")), "--force", *(f"--{name}={value}" for name, value in options.items())))
 
     def _run(self, tokens: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """A daemon goes its own way at once."""
         done = subprocess.run(
             tokens,
             env={**os.environ, **self.environ},
@@ -142,7 +141,6 @@ class Private:
                 states = self._run(ask).stdout.split()
 
     def _processes(self) -> Iterator[psutil.Process]:
-        """Its daemons and the processes of its jobs."""
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 variables = process.environ()

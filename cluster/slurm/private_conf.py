@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suite.environments.hosts import LOOPBACK
-from suite.launching.ports import free_port
+from suite.worker.rendezvous import free_port
 
-MEMORY = 2000  # MB that each node is said to have; nobody counts them
+MEMORY = 2000  # MB that each node declares; nobody counts them
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def conf(folder: Path, nodes: Sequence[Node], cores: int) -> str:
         "AccountingStorageType": "accounting_storage/none",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_CPU",
-        "SlurmdParameters": "config_overrides",  # the cores are those said here
+        "SlurmdParameters": "config_overrides",  # the cores are those declared here
         "MpiDefault": "none",
         "ReturnToService": 2,
         "SwitchType": "switch/none",

@@ -26,19 +26,19 @@ def check(placement: Placement, interpreter: Path) -> None:
         )
     patience()
     options = resources(placement)
-    code, said = asked("scontrol", "ping")
+    code, answer = asked("scontrol", "ping")
     if code != 0:
-        short = next((line for line in said.split(" | ") if "DOWN" in line or "fatal" in line), said)
+        short = next((line for line in answer.split(" | ") if "DOWN" in line or "fatal" in line), answer)
         raise Unavailable(
             f"Slurm's controller does not answer: {short}; `scontrol ping` tells when it does, SLURM_CONF names "
             "another cluster's settings"
         )
     pmi.check(pmi.plugin(interpreter), interpreter)
-    code, said = asked("sbatch", "--test-only", *options, "--wrap", "true")
+    code, answer = asked("sbatch", "--test-only", *options, "--wrap", "true")
     if code != 0:
         raise Unavailable(
             f"Slurm cannot place nodes = {placement.nodes}, ranks = {placement.ranks_per_node} of {cores(placement)} "
-            f"cores each: {said}; it has {partitions()}. Ask for less, or name another partition with {SETTING} "
+            f"cores each: {answer}; it has {partitions()}. Ask for less, or name another partition with {SETTING} "
             '("--partition=NAME")'
         )
 
@@ -57,8 +57,8 @@ def patience() -> float:
 
 def partitions() -> str:
     """The partitions and what their nodes have, in words."""
-    _, said = asked("sinfo", "--noheader", "--format=%P %D %c %T")
-    rows = [line.split() for line in said.split(" | ")]
+    _, answer = asked("sinfo", "--noheader", "--format=%P %D %c %T")
+    rows = [line.split() for line in answer.split(" | ")]
     found = [f"{row[0]} ({row[1]} nodes of {row[2]} cores, {row[3]})" for row in rows if len(row) == 4]
     return "the partitions " + ", ".join(found) if found else "no partition"
 

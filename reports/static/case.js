@@ -16,7 +16,7 @@
     else missing(`This report has no case ${id()}.`);
   }
 
-  const missing = (words) => page.replaceChildren(el("p", {}, words, " ", el("a", { href: "index.html#cases" }, "See all cases.")));
+  const missing = (words) => page.replaceChildren(el("p", {}, words, " ", el("a", { href: "index.html#case_table" }, "See all cases.")));
 
   function show(one) {
     document.title = `${one.label} · stagebench`;

@@ -10,8 +10,6 @@ from suite.contracts.case import Case
 from suite.groups import grouped
 from suite.plan import text
 
-Defaults = Mapping[str, Mapping[str, Any]]  # by adapter: its knobs' defaults, for rows that do not know them
-
 # Swept in search of speed, in the order in which they are named. What stands in neither list (data, crops, the page
 # cache, devices) is a question of its own, not a configuration.
 OWN = ("tuning", "precision", "format", "prefetch")  # with the knobs: what the adapter's default is about
@@ -27,7 +25,7 @@ class Best:
     default: Row  # the row nearest to the default configuration; the winner itself when that wins
     margin: Interval | None  # the winner's samples/s over the default's; None when it is the default
     tried: int  # configurations with a speed and nothing that speaks against them
-    left_out: tuple[Row, ...]  # those that something speaks against
+    skipped: tuple[Row, ...]  # those that something speaks against
     unusual: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
 
     @property
@@ -58,12 +56,12 @@ class Contest:
         return self.winners[0].row.case
 
 
-def contests(rows: Iterable[Row], defaults: Defaults) -> list[Contest]:
+def contests(rows: Iterable[Row]) -> list[Contest]:
     """Every network and set of devices, with the strategies that were measured in more than one configuration."""
     contests = []
     for asked in grouped((row for row in rows if row.rates), lambda row: question(row.case)).values():
         members = grouped(asked, lambda row: (row.case.adapter, row.case.strategy, row.synchronous))
-        best = [_best(tried, defaults) for tried in members.values()]
+        best = [_best(tried) for tried in members.values()]
         winners = sorted((one for one in best if one and one.tried > 1), key=lambda one: -one.rate)
         if winners:
             contests.append(Contest(tuple(winners)))
@@ -91,19 +89,22 @@ def prefixed(knobs: Mapping[str, Any]) -> dict[str, Any]:
     return {f"knobs.{name}": value for name, value in knobs.items()}
 
 
-def usual_of(rows: Iterable[Row], defaults: Defaults) -> dict[str, Any]:
-    """The default of every setting, as it was when the rows were measured; a case's own knobs where nobody knows."""
+def usual_of(rows: Iterable[Row]) -> dict[str, Any]:
+    """The default of every setting when the rows were measured; format 1 kept no knob's: then what none of them set."""
     first, *_ = several = list(rows)
-    declared = next((row.declared.knob_defaults for row in several if row.declared), None)
-    knobs = declared if declared is not None else defaults.get(first.case.adapter, first.case.knobs)
-    return {**USUAL, **prefixed(knobs)}
+    shared = {
+        name: value
+        for name, value in first.case.knobs.items()
+        if all(row.case.knobs.get(name) == value for row in several)
+    }
+    return {**USUAL, **prefixed(next((row.declared.knob_defaults for row in several if row.declared), shared))}
 
 
-def _best(rows: list[Row], defaults: Defaults) -> Best | None:
+def _best(rows: list[Row]) -> Best | None:
     sound = [row for row in rows if row.comparable]
     if not sound:
         return None
-    usual = usual_of(sound, defaults)
+    usual = usual_of(sound)
     winner = max(sound, key=lambda row: row.speed)
     default = min(sound, key=lambda row: _distance(row.case, usual))
     assert winner.rates
@@ -115,7 +116,7 @@ def _best(rows: list[Row], defaults: Defaults) -> Best | None:
         default=default,
         margin=None if winner is default else ratio(winner.rates, default.rates, level),
         tried=len(sound),
-        left_out=tuple(row for row in rows if not row.comparable),
+        skipped=tuple(row for row in rows if not row.comparable),
         unusual=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
     )
 

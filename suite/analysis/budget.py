@@ -71,7 +71,7 @@ class Budget:
     waits: tuple[float, ...] = ()  # for the last rank, of every rank, in the ranks' order
 
     @property
-    def observer_effect(self) -> float:
+    def instrumentation_overhead(self) -> float:
         """How many times longer the instrumented iteration takes."""
         return self.staged / self.native
 
@@ -88,8 +88,9 @@ class Budget:
         return determined(self.hidden / whole, (found.high - found.low) / 2 / whole if found else None)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values, the observer's effect and the hidden share among them."""
-        return {**asdict(self), "observer_effect": self.observer_effect, "hidden_share": self.hidden_share}
+        """JSON-ready values, with the instrumentation overhead and the hidden share."""
+        derived = {"instrumentation_overhead": self.instrumentation_overhead, "hidden_share": self.hidden_share}
+        return {**asdict(self), **derived}
 
 
 def of_process(

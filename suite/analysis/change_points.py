@@ -80,7 +80,6 @@ def _cheapest(values: Values, price: float) -> list[int]:
 
 
 def _stretches(values: Sequence[float], begins: Sequence[int]) -> list[Values]:
-    """The series, cut where the second stretch and the others begin."""
     return np.split(np.asarray(values, dtype=np.float64), begins)
 
 

@@ -2,19 +2,20 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from suite.analysis.change_points import Noise, noise
-from suite.analysis.comparison import DISQUALIFYING
 from suite.analysis.conditions import MeasuredRun, barring, differing, others, same_but_knobs, same_but_sampling
+from suite.analysis.marks import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.analysis.verdicts import FASTER, SAME, SLOWER, Judged, Sides, judged
 from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.groups import grouped
+from suite.results.stored import json_ready
 
 REFUSED = "not comparable"
 EXIT_CODES = {FASTER: 0, SAME: 0, SLOWER: 1, REFUSED: 2}
@@ -52,19 +53,20 @@ class Compared:
 
     def to_dict(self) -> dict[str, Any]:
         found = self.found
-        return {
+        values = {
             "label": self.case.label,
-            "case": self.case.to_dict(),
-            "before": self.before.id if self.before else None,
-            "after": self.after.id if self.after else None,
+            "case": self.case,
+            "before": self.before and self.before.id,
+            "after": self.after and self.after.id,
             "verdict": self.verdict,
-            "ratio": asdict(found.ratio) if found else None,
-            "resolution": found.resolution if found else None,
-            "processes_needed": found.needs if found else None,
-            "not_comparable_because": list(self.bars),
-            "differs": list(self.differs),
-            "deviation_of_runs": self.runs.deviation if self.runs else None,
+            "ratio": found and found.ratio,
+            "resolution": found and found.resolution,
+            "processes_needed": found and found.needs,
+            "not_comparable_because": self.bars,
+            "differs": self.differs,
+            "deviation_of_runs": self.runs and self.runs.deviation,
         }
+        return json_ready(values)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class MeasuredRun:
         return {row.id: row for row in self.rows if row.rates}
 
     def conditions(self, row: Row) -> Conditions:
-        """Of a row of this run; what nobody kept is left out."""
+        """Of a row of this run; without what nobody kept."""
         kinds: dict[str, dict[str, Any]] = {
             METHOD: {"method": self.about.method},
             "machine": {},

@@ -1,4 +1,4 @@
-"""One training, its gradients exchanged in several ways: how fast, how stale, and how far it came."""
+"""One training by several strategies of exchanging gradients: how fast, how stale, and how far it came."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -13,8 +13,8 @@ from suite.groups import grouped
 
 
 @dataclass(frozen=True)
-class Way:
-    """One adapter's strategy; its rows differ in their seeds alone."""
+class Variant:
+    """One adapter's strategy with its knobs; its rows differ in their seeds alone."""
 
     rows: tuple[Row, ...]
     curves: tuple[Curve, ...]
@@ -39,22 +39,22 @@ class Way:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Ways of one training on as many devices; None: the records kept no seconds."""
+    """Variants of one training on as many devices."""
 
-    ways: tuple[Way, ...]
+    variants: tuple[Variant, ...]
     samples: float  # the most that every training has seen
-    seconds: float | None  # the most that every training has taken
+    seconds: float | None  # the most that every training has taken; None: the records kept no seconds
 
 
 def exchanges(rows: Iterable[Row]) -> list[Exchange]:
-    """Every training on several devices that the run did in more than one way: by strategy or by knob."""
+    """Every training on several devices that the run did in several variants."""
     every = list(rows)
     found = grouped((row for row in every if row.lessons and row.several_devices), lambda row: same_training(row.case))
-    return [_exchange(group, every) for group in found.values() if len({_way_of(row.case) for row in group}) > 1]
+    return [_exchange(group, every) for group in found.values() if len({_strategy_of(row.case) for row in group}) > 1]
 
 
 def same_training(case: Case) -> tuple[object, ...]:
-    """What the ways of one training share: the network, its data, its steps, its devices."""
+    """What the variants of one training share: the network, its data, its steps, its devices."""
     read = {key: value for key, value in asdict(case.input).items() if key in ("repeat", "augment")}
     return (
         *(case.workload, case.graph_digest, case.data, *read.values(), case.precision),
@@ -64,8 +64,8 @@ def same_training(case: Case) -> tuple[object, ...]:
     )
 
 
-def _way_of(case: Case) -> tuple[str, str, str]:
-    """A knob may choose between ways too: caffempi's `overlap` does."""
+def _strategy_of(case: Case) -> tuple[str, str, str]:
+    """A knob may choose how gradients are exchanged, too."""
     return case.adapter, case.strategy, str(sorted(case.knobs.items(), key=str))
 
 
@@ -79,20 +79,22 @@ def _exchange(group: list[Row], every: list[Row]) -> Exchange:
     compared = {id_: row.rates for id_, row in speeds.items() if row and row.rates and row.comparable}
     synchronous = {id_: rates for id_, rates in compared.items() if all(row.synchronous for row in members[id_])}
     verdicts = against_fastest(synchronous) if len(synchronous) > 1 else {}
-    ways = [_way(rows, curves[id_], speeds[id_], verdicts.get(id_), samples, seconds) for id_, rows in members.items()]
-    return Exchange(tuple(ways), samples, seconds)
+    variants = tuple(
+        _variant(rows, curves[id_], speeds[id_], verdicts.get(id_), samples, seconds) for id_, rows in members.items()
+    )
+    return Exchange(variants, samples, seconds)
 
 
-def _way(
+def _variant(
     rows: list[Row],
     curves: list[Curve],
     speed: Row | None,
     against: Against | None,
     samples: float,
     seconds: float | None,
-) -> Way:
+) -> Variant:
     lessons = [lesson for row in rows for lesson in row.lessons]
-    return Way(
+    return Variant(
         rows=tuple(rows),
         curves=tuple(curves),
         speed=speed,

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -12,6 +12,7 @@ from suite.analysis.conditions import ALLOWED, NAMED, MeasuredRun, differing, sa
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.errors import RequestError
+from suite.results.stored import json_ready
 
 
 @dataclass(frozen=True)
@@ -50,21 +51,17 @@ class Series:
         return self.points[-1].row.case
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "label": self.case.label,
-            "case": self.case.to_dict(),
-            "points": [
-                {
-                    "run": str(point.run.path),
-                    "created": point.run.about.created,
-                    "commit": point.run.about.commit,
-                    "id": point.row.id,
-                    "samples_per_second": asdict(point.row.rate) if point.row.rate else None,
-                }
-                for point in self.points
-            ],
-            "changes": [asdict(change) for change in self.changes],
-        }
+        points = [
+            {
+                "run": point.run.path,
+                "created": point.run.about.created,
+                "commit": point.run.about.commit,
+                "id": point.row.id,
+                "samples_per_second": point.row.rate,
+            }
+            for point in self.points
+        ]
+        return json_ready({"label": self.case.label, "case": self.case, "points": points, "changes": self.changes})
 
 
 def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:

@@ -13,7 +13,7 @@ AGREEING_STEPS = 50  # over which two curves are laid on each other
 class Epoch:
     """One epoch of all ranks together."""
 
-    seconds: float  # the slowest rank's, testing left out
+    seconds: float  # the slowest rank's, without testing
     samples: int
     accuracy: float  # on what was held out
     loss: float | None  # the last step's, the mean over ranks; None: it was no number
@@ -69,9 +69,12 @@ def learnt(ranks: Sequence[rank_report.Training], target: float) -> Learnt:
     """The ranks' records of one training, joined."""
     epochs = tuple(_epoch(column) for column in zip(*(rank.epochs for rank in ranks), strict=True))
     if len({rank.loss_steps for rank in ranks}) > 1:  # workers that wait for nobody: all their losses, as they came
-        rows = [row for rank in ranks for row in zip(rank.loss_s, rank.loss_steps, rank.losses, strict=True)]
+        timed = all(rank.loss_s for rank in ranks)
+        orders = [rank.loss_s if timed else rank.loss_steps for rank in ranks]
+        several = zip(orders, ranks, strict=True)
+        rows = [row for order, rank in several for row in zip(order, rank.loss_steps, rank.losses, strict=True)]
         seconds, steps, losses = zip(*sorted(rows, key=lambda row: row[0]), strict=True)
-        return Learnt(epochs, steps, losses, target, seconds)
+        return Learnt(epochs, steps, losses, target, seconds if timed else ())
     return Learnt(
         epochs,
         ranks[0].loss_steps,

@@ -12,6 +12,7 @@ from suite.analysis.stats import Values, centre, determined
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
 from suite.foreign.folder import Exchange, ForeignComm
+from suite.groups import Refused
 from suite.results.run_folder import case_of
 from suite.worker import messages
 
@@ -34,7 +35,7 @@ class Point:
     samples: int
     skew: float | None  # seconds, of method 2 and 1: median spread of the ranks' arrivals at a sample's barrier
     factor: float
-    late: int = 0  # samples left out, since a rank began them late
+    late: int = 0  # samples discarded, since a rank began them late
     clock_error: float | None = None  # seconds; None: nothing was scheduled
 
     @property
@@ -81,8 +82,13 @@ class Link:
     points: tuple[Point, ...]
     overlaps: tuple[Overlap, ...]
     fit: Fit | None
-    left_out: tuple[int, ...] = ()  # bytes of the messages for which the case's budget did not last
+    skipped: tuple[int, ...] = ()  # bytes of the messages beyond the case's budget
     tensors: tuple[Tensor, ...] | None = None  # of its network, in backward order; None: format 1 did not keep them
+
+    @property
+    def refused(self) -> Refused:
+        """Why it has no result."""
+        return Refused(self.case.label, self.case.backend, self.outcome, self.reason)
 
     @property
     def singles(self) -> list[Point]:
@@ -105,7 +111,7 @@ class Link:
             "hosts": list(self.hosts),
             "points": [point.to_dict() for point in self.points],
             "overlap": [overlap.to_dict() for overlap in self.overlaps],
-            "left_out": list(self.left_out),
+            "skipped": list(self.skipped),
             "fit": self._fit() if self.fit else None,
         }
 
@@ -115,7 +121,7 @@ class Link:
         return {**asdict(self.fit), **determined, "bus_bandwidth": self.bus_limit}
 
 
-OTHER_METHOD = "its figures were defined in another way, by another version of stagebench"
+OTHER_METHOD = "its figures were defined otherwise, by another version of stagebench"
 
 
 def links(folder: CommFolder) -> Iterator[Link]:
@@ -172,7 +178,7 @@ def link(record: CommRecord) -> Link:
         points=tuple(points),
         overlaps=tuple(overlaps),
         fit=fitted([each.bytes for each in singles], [each.seconds for each in singles]),
-        left_out=tuple(size for each in skipped for size in each.bytes),
+        skipped=tuple(size for each in skipped for size in each.bytes),
         tensors=record.tensors,
     )
 
@@ -182,7 +188,6 @@ Times = TypeVar("Times", ExchangeTimes, OverlapTimes, SkippedSizes)
 
 
 def _of(kind: type[Times], rows: Sequence[object]) -> list[Times]:
-    """One row of every rank, when they are of that kind; else nothing."""
     return [row for row in rows if isinstance(row, kind)]
 
 

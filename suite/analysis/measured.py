@@ -169,7 +169,6 @@ def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:
 
 
 def _mean_layers(tables: Sequence[Sequence[Layer]]) -> list[Layer] | None:
-    """Each layer's seconds, the mean over ranks."""
     return merge_layers(tables, fmean) if tables else None
 
 

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from suite.analysis.comparison import Key, group
 from suite.analysis.leaders import open_questions
+from suite.analysis.marks import Key, group
 from suite.analysis.measured import rate
 from suite.contracts.case import Case
 from suite.results.records import CANCELLED
@@ -14,7 +14,7 @@ from suite.results.run_folder import RunFolder
 def open_cases(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes: int, threshold: float) -> set[str]:
     """Ids of those (case, synchronous) whose comparisons are open at that half-width, after `processes` rounds at most.
 
-    What failed, and what does not train the same network, is compared with nothing and left out.
+    What failed, and what does not train the same network, is compared with nothing.
     """
     failed = {key for key, proof in folder.proofs().items() if not proof.passed}
     groups: dict[Key, dict[str, dict[int, float]]] = defaultdict(dict)

@@ -6,18 +6,20 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.budget import Budget, over_processes
-from suite.analysis.comparison import Key, comparable, group
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
+from suite.analysis.marks import Key, comparable, group
 from suite.analysis.measured import Process, merge_layers
 from suite.analysis.peaks import FLOPS, Peak
 from suite.analysis.scaling import Scaling
 from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
+from suite.groups import Refused
 from suite.results.proof import Proof
 from suite.results.rank_report import Layer
 from suite.results.records import Declared
+from suite.results.stored import json_ready
 
 
 @dataclass
@@ -39,6 +41,11 @@ class Row:
     peak: Peak | None = None  # what its devices do at most
     # Of imported trainings: (seconds, samples) of the first epochs.
     published: list[tuple[tuple[float, float], ...]] = field(default_factory=list)
+
+    @property
+    def refused(self) -> Refused:
+        """Why it has no result."""
+        return Refused(self.case.label, self.case.adapter, self.outcome, self.reason)
 
     @property
     def rate(self) -> Interval | None:
@@ -158,35 +165,35 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; every step stays in the record files."""
-        budget = self.budget
-        return {
+        values = {
             "id": self.id,
             "label": self.case.label,
-            "case": self.case.to_dict(),
+            "case": self.case,
             "outcome": self.outcome,
             "reason": self.reason,
             "marks": self.marks,
             "comparable": self.comparable,
-            "proof": self.proof.key if self.proof else None,
-            "samples_per_second": asdict(self.rate) if self.rate else None,
-            "samples_per_second_per_device": asdict(self.rate_per_device) if self.rate_per_device else None,
-            "peak": asdict(self.peak) if self.peak else None,
+            "proof": self.proof and self.proof.key,
+            "samples_per_second": self.rate,
+            "samples_per_second_per_device": self.rate_per_device,
+            "peak": self.peak,
             "model_flop_utilisation": self.utilisation,
             "joules_per_sample": self.joules_per_sample,
             "processes": [_process(process) for process in self.processes],
-            "budget_seconds": budget.to_dict() if budget else None,
+            "budget_seconds": self.budget and self.budget.to_dict(),
             "input": {
                 "waited_seconds": self.waited,
                 "waited_share": self.waited_share,
-                "reader_samples_per_second": asdict(self.reader.interval) if self.reader else None,
+                "reader_samples_per_second": self.reader and self.reader.interval,
             },
-            "staleness": asdict(self.staleness) if self.staleness else None,
-            "scaling": asdict(self.scaling) if self.scaling else None,
-            "scaling_over_nodes": asdict(self.over_nodes) if self.over_nodes else None,
-            "against_fastest": asdict(self.against) if self.against else None,
-            "layers": [layer.model_dump() for layer in self.layers] if self.layers else None,
+            "staleness": self.staleness,
+            "scaling": self.scaling,
+            "scaling_over_nodes": self.over_nodes,
+            "against_fastest": self.against,
+            "layers": self.layers,
             "training": [_training(lesson) for lesson in self.lessons] or None,
         }
+        return json_ready(values)
 
 
 def _median(values: list[float | None]) -> float | None:
@@ -195,7 +202,6 @@ def _median(values: list[float | None]) -> float | None:
 
 
 def _process(process: Process) -> dict[str, Any]:
-    wire = process.about.wire
     return {
         "repeat": process.repeat,
         "outcome": process.outcome,
@@ -203,9 +209,9 @@ def _process(process: Process) -> dict[str, Any]:
         "steps": process.step_seconds.size,
         "wall_seconds": process.wall,
         "losses": process.losses,
-        "load": process.about.load.model_dump(),
+        "load": process.about.load,
         "hosts": process.about.hosts,
-        "wire": {host: asdict(carrier) for host, carrier in wire.items()} if wire is not None else None,
+        "wire": process.about.wire,
     }
 
 

@@ -1,4 +1,4 @@
-"""Trainings with a straggler: the time to a loss by the share of its time that it loses, and where ways cross."""
+"""Trainings with a straggler: the time to a loss by the share of its time that it loses; where strategies cross."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from suite.contracts.case import Case
 
 @dataclass(frozen=True)
 class Slowed:
-    """One way to train, by the straggler's share; its rows differ in that and in their seeds."""
+    """One strategy with its knobs, by the straggler's share; its rows differ in that and in their seeds."""
 
     rows: tuple[Row, ...]
     seconds: Mapping[float, Mapping[tuple[int, int], float]]  # to the loss, by share asked, then by seed and process
@@ -56,7 +56,7 @@ class Slowed:
 
 @dataclass(frozen=True)
 class Crossover:
-    """The taken share beyond which one way is sooner at the loss than another; an end is None beyond those tried."""
+    """The taken share beyond which a strategy is sooner at the loss than another; an end beyond those tried is None."""
 
     value: float
     low: float | None
@@ -65,9 +65,9 @@ class Crossover:
 
 @dataclass(frozen=True)
 class Stragglers:
-    """Ways of one training, all to the same loss."""
+    """Variants of one training, all to the same loss."""
 
-    ways: tuple[Slowed, ...]
+    variants: tuple[Slowed, ...]
     shares: tuple[float, ...]
     loss: float  # the lowest that every training reached
 
@@ -83,11 +83,11 @@ def stragglers(rows: Iterable[Row]) -> list[Stragglers]:
 
 def _stragglers(rows: Sequence[Row]) -> Stragglers:
     loss = max(min(_curve(lesson)) for row in rows for lesson in row.lessons)
-    ways: dict[str, list[Row]] = {}
+    variants: dict[str, list[Row]] = {}
     for row in rows:
-        ways.setdefault(replace(row.case, seed=0, straggler=0.0).id, []).append(row)
+        variants.setdefault(replace(row.case, seed=0, straggler=0.0).id, []).append(row)
     shares = tuple(sorted({row.case.straggler for row in rows}))
-    return Stragglers(tuple(_slowed(members, loss) for members in ways.values()), shares, loss)
+    return Stragglers(tuple(_slowed(members, loss) for members in variants.values()), shares, loss)
 
 
 def _slowed(rows: list[Row], loss: float) -> Slowed:

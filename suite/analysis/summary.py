@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from suite.analysis.comparison import Key
 from suite.analysis.foreign import imported_rows
 from suite.analysis.leaders import Against, against_fastest
+from suite.analysis.marks import Key
 from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
@@ -45,7 +45,7 @@ MISSING = "not measured"  # a case that could run, without any record: the run w
 def summarise(folder: RunFolder) -> list[Row]:
     """Every case's row, in the plan's order.
 
-    Invalid records and those of other cases are left out: `left_out` says so afterwards.
+    Invalid records and those of other cases are skipped: `unused_records` names them afterwards.
     """
     rows = imported_rows(folder) if isinstance(folder, ForeignRun) else _measured_rows(folder)
     entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
@@ -60,7 +60,6 @@ def summarise(folder: RunFolder) -> list[Row]:
 
 
 def _measured_rows(folder: RunFolder) -> list[Row]:
-    """What each row has of itself."""
     cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     records = folder.records(processes)
@@ -85,7 +84,7 @@ def uncollected() -> Iterator[None]:
 
 
 def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
-    """By row id; a row alone in its group is compared with nothing and left out."""
+    """By row id; a row alone in its group is compared with nothing."""
     groups: dict[Key, dict[str, Rates]] = defaultdict(dict)
     for row in rows:
         if row.rates and row.comparable:
@@ -93,15 +92,14 @@ def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
     return {id_: one for group in groups.values() if len(group) > 1 for id_, one in against_fastest(group).items()}
 
 
-def left_out(folder: ResultFolder[Any, Any]) -> str | None:
+def unused_records(folder: ResultFolder[Any, Any]) -> str | None:
     """The note about records that no row holds, once they were read; None when every record has its row."""
-    strays, remarks = folder.strays(), []
-    if folder.invalid:
-        count = "1 record is" if len(folder.invalid) == 1 else f"{len(folder.invalid)} records are"
-        remarks += [f"{count} invalid; left out: {_few(list(folder.invalid.values()), '; ')}"]
-    if strays:
-        count = "1 record belongs" if len(strays) == 1 else f"{len(strays)} records belong"
-        remarks += [f"{count} to no case of this plan; left out: {_few(strays, ', ')}"]
+    found = (("invalid", list(folder.invalid.values()), "; "), ("of no case of this plan", folder.strays(), ", "))
+    remarks = [
+        f"{len(names)} record{'s' * (len(names) > 1)} skipped, {why}: {_few(names, between)}"
+        for why, names, between in found
+        if names
+    ]
     return ". ".join(remarks) or None
 
 
@@ -159,8 +157,8 @@ def _proof_reason(row: Row, keys: set[str]) -> str:
         return f"its records name different proofs ({', '.join(sorted(keys))}): the framework changed during the run"
     if keys:
         return f"proofs/{keys.copy().pop()}.json is missing from the run folder"
-    said = [process.about.proof_reason for process in row.processes if process.about.proof_reason]
-    return said[0] if said else "no proof was made"
+    reasons = [process.about.proof_reason for process in row.processes if process.about.proof_reason]
+    return reasons[0] if reasons else "no proof was made"
 
 
 def _marks(row: Row) -> Iterable[str]:

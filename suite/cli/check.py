@@ -63,7 +63,7 @@ def _decoded(source: Path, as_json: bool) -> bool:
 
 
 def _images(folder: Path) -> tuple[int, int, list[str]]:
-    from suite.data.check import lone_class, problems
+    from suite.data.check import blank, lone_class, problems
     from suite.worker.sources import listed
 
     try:
@@ -76,7 +76,10 @@ def _images(folder: Path) -> tuple[int, int, list[str]]:
         for number, problem in enumerate(problems(paths), 1):
             progress(number)
             bad += [problem] if problem else []
-    return len(paths), len(paths) - len(bad), [lone, *bad] if lone else bad
+    readable = len(paths) - len(bad)
+    if blank(paths):
+        bad.append(f"{folder}: each image has the same value in every pixel, which teaches nothing; replace them")
+    return len(paths), readable, [lone, *bad] if lone else bad
 
 
 def _arrays(path: Path) -> tuple[int, int, list[str]]:
@@ -87,7 +90,7 @@ def _arrays(path: Path) -> tuple[int, int, list[str]]:
     except ValueError as error:
         return 0, 0, [str(error)]
     except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise RequestError(f"{path} cannot be read: {error.strerror or error}; make it readable") from error
     return count, count, []
 
 

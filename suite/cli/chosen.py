@@ -56,7 +56,7 @@ def workload_for(data: str, asked: str | None) -> "Workload":
 
 
 def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -> "Interpreter | None":
-    """Its interpreter; without one, an adapter that was not asked for is named and left out."""
+    """Its interpreter; without one, an adapter that was not asked for is named and skipped."""
     from suite.environments.find import find
 
     try:
@@ -64,7 +64,7 @@ def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -
     except Unavailable as error:
         if asked:
             raise
-        typer.echo(f"{adapter.name} is left out: {error}", err=True)
+        typer.echo(f"{adapter.name} is skipped: {error}", err=True)
         return None
 
 

@@ -36,18 +36,16 @@ def comm(
     nodes: Annotated[
         int | None, typer.Option(min=1, max=4096, help="How many, where the launcher chooses them: slurm.")
     ] = None,
-    launcher: Annotated[
-        str | None, typer.Option(help="How ranks are started; default: the backend's usual way.")
-    ] = None,
+    launcher: Annotated[str | None, typer.Option(help="Starts the ranks; default: the backend's own.")] = None,
     seconds: Annotated[float, typer.Option(min=0.0, max=600.0, help="Of samples, for each size.")] = 0.25,
     budget: Annotated[
-        float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are left out. 0: no limit.")
+        float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are skipped. 0: no limit.")
     ] = 10.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
     ] = None,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed, or lacked something.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON, and nothing else.")] = False,
 ) -> None:
     """Measure all-reduce, broadcast, reduce-scatter, all-gather, all-to-all and point-to-point of every backend here.
@@ -55,25 +53,19 @@ def comm(
     Every result is verified on every rank. Stop it at any time: the same command with -o goes on where it stopped.
     """
     import json as encoder
-    import sys
     from dataclasses import replace
-    from datetime import UTC, datetime
 
-    from suite import __version__
     from suite.analysis.links import links
     from suite.cli.comm_display import display, summary
+    from suite.cli.measuring import about_run, conclude, measure, run_folder
     from suite.cli.options import interpreters_from
     from suite.comm.cases import CommCase, cases
     from suite.comm.offers import offers
-    from suite.comm.records import KIND, CommFolder, CommRecord
+    from suite.comm.records import CommFolder, CommRecord
     from suite.comm.session import CommSession
-    from suite.environments.commit import commit_of
     from suite.errors import RequestError
     from suite.plugins import workloads
-    from suite.results.lock import held
-    from suite.results.records import About
     from suite.session.observer import Observer
-    from suite.session.resumable import FAILURES
     from suite.suggest import chosen
 
     offered = offers()
@@ -87,32 +79,17 @@ def comm(
     ]
     if not planned:
         raise RequestError(f"none of {', '.join(names)} has such an operation; see `stagebench list backends`")
-    started = datetime.now(UTC)
-    about = About(
-        stagebench=__version__,
-        kind=KIND,
-        created=started.isoformat(timespec="seconds"),
-        command=(Path(sys.argv[0]).name, *sys.argv[1:]),
-        plan="communication",
-        commit=commit_of(Path.cwd()),
-    )
-    path = output or Path("results") / f"comm-{started:%Y%m%d-%H%M%S}"
+    folder = CommFolder(output or run_folder("comm"))
     observer: Observer[CommCase, CommRecord] = Observer() if json else display()
-    with held(path):
-        folder = CommFolder(path).begin(about, plan_text(names, asked))
-        for why in folder.unusable():
-            typer.echo(f"{path}: {why}", err=True)
-        outcomes = CommSession(folder, planned, interpreters_from(python or []), observer, retry).run()
+    session = CommSession(folder, planned, interpreters_from(python or []), observer, retry)
+    outcomes = measure(session, folder, about_run(folder.kind, "communication"), plan_text(names, asked))
     found = list(links(folder))
     if json:
-        content = {"folder": str(path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
+        content = {"folder": str(folder.path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
         typer.echo(encoder.dumps(content, indent=1))
     else:
         summary(found)
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        typer.echo(f"{path}: {counts}. Next: stagebench report {path} -o {path}/report")
-    if any(outcomes[failure] for failure in FAILURES):
-        raise typer.Exit(1)
+    conclude(folder.path, outcomes, quiet=json)
 
 
 def asked_for(

@@ -14,6 +14,7 @@ from suite.cli.tables import show
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord, ExchangeTimes, SkippedSizes, Times, comm_row
 from suite.comm.sizes import written
+from suite.groups import Refused, once_per_reason
 from suite.session.observer import Observer
 from suite.worker.messages import Message
 
@@ -46,10 +47,9 @@ def cells(found: Point) -> list[str]:
 
 
 def without(case: CommCase, sizes: Sequence[int]) -> str:
-    """What the budget leaves out, and how it would be measured."""
-    return (
-        f"left out: {', '.join(map(written, sizes))}, for which {case.budget:g} s do not last; --budget 0 measures all"
-    )
+    """The sizes that were skipped, and how to measure them."""
+    beyond = ", ".join(map(written, sizes))
+    return f"skipped: {beyond}, beyond the budget of {case.budget:g} s; --budget 0 measures all"
 
 
 class Gathering(Observer[CommCase, CommRecord]):
@@ -59,9 +59,19 @@ class Gathering(Observer[CommCase, CommRecord]):
         self._rows: dict[int, list[Times]] = defaultdict(list)
         self._shown = 0
         self._estimate = Estimate()
+        self._refused: list[Refused] = []
+
+    def refused(self, case: CommCase, outcome: str, reason: str) -> None:
+        """Kept until `begin`: many cases may lack the same."""
+        self._refused.append(Refused(case.label, case.backend, outcome, reason))
 
     def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
+        for one in once_per_reason(self._refused):
+            self.unmeasured(one)
         self._estimate.begin(processes, done)
+
+    def unmeasured(self, refused: Refused) -> None:
+        """What will not be measured, once for a reason."""
 
     def started(self, case: CommCase, repeat: int) -> None:
         """Nothing has been sent yet."""
@@ -89,22 +99,22 @@ class Gathering(Observer[CommCase, CommRecord]):
             self._shown += 1
             exchanges = [row for row in rows if isinstance(row, ExchangeTimes)]
             if isinstance(rows[0], SkippedSizes):
-                self.left_out(case, without(case, rows[0].bytes))
+                self.skipped(case, without(case, rows[0].bytes))
             elif exchanges:
                 self.measured(case, point(exchanges))
 
     def measured(self, case: CommCase, found: Point) -> None:
         """A point is there."""
 
-    def left_out(self, case: CommCase, words: str) -> None:
+    def skipped(self, case: CommCase, words: str) -> None:
         """The budget is over."""
 
 
 class PlainLines(Gathering):
     """A line a point, as soon as it is there."""
 
-    def refused(self, case: CommCase, outcome: str, reason: str) -> None:
-        typer.echo(f"{outcome}: {case.label}: {reason}")
+    def unmeasured(self, refused: Refused) -> None:
+        typer.echo(f"{refused.outcome}: {refused.label}: {refused.reason}")
 
     def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
         super().begin(cases, processes, done)
@@ -123,7 +133,7 @@ class PlainLines(Gathering):
         if record.outcome != "ok":
             typer.echo(f"{record.outcome}: {case.label}: {record.reason}")
 
-    def left_out(self, case: CommCase, words: str) -> None:
+    def skipped(self, case: CommCase, words: str) -> None:
         typer.echo(f"  {words}")
 
     def _line(self, values: Sequence[str]) -> None:
@@ -143,9 +153,9 @@ class LiveTables(Gathering):
         self._live: Any = None
         self._table: Any = None
 
-    def refused(self, case: CommCase, outcome: str, reason: str) -> None:
-        self._console.print(f"[yellow]-[/] {case.label} [yellow]{outcome}[/]", highlight=False)
-        self._console.print(f"  {reason}", style="yellow", highlight=False, markup=False)
+    def unmeasured(self, refused: Refused) -> None:
+        self._console.print(f"[yellow]-[/] {refused.label} [yellow]{refused.outcome}[/]", highlight=False)
+        self._console.print(f"  {refused.reason}", style="yellow", highlight=False, markup=False)
 
     def started(self, case: CommCase, repeat: int) -> None:
         from rich.live import Live
@@ -158,7 +168,7 @@ class LiveTables(Gathering):
     def measured(self, case: CommCase, found: Point) -> None:
         self._table.add_row(*cells(found))
 
-    def left_out(self, case: CommCase, words: str) -> None:
+    def skipped(self, case: CommCase, words: str) -> None:
         self._table.caption = f"[yellow]{words}[/]"
 
     def finished(self, case: CommCase, record: CommRecord) -> None:

@@ -64,7 +64,7 @@ def convert(
 def _of_no_use(adapter: "Adapter", form: "Format") -> bool:
     missing = adapter.unreadable(form)
     if missing:
-        typer.echo(f"left out: {form.name}: {missing}", err=True)
+        typer.echo(f"skipped: {form.name}: {missing}", err=True)
     return bool(missing)
 
 
@@ -102,6 +102,6 @@ def _show(place: Path, marker: "Marker") -> None:
     left, parts = marker.skipped, len(marker.parts)
     typer.echo(f"{place}: {marker.samples:,} samples in {parts} part{'s' * (parts > 1)}, by {marker.adapter}")
     for name in left.which:
-        typer.echo(f"  left out: {name}")
+        typer.echo(f"  skipped: {name}")
     if left.samples > len(left.which):
         typer.echo(f"  and {left.samples - len(left.which):,} more")

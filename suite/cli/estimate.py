@@ -77,7 +77,6 @@ class Estimate:
         return running / self.fraction if self.fraction > 0.05 else None
 
     def _own(self, running: float, expected: float) -> float:
-        """Seconds of the running process in all."""
         before = self._seconds.get(self._case_id)
         if before:
             return sum(before) / len(before)

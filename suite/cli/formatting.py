@@ -1,6 +1,6 @@
 """A session's events in words, for the displays."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from suite.analysis.measured import mean_loss, rate
 from suite.cli.estimate import Estimate
@@ -13,18 +13,6 @@ from suite.worker.messages import Message
 
 TIME_IS_UP = "the time is up; the same command goes on with what is missing"
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow")}
-
-
-def once_per_reason(refused: Iterable[tuple[Case, str, str]]) -> list[tuple[str, str, str]]:
-    """Rows (case, outcome, reason) as rows (outcome, whose, reason): what several cases share stands once."""
-    groups = by(refused, lambda row: row[1:])
-    return [(outcome, _whose([row[0] for row in rows]), reason) for (outcome, reason), rows in groups.items()]
-
-
-def _whose(cases: Sequence[Case]) -> str:
-    if len(cases) == 1:
-        return cases[0].label
-    return f"{', '.join(dict.fromkeys(case.adapter for case in cases))} ({len(cases)} cases)"
 
 
 def repeat(case: Case, number: int) -> str:

@@ -98,7 +98,7 @@ def list_formats(as_json: Json = False) -> None:
 
 @group.command("launchers")
 def list_launchers(as_json: Json = False) -> None:
-    """The ways of starting ranks."""
+    """The launchers: what starts the ranks."""
     rows = [{"name": item.name, "title": item.title} for item in launchers().values()]
     show(rows, ("name", "title"), as_json=as_json)
 

@@ -11,6 +11,7 @@ from suite.cli import formatting
 from suite.cli.estimate import Estimate
 from suite.cli.plain import PlainDisplay
 from suite.contracts.case import Case
+from suite.groups import Refused, once_per_reason
 from suite.results.proof import Proof
 from suite.results.records import Record
 from suite.session.observer import Observer
@@ -46,7 +47,7 @@ class LiveDisplay(Observer[Case, Record]):
         self._spinner = Spinner("dots", style="cyan")
         self._lock = threading.Lock()  # the view is drawn by rich's own thread
         self._estimate = Estimate()
-        self._refused: list[tuple[Case, str, str]] = []
+        self._refused: list[Refused] = []
         self._proofs: dict[str, Proof] = {}
         self._doing = "starting"
         self._states: dict[int, str] = {}
@@ -55,14 +56,14 @@ class LiveDisplay(Observer[Case, Record]):
 
     def refused(self, case: Case, outcome: str, reason: str) -> None:
         """Kept until `begin`: many cases may lack the same."""
-        self._refused.append((case, outcome, reason))
+        self._refused.append(Refused(case.label, case.adapter, outcome, reason))
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """What will not be measured, each reason once for an adapter; then start drawing."""
-        for outcome, whose, reason in formatting.once_per_reason(self._refused):
-            symbol, colour = formatting.mark(outcome)
-            self._print(symbol, colour, whose, (outcome, colour))
-            self._print_reason(reason, colour)
+        for one in once_per_reason(self._refused):
+            symbol, colour = formatting.mark(one.outcome)
+            self._print(symbol, colour, one.label, (one.outcome, colour))
+            self._print_reason(one.reason, colour)
         self._estimate.begin(processes, done)
         self._live.start()
 

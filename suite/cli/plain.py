@@ -6,6 +6,7 @@ from typing import TextIO
 from suite.cli import formatting
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
+from suite.groups import Refused, once_per_reason
 from suite.results.proof import Proof
 from suite.results.records import Record
 from suite.session.observer import Observer
@@ -19,17 +20,17 @@ class PlainDisplay(Observer[Case, Record]):
         """Lines go to `stream`, stdout when not given."""
         self._stream = stream or sys.stdout
         self._estimate = Estimate()
-        self._refused: list[tuple[Case, str, str]] = []
+        self._refused: list[Refused] = []
         self._proofs: dict[str, Proof] = {}
 
     def refused(self, case: Case, outcome: str, reason: str) -> None:
         """Kept until `begin`: many cases may lack the same."""
-        self._refused.append((case, outcome, reason))
+        self._refused.append(Refused(case.label, case.adapter, outcome, reason))
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """What will not be measured, each reason once for an adapter; how much lies ahead."""
-        for outcome, whose, reason in formatting.once_per_reason(self._refused):
-            self._say(f"{outcome}: {whose}: {reason}")
+        for one in once_per_reason(self._refused):
+            self._say(f"{one.outcome}: {one.label}: {one.reason}")
         self._estimate.begin(processes, done)
         already = f", {done} of them measured before" if done else ""
         counts = (formatting.counted(len(cases), "case"), formatting.counted(processes, "process", "processes"))

@@ -65,16 +65,14 @@ def run(
     ] = "auto",
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Measure again what failed, or lacked something, before.")
-    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")] = False,
     until: Annotated[
         str | None,
-        typer.Option(metavar="N%", help="Measure on until every comparison shows a difference, or none within N %."),
+        typer.Option(metavar="N%", help="Go on until every comparison shows a difference, or is known to ±N %."),
     ] = None,
     for_: Annotated[
         str | None,
-        typer.Option("--for", metavar="TIME", help="Start no process later, such as 20min; go on till then."),
+        typer.Option("--for", metavar="TIME", help="Measure for so long, such as 20min: no process starts later."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome counts as JSON, and nothing else.")] = False,
 ) -> None:
@@ -83,26 +81,20 @@ def run(
     Stop it at any time: the same command resumes it.
     """
     import json as encoder
-    import sys
-    from datetime import UTC, datetime
 
-    from suite import __version__
     from suite.analysis.open_cases import open_cases
     from suite.cli.live import for_terminal
+    from suite.cli.measuring import about_run, conclude, measure, run_folder
     from suite.cli.options import hosts_from, interpreters_from
     from suite.cli.show import print_results
     from suite.contracts.case import Case
-    from suite.environments.commit import commit_of
-    from suite.plain import without_home
     from suite.plan import resolve
     from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads
-    from suite.results.lock import held
-    from suite.results.records import About, Record
+    from suite.results.records import Record
     from suite.results.run_folder import RunFolder
     from suite.session.end_rule import end_rule
     from suite.session.observer import Observer
-    from suite.session.resumable import FAILURES
     from suite.session.training import Settings, TrainingSession
 
     end = end_rule(until, for_)
@@ -111,34 +103,18 @@ def run(
     if print_plan:
         typer.echo(loaded.text, nl=False)
         return
-    started = datetime.now(UTC)
-    about = About(
-        stagebench=__version__,
-        created=started.isoformat(timespec="seconds"),
-        command=(Path(sys.argv[0]).name, *map(without_home, sys.argv[1:])),
-        plan=without_home(plan or loaded.name),
-        commit=commit_of(Path.cwd()),
-    )
-    path = output or Path("results") / "-".join(filter(None, (loaded.name, scale, f"{started:%Y%m%d-%H%M%S}")))
-    interpreters = interpreters_from(python or [])
+    folder = RunFolder(output or run_folder(loaded.name, scale))
     observer: Observer[Case, Record] = Observer() if json else for_terminal()
-    with held(path):
-        folder = RunFolder(path).begin(about, loaded.text, scale)
-        for why in folder.unusable():
-            typer.echo(f"{path}: {why}", err=True)
-        for name in loaded.networks:
-            folder.keep_network(workloads()[name].graph())
-        outcomes = TrainingSession(
-            folder, resolved, interpreters, observer, Settings(proofs, retry, scale, end, open_cases)
-        ).run()
+    settings = Settings(proofs, retry, scale, end, open_cases)
+    session = TrainingSession(folder, resolved, interpreters_from(python or []), observer, settings)
+    networks = [workloads()[name].graph() for name in loaded.networks]
+    about = about_run(folder.kind, plan or loaded.name)
+    outcomes = measure(session, folder, about, loaded.text, scale, networks)
     if json:
-        typer.echo(encoder.dumps({"folder": str(path), "outcomes": outcomes}))
+        typer.echo(encoder.dumps({"folder": str(folder.path), "outcomes": outcomes}))
     else:
-        print_results(folder, reasons=False)  # said as they came
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        typer.echo(f"{path}: {counts}. Next: stagebench report {path} -o {path}/report")
-    if any(outcomes[failure] for failure in FAILURES):
-        raise typer.Exit(1)
+        print_results(folder, reasons=False)  # printed as they came
+    conclude(folder.path, outcomes, quiet=json)
 
 
 def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: list[str], sets: list[str]) -> "Plan":

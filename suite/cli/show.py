@@ -69,8 +69,9 @@ def _communication(folder: "CommFolder", json: bool) -> None:
 
 def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     """The table of what was measured; with `reasons`, below it why other cases were not, a reason once."""
-    from suite.analysis.summary import left_out, summarise
-    from suite.cli import formatting, tables
+    from suite.analysis.summary import summarise, unused_records
+    from suite.cli import tables
+    from suite.groups import once_per_reason
 
     rows = summarise(folder)
     measured = [row for row in rows if row.processes]
@@ -79,12 +80,11 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
         cells = [_cells(row, called) for row, called in zip(measured, _names(measured, narrow), strict=True)]
         known = [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)]
         tables.show(cells, [name for name in known if not narrow or name in NARROW])
-    missing = [(row.case, row.outcome, row.reason) for row in rows if row.outcome != "ok"] if reasons else []
-    for outcome, whose, reason in formatting.once_per_reason(missing):
-        typer.echo(f"{outcome}: {whose}{': ' if reason else ''}{reason}")
+    for one in once_per_reason(row.refused for row in rows if reasons and row.outcome != "ok"):
+        typer.echo(f"{one.outcome}: {one.label}{': ' if one.reason else ''}{one.reason}")
     if measured:
         _tell_power(measured)
-    note = left_out(folder)
+    note = unused_records(folder)
     if note:
         typer.echo(note)
 
@@ -106,7 +106,6 @@ def _tell_power(rows: "list[Row]") -> None:
 
 
 def _names(rows: "list[Row]", short: bool) -> list[str]:
-    """What each case is called; with its tuning, where the rows have several."""
     from suite.cli import formatting
 
     several = len({row.case.tuning for row in rows}) > 1
@@ -116,7 +115,7 @@ def _names(rows: "list[Row]", short: bool) -> list[str]:
 
 def _verdict(row: "Row") -> str:
     """Who leads, and how far the others are behind; or why a row is not compared."""
-    from suite.analysis.comparison import DISQUALIFYING
+    from suite.analysis.marks import DISQUALIFYING
 
     if row.outcome != "ok":
         return row.outcome

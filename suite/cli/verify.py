@@ -68,6 +68,7 @@ def verify(
     _look_for({case.adapter for case, refused in cases if not refused}, interpreters)
     rows: list[dict[str, Any]] = []
     proofs: list[dict[str, Any]] = []
+    reasons: dict[str, int] = {}
     maker = Proofs(interpreters)
     try:
         for number, (case, refused) in enumerate(cases, 1):
@@ -77,7 +78,7 @@ def verify(
             unproven = {**subject(case).model_dump(), "passed": None, "verdict": found.verdict, "reason": found.reason}
             proofs.append(found.proof.model_dump(mode="json") if found.proof else unproven)
             rows.append(_row(_name(case, wanted), found))
-            words = (name, found.verdict, found.reason)
+            words = (name, found.verdict, _reason(found.reason, number, reasons))
             console.print(": ".join(filter(None, words)), highlight=False, markup=False, soft_wrap=True)
     finally:  # of hours of proofs nothing is lost, whatever ends them
         _tell(rows, proofs, json)
@@ -86,8 +87,13 @@ def verify(
         raise typer.Exit(1)
 
 
+def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
+    """The reason when it first comes up; then the number of the case that had it."""
+    first = seen.setdefault(reason, number)
+    return reason if not reason or first == number else f"see [{first}]"
+
+
 def _tell(rows: list[dict[str, Any]], proofs: list[dict[str, Any]], as_json: bool) -> None:
-    """The proofs or their table, and how many there are of each verdict."""
     from collections import Counter
 
     from suite.cli.tables import show, show_json
@@ -144,7 +150,6 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Prov
 
 
 def _name(case: "Case", wanted: "Wanted") -> str:
-    """The case in a row's words, with what was asked of it beyond the usual."""
     asked = [case.optimiser] if case.optimiser != "sgd" else []
     asked += ["changing rate"] if wanted.changing_rate else []
     asked += [f"{knob}={case.knobs[knob]}" for knob in wanted.knobs if knob in case.knobs]

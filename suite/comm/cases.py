@@ -35,7 +35,7 @@ class CommCase:
     placement: Placement
     seconds: float  # of samples, a message size
     counts: tuple[int, ...] = ()  # numbers of each message
-    budget: float = 0.0  # seconds for all of them without overlap, sizes beyond are left out; 0: no limit
+    budget: float = 0.0  # seconds for all of them without overlap, sizes beyond are skipped; 0: no limit
     workload: str | None = None  # instead of counts: its gradient tensors
     graph_digest: str = ""
     dtype: str = FLOAT32  # of the numbers

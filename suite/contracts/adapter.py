@@ -16,7 +16,7 @@ from suite.contracts.knobs import Knob
 
 @dataclass(frozen=True)
 class Strategy:
-    """One way of spreading the training."""
+    """How the training is spread over devices."""
 
     name: str
     help: str
@@ -24,7 +24,7 @@ class Strategy:
     distributed: bool = True  # False: one rank only
     several_devices: bool = False  # True: a rank may drive several devices
     synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...
-    # Stages that can be separated: what is left out happens inside another one, its own method
+    # Stages that can be separated: a missing one happens inside another one, its own method
     # does nothing, and without "communication" there is no comm_only pass.
     separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
     # True: all its devices hold one network together, each a part; a knob's name: so many of them in a row do.

@@ -38,7 +38,7 @@ class Request:
 
 
 class Launcher(ABC):
-    """A way of starting the ranks of a case.
+    """Starts the ranks of a case.
 
     An engine that has more to report than an exit code does so with `suite.contracts.engine_messages`.
     """

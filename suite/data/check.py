@@ -43,6 +43,19 @@ def problems(paths: list[Path]) -> Iterator[str | None]:
             yield None
 
 
+def blank(paths: list[Path]) -> bool:
+    """Whether every image has one value in all of its pixels: nothing can be learnt from them."""
+    return all(map(_flat, paths))
+
+
+def _flat(path: Path) -> bool:
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB").getcolors(1) is not None  # None: more colours than one
+    except UNREADABLE:
+        return False
+
+
 def _sentence(path: Path, error: BaseException) -> str:
     if isinstance(error, UnidentifiedImageError):
         why = "not an image that Pillow knows"

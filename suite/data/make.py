@@ -5,20 +5,18 @@ ends with the same files.
 """
 
 import errno
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from suite.data.sets import MARKER, read_marker
+from suite.data.sets import Marker, Recipe, marker_file, marker_of
 from suite.errors import RequestError, StoreError, Unavailable
-from suite.files import write_whole
+from suite.worker.typed_json import store
 
 QUALITY = 97
 
@@ -35,9 +33,8 @@ class Photographs:
     seed: int = 1
 
     @property
-    def recipe(self) -> dict[str, Any]:
-        """All that decides the files' content."""
-        return {key: value for key, value in asdict(self).items() if key != "folder"} | {"quality": QUALITY}
+    def recipe(self) -> Recipe:
+        return Recipe(self.classes, self.images, self.width, self.height, self.seed, QUALITY)
 
 
 def photographs(wanted: Photographs) -> Iterator[Path]:
@@ -99,8 +96,7 @@ def _save(image: Image.Image, path: Path) -> None:
 
 
 def _mark(wanted: Photographs, complete: bool) -> None:
-    content = {"made_by": "stagebench data make imagenet-like", "recipe": wanted.recipe, "complete": complete}
-    write_whole(wanted.folder / MARKER, json.dumps(content, indent=1) + "\n")
+    store(Marker("stagebench data make imagenet-like", wanted.recipe, complete), str(marker_file(wanted.folder)))
 
 
 def _refuse_other(wanted: Photographs) -> None:
@@ -108,11 +104,17 @@ def _refuse_other(wanted: Photographs) -> None:
         return
     if not wanted.folder.is_dir():
         raise RequestError(f"{wanted.folder} is a file; name a folder with -o")
-    found = read_marker(wanted.folder).get("recipe")
-    if found is None and any(wanted.folder.iterdir()):
-        raise RequestError(f"{wanted.folder} holds other files; name a new folder with -o")
-    if found is not None and found != wanted.recipe:
-        differ = ", ".join(f"{key} {found.get(key)!r}" for key in wanted.recipe if found.get(key) != wanted.recipe[key])
+    try:
+        found = marker_of(wanted.folder).recipe
+    except FileNotFoundError:
+        if any(wanted.folder.iterdir()):
+            raise RequestError(f"{wanted.folder} holds other files; name a new folder with -o") from None
+        return
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{error}; name another folder with -o, or remove {wanted.folder} first") from error
+    if found != wanted.recipe:
+        asked = wanted.recipe._asdict()
+        differ = ", ".join(f"{key} {value!r}" for key, value in found._asdict().items() if value != asked[key])
         raise RequestError(
             f"{wanted.folder} was made with other settings ({differ}); give the same ones, "
             "name another folder with -o, or remove it first"
@@ -134,7 +136,6 @@ def _written(place: Path) -> Iterator[None]:
 
 @contextmanager
 def _removed(partial: Path) -> Iterator[None]:
-    """Leave no half-written file behind."""
     try:
         yield
     finally:

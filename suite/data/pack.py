@@ -35,7 +35,7 @@ class Packing:
     format: Format
     workload: Workload  # whose input the samples become, where they are cut before they are packed
     resize: int = 0  # pixels of the shorter side; 0: images stay as they are, byte for byte
-    on_error: str = "fail"  # or "skip": images that cannot be read are left out
+    on_error: str = "fail"  # or "skip": images that cannot be read are skipped
     folder: Path | None = None  # None: the set's place in the data home
 
     @property

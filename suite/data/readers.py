@@ -137,5 +137,4 @@ class Check:
 
     @cached_property
     def _scales(self) -> bool:
-        """Whether images must be scaled before they are cropped."""
         return any(min(header(path)) != self.workload.preprocessing.resize for path in images(self.data))

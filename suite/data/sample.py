@@ -33,7 +33,6 @@ def _even(source: Path, distinct: list[int], even: int) -> list[int]:
 
 
 def _images(source: Path, samples: int, even: int, folder: Path) -> Path:
-    """Links, in the set's layout."""
     files, _ = listed(str(source))
     first: dict[bytes, int] = {}
     for index in _spread(len(files), samples):

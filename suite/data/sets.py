@@ -1,11 +1,11 @@
 """The data sets that stagebench can make, where they stand, and what a job says of them."""
 
+import contextlib
 import hashlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from suite.cache import cache_root
 from suite.contracts.adapter import Format
@@ -13,10 +13,28 @@ from suite.errors import Unavailable
 from suite.files import stands
 from suite.worker import idx
 from suite.worker.job import DataSet
+from suite.worker.typed_json import load
 from workloads.catalogue import Workload
 from workloads.preprocessing import PHOTOGRAPHS
 
-MARKER = "dataset.json"  # in an image folder: how it was made, and whether it is complete
+
+class Recipe(NamedTuple):
+    """All that decides the images of a folder that stagebench makes."""
+
+    classes: int
+    images: int  # of each class
+    width: int
+    height: int
+    seed: int
+    quality: int  # of JPEG
+
+
+class Marker(NamedTuple):
+    """dataset.json in an image folder that stagebench made."""
+
+    made_by: str  # the command
+    recipe: Recipe
+    complete: bool
 
 
 @dataclass(frozen=True)
@@ -58,18 +76,20 @@ def made(name: str) -> Path | None:
     if path.is_dir() and SETS[name].kind == "arrays":
         return path if idx.pair(str(path)) else None
     if SETS[name].kind == "folder":
-        return path if read_marker(path).get("complete") else None
+        with contextlib.suppress(OSError, ValueError):  # `stagebench data make` says what is wrong with it
+            return path if marker_of(path).complete else None
+        return None
     return path if path.is_file() else None
 
 
-def read_marker(folder: Path) -> dict[str, Any]:
-    """How an image folder was made; empty for a folder that stagebench did not make."""
-    marker = folder / MARKER
-    try:
-        content = json.loads(marker.read_text()) if marker.is_file() else None
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+def marker_file(folder: Path) -> Path:
+    return folder / "dataset.json"
+
+
+def marker_of(folder: Path) -> Marker:
+    """How an image folder was made; OSError for a folder without a marker, ValueError names what is wrong with it."""
+    marker: Marker = load(Marker, str(marker_file(folder)))
+    return marker
 
 
 def kind_of(path: Path) -> str:

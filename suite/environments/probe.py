@@ -65,7 +65,7 @@ def examine(path: Path, modules: tuple[str, ...]) -> Probe | str:
 
 
 def _understood(done: subprocess.CompletedProcess[str]) -> Probe | str:
-    last = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+    last = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
     if done.returncode != 0:
         return f"ended with exit code {done.returncode}: {last}"
     try:

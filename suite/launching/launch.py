@@ -17,11 +17,11 @@ from suite.environments.hosts import here
 from suite.errors import Unavailable
 from suite.files import write_whole
 from suite.launching import bundle, jobs, placement_check
-from suite.launching.ports import free_port
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import Attempt, Limits, run
 from suite.worker.job import Job, Task, encode
 from suite.worker.messages import Message
+from suite.worker.rendezvous import free_port
 from suite.worker.variables import THREADS
 from workloads.catalogue import Workload
 
@@ -74,7 +74,6 @@ class Launch:
         )
 
     def _placement_problem(self, attempt: Attempt, environ: Mapping[str, str]) -> str | None:
-        """How what the ranks did differs from what was asked for, or None."""
         reports = [placement_check.RankReport.of(rank, sent) for rank, sent in sorted(attempt.messages.items())]
         placement, share = self.configuration.placement, self.adapter.wire_share(self.configuration)
         # As the launcher was given them: an adapter may set its own.

@@ -154,8 +154,8 @@ def binding_problem(placement: Placement, reports: Sequence[RankReport]) -> str 
             return (
                 f"rank {each.rank} may use {len(each.cores)} core{'s' * (len(each.cores) > 1)} "
                 f"({', '.join(map(str, each.cores))}) of the {there} of {each.host} and is to run {wanted} "
-                f"threads: the launcher {placement.launcher!r}, or what started stagebench, pinned it; take that "
-                "setting away, or ask for fewer threads"
+                f"threads: the launcher {placement.launcher!r}, or what started stagebench, bound it to them; take "
+                "that setting away, or ask for fewer threads"
             )
     return None
 

@@ -25,7 +25,7 @@
     [overrides]                 # what `--set` has changed; see suite.plan.overrides
     batch = [4]
 
-`hosts` and `passes` are lists by nature and are not swept. From top to bottom: `model` is what may be said, `read`
+`hosts` and `passes` are lists by nature and are not swept. From top to bottom: `model` is what a plan may hold, `read`
 turns a text into checked blocks, `resolve` makes cases of them, `checks` says what stands in a case's way; `text`
 writes cases as a plan again.
 """

@@ -84,7 +84,6 @@ class Lines:
         self._lines.setdefault(path, self._tokens[min(self._at, len(self._tokens) - 1)][1])
 
     def _header(self) -> KeyPath:
-        """`[a.b]` or `[[a.b]]`: the path that the keys below it belong to."""
         array = self._peek(1) == "["
         self._at += 2 if array else 1
         path: KeyPath = ()

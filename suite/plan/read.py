@@ -21,6 +21,9 @@ from suite.plan.text import key_text, value_text, values_of
 from suite.suggest import known, shown
 
 REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
+WORDED = dict.fromkeys(  # pydantic's problems that it does not word as what should be
+    ("byte_size", "byte_size_unit"), "should be a number of bytes, or one with a unit, such as '8 GiB'"
+)
 TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
 
 
@@ -282,7 +285,7 @@ def _in_words(problem: Any, model: type[BaseModel]) -> str:
             return REMOVED[key]
         return f"unknown key {shown(key)}; {known(key, model.model_fields)}"
     if problem["type"] == "missing":
-        return f"the key {key!r} is missing"
+        return f"the key {key!r} is missing; write {key} = ..."
     if problem["type"] == "literal_error":
         allowed = str(problem["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         return f"{key} = {shown(value)}: {known(value, allowed)}"
@@ -295,5 +298,5 @@ def _in_words(problem: Any, model: type[BaseModel]) -> str:
     if key == "ranks" and problem["type"] == "less_than_equal":
         most = problem["ctx"]["le"]
         return f"ranks = {value!r}: a node takes {most} at most; ranks are counted per node, see nodes"
-    words = message.removeprefix("Input ").removeprefix("List ")
+    words = WORDED.get(problem["type"], message).removeprefix("Input ").removeprefix("List ")
     return f"{key} = {shown(value)}: {words}"

@@ -86,7 +86,6 @@ def _prefixed(content: bytes) -> bytes:
 
 
 def _text(field: int, value: str | bytes) -> bytes:
-    """Text, or a message in a message."""
     return _varint(field << 3 | 2) + _prefixed(value.encode() if isinstance(value, str) else value)
 
 

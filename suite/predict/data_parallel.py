@@ -51,7 +51,6 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
 
 
 def _backward(line: Timeline, layers: tuple[LayerCost, ...], slow: float) -> list[int]:
-    """The span of each layer."""
     return [line.add(DEVICE, "backward", (layer.name,), layer.backward * slow) for layer in layers]
 
 

@@ -107,7 +107,7 @@ def asked_of(
 def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> list[Answer]:
     """What the smallest placement of several devices predicts of the larger ones that were measured, too.
 
-    A training of which the run does not know enough is left out.
+    A training of which the run does not know enough is skipped.
     """
     found, every = [], series_of(rows)
     for series in every:

@@ -1,7 +1,7 @@
 """The gate: every adapter trains exactly the workload it claims to, or its rows say otherwise.
 
 A proof compares one adapter's losses, logits, gradients and updated parameters, by its
-staged and by its native way, with those of the float64 oracle (the `reference`
+staged and by its native step, with those of the float64 oracle (the `reference`
 adapter). Oracles and proofs are kept in the cache, keyed by everything that could
 change them, and a run keeps a copy of the proofs that its records name.
 """
@@ -150,7 +150,6 @@ class Proofs:
 
 
 def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
-    """One run beside the oracle's results, judged."""
     scratch.mkdir(parents=True, exist_ok=True)
     proven = launch.configuration
     samples = proven.global_batch // networks(launch.adapter, proven)

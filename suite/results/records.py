@@ -11,9 +11,11 @@ from pydantic import AfterValidator, Field
 from suite.contracts.case import Case
 from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored
+from suite.supervision.lost_logins import Login
+from suite.supervision.watchdog import Limits, Stopped
 
 FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
-METHOD = 3  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
+METHOD = 4  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
 
 TRAINING = "training"
 Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
@@ -92,7 +94,7 @@ class Interpreter(Stored):
 
 
 class Declared(Stored):
-    """What the adapter said of a case when it was measured, whatever is installed when the record is read."""
+    """What the adapter declared for a case when it was measured, whatever is installed when the record is read."""
 
     knob_defaults: dict[str, Any]
     synchronous: bool  # all devices together do what one does with the joined batch
@@ -106,30 +108,6 @@ class Load(Stored):
 
     before: tuple[float, float, float]
     after: tuple[float, float, float]
-
-
-class Stopped(Stored):
-    """Why the processes were ended by us."""
-
-    why: Literal["time", "silence", "grace"]
-    rank: int | None = None
-    limit_s: float  # the one that was passed
-
-
-class Login(Stored):
-    """An engine's login on another host that ended badly."""
-
-    host: str
-    code: int
-    time_s: float  # seconds since the epoch
-
-
-class Limits(Stored):
-    """What the processes had (suite.supervision.watchdog.Limits)."""
-
-    total_s: float
-    silence_s: float
-    joining_s: float | None = None
 
 
 class Begun(Stored):

@@ -240,6 +240,7 @@ class ResultFolder(Generic[Entry, Measured]):
         if misfit:
             self.invalid[path.name] = f"records/{path.name}: {misfit}; {OF_A_RECORD}"
             return None
+        self.invalid.pop(path.name, None)  # it may have been replaced since it was read last
         return found
 
     def broken(self, record: Measured) -> str | None:

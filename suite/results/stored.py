@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from suite.errors import StoreError
 from suite.files import disk
@@ -29,6 +29,15 @@ class Stored(BaseModel):
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+def json_ready(values: dict[str, Any]) -> dict[str, Any]:
+    """The same for `json`, dataclasses and stored types among the values written out field by field."""
+    found: dict[str, Any] = ANYTHING.dump_python(values, mode="json")
+    return found
 
 
 # What a file is called by: it cannot leave its folder.

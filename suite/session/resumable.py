@@ -63,7 +63,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
         retry: bool = False,
         end: EndRule = PLANNED,
     ) -> None:
-        """`retry`: measure again what failed, or lacked something, before. Nothing is started yet."""
+        """`retry`: measure again what failed or was unavailable. Nothing is started yet."""
         self._folder, self._planned, self._observer = folder, planned, observer
         self._retry, self._end = retry, end
 

@@ -37,7 +37,7 @@ class Settings:
     """What the command line adds to a plan."""
 
     proofs: bool = True
-    retry: bool = False  # measure again what failed or lacked something before
+    retry: bool = False  # measure again what failed or was unavailable
     scale: str | None = None  # the plan's, for the record
     end: EndRule = PLANNED
     open_cases: OpenCases = none_open  # asked where the end rule goes on

@@ -1,4 +1,4 @@
-"""One attempt at a case: processes started, watched, ended; an outcome by evidence."""
+"""One attempt to measure a case: processes started, watched, ended; an outcome by evidence."""
 
 from suite.supervision.attempt import Attempt, Limits, run
 

@@ -1,4 +1,4 @@
-"""One attempt at a case: start its processes, receive their messages, watch, end what must end, say what came of it.
+"""One attempt to measure a case: start its processes, receive their messages, watch, end them, say what came of it.
 
 The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended and when,
 and what stands in their logs. Whatever happens, nothing that was started stays behind.
@@ -17,7 +17,7 @@ from suite.files import disk
 from suite.plain import plain
 from suite.supervision.evidence import Evidence
 from suite.supervision.line_reader import LineReader
-from suite.supervision.logins import lost
+from suite.supervision.lost_logins import lost
 from suite.supervision.mailbox import Mailbox
 from suite.supervision.oom import oom_kills
 from suite.supervision.outcome import judge

@@ -6,8 +6,8 @@ from typing import Any
 
 from suite.contracts.engine_messages import CODEC, EngineMessage
 from suite.contracts.launcher import Process
-from suite.supervision.logins import Login
 from suite.supervision.logs import last_lines
+from suite.supervision.lost_logins import Login
 from suite.supervision.processes import Death
 from suite.supervision.watchdog import Stopped
 from suite.worker.messages import Hello, Message, of_type
@@ -37,7 +37,7 @@ class Evidence:
             "exit_codes": {self.called(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
             "stopped": asdict(self.stopped) if self.stopped else None,
             "engine": [{"type": CODEC.name_of(each), **to_json(each)} for each in self.engine_messages],
-            "lost_logins": [login._asdict() for login in self.lost],
+            "lost_logins": [asdict(login) for login in self.lost],
             "oom_kills": self.oom_kills,
             "logs": {path.name: last_lines(path, 20) for path in logs},
         }

@@ -37,7 +37,6 @@ def oom_kills(root: Path = ROOT) -> int:
 
 
 def _group_files(root: Path) -> list[Path]:
-    """Where this process's memory events are counted."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

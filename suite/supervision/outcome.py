@@ -23,7 +23,7 @@ from suite.worker.messages import Done, Failed, Hello, of_type
 OF_OTHERS = re.compile(r"\bpeer|connect|socket|reset|closed|abort|timed? ?out|\bMPI|\brank \d", re.IGNORECASE)
 OF_A_KILL = re.compile(r"\bkilled\b|SIGKILL|signal 9\b|exit ?code -9\b", re.IGNORECASE)  # of a reader's process
 # How a library ends that cannot go on without memory (oneDNN in TensorFlow writes to where it got none), and the last
-# lines of the log in which it said why.
+# lines of the log in which it wrote why.
 ANSWERS, LAST = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS), 20
 AHEAD = 1.0  # seconds by which the others may report a closed connection before the death itself is noticed
 
@@ -56,7 +56,7 @@ def judge(evidence: Evidence) -> tuple[str, str]:
         # Another host's clock may differ from ours: a rank's own report goes before what became of the engine.
         first = min(proven or failures, key=lambda failure: (failure.by_engine, failure.time_s))
         return first.outcome, sentence(evidence, first)
-    for sign, meaning in ((Hello, "never said that it started"), (Done, "ended without being done")):
+    for sign, meaning in ((Hello, "never reported that it started"), (Done, "ended without being done")):
         silent = [rank for rank in range(evidence.ranks) if not evidence.sent(rank, sign)]
         if silent:
             reason = f"{named(silent)} of {evidence.ranks} {meaning}" + lines(evidence, silent[0])
@@ -97,13 +97,12 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
             at -= AHEAD
         proven = _by(signal.SIGKILL, code) and evidence.oom_kills > 0
         if rank is not None and any(_by(number, code) for number in ANSWERS):
-            said = "\n".join(last_lines(evidence.folder / f"rank-{rank}.log", LAST))
-            proven = ran_out(said, evidence.out_of_memory)
+            written = "\n".join(last_lines(evidence.folder / f"rank-{rank}.log", LAST))
+            proven = ran_out(written, evidence.out_of_memory)
         yield Failure(at, rank, "oom" if proven else "crash", what, beside)
 
 
 def _by(number: signal.Signals, code: int) -> bool:
-    """Whether an exit code means this signal, ours or a shell's."""
     return code in (-number, 128 + number)
 
 

@@ -19,7 +19,7 @@ def timeout(evidence: Evidence, stopped: Stopped) -> str:
         if stopped.rank is None:
             return f"all ranks were done, yet did not end within the silence limit of {limit}"
         rank = stopped.rank
-        return f"rank {rank} said nothing for {limit} (silence limit){doing(evidence, rank)}{lines(evidence, rank)}"
+        return f"rank {rank} sent no message for {limit} (silence limit){doing(evidence, rank)}{lines(evidence, rank)}"
     late = [rank for rank in range(evidence.ranks) if not evidence.sent(rank, Done)]
     if not late:
         return f"all ranks were done, yet did not end within the time limit of {limit}"
@@ -34,7 +34,7 @@ def doing(evidence: Evidence, rank: int | None) -> str:
         return ""
     last = evidence.last.get(rank)
     if last is None:
-        return " before it said anything"
+        return " before its first message"
     if isinstance(last, Progress):
         return f" in {last.name} ({last.phase}, step {steps(last.step, last.of)})"
     return f" in {last.name}" if isinstance(last, Phase) else f" after {name_of(last)!r}"

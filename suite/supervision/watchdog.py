@@ -2,9 +2,10 @@
 
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 from suite.contracts.engine_messages import Begun, EngineMessage
-from suite.supervision.logins import Login
+from suite.supervision.lost_logins import Login
 from suite.supervision.processes import Death
 from suite.worker.messages import Done, Failed, Joined, Message
 
@@ -24,9 +25,9 @@ class Limits:
 class Stopped:
     """Why the group was ended by us."""
 
-    why: str  # "time", "silence" or "grace"
-    rank: int | None  # the silent one
+    why: Literal["time", "silence", "grace"]
     limit_s: float  # the one that was passed
+    rank: int | None = None  # the silent one
 
 
 class Watchdog:
@@ -67,11 +68,11 @@ class Watchdog:
             self._fail()
         now = time.monotonic()
         if self._failed_at is not None:
-            self.stopped = Stopped("grace", None, GRACE) if now - self._failed_at > GRACE else None
+            self.stopped = Stopped("grace", GRACE) if now - self._failed_at > GRACE else None
         elif self._queued:
             self.stopped = None
         elif now - self._began > self._limits.total_s:
-            self.stopped = Stopped("time", None, self._limits.total_s)
+            self.stopped = Stopped("time", self._limits.total_s)
         else:
             self.stopped = self._silence(now)
         return self.stopped
@@ -86,7 +87,7 @@ class Watchdog:
         }
         late = {rank: now - at - self._patience(rank) for rank, at in watched.items()}
         rank = max(late, key=lambda rank: late[rank])
-        return Stopped("silence", rank if rank >= 0 else None, self._patience(rank)) if late[rank] > 0 else None
+        return Stopped("silence", self._patience(rank), rank if rank >= 0 else None) if late[rank] > 0 else None
 
     def _patience(self, rank: int) -> float:
         early = self._limits.joining_s is not None and rank >= 0 and rank not in self._joined

@@ -23,7 +23,7 @@ def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
     if images.dtype.kind == "f" and not np.isfinite(images).all():
         raise ValueError("%s has pixels that are no numbers (NaN or infinite); correct the array 'images'" % path)
     if images.min() == images.max():
-        raise ValueError("%s has the same value in every pixel: nothing can be learnt from it" % path)
+        raise ValueError("%s has the same value in every pixel, which teaches nothing; write it again" % path)
     return images, labels
 
 
@@ -42,28 +42,28 @@ def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
         raise ValueError("%s holds images of shape %r and labels of shape %r; N x H x W and N are needed"
                          % (path, shape, labels.shape))  # fmt: skip
     if shape[0] != len(labels):
-        raise ValueError("%s holds %d images and %d labels; they do not match" % (path, shape[0], len(labels)))
+        raise ValueError("%s holds %d images and %d labels; write one label for each image"
+                         % (path, shape[0], len(labels)))  # fmt: skip
     if not labels.size or 0 in shape:
-        raise ValueError("%s holds no samples" % path)
+        raise ValueError("%s holds no samples; write one image at least" % path)
     if labels.min() < 0:
-        raise ValueError("%s has the label %d; classes are counted from 0" % (path, labels.min()))
+        raise ValueError("%s has the label %d; number the classes from 0" % (path, labels.min()))
 
 
 def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
-    """What `images` gives of the images, and the labels."""
     try:
         if os.path.isdir(path):
             files = idx.pair(path)
             if files is None:
                 wanted = " and ".join(idx.PARTS["train"])
-                raise ValueError("%s holds neither %s nor their gzipped forms" % (path, wanted))
+                raise ValueError("%s holds neither %s nor their gzipped forms; put them there" % (path, wanted))
             return (idx.read if images is _whole else idx.shape_of)(files[0]), idx.read(files[1])
         if not os.path.isfile(path):
-            raise ValueError("%s is no file" % path)
+            raise ValueError("%s is no file; name an .npz file" % path)
         with zipfile.ZipFile(path) as archive:
             absent = [name for name in NAMES if name + ".npy" not in archive.namelist()]
             if absent:
-                raise ValueError("%s holds no array named %s" % (path, " or ".join(absent)))
+                raise ValueError("%s holds no array named %s; write both" % (path, " or ".join(absent)))
             return images(path, archive, "images", IMAGES), _whole(path, archive, "labels", IMAGES)
     except OSError:
         raise
@@ -90,10 +90,10 @@ def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Tuple[
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, kind = read(stream)
     if kind.kind not in kinds:
-        raise ValueError("%s: the array %r is of type %s; it must be numbers" % (path, name, kind))
+        raise ValueError("%s: the array %r is of type %s; write it as numbers" % (path, name, kind))
     size = kind.itemsize
     for extent in shape:
         size *= extent
     if size > member.file_size or member.file_size > RATIO * min(member.compress_size, os.path.getsize(path)) + 1024:
-        raise ValueError("%s: the array %r is cut short: it should have %r numbers" % (path, name, shape))
+        raise ValueError("%s: the array %r is cut short, of %r numbers; write it again" % (path, name, shape))
     return tuple(shape)

@@ -46,20 +46,20 @@ def shares(cpus: Collection[Cpu], ranks: int, threads: int, beside: int = 0) -> 
         more = min(beside, len(cores) // ranks - wanted)
         if more < 0:
             continue
-        fewest = _crossing(_dealt(cores, ranks, wanted))
+        fewest = _crossing(_distributed(cores, ranks, wanted))
         found = next(
-            dealt
-            for dealt in (_dealt(cores, ranks, wanted + extra) for extra in range(more, -1, -1))
-            if _crossing(dealt) == fewest
+            spread
+            for spread in (_distributed(cores, ranks, wanted + extra) for extra in range(more, -1, -1))
+            if _crossing(spread) == fewest
         )
         if all(sum(len(core.cpus) for core in own) >= threads for own in found):
             return _numbered(found)
     if ranks * threads > len(cpus):
         raise ValueError("%d ranks of %d threads want more than the %d cores here" % (ranks, threads, len(cpus)))
-    return _numbered(_dealt([Core(core.node, [cpu]) for core in cores for cpu in core.cpus], ranks, threads))
+    return _numbered(_distributed([Core(core.node, [cpu]) for core in cores for cpu in core.cpus], ranks, threads))
 
 
-def _dealt(cores: List[Core], ranks: int, wanted: int) -> List[List[Core]]:
+def _distributed(cores: List[Core], ranks: int, wanted: int) -> List[List[Core]]:
     """`wanted` of the cores for each rank, neighbours for neighbours: from the node with most left, else from all."""
     left, found = list(cores), []
     for _ in range(ranks):
@@ -71,13 +71,13 @@ def _dealt(cores: List[Core], ranks: int, wanted: int) -> List[List[Core]]:
     return sorted(found, key=lambda own: cores.index(own[0]))
 
 
-def _crossing(dealt: List[List[Core]]) -> int:
+def _crossing(spread: List[List[Core]]) -> int:
     """How many ranks have cores of several nodes."""
-    return sum(len({core.node for core in own}) > 1 for own in dealt)
+    return sum(len({core.node for core in own}) > 1 for own in spread)
 
 
-def _numbered(dealt: List[List[Core]]) -> List[List[int]]:
-    return [sorted(cpu for core in own for cpu in core.cpus) for own in dealt]
+def _numbered(spread: List[List[Core]]) -> List[List[int]]:
+    return [sorted(cpu for core in own for cpu in core.cpus) for own in spread]
 
 
 def _numbers(path: str) -> List[int]:

@@ -25,7 +25,6 @@ import numpy as np
 
 from suite.worker.contract import Joined, Setup, Unsupported
 
-OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point", "all-to-all")
 ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number, by the type that travels
 
 WORK, PASSES = 8192, 16  # numbers, and times they are gone over, of a slice of computation: in a core's own cache

@@ -66,7 +66,7 @@ def header(path: str, stream: Any) -> Tuple[int, ...]:
     """Read the header of an open file."""
     start = stream.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] != UNSIGNED_BYTES or not 1 <= start[3] <= 4:
-        raise ValueError("%s is no idx file of bytes: it begins with %r" % (path, start))
+        raise ValueError("%s is no idx file of bytes: it begins with %r; fetch it again" % (path, start))
     sizes = stream.read(4 * start[3])
     if len(sizes) < 4 * start[3]:
         raise ValueError("%s ends within its header; fetch it again" % path)

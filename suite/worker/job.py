@@ -140,7 +140,7 @@ class Pack(NamedTuple):
     form: str  # the record format
     folder: str
     parts: int
-    on_error: str  # "fail", or "skip": what cannot be read is left out
+    on_error: str  # "fail", or "skip": what cannot be read is skipped
     resize: int  # pixels of the shorter side; 0: images stay as they are
     recipe: Recipe
 
@@ -169,7 +169,7 @@ class Communicate(NamedTuple):
     """Time one operation over its sizes, or over the gradient tensors of a network."""
 
     communicator: str  # "module:name" inside the bundle
-    operation: str  # one of suite.worker.communicator.OPERATIONS
+    operation: str  # one of suite.contracts.backend.OPERATIONS
     counts: List[int]  # numbers of each message, one after the other
     overlap: List[int]  # which of the counts are measured together with computation
     seconds: float  # of the samples of a message

@@ -152,7 +152,7 @@ def falling(seconds: List[float]) -> bool:
     """Whether steps still get quicker: the later half of them against the earlier one, each without its slowest step.
 
     All of the later ones must be below all of the earlier ones, which noise does 7 times in 100 with halves of four
-    (20 with three), and their medians LEAST_FALL apart. A spike is left out, so it neither ends nor prolongs a warm-up.
+    (20 with three), and their medians LEAST_FALL apart. A spike does not count: it neither ends nor prolongs a warm-up.
     """
     half = len(seconds) // 2
     earlier, later = sorted(seconds[:half])[:-1], sorted(seconds[-half:])[:-1]

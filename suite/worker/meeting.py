@@ -149,9 +149,10 @@ class Meeting:
             raise self._lost(rank, error)
 
     def _lost(self, rank: int, error: OSError) -> OSError:
-        said = "said nothing for %g s" % self._limit if isinstance(error, socket.timeout) else "hung up (%s)" % error
+        silent = isinstance(error, socket.timeout)
+        what = "sent nothing for %g s" % self._limit if silent else "hung up (%s)" % error
         return ConnectionError(
-            "rank %d %s while rank %d waited, met at %s; its own log says why" % (rank, said, self._rank, self._at())
+            "rank %d %s while rank %d waited, met at %s; its own log says why" % (rank, what, self._rank, self._at())
         )
 
     def _send_text(self, rank: int, text: str) -> None:

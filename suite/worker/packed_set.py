@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """What was left out of a set."""
+    """The samples of a set that were skipped."""
 
     samples: int
     which: List[str]  # the first ones, in words

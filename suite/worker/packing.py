@@ -16,7 +16,7 @@ from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
 from suite.worker.typed_json import store
 
-NAMED = 20  # images left out that are named in the marker
+NAMED = 20  # skipped images that are named in the marker
 
 
 def pack(trainer: Trainer, source: Source, task: Pack, outbox: Outbox) -> None:
@@ -89,7 +89,6 @@ def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
     samples, skipped = sum(part.samples for part in parts), [each for part in parts for each in part.skipped]
     if not samples:
         raise ValueError("none of the %d samples of %s can be read" % (len(source), source.name))
-    left_out = Skipped(len(skipped), skipped[:NAMED])
     marker = Marker(
         *task.recipe,
         format=FORMAT,
@@ -97,6 +96,6 @@ def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
         classes=source.classes,
         samples=samples,
         parts=names,
-        skipped=left_out,
+        skipped=Skipped(len(skipped), skipped[:NAMED]),
     )
     store(marker, os.path.join(task.folder, MARKER))

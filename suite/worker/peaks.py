@@ -1,6 +1,6 @@
 """What a rank's devices can do at most, measured: a matrix product for their arithmetic, a copy for their memory.
 
-Model FLOP utilisation and the roofline are held against these figures. So all ranks measure at the same time, on the
+Model FLOP utilisation and the roofline are compared with these figures. So all ranks measure at the same time, on the
 cores that trained. On CPUs NumPy's BLAS is the yardstick of every framework alike: it is the machine that is measured.
 What NumPy cannot do (bfloat16, GPUs) the trainer does itself, see `Trainer.yardstick`.
 """

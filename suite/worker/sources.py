@@ -53,7 +53,7 @@ class Source:
     def order(self, epoch: int, seed: int, rank: int, world: int) -> Iterator[int]:
         """This rank's share of a shuffled epoch: the same permutation on every rank, every world-th of it.
 
-        The tail that does not fill all ranks is left out, so that ranks agree on the count.
+        The tail that does not fill all ranks is skipped, so that ranks agree on the count.
         """
         permutation = np.random.RandomState((seed * 1000003 + epoch) % 2**32).permutation(len(self))
         even = len(self) // world * world
@@ -129,7 +129,8 @@ def listed(path: str) -> Tuple[List[Tuple[str, int]], List[str]]:
                 raise ValueError("%s is no file; remove it" % entry.path)
         found = sorted(entry.name for entry in images)
         if not found:
-            raise ValueError("the class folder %s holds no images (%s)" % (folder, ", ".join(IMAGE_SUFFIXES)))
+            suffixes = ", ".join(IMAGE_SUFFIXES)
+            raise ValueError("the class folder %s holds no images (%s); fill it or remove it" % (folder, suffixes))
         files.extend((os.path.join(folder, x), label) for x in found)
     return files, classes
 

@@ -1,6 +1,6 @@
 """NamedTuples written as JSON and read back with every type checked: the one codec of jobs, messages and markers.
 
-A field that is None is left out; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
+A field that is None is omitted; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
 numbers are Python's own: NumPy's are refused. What does not fit raises a ValueError that names the field.
 """
 
@@ -61,7 +61,7 @@ def load(kind: Any, path: str) -> Any:
     with open(path) as stream:
         try:
             content = json.load(stream)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError("%s is no JSON: %s" % (path, error))
     return from_json(kind, content, path)
 
@@ -134,8 +134,8 @@ def _own_form(kind: Any, value: Any, place: str) -> Any:
     _expect(isinstance(value, dict), "an object", value, place)
     try:
         return kind.from_dict(value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("%s: no %s: %s: %s" % (place, kind.__name__, type(error).__name__, error))
+    except ValueError as error:
+        raise ValueError("%s: no %s: %s" % (place, kind.__name__, error))
 
 
 def _alternative(kinds: Tuple[Any, ...], value: Any) -> Any:
@@ -152,6 +152,5 @@ def _expect(fits: bool, expected: str, value: Any, place: str) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _types(kind: Any) -> Dict[str, Any]:
-    """A NamedTuple's fields with their types."""
     hints = get_type_hints(kind)
     return {name: hints[name] for name in kind._fields}

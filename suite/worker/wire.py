@@ -42,7 +42,7 @@ def boot() -> str:
 
 
 def growth(before: Counters, after: Counters) -> Dict[str, Traffic]:
-    """What came in between; an interface that came or went in between is left out."""
+    """What came in between; an interface that came or went in between does not count."""
     return {
         name: Traffic(received - before[name][0], sent - before[name][1])
         for name, (received, sent) in sorted(after.items())

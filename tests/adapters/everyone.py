@@ -3,7 +3,7 @@
     python everyone.py [--need pytorch,jax] TOX_FOLDER [pytest's arguments]
 
 Three environments at a time; each one's output is told when it is done. An adapter whose environment is not there, or
-lacks something, is named and left out; where it is one of those that are needed, that is a failure.
+lacks something, is named and skipped; where it is one of those that are needed, that is a failure.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def asked():
     tested = {test.parent.name for test in HERE.glob("*/test_*.py")} - {"reference"}
     names = {name: place for name, (_, place) in sorted(adapters().items()) if place in tested}
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--need", default="", metavar="a,b", help="adapters that may not be left out")
+    parser.add_argument("--need", default="", metavar="a,b", help="adapters that may not be skipped")
     parser.add_argument("folder", metavar="TOX_FOLDER")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     found = parser.parse_args()
@@ -59,7 +59,7 @@ def main():
         for name, place in sorted(names.items(), key=lambda item: (item[0] not in COMPILING, -lines_of_tests(item[1]))):
             python, variables, lacking = tokens_and_variables(folder, name)
             if lacking:
-                say(f"{name}: {'needed and not here' if name in needed else 'left out'}: {lacking}")
+                say(f"{name}: {'needed and not here' if name in needed else 'skipped'}: {lacking}")
                 failed += [name] if name in needed else []
             else:
                 running[pool.submit(run, python, variables, place, arguments)] = name

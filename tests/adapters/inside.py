@@ -38,7 +38,7 @@ def main():
     folder, name, *arguments = sys.argv[1:]
     python, variables, lacking = tokens_and_variables(folder, name)
     if lacking:
-        sys.stdout.write(f"{name}: left out: {lacking}\n")
+        sys.stdout.write(f"{name}: skipped: {lacking}\n")
         return 0
     return subprocess.call([str(python), *arguments], env=variables)
 

@@ -40,9 +40,8 @@ def test_folders_of_every_depth_depend_on_each_other_in_no_circle(arrows):
     packages = {module.rpartition(".")[0] for module in arrows}
 
     def folder(module: str) -> str:
-        """`workloads.networks` of workloads.networks.alexnet; what lies loose in `suite` is a room of its own."""
-        above = module.rpartition(".")[0]
-        return module if module in packages or above == "suite" else above
+        """`workloads.networks` of workloads.networks.alexnet."""
+        return module if module in packages else module.rpartition(".")[0]
 
     graph = defaultdict(set)
     for module, found in arrows.items():
@@ -59,7 +58,7 @@ def test_the_core_names_no_plugin(sources):
     """Nor the variables that an adapter declares as its framework's."""
     names = {*adapters(), *launchers()}
     own = tuple(name for each in adapters().values() for name in (*each.arithmetic_variables, *each.exchange_variables))
-    said = [
+    named = [
         f"{path}: {node.value!r}"
         for path, text in sources.items()
         if path.parts[0] == "suite"
@@ -67,14 +66,14 @@ def test_the_core_names_no_plugin(sources):
         if isinstance(node, ast.Constant)
         and (node.value in names or (isinstance(node.value, str) and node.value.startswith(own)))
     ]
-    assert not said
+    assert not named
 
 
-def test_no_two_files_of_a_folder_have_one_stem(sources):
+def test_no_two_files_of_a_folder_have_one_stem(root, sources):
     """As launch and launcher, or read and reading: who looks for one opens the other."""
     by_folder: dict[Path, set[str]] = defaultdict(set)
-    for path in sources:
-        by_folder[path.parent].add(path.stem)
+    for path in (*sources, *(root / "reports" / "static").glob("*.js"), *(root / "reports").rglob("*.jinja")):
+        by_folder[path.parent].add(path.name.partition(".")[0])
     alike = {
         (a, b)
         for stems in by_folder.values()

@@ -221,7 +221,7 @@ def main():
     missing = libraries.missing()
     if missing:
         chosen = [number for number in chosen if CASES[number][1] != "imagemap"]
-        say("imagemap is left out: " + libraries.remedy(missing))
+        say("imagemap is skipped: " + libraries.remedy(missing))
     kept = [compared(number, readers, asked) for number in chosen for readers in (1, 2)]
     return 0 if all(kept) else 1
 

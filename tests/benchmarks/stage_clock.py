@@ -3,7 +3,7 @@
     python tests/benchmarks/stage_clock.py
 
 Must stay at or below 1 %. On a CPU `synchronize` costs nothing; on a device its cost is
-the observer's effect, which every report shows beside the breakdown.
+the instrumentation overhead, which every report shows beside the breakdown.
 """
 
 import sys

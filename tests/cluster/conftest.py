@@ -16,9 +16,9 @@ from suite.contracts.launcher import Request
 from suite.environments.find import tox_folders
 from suite.launching import bundle
 from suite.launching.jobs import group, measuring
-from suite.launching.ports import free_port
 from suite.supervision import Limits, run
 from suite.worker.job import Job, encode
+from suite.worker.rendezvous import free_port
 from workloads.networks import by_name
 
 ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}

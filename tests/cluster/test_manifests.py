@@ -183,11 +183,11 @@ def stagebench(*words):
     return CliRunner().invoke(app.build(), list(map(str, words)))
 
 
-def test_what_a_cluster_cannot_have_is_left_out_and_told(plan, tmp_path):
+def test_what_a_cluster_cannot_have_is_skipped_and_named(plan, tmp_path):
     done = stagebench("manifests", plan, "-o", tmp_path / "out", "--image", "i", "--claim", "c")
     assert done.exit_code == 0, done.output
     assert done.stdout == f"2 manifests in {tmp_path / 'out'}. Next: kubectl apply -f {tmp_path / 'out'}\n"
-    assert "is left out: unsupported: pytorch's strategy 'single' trains on one rank" in done.stderr
+    assert "is skipped: unsupported: pytorch's strategy 'single' trains on one rank" in done.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         f"tiny-0{number}-reference-single-mnist-small.yaml" for number in (1, 2)
     ]

@@ -54,7 +54,7 @@ def test_a_frozen_real_rank_is_a_timeout_and_nothing_is_left(interpreter, job, l
     request = job(TWO, interpreter, knobs={"dies": 1, "signal": "SIGSTOP"})
     result = launched(Mpiexec(), request, silence=5)
     assert result.outcome == "timeout"
-    assert "said nothing for 5 s (silence limit) in native" in result.reason
+    assert "sent no message for 5 s (silence limit) in native" in result.reason
     assert running_in(request.folder) == []
 
 

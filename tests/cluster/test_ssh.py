@@ -215,7 +215,7 @@ def test_a_frozen_far_rank_is_a_timeout_and_nothing_is_left(job, launched, twin)
     request = job(TWO, HERE, strategy="meets", knobs={"dies": 1, "signal": "SIGSTOP"})
     result = launched(Ssh(), request, silence=5)
     assert result.outcome == "timeout"
-    assert "said nothing for 5 s (silence limit) in native" in result.reason
+    assert "sent no message for 5 s (silence limit) in native" in result.reason
     assert running_with(request.folder) == []
 
 
@@ -227,7 +227,7 @@ def test_a_folder_that_is_not_shared_is_told(job, launched, twin, monkeypatch):
     result = launched(Ssh(), request, processes)
     assert result.outcome == "crash"
     told = f"{os.uname().nodename} does not see {request.folder} of this run: name a folder that all hosts share"
-    assert result.reason.startswith("rank 1 ended with exit code 66 before it said anything; its last lines: " + told)
+    assert result.reason.startswith("rank 1 ended with exit code 66 before its first message; its last lines: " + told)
 
 
 def test_what_a_login_says_in_the_end_is_told(job, launched, program):

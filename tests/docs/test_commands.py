@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from suite.plan import load, ready_made, resolve
+from suite.plan.networks import read
+from suite.plugins import adapters, launchers, workloads
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EACH = [
@@ -38,6 +42,23 @@ def test_every_link_leads_somewhere(page):
 def test_something_is_shown():
     assert QUICK
     assert any(line.startswith("pipx run tox run -m bench") for line in SHOWN)
+
+
+def test_the_plan_and_the_network_that_a_page_shows_are_taken(tmp_path):
+    page = (ROOT / "docs" / "plans.md").read_text()
+    shown = dict(re.findall(r"```(toml|python)\n(.*?)```", page, re.DOTALL))
+    (tmp_path / "plan.toml").write_text(shown["toml"])
+    resolved = resolve(load(tmp_path / "plan.toml"), adapters(), launchers(), workloads())
+    assert [case.case.workload for case in resolved] == ["alexnet", "resnet50"]
+    assert not [case.reason for case in resolved if case.outcome == "unsupported"]
+    (tmp_path / "my_network.py").write_text(shown["python"])
+    graph = read(tmp_path / "my_network.py").graph()
+    assert (graph.name, graph.input_shape, graph.classes) == ("mine", (3, 32, 32), 10)
+
+
+def test_the_page_of_plans_names_every_plan_that_ships():
+    page = (ROOT / "docs" / "plans.md").read_text()
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == set(ready_made())
 
 
 @pytest.mark.parametrize("command", QUICK)

@@ -2,8 +2,9 @@
 
     python tests/fuzz/fuzz.py --inputs 100000 --seed 1
 
-Whatever comes in, a command ends well or with a StagebenchError of a reasonable length, within 5 seconds and 1 GB. What
-once failed stands in corpus/ (TARGET-WORD.bin) and is tried first, in the tests too.
+Whatever comes in, a command ends well or with a StagebenchError of a reasonable length, within 5 seconds and 1 GB.
+Every refusal names its place and a remedy. What once failed stands in corpus/ (TARGET-WORD.bin) and is tried first, in
+the tests too.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -43,6 +45,8 @@ from suite.results.stored import sealed  # noqa: E402
 
 SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input; of all of them; characters of a refusal
 PLACES = {"plan": "plan.toml", "record": "records/", "data": "set.npz"}  # what a refusal names
+# What follows says what would be right.
+REMEDY = re.compile(r"; |should |did you mean|known: |wants |is one of |: (take|write) |--help")
 CORPUS = Path(__file__).parent / "corpus"
 RUN = max((ROOT / "tests" / "fixtures" / "runs").iterdir()) / "training"
 ODD: Any = st.one_of(
@@ -139,7 +143,8 @@ def odd_arrays(draw: Any) -> bytes:
 
 OF_TOML = ("1979-05-27", "07:32:00", "0x" + "f" * 5000, "1" * 5000, "{ a = 1 }", "[[1], {b = 2}]", "inf", "-nan")
 KEYS = ("adapter", "strategy", "workload", "batch", "ranks", "devices", "threads", "nodes", "data", "passes", "lr",
-        "knobs", "hosts", "precision", "optimiser", "tuning", "launcher", "schedule", "input")  # fmt: skip
+        "knobs", "hosts", "memory_limit", "precision", "optimiser", "tuning", "launcher", "schedule",
+        "input")  # fmt: skip
 
 
 @st.composite
@@ -190,7 +195,7 @@ def read_record(content: bytes, folder: Path) -> None:
 
 def read_data(content: bytes, folder: Path) -> None:
     (folder / "set.npz").write_bytes(content)
-    invoke("data", "check", str(folder / "set.npz"))
+    refused(*invoke("data", "check", str(folder / "set.npz")))
 
 
 def read_line(content: bytes, folder: Path) -> None:
@@ -203,7 +208,9 @@ def read_line(content: bytes, folder: Path) -> None:
         words[0] = "list"
     if "make" in words or "pack" in words:
         return
-    invoke(*words)
+    code, output = invoke(*words)
+    if code == 2:  # its options are none: Typer says so
+        refused(code, output)
 
 
 @cache
@@ -212,11 +219,18 @@ def command() -> Any:
     return typer.main.get_command(app.build())
 
 
-def invoke(*words: str) -> None:
-    """A command in this process; what it does not expect is raised."""
+def invoke(*words: str) -> tuple[int, str]:
+    """A command's exit code and output, in this process; what it does not expect is raised."""
     done = CliRunner().invoke(command(), words)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
+    return done.exit_code, done.output
+
+
+def refused(code: int, output: str) -> None:
+    """Raise what a command printed before it ended with a code."""
+    if code:
+        raise StagebenchError(output)
 
 
 RECORD = min((RUN / "records").iterdir()).read_bytes()
@@ -238,6 +252,10 @@ def tried(target: str, content: bytes, folder: Path) -> str:
             raise ValueError(f"a refusal of {len(str(error))} characters: {str(error)[:LONGEST]}") from error
         if PLACES.get(target, "") not in str(error):
             raise ValueError(f"a refusal without its place: {error}") from error
+        problems = str(error).splitlines()[1:] if target == "plan" else []
+        for problem in problems or [str(error)]:
+            if not REMEDY.search(problem) and not problem.startswith("and "):
+                raise ValueError(f"a refusal without a remedy: {problem}") from error
         return "refused"
     except OSError as error:
         if error.filename is None or len(str(error.filename)) < 200:  # `main` has words for names that are too long

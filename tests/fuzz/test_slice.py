@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("hypothesis")
 
+from suite.errors import StagebenchError
 from tests.fuzz import fuzz
 
 
@@ -20,6 +21,21 @@ def test_inputs_end_well_or_with_a_refusal(target, inputs, tmp_path):
     counts = fuzz.fuzz(target, inputs, 7, tmp_path)
     assert sum(counts.values()) >= 0.9 * inputs
     assert set(counts) <= {"taken", "refused"}
+
+
+@pytest.mark.parametrize(("message", "lack"), [("set.npz is wrong", "remedy"), ("it is wrong; mend it", "place")])
+def test_a_refusal_without_a_place_or_a_remedy_is_a_failure(tmp_path, monkeypatch, message, lack):
+    def refuses(content, folder):
+        raise StagebenchError(message)
+
+    monkeypatch.setitem(fuzz.TARGETS, "data", (refuses, None, 0))
+    with pytest.raises(ValueError, match=f"a refusal without (a|its) {lack}"):
+        fuzz.tried("data", b"", tmp_path)
+
+
+def test_what_data_check_refuses_is_counted_as_refused(tmp_path):
+    assert fuzz.tried("data", fuzz.arrays(), tmp_path) == "taken"
+    assert fuzz.tried("data", b"PK", tmp_path) == "refused"
 
 
 def test_a_hang_and_a_traceback_are_failures(tmp_path, monkeypatch):

@@ -1,12 +1,14 @@
 """The table of mutants that `mutmut run` has left in mutants/: by file, how many the tests killed.
 
     python tests/mutation/table.py --least 85
+    mutmut run $(python tests/mutation/table.py --sample 150)       # of each folder, where all of them take too long
 
 Exit code 1 where fewer than so many of a hundred were killed. `mutmut show NAME` prints one that survived.
 """
 
 import argparse
 import json
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -23,14 +25,29 @@ def outcomes(meta: Path) -> Counter[str]:
     return Counter(words.get(code, "killed") for code in codes)
 
 
+def sampled(metas: list[Path], count: int, seed: int) -> list[str]:
+    """So many mutants of each folder, by name."""
+    folders: dict[Path, list[str]] = {}
+    for meta in metas:
+        folders.setdefault(meta.parent, []).extend(json.loads(meta.read_text())["exit_code_by_key"])
+    chance = random.Random(seed)
+    return [name for names in folders.values() for name in chance.sample(names, min(count, len(names)))]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--least", type=float, default=85.0, help="percent")
     parser.add_argument("--mutants", type=Path, default=ROOT / "mutants")
+    parser.add_argument("--sample", type=int, help="print the names of so many mutants of each folder, and no table")
+    parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
+    metas = sorted(asked.mutants.rglob("*.meta"))
+    if asked.sample:
+        sys.stdout.write("\n".join(sampled(metas, asked.sample, asked.seed)) + "\n")
+        return 0
     whole: Counter[str] = Counter()
     rows = ["| file | mutants | killed | survived | untested |", "|---|---|---|---|---|"]
-    for meta in sorted(asked.mutants.rglob("*.meta")):
+    for meta in metas:
         found = outcomes(meta)
         if not found:
             continue

@@ -7,7 +7,7 @@ import numpy as np
 
 from suite.contracts.case import Case, Input, Placement, Sampling, Training
 from suite.results.run_folder import RunFolder
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import MadeRun, case_of, declared
 
 PHOTOGRAPHS, DIGITS = "/data/imagenet-like", "/data/digits.npz"
 BOTH = ("pytorch", "caffempi")
@@ -125,6 +125,7 @@ def autotune(path: Path) -> RunFolder:
                 run.proven(
                     case.on(passes=("native",), placement=Placement(threads=threads)),
                     slower=batch / 8 / (1 + 0.2 * (format_ == "channels_last")) / threads**0.8,
+                    declared=declared(memory_format="contiguous"),
                 )
     for tuning in ("default", "tuned"):
         case = case_of("caffempi", tuning=tuning, passes=("native",), placement=Placement(launcher="mpiexec"))

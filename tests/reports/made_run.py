@@ -40,6 +40,17 @@ def case_of(adapter: str = "pytorch", workload: str = "alexnet", ranks: int = 1,
     return Case(adapter, workload=workload, **{**values, **changes})
 
 
+def declared(**knob_defaults: Any) -> dict[str, Any]:
+    """What an adapter with these knobs declares of a case on one device."""
+    return {
+        "knob_defaults": knob_defaults,
+        "synchronous": True,
+        "separable": [],
+        "model_parallel_size": 1,
+        "microbatches": 1,
+    }
+
+
 def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[str, Any]:
     """Simulated passes of one rank: processes differ by 1 %, steps by 4 %, some steps are hiccups."""
     ranks = case.placement.ranks

@@ -136,8 +136,8 @@ def test_tensors_are_named_and_added_up(folder):
     found = gradients(link)
     names = [name for name, _ in gradient_tensors(workloads()["mnist_small"])]
     assert [name for name, _ in found.tensors] == names
-    assert [way for way, _ in found.ways] == ["all in a row", "all begun, then waited for", "one flat buffer"]
-    whole = found.ways[0][1].bytes
+    assert [how for how, _ in found.whole] == ["all in a row", "all begun, then waited for", "one flat buffer"]
+    whole = found.whole[0][1].bytes
     assert found.alone == pytest.approx(len(names) * ALPHA + BETA * whole)
 
 
@@ -146,7 +146,7 @@ def test_a_network_that_has_changed_keeps_its_times_and_loses_its_names(folder):
     other = type(link)(**{**link.__dict__, "case": CommCase(**{**link.case.__dict__, "graph_digest": "other"})})
     found = gradients(other)
     assert found.tensors == []
-    assert [way for way, _ in found.ways][:2] == ["all in a row", "all begun, then waited for"]
+    assert [how for how, _ in found.whole][:2] == ["all in a row", "all begun, then waited for"]
 
 
 def test_report_knows_such_a_run(folder, tmp_path):

@@ -73,7 +73,7 @@ def test_records_of_no_case_are_told_on_the_page_and_on_stderr(app, run):
     made.folder.write_record(record.but(case_id="0" * 12))
     result = CliRunner().invoke(app, ["report", str(run)])
     assert result.exit_code == 0, result.output
-    note = "1 record belongs to no case of this plan; left out: 000000000000-r0.json"
+    note = "1 record skipped, of no case of this plan: 000000000000-r0.json"
     assert note in result.stderr
     assert note in (run / "report" / "index.html").read_text()
 
@@ -82,7 +82,7 @@ def test_a_broken_record_is_named(app, run):
     next((run / "records").iterdir()).write_text("{")
     result = CliRunner().invoke(app, ["report", str(run)])
     assert result.exit_code == 0, result.output
-    assert "1 record is invalid; left out: records/" in result.stderr
+    assert "1 record skipped, invalid: records/" in result.stderr
     assert "is not readable JSON" in (run / "report" / "index.html").read_text()
 
 

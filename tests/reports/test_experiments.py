@@ -47,7 +47,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("inputs", "samples/s, the network takes 19.6: the network is the bottleneck"),
         ("inputs", "0.3 % of an iteration is waiting: the network is the bottleneck"),
         ("inputs", "2 readers, files, page cache as is, centre crop"),
-        ("inputs", "left out, no proof: reference/single"),
+        ("inputs", "not shown (no proof): reference/single"),
         ("inputs", "disk · lmdb"),
         ("paper", "Aggregating gradients"),
         ("paper", "2 nodes of 2"),
@@ -56,6 +56,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("epochs", "first ÷ second"),
         ("epochs", "first, samples/s speed-up, first efficiency, first second, samples/s speed-up, second efficiency"),
         ("time_to_train", "minutes speed-up epochs epochs per worker ended early best accuracy hosts; connected by"),
+        ("time_to_train", "1 (single) "),
         ("time_to_train", " 8.00 2.00 1 of 1 "),
         ("parts", "devices of one network samples/s bubble, ms bubble, of the iteration gradients, MiB memory of each"),
         ("parts", "1.0 GiB, 2.0 GiB"),
@@ -71,7 +72,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("batches", "with batch 128, after 2.91 s, in epoch 5 (not told apart from 32); best accuracy 0.9899"),
         ("batches", "0 of 3"),
         ("autotune", "batches of 8 and 16 per device are compared by samples/s"),
-        ("autotune", "1 left out: no proof"),
+        ("autotune", "1 not compared: no proof"),
         ("autotune", "threads 2, 2.09 times the default (2.09 to 2.09): faster"),
         ("autotune", "the default is the fastest"),
     ],
@@ -115,14 +116,14 @@ def test_what_never_reached_the_target_has_no_point(pages):
     assert reached["data"][0]["y"][-1] is None
 
 
-def test_unproven_trainings_are_left_out_of_shared_charts(tmp_path):
+def test_unproven_trainings_are_not_in_shared_charts(tmp_path):
     run = MadeRun(tmp_path / "run")
     proven, unproven = made_experiments.learner("pytorch", 1), made_experiments.learner("caffempi", 1)
     run.proven(proven, repeats=1, ranks=made_experiments.taught(proven))
     run.add(unproven, repeats=1, ranks=made_experiments.taught(unproven))
     page = Page(render(run.folder, summarise(run.folder)))
     assert {trace["name"] for figure in page.figures for trace in figure["data"]} == {"pytorch/single"}
-    assert "left out, no proof: caffempi/single" in page.text
+    assert "not shown (no proof): caffempi/single" in page.text
 
 
 def test_the_best_are_a_plan_beside_the_page(tmp_path):

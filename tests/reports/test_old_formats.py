@@ -17,7 +17,8 @@ from tests.reports.cells import Cells
 from tests.reports.parsed import Page
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
-RENAMED = {"hideable": "overlappable"}  # keys of rows
+# Keys of rows.
+RENAMED = {"hideable": "overlappable", "observer_effect": "instrumentation_overhead", "left_out": "skipped"}
 
 
 @pytest.fixture(params=sorted(path.name for path in RUNS.iterdir()))

@@ -144,6 +144,15 @@ def test_an_empty_run_still_has_a_page(tmp_path):
     assert page.figures == []
 
 
+def test_a_reason_that_several_cases_share_stands_once(tmp_path):
+    run = MadeRun(tmp_path / "run")
+    for ranks in (2, 4):
+        run.refuse(case_of(ranks=ranks), "unavailable", "there is no mpiexec; install it")
+    page = Page(render(run.folder, summarise(run.folder)))
+    assert page.text.count("there is no mpiexec; install it") == 1
+    assert "unavailable: pytorch (2 cases)" in page.text
+
+
 def test_passes_left_out_leave_dashes_not_errors(tmp_path):
     run = MadeRun(tmp_path / "run")
     case = run.proven(case_of(ranks=2))

@@ -164,7 +164,7 @@ def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path)
     hangs = "out.send(Phase('build'));" + FOREVER
     result = run(tmp_path, DONE + ";" + FOREVER, hangs, limits=Limits(total_s=20, silence_s=1))
     assert result.outcome == "timeout"
-    assert result.reason == "rank 1 said nothing for 1 s (silence limit) in build"
+    assert result.reason == "rank 1 sent no message for 1 s (silence limit) in build"
     assert result.seconds < 4
 
 
@@ -175,7 +175,7 @@ def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
     result = run(tmp_path / "b", compiles, FOREVER, limits=limits)
     assert (result.outcome, result.reason) == (
         "timeout",
-        "rank 1 said nothing for 1 s (silence limit) after 'hello'",
+        "rank 1 sent no message for 1 s (silence limit) after 'hello'",
     )
 
 
@@ -273,7 +273,7 @@ def test_a_program_that_cannot_be_started_says_so(tmp_path):
 def test_missing_ranks_are_a_crash_though_every_exit_code_is_0(tmp_path):
     result = attempt.run([rank(0, DONE)], 2, tmp_path, LIMITS, lambda rank, message: None)
     assert result.outcome == "crash"
-    assert "rank 1 of 2 never said that it started" in result.reason
+    assert "rank 1 of 2 never reported that it started" in result.reason
 
 
 def test_a_rank_that_leaves_without_being_done_is_a_crash(tmp_path):

@@ -38,7 +38,7 @@ def test_one_rank_has_no_communication_and_other_closes_the_sum():
     assert budget.hidden is None
     assert budget.other == pytest.approx(1.0 - (0.3 + 0.4 + 0.05 + 0.01) * 11 / 3)
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
-    assert budget.observer_effect == pytest.approx(1.25)
+    assert budget.instrumentation_overhead == pytest.approx(1.25)
 
 
 def test_differences_are_means_of_pairs_with_intervals():
@@ -153,7 +153,7 @@ def test_means_over_processes_close_again():
     assert whole.exposed_input.value == pytest.approx(whole.io + whole.h2d)
     assert closed_sum(whole) == pytest.approx(whole.native, rel=1e-12)
     assert whole.hidden == pytest.approx(whole.comm_only - whole.communication)
-    assert whole.to_dict()["observer_effect"] == whole.staged / whole.native
+    assert whole.to_dict()["instrumentation_overhead"] == whole.staged / whole.native
     assert over_processes(budgets[:1]).exposed_communication == budgets[0].exposed_communication
     assert over_processes([]) is None
 

@@ -1,6 +1,7 @@
 """Runs of different cases become one run, or it is said why they cannot."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,13 @@ def test_all_of_them_stand_in_the_new_one_and_its_plan_is_theirs(runs, tmp_path)
     again = resolve(load(tmp_path / "all" / "plan.toml"), adapters(), launchers(), workloads())
     assert [one.case for one in again] == list(cases)
     assert joined.about.collected == tuple(str(path) for path in paths)
+    first = '# The cases of several runs.\nname = "collected"\ntitle = ""\n'
+    assert (tmp_path / "all" / "plan.toml").read_text().startswith(first)
+
+
+def unlike(first, second, why):
+    """What a person reads of two runs that cannot be one."""
+    return f"^{re.escape(f'{first} and {second} {why}; they cannot be one run: leave one of them out')}$"
 
 
 def test_a_folder_that_is_a_run_already_is_left_alone(runs, tmp_path):
@@ -76,7 +84,8 @@ def test_the_same_case_twice_is_refused(runs, tmp_path):
 def test_what_was_measured_otherwise_is_refused(runs, tmp_path):
     other = MadeRun(tmp_path / "other")
     other.proven(case_of(sampling=Sampling(steps=8)), repeats=1)
-    with pytest.raises(RequestError, match=r"were measured by different rules \(\[sampling\]\)"):
+    why = "were measured by different rules ([sampling])"
+    with pytest.raises(RequestError, match=unlike(runs[0][0], other.folder.path, why)):
         collect([runs[0][0], other.folder.path], tmp_path / "all")
 
 
@@ -85,11 +94,11 @@ def test_other_code_or_another_version_is_refused(runs, tmp_path):
     for path, text in ((first, "one"), (second, "two")):
         (path / "bundles" / "pytorch").mkdir()
         (path / "bundles" / "pytorch" / "worker.py").write_text(text)
-    with pytest.raises(RequestError, match="hold different code of the adapter 'pytorch'"):
+    with pytest.raises(RequestError, match=unlike(first, second, "hold different code of the adapter 'pytorch'")):
         collect([first, second], tmp_path / "all")
     folder = RunFolder.open(second)
     folder.write_about(folder.about.but(stagebench="0.0.1"))
-    with pytest.raises(RequestError, match="were measured by different versions of stagebench"):
+    with pytest.raises(RequestError, match=unlike(first, second, "were measured by different versions of stagebench")):
         collect([first, second], tmp_path / "all")
 
 
@@ -98,7 +107,8 @@ def test_figures_of_another_method_are_refused(runs, tmp_path):
     folder = RunFolder.open(second)
     for record in list(folder.records()):
         folder.write_record(record.but(method=METHOD + 1))
-    with pytest.raises(RequestError, match=rf"give figures of different methods \({METHOD} and {METHOD + 1}\)"):
+    why = f"give figures of different methods ({METHOD} and {METHOD + 1})"
+    with pytest.raises(RequestError, match=unlike(first, second, why)):
         collect([first, second], tmp_path / "all")
 
 

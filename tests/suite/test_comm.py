@@ -15,6 +15,7 @@ from suite.cli.comm import asked_for
 from suite.cli.comm_display import LiveTables
 from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits
 from suite.comm.offers import offers
+from suite.comm.records import CommFolder
 from suite.comm.sizes import sizes_from, written
 from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.case import Placement
@@ -187,6 +188,14 @@ def test_a_wrong_result_is_a_crash_that_names_the_place(stagebench: Run, wired: 
     assert "rank 1: WrongResult: broadcast of 1 numbers: rank 1 of 2 has" in told.out
 
 
+def test_the_command_line_is_kept_without_the_home_folder(
+    stagebench: Run, wired: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/usr/bin/stagebench", "comm", "-o", str(Path("~/there").expanduser())])
+    assert stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run")).code == 0
+    assert CommFolder(tmp_path / "run").about.command == ("stagebench", "comm", "-o", "~/there")
+
+
 def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object, tmp_path: Path) -> None:
     command = ("comm", "--backend", "wire", "--op", "broadcast", "--op", "all-gather", *FAST, "-o", str(tmp_path))
     assert stagebench(*command).code == 0
@@ -214,7 +223,7 @@ def test_an_interrupted_run_says_how_far_it_came(
     assert "stopped; 1 of 6 records" in str(told.error)
 
 
-def test_what_a_backend_lacks_is_left_out_and_named_when_asked_for(
+def test_what_a_backend_lacks_is_skipped_and_named_when_asked_for(
     stagebench: Run, wired: object, tmp_path: Path
 ) -> None:
     everything = stagebench("comm", "--backend", "narrow", *FAST, "-o", str(tmp_path / "a"), "--json")
@@ -285,7 +294,8 @@ def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> N
         LiveTables(screen),
         CommCase("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1,)),
     )
-    shown.refused(case, "unavailable", "there is no [wire]")
+    for _ in range(2):
+        shown.refused(case, "unavailable", "there is no [wire]")
     shown.begin([case], 1, 0)
     shown.started(case, 0)
     for rank in (0, 1):
@@ -293,7 +303,8 @@ def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> N
     shown.end()
     shown.end()
     told = screen.file.getvalue()
-    assert "there is no [wire]" in told
+    assert told.count("there is no [wire]") == 1
+    assert "wire (2 cases)" in told
     assert "wire broadcast, 2 ranks, local" in told
     assert "4 KiB" in told
     assert "2,000" in told
@@ -305,7 +316,7 @@ def test_sizes_for_which_the_budget_does_not_last_are_named(
     asked = ("--op", "broadcast", "--sizes", "4:64", "--seconds", "0.01", "--budget", "0.001")
     told = stagebench("comm", "--backend", "wire", *asked, "-o", str(tmp_path / "run"))
     assert told.code == 0, told.err
-    assert "left out: 16 B, 64 B, for which 0.001 s do not last; --budget 0 measures all" in told.out
+    assert "skipped: 16 B, 64 B, beyond the budget of 0.001 s; --budget 0 measures all" in told.out
     told = stagebench("comm", "--backend", "wire", *asked, "-o", str(tmp_path / "other"), "--json")
     (link,) = json.loads(told.out)["links"]
-    assert link["left_out"] == [16, 64]
+    assert link["skipped"] == [16, 64]

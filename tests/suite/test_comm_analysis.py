@@ -10,16 +10,10 @@ from suite.analysis.bus import factor
 from suite.analysis.links import link, overlap, point
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord, ExchangeTimes, OverlapTimes
-from suite.contracts.backend import OPERATIONS
 from suite.contracts.case import Placement
-from suite.worker import communicator
 
 SIZES = [4**power for power in range(1, 14)]
 ALPHA, BETA = 12e-6, 1 / 119e6  # a wire of 1 Gbit/s
-
-
-def test_the_worker_s_operations_are_the_controller_s():
-    assert OPERATIONS == communicator.OPERATIONS
 
 
 @pytest.mark.parametrize(

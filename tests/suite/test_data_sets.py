@@ -1,5 +1,4 @@
 import hashlib
-import json
 import struct
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,7 @@ from suite.data import home, locate, made
 from suite.data.check import header, images, problems
 from suite.data.compatibility import Fit, fit
 from suite.data.make import Photographs, digits, photographs
+from suite.data.sets import Marker, Recipe, marker_of
 from suite.errors import RequestError, Unavailable
 from suite.worker import idx
 from suite.worker.job import DataSet
@@ -143,9 +143,27 @@ def test_unreadable_images_are_found(tmp_path: Path) -> None:
 
 
 def test_the_marker_says_how_it_was_made(folder: Path) -> None:
-    marker = json.loads((folder / "dataset.json").read_text())
-    assert marker["complete"] is True
-    assert marker["recipe"]["classes"] == 3
+    assert marker_of(folder) == Marker(
+        "stagebench data make imagenet-like", Recipe(3, 2, 120, 90, 1, 97), complete=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", r"is no JSON"),
+        ("[]", r"an object is expected"),
+        ('{"complete": true}', r"the field 'made_by' is missing"),
+        ('{"made_by": "", "complete": 1, "recipe": {}}', r"complete: true or false is expected"),
+    ],
+)
+def test_a_marker_that_is_none_is_named_with_the_remedy(data_home: Path, text: str, problem: str) -> None:
+    folder = data_home / "imagenet-like"
+    folder.mkdir(parents=True)
+    (folder / "dataset.json").write_text(text)
+    assert made("imagenet-like") is None
+    with pytest.raises(RequestError, match=rf"dataset\.json.*{problem}.*; name another folder with -o, or remove"):
+        next(photographs(Photographs(folder)))
 
 
 def put_mnist(folder: Path, images: int = 5, labels: int = 5) -> None:
@@ -175,4 +193,4 @@ def test_labels_that_do_not_match_their_images_are_told_before_anything_starts(d
     put_mnist(data_home / "mnist", images=5, labels=4)
     found = fit("mnist", "digits", by_name()["mnist_small"].graph(), data_home)
     assert found.outcome == "wrong"
-    assert "holds 5 images and 4 labels; they do not match" in found.reason
+    assert "holds 5 images and 4 labels; write one label for each image" in found.reason

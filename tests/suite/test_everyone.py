@@ -25,11 +25,11 @@ def listed(name):
     return config["base"][name].split(",")
 
 
-def test_what_is_not_here_is_named_and_left_out(tmp_path):
+def test_what_is_not_here_is_named_and_skipped(tmp_path):
     done = everyone(tmp_path, "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     for name in listed("names"):
-        assert f"{name}: left out: no {tmp_path}/{name}/bin/python" in done.stdout
+        assert f"{name}: skipped: no {tmp_path}/{name}/bin/python" in done.stdout
 
 
 def test_what_is_needed_and_not_here_fails(tmp_path):

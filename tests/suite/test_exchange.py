@@ -1,4 +1,4 @@
-"""Ways of exchanging gradients: losses at equal samples and equal time, staleness, speeds."""
+"""Strategies of exchanging gradients: losses at equal samples and equal time, staleness, speeds."""
 
 import pytest
 
@@ -49,40 +49,40 @@ def test_a_spread_knows_the_known():
 @pytest.fixture
 def found(tmp_path):
     (exchange,) = exchanges(summarise(made(tmp_path / "run")))
-    return {way.case.strategy: way for way in exchange.ways}, exchange
+    return {variant.case.strategy: variant for variant in exchange.variants}, exchange
 
 
-def test_all_ways_of_a_training_stand_side_by_side(found):
-    ways, exchange = found
-    assert list(ways) == ["ddp", "dist_sync", "dist_async"]
-    assert all(len(way.curves) == 2 for way in ways.values())  # two seeds
+def test_all_variants_of_a_training_stand_side_by_side(found):
+    variants, exchange = found
+    assert list(variants) == ["ddp", "dist_sync", "dist_async"]
+    assert all(len(variant.curves) == 2 for variant in variants.values())  # two seeds
     assert exchange.samples == 90 * 16 * 4  # 1438 / 16 steps an epoch
-    assert exchange.seconds == min(curve.seconds[-1] for way in ways.values() for curve in way.curves)
+    assert exchange.seconds == min(curve.seconds[-1] for variant in variants.values() for curve in variant.curves)
 
 
 def test_equal_samples_and_equal_time_are_two_questions(found):
-    ways, _ = found
-    losses = {name: (way.after_samples.value, way.after_seconds.value) for name, way in ways.items()}
+    variants, _ = found
+    losses = {name: (variant.after_samples.value, variant.after_seconds.value) for name, variant in variants.items()}
     assert losses["ddp"][0] == losses["dist_sync"][0] < losses["dist_async"][0]  # the same steps, and stale ones
     assert losses["ddp"][1] < losses["dist_sync"][1]  # which is slower
-    assert ways["dist_async"].seen.value > ways["ddp"].seen.value > ways["dist_sync"].seen.value
+    assert variants["dist_async"].seen.value > variants["ddp"].seen.value > variants["dist_sync"].seen.value
 
 
 def test_the_smoothed_loss_is_nearer_the_truth_than_a_batchs(found):
-    ways, exchange = found
-    one = ways["ddp"].curves[0]
+    variants, exchange = found
+    one = variants["ddp"].curves[0]
     truth = 2.3 * 2.718281828 ** (-(exchange.samples / 16) * (16 / 216) / 12) + 0.1
-    assert ways["ddp"].after_samples.value == pytest.approx(truth, abs=0.03)
-    assert one.losses[-1] != pytest.approx(ways["ddp"].after_samples.value, abs=1e-6)
+    assert variants["ddp"].after_samples.value == pytest.approx(truth, abs=0.03)
+    assert one.losses[-1] != pytest.approx(variants["ddp"].after_samples.value, abs=1e-6)
 
 
 def test_speeds_are_those_of_the_native_pass(found):
-    ways, _ = found
-    assert [name for name, way in ways.items() if way.against and way.against.leads] == ["ddp"]
-    assert ways["dist_sync"].against.ratio.value == pytest.approx(0.8, rel=0.1)
-    assert ways["dist_sync"].against.verdict == "slower"
-    assert ways["dist_async"].against is None, "it is another algorithm"
-    assert (ways["dist_async"].staleness.mean, ways["ddp"].staleness) == (pytest.approx(1.4), None)
+    variants, _ = found
+    assert [name for name, variant in variants.items() if variant.against and variant.against.leads] == ["ddp"]
+    assert variants["dist_sync"].against.ratio.value == pytest.approx(0.8, rel=0.1)
+    assert variants["dist_sync"].against.verdict == "slower"
+    assert variants["dist_async"].against is None, "it is another algorithm"
+    assert (variants["dist_async"].staleness.mean, variants["ddp"].staleness) == (pytest.approx(1.4), None)
 
 
 def test_one_strategy_or_another_training_is_no_comparison(tmp_path):
@@ -92,13 +92,13 @@ def test_one_strategy_or_another_training_is_no_comparison(tmp_path):
     assert exchanges(summarise(run.folder)) == []
 
 
-def test_a_knob_may_be_the_way(tmp_path):
+def test_a_knob_may_make_the_variant(tmp_path):
     run = MadeRun(tmp_path / "run")
     for knob in ("layerwise", "merged"):
         case = learner("caffempi", 2, knobs={"overlap": knob})
         run.proven(case, repeats=1, ranks=taught(case))
     (exchange,) = exchanges(summarise(run.folder))
-    assert [way.case.knobs["overlap"] for way in exchange.ways] == ["layerwise", "merged"]
+    assert [variant.case.knobs["overlap"] for variant in exchange.variants] == ["layerwise", "merged"]
 
 
 def test_records_without_seconds_are_compared_by_samples_alone(tmp_path):
@@ -111,5 +111,5 @@ def test_records_without_seconds_are_compared_by_samples_alone(tmp_path):
         run.proven(case, repeats=1, ranks=ranks)
     (exchange,) = exchanges(summarise(run.folder))
     assert exchange.seconds is None
-    assert [way.after_seconds for way in exchange.ways] == [None, None]
-    assert all(way.after_samples for way in exchange.ways)
+    assert [variant.after_seconds for variant in exchange.variants] == [None, None]
+    assert all(variant.after_samples for variant in exchange.variants)

@@ -27,6 +27,7 @@ def test_a_training_s_rank() -> None:
             messages.Pass("resident", pairs_s=[[0.5, 0.25]], **TIMED),
             messages.Noise([0.1], [0.2], messages.HostUse(1.0, 3, 2.0, 0.25, 2, own_cpu_s=1.5)),
             messages.Memory(4096, 1024),
+            messages.Peaks(1e9, 2e9, "numpy"),
             messages.Layers([LayerTimes("conv1", "conv", 0.1, 0.2, 0.0, 8)]),
             messages.Training([messages.Epoch(1.0, 0.1, 8, 2, 0.5, 2.0)], [0, 1], [2.5, math.nan], [0.5, 1.0]),
             messages.Notes({"reader": "two"}),
@@ -40,6 +41,7 @@ def test_a_training_s_rank() -> None:
     assert found.passes["resident"].pairs_s == ((0.5, 0.25),)
     assert (found.noise.native.own_cpu_s, found.noise.reference_after_s) == (1.5, (0.2,))
     assert (found.memory.host_bytes, found.memory.device_bytes) == (4096, 1024)
+    assert (found.peaks.flop_per_s, found.peaks.library) == (1e9, "numpy")
     assert found.layers[0].backward_s == 0.2
     assert found.training.losses == (2.5, None)
     assert found.notes == {"reader": "two", "staged": "not measured"}

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from suite.analysis.summary import left_out, summarise
+from suite.analysis.summary import summarise, unused_records
 from suite.contracts.case import Sampling
 from suite.results.stored import sealed
 from tests.reports.made_run import case_of, learner_of
@@ -45,7 +45,7 @@ def test_a_record_that_cannot_be_is_invalid_named_and_gives_no_figure(run, chang
         ["incomplete"],
     )
     assert re.search(words, row.reason), row.reason
-    assert f"1 record is invalid; left out: {row.reason}" == left_out(run.folder)
+    assert f"1 record skipped, invalid: {row.reason}" == unused_records(run.folder)
 
 
 def native(record):
@@ -95,21 +95,36 @@ def test_losses_without_their_steps_are_invalid(run):
     assert "its losses, their steps and their times are not as many" in run.only().reason
 
 
+def test_ranks_that_wait_for_each_other_take_as_many_steps(run):
+    case = case_of(ranks=2, passes=("train",), sampling=FULL)
+    first, second = learner_of(0.0), {**learner_of(0.0), "rank": 1}
+    for key in ("loss_steps", "losses"):
+        second["training"][key].pop()
+    run.proven(case, repeats=1, ranks=[first, second])
+    assert "its ranks trained for different numbers of epochs or steps" in run.only().reason
+    declared = {"knob_defaults": {}, "separable": [], "model_parallel_size": 1, "microbatches": 1}
+    for synchronous, outcome in ((True, "invalid"), (False, "ok")):
+        said = {**declared, "synchronous": synchronous}
+        run.changed(case, lambda record, said=said: record.update(declared=said), [0])
+        assert run.only().outcome == outcome, run.only().reason
+    assert run.only().lessons[0].seconds_then == (), "nobody kept when a loss came"
+
+
 def test_a_repeat_beyond_the_plan_s_is_a_process_like_any_other(run):
     """`run --until` makes more of them."""
     run.proven(case_of(sampling=FULL), repeats=5)
     assert (run.only().outcome, run.only().answers) == ("ok", 5)
 
 
-def test_records_of_an_older_resolution_are_left_out_and_named(run):
+def test_records_of_an_older_resolution_are_skipped_and_named(run):
     case = run.proven(case_of())
-    assert left_out(run.folder) is None
+    assert unused_records(run.folder) is None
     record = run.folder.record(case.id, 0)
     for old in ("0" * 12, "1" * 12):
         run.folder.write_record(record.but(case_id=old))
     assert len(run.only().processes) == 3
-    assert left_out(run.folder) == (
-        "2 records belong to no case of this plan; left out: 000000000000-r0.json, 111111111111-r0.json"
+    assert unused_records(run.folder) == (
+        "2 records skipped, of no case of this plan: 000000000000-r0.json, 111111111111-r0.json"
     )
 
 

@@ -26,3 +26,18 @@ def test_the_share_of_killed_mutants_decides(codes, ended, words, tmp_path):
     assert done.returncode == ended, done.stderr
     assert words in done.stdout
     assert f"| suite/files.py | {len(codes)} |" in done.stdout
+
+
+def test_a_sample_names_some_mutants_of_each_folder_the_same_ones_each_time(tmp_path):
+    for folder in ("plan", "results"):
+        (tmp_path / folder).mkdir()
+        for file in ("a", "b"):
+            codes = {f"{folder}.{file}.x__mutmut_{number}": None for number in range(5)}
+            (tmp_path / folder / f"{file}.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    found = [
+        subprocess.check_output([sys.executable, PROGRAM, "--mutants", tmp_path, "--sample", "8"], text=True).split()
+        for _ in range(2)
+    ]
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 16
+    assert [name.partition(".")[0] for name in found[0]] == ["plan"] * 8 + ["results"] * 8

@@ -92,7 +92,7 @@ def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_oom(group, tmp_path)
     outcome, reason, kills = json.loads(done.stdout.splitlines()[-1])
     assert (outcome, kills) == ("oom", 1)
     assert reason == (
-        "rank 0 was ended by SIGKILL before it said anything "
+        "rank 0 was ended by SIGKILL before its first message "
         "(the kernel ended 1 process(es) for want of memory meanwhile); its last lines: eating"
     )
 

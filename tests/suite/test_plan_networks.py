@@ -84,7 +84,7 @@ LAYERS = by_name()["mnist_small"].graph().to_dict()["layers"]
         ("a.json", "{}", "a.json: the graph has no key 'name'"),
         ("a.json", graph_text(layers=[LAYERS[0], {**LAYERS[1], "kind": "rleu"}]), "a.json: layers[1]: "),
         ("a.json", graph_text(layers=[{"name": "c"}]), "a.json: layers[0] has no key 'kind'"),
-        ("a.json", graph_text(heads=[{"layer": "nobody", "weight": 1}]), "a.json: heads[0] has no key 'nobody', or"),
+        ("a.json", graph_text(heads=[{"layer": "nobody", "weight": 1}]), "a.json: heads[0]: a head reads 'nobody'"),
     ],
 )
 def test_what_is_wrong_names_the_file_and_the_place(file: Callable, name: str, text: str, problem: str) -> None:
@@ -124,6 +124,17 @@ def test_a_broken_file_is_a_problem_of_the_plan_at_its_line(toys: SimpleNamespac
     assert "plan.toml:5: unknown workload 'alexnt'" in told
     assert "plan.toml:5: " in told
     assert "mine.py defines a int" in told
+
+
+def test_a_block_whose_only_network_is_broken_has_one_problem(toys: SimpleNamespace, file: Callable) -> None:
+    network = file("mine.py", "graph = 5\n")
+    plan = registered(load(file("plan.toml", PLAN.format("mine.py").replace('"alexnet", ', ""))))
+    with pytest.raises(RequestError) as caught:
+        resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
+    assert str(caught.value) == (
+        f"the plan has one problem; nothing was started\n{plan.file}:5: {network} defines a int; "
+        "return the Builder or its graph from a function network()"
+    )
 
 
 def test_a_name_that_is_taken_is_refused(toys: SimpleNamespace, file: Callable) -> None:

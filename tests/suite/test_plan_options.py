@@ -99,6 +99,74 @@ def test_its_text_is_a_plan_of_the_same_cases(toys: SimpleNamespace, tmp_path: P
     assert (plan.name, plan.title) == ("alpha-mnist_small", "alpha; mnist_small; batch 4; ranks 1, 2")
 
 
+TEXT = """\
+name = "alpha-beta-mnist_small-alexnet"
+title = "alpha, beta; mnist_small, alexnet; batch 4, 8; ranks 1, 2; devices 1, 2"
+
+[defaults]
+workload = ["mnist_small", "alexnet"]
+batch = [4, 8]
+passes = ["native"]
+
+[sampling]
+quick = true
+steps = 5
+
+[[cases]]
+adapter = ["alpha", "beta"]
+strategy = "single"
+knobs.bucket = 3
+
+[[cases]]
+adapter = "alpha"
+strategy = "mirror"
+devices = 2
+knobs.bucket = 3
+
+[[cases]]
+adapter = "beta"
+strategy = "single"
+devices = 2
+
+[[cases]]
+adapter = "alpha"
+strategy = "ddp"
+ranks = 2
+knobs.bucket = 3
+
+[[cases]]
+adapter = "beta"
+strategy = "ring"
+ranks = 2
+
+[[cases]]
+adapter = "alpha"
+strategy = "ddp"
+ranks = 2
+devices = 2
+knobs.bucket = 3
+
+[[cases]]
+adapter = "beta"
+strategy = "ring"
+ranks = 2
+devices = 2
+"""
+
+
+def test_its_text_word_for_word(toys: SimpleNamespace) -> None:
+    asked = {"adapter": "alpha,beta", "workload": "mnist_small,alexnet", "batch": "4,8", "passes": "native"}
+    placed = {"ranks": "1,2", "devices": "1,2", "steps": "5"}
+    plan = plan_of({**asked, **placed}, {"bucket": 3}, toys.adapters)
+    assert plan.text == TEXT
+    named = plan_of({"adapter": "alpha", "strategy": "ddp,free", "ranks": "2", "seed": "7"}, {}, toys.adapters)
+    assert named.text.splitlines()[3:] == [
+        *("[defaults]", "seed = 7", "", "[[cases]]", 'adapter = "alpha"', 'strategy = ["ddp", "free"]', "ranks = 2")
+    ]
+    assert plan_of({}, {}, toys.adapters).name == "options"
+    assert plan_of({"adapter": "-a b!" + "c" * 70}, {}, toys.adapters).name == "ab" + "c" * 57
+
+
 def test_paths_are_written_whole(toys: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pictures").mkdir()

@@ -155,6 +155,12 @@ def test_an_override_has_the_last_word_over_a_scale(plan: Callable, cases: Calla
     }
 
 
+def test_an_overridden_knob_has_the_last_word_too(plan: Callable, cases: Callable) -> None:
+    text = PLAN.replace("[scale.tiny.keep]\n", "[scale.tiny.keep]\nknobs.bucket = 5\n")
+    (case,) = cases(plan("knobs.bucket=9", scale="tiny", text=text))
+    assert case.knobs["bucket"] == 9
+
+
 def test_it_is_kept_with_the_plan_and_means_the_same_there(plan: Callable, cases: Callable, tmp_path: Path) -> None:
     changed = plan("sampling.steps=5", "batch=[8]", "knobs.bucket=7")
     assert changed.text.startswith(PLAN)

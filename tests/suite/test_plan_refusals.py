@@ -111,7 +111,8 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ("steps = 50", "steady = 0.1", 5, "`steady` is no key any more", "remove the line"),
         ("steps = 50", "steps = 5", 4, "steps = 5 (full: 50)", "add quick = true"),
         ('name = "x"', 'nmae = "x"', 1, "unknown key 'nmae'", "did you mean 'name'?"),
-        ('name = "x"', 'title = "x"', 1, "'name' is missing", ""),
+        ('name = "x"', 'title = "x"', 1, "'name' is missing", "write name = ..."),
+        ("batch = 8", 'memory_limit = "8 X"', 10, "memory_limit = '8 X'", "a number of bytes, or one with a unit"),
         ('name = "x"', 'name = "a/b"', 1, "name = 'a/b'", "should be letters, digits, '.', '_' and '-'"),
         ('adapter = "alpha"\n', "", 6, "names no adapter", "known: alpha, beta"),
         ('strategy = "single"\n', "", 6, "names no strategy", "known: ddp, free, mirror, pipe, single"),
@@ -128,6 +129,72 @@ def test_a_slip_is_told_with_line_value_and_remedy(
     (problem,) = [each for each in told.splitlines() if value in each]
     assert f"plan.toml:{line}: " in problem
     assert remedy in problem
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "batch = 8",
+            "launcher = 'local'\nnodes = 2",
+            "11: nodes = 2, but the launcher 'local' knows only this "
+            "machine; use nodes = 1 with more ranks, or a launcher for several hosts ('many')",
+        ),
+        ("batch = 8", 'hosts = ["a", "b"]', "10: 2 hosts for nodes = 1; name one host per node"),
+        (
+            "batch = 8",
+            "straggler = 0.5",
+            "10: straggler = 0.5 loads the last rank's cores, and binding = 'none' gives "
+            "it none of its own; write binding = 'cores'",
+        ),
+        (
+            "batch = 8",
+            f"binding = 'cores'\nranks = {CORES + 1}",
+            f"10: binding = 'cores' with {CORES + 1} ranks of "
+            f"1 threads wants {CORES + 1} cores, this machine offers {CORES}; lower ranks or threads, or write "
+            "binding = 'none'",
+        ),
+        (
+            "batch = 8",
+            'data = "real"\npasses = ["train", "native"]',
+            "11: the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own",
+        ),
+        (
+            "batch = 8",
+            'passes = ["train"]',
+            "10: data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder",
+        ),
+        (
+            "batch = 8",
+            'augment = "random"\ndata = "real"',
+            "10: augment = 'random' crops photographs, mnist_small learns digits; write 'centre'",
+        ),
+        (
+            "steps = 50",
+            "steps = 5\nseconds = 0.5",
+            "4: [sampling] asks for less than a full measurement: steps = "
+            "5 (full: 50), seconds = 0.5 (full: 10); add quick = true, which marks the rows",
+        ),
+        (
+            '"x"',
+            '"a/b"',
+            "1: name = 'a/b': should be letters, digits, '.', '_' and '-', and begin with a letter or a digit",
+        ),
+    ],
+)
+def test_a_problem_word_for_word(toys: SimpleNamespace, plan_file: Write, old: str, new: str, problem: str) -> None:
+    path = plan_file(GOOD.replace(old, new, 1))
+    assert refused(toys, path) == f"the plan has one problem; nothing was started\n{path}:{problem}"
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"name = '\xff'")
+    with pytest.raises(RequestError, match=rf"^the plan {path} is not UTF-8 text: .*; save it as UTF-8$"):
+        load(path)
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Denied")))
+    with pytest.raises(RequestError, match=rf"^cannot read the plan {path}: Denied$"):
+        load(path)
 
 
 def test_the_good_plan_is_good(toys: SimpleNamespace, plan_file: Write) -> None:

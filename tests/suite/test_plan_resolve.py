@@ -145,6 +145,31 @@ def test_what_an_adapter_cannot_do_is_unsupported_beside_what_it_can(
     assert reason in found[index].reason
 
 
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (
+            '"alpha"\nstrategy = "pipe"',
+            "alpha/pipe holds one network on 2 devices, and 1 do not divide by that; ask for 2 or 4 of them",
+        ),
+        (
+            '"alpha"\nstrategy = "pipe"\nranks = 2',
+            "a batch of 16 does not divide into microbatches = 3 equal pieces; choose a divisor",
+        ),
+        ('"beta"\nstrategy = "single"\ndata = "mine.npz"', "beta does not read real data; use data = 'synthetic'"),
+        ('"beta"\nstrategy = "single"\nlauncher = "many"', "beta/single is started by local, not by many"),
+        ('"beta"\nstrategy = "single"\noptimiser = "adam"', "beta does not do optimiser 'adam'; it does sgd"),
+        ('"beta"\nstrategy = "single"\nranks = 2', "beta's strategy 'single' trains on one rank, not on 2"),
+        ('"beta"\nstrategy = "single"\ndevices = 2', "beta's strategy 'single' drives one device per rank, not 2"),
+    ],
+)
+def test_why_a_case_is_unsupported_word_for_word(cases: Cases, tmp_path: Path, block: str, reason: str) -> None:
+    images = np.arange(4 * 28 * 28).reshape(4, 28, 28).astype(np.uint8)
+    np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(4))
+    (found,) = cases(f'[[cases]]\nworkload = "mnist_small"\nadapter = {block}\n')
+    assert (found.outcome, found.reason) == ("unsupported", reason)
+
+
 def test_layers_that_an_adapter_lacks_are_named(cases: Cases) -> None:
     (found,) = cases('[[cases]]\nadapter = "beta"\nstrategy = "single"\nworkload = "alexnet"\n')
     assert (found.outcome, found.reason) == ("unsupported", "beta has no layers of kind dropout, lrn")

@@ -161,7 +161,7 @@ def test_labels_that_do_not_match_are_found(stagebench: Run, tmp_path: Path, arr
     told = stagebench("data", "check", str(tmp_path / "bad.npz"), "--json")
     assert told.code == 1
     assert json.loads(told.out)["problems"] == [
-        f"{tmp_path / 'bad.npz'} holds 5 images and 4 labels; they do not match"
+        f"{tmp_path / 'bad.npz'} holds 5 images and 4 labels; write one label for each image"
     ]
     (tmp_path / "worse.npz").write_bytes(b"PK\x03\x04")
     told = stagebench("data", "check", str(tmp_path / "worse.npz"))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from suite.cli.schema import schema
 from suite.comm.records import CommFolder
 from suite.errors import RequestError, StoreError
 from suite.results import older
 from suite.results.rank_report import Machine
 from suite.results.records import FORMAT, About, Host, Record
 from suite.results.run_folder import RunFolder
-from suite.schema import schema
 
 CHECKOUT = Path(__file__).parents[2]
 RUNS = CHECKOUT / "tests" / "fixtures" / "runs"
@@ -145,4 +145,4 @@ def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
 
 def test_the_published_schema_is_that_of_the_types() -> None:
     published = CHECKOUT / "docs" / "format-4.schema.json"
-    assert published.read_text() == schema(), "python -m suite.schema > docs/format-4.schema.json"
+    assert published.read_text() == schema(), "python -m suite.cli.schema > docs/format-4.schema.json"

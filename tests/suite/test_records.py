@@ -80,7 +80,7 @@ def test_what_a_disk_refused_goes_on_later(stagebench: Run, gamma: SimpleNamespa
     assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
 
 
-def test_a_bad_image_ends_it_and_may_be_left_out_by_the_next_command(
+def test_a_bad_image_ends_it_and_may_be_skipped_by_the_next_command(
     stagebench: Run, gamma: object, photos: Path
 ) -> None:
     (photos / "bee" / "1.jpg").write_bytes(b"no image")
@@ -91,7 +91,7 @@ def test_a_bad_image_ends_it_and_may_be_left_out_by_the_next_command(
     told = stagebench("data", "convert", str(photos), "--to", "whole", "--on-error", "skip")
     assert told.code == 0, told.error
     assert "15 samples" in told.out
-    assert "left out: cannot read the image" in told.out
+    assert "skipped: cannot read the image" in told.out
 
 
 def test_a_set_that_changed_or_other_settings_are_refused(stagebench: Run, gamma: object, photos: Path) -> None:

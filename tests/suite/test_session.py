@@ -67,10 +67,11 @@ def run(folder: RunFolder, cases, listener=None, settings=SETTINGS, settings_of_
 
 
 def test_cases_take_turns_and_each_process_has_a_record(folder):
-    listener = Listener()
+    listener, open_files = Listener(), len(os.listdir("/proc/self/fd"))
     outcomes = run(folder, [case(), case(batch=3)], listener)
     assert listener.order == [(2, 0), (3, 0), (2, 1), (3, 1)]
     assert outcomes == {"ok": 4}
+    assert len(os.listdir("/proc/self/fd")) == open_files
     record = folder.record(case().id, 1)
     native = record.ranks[0].passes["native"]
     assert len(native.step_s) >= BRIEF.steps
@@ -111,6 +112,18 @@ class Impatient(Listener):
     def message(self, case, rank, message):
         if isinstance(message, Phase) and len(self.order) == 2:
             raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("moment", ["message", "finished"])
+def test_a_run_folder_that_vanishes_in_mid_run_is_one_message(folder, moment):
+    def vanish(*_):
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+    listener = Listener()
+    setattr(listener, moment, vanish)
+    with pytest.raises(StoreError, match=rf"{folder.path}.*(put the run folder|put it) back|cannot make {folder.path}"):
+        run(folder, [case()], listener)
+    assert listener.ended == 1
 
 
 def test_what_a_person_stops_is_written_down_and_measured_when_the_run_goes_on(folder):

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from suite.cli.formatting import once_per_reason
 from suite.cli.show import print_results
+from suite.groups import Refused, once_per_reason
 from tests.reports.made_run import MadeRun, case_of
 
 
@@ -32,6 +32,8 @@ def test_a_terminal_shows_what_fits_and_who_leads(run, monkeypatch, capsys, colu
     assert any("quick" in line for line in rows) == shown
 
 
-def test_what_several_frameworks_share_is_said_once():
-    refused = [(case_of(name), "not measured", "the run stopped before it") for name in ("pytorch", "caffempi")]
-    assert once_per_reason(refused) == [("not measured", "pytorch, caffempi (2 cases)", "the run stopped before it")]
+def test_what_several_frameworks_share_is_named_once():
+    refused = [Refused(f"{name}/ddp", name, "not measured", "the run stopped") for name in ("pytorch", "caffempi")]
+    (shared,) = once_per_reason(refused)
+    assert (shared.label, shared.reason, shared.cases) == ("pytorch, caffempi (2 cases)", "the run stopped", 2)
+    assert once_per_reason(refused[:1]) == refused[:1]

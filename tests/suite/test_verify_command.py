@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from adapters.reference import plugin as reference
+from suite.cli.verify import _reason
 from suite.contracts.case import Case, Sampling
 from suite.errors import RequestError
 from suite.proofs.make import Proofs, subject
@@ -48,6 +49,16 @@ def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(
     error = stagebench("verify", "--workload", "mnist_small").error
     assert isinstance(error, RequestError)
     assert "STAGEBENCH_PYTHON_BETA is /no-such-python" in str(error)
+
+
+def test_a_reason_is_printed_once() -> None:
+    seen: dict[str, int] = {}
+    assert [_reason(why, number, seen) for number, why in enumerate(["no MPI", "no MPI", "", ""], 1)] == [
+        "no MPI",
+        "see [1]",
+        "",
+        "",
+    ]
 
 
 PROVEN = Proof(key="k", **dict(subject(Case("alpha", "single", "mnist_small"))), passed=True)
@@ -102,5 +113,5 @@ def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable: Sim
     launch = launch_of_case(case, {}, tmp_path / "bundle")
     proof = Proofs({}).prove(case, launch, tmp_path / "proof")
     assert not proof.passed
-    assert "timeout, rank 0 said nothing for 1 s" in proof.reason
+    assert "timeout, rank 0 sent no message for 1 s" in proof.reason
     assert "float64" not in proof.reason, "what hangs is not asked again"

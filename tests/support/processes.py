@@ -3,23 +3,16 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 
 import numpy as np
 
+from suite.worker.rendezvous import free_port
 from tests.support.forked import Forked, possible
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-def free_port():
-    """A port of this host that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def variables(**changes):

@@ -47,19 +47,19 @@ def test_what_can_train_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("images", "labels", "told"),
     [
-        (GOOD, CLASSES[:3], "holds 4 images and 3 labels; they do not match"),
-        (GOOD[:0], CLASSES[:0], "holds no samples"),
-        (GOOD, CLASSES - 1, "has the label -1; classes are counted from 0"),
+        (GOOD, CLASSES[:3], "holds 4 images and 3 labels; write one label for each image"),
+        (GOOD[:0], CLASSES[:0], "holds no samples; write one image at least"),
+        (GOOD, CLASSES - 1, "has the label -1; number the classes from 0"),
         (GOOD, CLASSES + 0.5, "has labels of type float64; write them as whole numbers from 0"),
         (GOOD, CLASSES * np.nan, "has labels of type float64"),
-        (GOOD, np.array(list("abcd")), "the array 'labels' is of type <U1; it must be numbers"),
+        (GOOD, np.array(list("abcd")), "the array 'labels' is of type <U1; write it as numbers"),
         (GOOD, CLASSES == 1, "the array 'labels' is of type bool"),
         (GOOD, np.int64(3), "holds images of shape (4, 2, 3) and labels of shape ()"),
         (np.float64(3), CLASSES, "holds images of shape () and labels of shape (4,)"),
         (np.zeros((4, 2, 3)), CLASSES, "has the same value in every pixel"),
         (GOOD * np.nan, CLASSES, "has pixels that are no numbers"),
-        (GOOD.astype("datetime64[s]"), CLASSES, "the array 'images' is of type datetime64[s]; it must be numbers"),
-        (np.array([None] * 4), CLASSES, "the array 'images' is of type object; it must be numbers"),
+        (GOOD.astype("datetime64[s]"), CLASSES, "the array 'images' is of type datetime64[s]; write it as numbers"),
+        (np.array([None] * 4), CLASSES, "the array 'images' is of type object; write it as numbers"),
     ],
 )
 def test_what_cannot_train_is_refused(tmp_path, images, labels, told):
@@ -68,6 +68,7 @@ def test_what_cannot_train_is_refused(tmp_path, images, labels, told):
     with pytest.raises(ValueError, match=re.escape(told)) as refused:
         loaded(path)
     assert path in str(refused.value)
+    assert "; " in str(refused.value), "a remedy follows"
 
 
 def npy(path):

@@ -8,7 +8,6 @@ import wires
 
 from suite.worker import samples
 from suite.worker.comm import PARTED, Measured
-from suite.worker.communicator import OPERATIONS
 from suite.worker.contract import Unsupported
 from suite.worker.job import Communicate
 from suite.worker.messages import Done, ExchangeTimes, OverlapTimes, SkippedSizes, decode, encode
@@ -17,6 +16,7 @@ from suite.worker.samples import LEAST, MOST, Sampler
 from tests.support import trainers
 
 SECONDS = 0.002
+OPERATIONS = ("all-reduce", "broadcast", "point-to-point", *PARTED)
 
 
 class Box:

@@ -81,5 +81,5 @@ def test_no_more_is_unpacked_than_the_header_says(tmp_path):
 def test_labels_that_do_not_match_are_counted(tmp_path):
     for name, values in zip(idx.PARTS["train"], (IMAGES, LABELS[:4])):
         (tmp_path / name).write_bytes(content(values))
-    with pytest.raises(ValueError, match="holds 5 images and 4 labels; they do not match"):
+    with pytest.raises(ValueError, match="holds 5 images and 4 labels; write one label for each image"):
         ArraySource(str(tmp_path), (1, 28, 28))

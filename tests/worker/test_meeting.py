@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from suite.worker.meeting import Meeting
+from suite.worker.rendezvous import free_port
 from suite.worker.sockets import greeted, listening
-from tests.support.processes import free_port
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_rank_that_says_nothing_is_named_when_its_time_is_up(place):
     def task(rank):
         ours = Meeting(rank, 2, place, limit=0.3)
         if rank == 0:
-            with pytest.raises(ConnectionError, match=r"rank 1 said nothing for 0\.3 s while rank 0 waited"):
+            with pytest.raises(ConnectionError, match=r"rank 1 sent nothing for 0\.3 s while rank 0 waited"):
                 ours.maximum(0.0)
             heard.set()
         else:

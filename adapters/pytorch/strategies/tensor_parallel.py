@@ -18,7 +18,7 @@ from adapters.pytorch.base import to_numpy
 from adapters.pytorch.replica import ReplicaTrainer
 from adapters.pytorch.strategies.fsdp import gathered
 from suite.worker.contract import Setup, Unsupported
-from suite.worker.masks import dropout_seed
+from suite.worker.dropout_masks import dropout_seed
 from workloads.graph import Graph
 
 

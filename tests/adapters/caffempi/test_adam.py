@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from adapters.caffempi.arena import Arena, Span
-from adapters.caffempi.solver import solver_of
+from adapters.caffempi.optimisers import solver_of
 from adapters.caffempi.worker import trainer
 from suite.worker.contract import Adam
 from tests.support import networks, proofs, trainers

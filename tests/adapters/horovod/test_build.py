@@ -17,7 +17,7 @@ def test_another_engine_does_not_stand_here():
     assert not build.stands(other)
 
 
-def test_without_a_compiler_it_is_left_out(monkeypatch, tmp_path, capsys):
+def test_without_a_compiler_it_is_skipped(monkeypatch, tmp_path, capsys):
     (other, *_) = [name for name in build.MODULES if name != engine()]
     monkeypatch.setenv("PATH", str(tmp_path))
     assert build.main([other]) == 0
@@ -29,11 +29,11 @@ def test_what_stands_is_shown(capsys):
     assert capsys.readouterr().out == f"horovod {build.VERSION}\n"
 
 
-def test_what_is_left_out_is_shown_and_is_no_failure(monkeypatch, tmp_path, capsys):
+def test_what_is_skipped_is_shown_and_is_no_failure(monkeypatch, tmp_path, capsys):
     (other, *_) = [name for name in build.MODULES if name != engine()]
     monkeypatch.setenv("PATH", str(tmp_path))
     assert build.main(["--show", other]) == 0
-    assert "Horovod is left out: it is compiled, and there is no c++ and no make" in capsys.readouterr().err
+    assert "Horovod is skipped: it is compiled, and there is no c++ and no make" in capsys.readouterr().err
 
 
 def test_what_could_be_built_and_does_not_stand_is_a_failure(monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.lab.agent import entering
-from suite.launching.ports import free_port
+from suite.worker.rendezvous import free_port
 
 CHECKOUT = Path(__file__).parents[3]
 RANK = """

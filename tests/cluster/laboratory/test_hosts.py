@@ -117,7 +117,7 @@ def test_a_cut_link_is_silence_that_ends_in_time(laboratory, real, name, job, on
     fault = InStep(lambda: switch_link(mended, on=False))
     result = on_hosts(Mpiexec(), request, silence=8, on_message=fault)
     assert result.outcome == "timeout"
-    assert "said nothing for 8 s (silence limit) in native (warmup, step " in result.reason
+    assert "sent no message for 8 s (silence limit) in native (warmup, step " in result.reason
     assert fault.seconds < 8 + 30
 
 

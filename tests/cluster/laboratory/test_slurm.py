@@ -182,7 +182,7 @@ def test_the_death_of_one_rank_ends_the_job_and_names_it(knobs, reason, job, sub
 def test_a_silent_rank_is_a_timeout(job, submitted):
     result = submitted(job(TWO, HERE, strategy="alone", knobs=STUCK), silence=10)
     assert result.outcome == "timeout"
-    assert "said nothing for 10 s (silence limit)" in result.reason
+    assert "sent no message for 10 s (silence limit)" in result.reason
 
 
 def test_a_job_that_somebody_cancels_is_a_crash_in_slurm_s_words(job, submitted):

@@ -27,7 +27,7 @@ importlib.import_module(__name__)
 """
 FAULTS = {  # seed: (what the module does, outcome, words of the reason)
     1: ("raise ImportError('libdriver.so.9: cannot open shared object file')", "crash", "libdriver.so.9"),
-    2: ("import time; time.sleep(1000)", "timeout", "said nothing for"),
+    2: ("import time; time.sleep(1000)", "timeout", "sent no message for"),
     3: (FLOOD, "ok", ""),
     4: ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "crash", "SIGKILL"),
 }
@@ -67,7 +67,7 @@ class Faults(Conformance):
             self.launch(case, tmp_path)
             record = record_of(run([case], tmp_path / "run", proofs=False), case)
         assert record.outcome == ("timeout" if meets_servers else "crash"), record.reason
-        assert ("said nothing for" if meets_servers else "rank 0 of 2 was asked for") in record.reason
+        assert ("sent no message for" if meets_servers else "rank 0 of 2 was asked for") in record.reason
 
     def _case(self, seed: int) -> Case:
         limit = SILENCE if FAULTS.get(seed, ("", "", ""))[1] == "timeout" else 300.0

@@ -14,7 +14,7 @@ DISQUALIFYING = {
     "non-finite loss": "it did not learn",
     "trend": "every process was still getting faster, or slower, while it was measured",
     "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
-    "other method": "its figures are defined in another way than the rest of the run's",
+    "other method": "its figures are defined otherwise than the rest of the run's",
     "missing rank": "not all ranks reported, or the engine connected another number",
 }
 # Marks that a reader should know, without more.

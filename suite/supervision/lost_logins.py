@@ -1,15 +1,17 @@
 """What became of an engine's logins on other hosts, as `cluster/lifeline.py` reports it, a line each."""
 
-import json
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+
+from pydantic import TypeAdapter
 
 from suite.contracts.launcher import LOGINS
 from suite.supervision.line_reader import LineReader
-from suite.worker.typed_json import from_json
 
 
-class Login(NamedTuple):
+@dataclass(frozen=True)
+class Login:
     """One that has ended."""
 
     host: str
@@ -17,9 +19,12 @@ class Login(NamedTuple):
     time_s: float  # seconds since the epoch
 
 
+DECODE = partial(TypeAdapter(Login).validate_json, strict=True)
+
+
 def lost(folder: Path) -> list[Login]:
     """The logins that ended badly, in that order."""
-    reader: LineReader[Login] = LineReader(folder / LOGINS, lambda line: from_json(Login, json.loads(line), LOGINS))
+    reader = LineReader(folder / LOGINS, DECODE)
     ended = list(reader.new())
     reader.close()
     return [login for login in ended if login.code != 0]

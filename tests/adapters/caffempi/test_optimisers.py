@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from adapters.caffempi.arena import Arena, Span
-from adapters.caffempi.solver import solver_of
+from adapters.caffempi.optimisers import solver_of
 from suite.worker.contract import SGD
 from workloads.build import Builder
 

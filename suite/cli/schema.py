@@ -1,4 +1,4 @@
-"""The JSON Schema of everything in a run folder: `python -m suite.schema > docs/format-4.schema.json`."""
+"""The JSON Schema of everything in a run folder: `python -m suite.cli.schema > docs/format-4.schema.json`."""
 
 import json
 import sys

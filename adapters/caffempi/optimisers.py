@@ -2,7 +2,7 @@
 
 SGD: v <- m*v + g + wd*w, w <- w - lr*v. Caffe itself keeps lr inside the velocity; this is the
 form that stagebench's contract fixes, equal to Caffe's while lr stays the same. Adam: as
-`suite.worker.trainer.Adam` says; Caffe's has the same order, and keeps weight decay in the gradient too.
+`suite.worker.contract.Adam` says; Caffe's has the same order, and keeps weight decay in the gradient too.
 """
 
 import math

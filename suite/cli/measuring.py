@@ -1,0 +1,66 @@
+"""What `run` and `comm` have in common: a session in its run folder, from its beginning to the exit code."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from suite import __version__
+from suite.environments.commit import commit_of
+from suite.plain import without_home
+from suite.results.lock import held
+from suite.results.records import About
+from suite.results.run_folder import ResultFolder
+from suite.session.resumable import FAILURES, Session
+from workloads.graph import Graph
+
+
+def run_folder(*words: str | None) -> Path:
+    """A new run's place where none is asked for: results/WORDS-TIME."""
+    return Path("results") / "-".join(filter(None, (*words, f"{datetime.now(UTC):%Y%m%d-%H%M%S}")))
+
+
+def about_run(kind: str, plan: str) -> About:
+    """This run, begun now by this command line; `plan` as it was asked for."""
+    return About(
+        stagebench=__version__,
+        kind=kind,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=(Path(sys.argv[0]).name, *map(without_home, sys.argv[1:])),
+        plan=without_home(plan),
+        commit=commit_of(Path.cwd()),
+    )
+
+
+def measure(
+    session: Session[Any, Any, Any],
+    folder: ResultFolder[Any, Any],
+    about: About,
+    plan: str,
+    scale: str | None = None,
+    networks: Sequence[Graph] = (),
+) -> Counter[str]:
+    """Begin a run in the session's folder, or go on with it; how many records there are of each outcome.
+
+    `plan` is its TOML, `networks` those that it names by their files.
+    """
+    with held(folder.path):
+        folder.begin(about, plan, scale)
+        for why in folder.unusable():
+            typer.echo(f"{folder.path}: {why}", err=True)
+        for network in networks:
+            folder.keep_network(network)
+        return session.run()
+
+
+def conclude(path: Path, outcomes: Counter[str], quiet: bool) -> None:
+    """Print the outcome counts and the next command, unless `quiet`; exit code 1 where something failed."""
+    if not quiet:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        typer.echo(f"{path}: {counts}. Next: stagebench report {path} -o {path}/report")
+    if any(outcomes[failure] for failure in FAILURES):
+        raise typer.Exit(1)

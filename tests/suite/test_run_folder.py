@@ -1,0 +1,164 @@
+"""What a run folder keeps, sets aside and says: its files, networks, plan, invalid records."""
+
+import json
+import os
+import platform
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from suite.errors import RequestError, StoreError
+from suite.plan.networks import network_of
+from suite.results import this_host
+from suite.results.invariants import broken
+from suite.results.records import FORMAT, About
+from suite.results.run_folder import RunFolder
+from suite.results.stored import parsed, text_of
+from tests.reports.made_run import MadeRun, case_of
+from workloads.networks import by_name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "run").begin(About(id="a"), "one = 1\n")
+
+
+def test_its_files_are_read_by_people_too(folder: RunFolder) -> None:
+    text = (folder.path / "run.json").read_text()
+    assert text == json.dumps(json.loads(text), indent=1) + "\n"
+    assert text.startswith(f'{{\n "format": {FORMAT},\n "method": ')
+    assert {path.name for path in folder.path.iterdir()} == {
+        *("run.json", "plan.toml", "records", "proofs", "attempts", "bundles", "hosts")
+    }
+
+
+def test_a_network_is_kept_and_found_again(folder: RunFolder) -> None:
+    graph = by_name()["mnist_small"].graph()
+    case = case_of(workload="mnist_small", graph_digest=graph.digest)
+    assert network_of(folder.path, case) is not None, "the catalogue's, where none is kept"
+    for _ in range(2):
+        folder.keep_network(graph)
+    kept = folder.path / "networks" / "mnist_small.json"
+    assert kept.read_text() == json.dumps(graph.to_dict(), indent=1) + "\n"
+    found = network_of(folder.path, case)
+    assert found is not None
+    assert found.digest == graph.digest
+    assert network_of(folder.path, case.on(graph_digest="another")) is None
+    shutil.rmtree(kept.parent)
+    kept.parent.write_text("")
+    with pytest.raises(RequestError, match=f"{folder.path} cannot be a run folder: File exists"):
+        folder.keep_network(graph)
+
+
+def test_what_was_invalid_is_kept_each_time(run: MadeRun) -> None:
+    case = run.proven(case_of(), repeats=2)
+    record = run.folder.record(case.id, 0)
+    assert record is not None
+    path = run.folder.path / "records" / f"{case.id}-r0.json"
+    for wrong in ("[]", "{}"):
+        path.write_text(wrong)
+        assert run.folder.record(case.id, 0) is None
+        assert list(run.folder.invalid) == [path.name]
+        assert run.folder.unusable()[0].startswith(f"records/{path.name} ")
+        run.folder.write_record(record)
+        assert run.folder.invalid == {}
+        assert run.folder.record(case.id, 0) is not None
+    aside = run.folder.path / "invalid"
+    assert {each.name: each.read_text() for each in aside.iterdir()} == {
+        f"{case.id}-r0.0.json": "[]",
+        f"{case.id}-r0.1.json": "{}",
+    }
+    assert run.folder.record(case.id, 2) is None
+
+
+def test_records_of_some_cases(run: MadeRun) -> None:
+    cases = [run.proven(case_of(batch=batch), repeats=batch) for batch in (1, 2)]
+    (run.folder.path / "records" / "notes.txt").write_text("")
+    assert [(each.case_id, each.repeat) for each in run.folder.records({cases[1].id})] == [
+        (cases[1].id, repeat) for repeat in (0, 1)
+    ]
+    assert sum(1 for _ in run.folder.records()) == 3
+    assert list(run.folder.records(())) == []
+
+
+def test_a_record_names_the_plan_that_stands_there_when_it_is_written(run: MadeRun) -> None:
+    case = run.proven(case_of(), repeats=1)
+    record = run.folder.record(case.id, 0)
+    assert record is not None
+    (run.folder.path / "records" / f"{case.id}-r0.json").unlink()
+    run.folder.adopt_plan("another = 1\n")
+    run.folder.write_record(record)
+    assert RunFolder(run.folder.path).unusable() == []
+
+
+def test_a_begun_run_keeps_its_plan_and_scale(folder: RunFolder) -> None:
+    folder.write_cases([])
+    (folder.path / "records" / "x-r0.json").write_text("")
+    folder.adopt_plan("one = 1\n")
+    for plan, changes in (
+        ("one = 2\n", "one = 1 there, one = 2 here"),
+        ("two\n", "another text"),
+        (
+            "a = 1\nb = 1\nc = 1\nd = 1\n",
+            "no a there, a = 1 here, no b there, b = 1 here, no c there, c = 1 here, and 2 more",
+        ),
+    ):
+        with pytest.raises(RequestError) as refused:
+            folder.adopt_plan(plan)
+        assert str(refused.value) == (
+            f"{folder.path} was begun with another plan ({folder.path / 'plan.toml'}): {changes}; "
+            "go on with that one, or name a new folder with -o"
+        )
+    with pytest.raises(RequestError) as refused:
+        folder.adopt_plan("one = 1\n", "small")
+    assert str(refused.value) == f"{folder.path} was begun without --scale; go on so, or name a new folder with -o"
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError) as refused:
+        RunFolder.open(tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path} is not a run folder (no run.json); name a folder written by `stagebench run`"
+    )
+
+
+def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as refused:
+        text_of(tmp_path, "mend it")
+    assert str(refused.value) == f"{tmp_path} is no file; mend it"
+    for text, problem in (
+        ("[]", "the whole: Input should be an object"),
+        ('{"format": 4, "id": 3}', "id: Input should be a valid string"),
+        ('{"id": 3, "plan": 3, "x": 1}', "id: Input should be a valid string, and 2 more like it"),
+    ):
+        with pytest.raises(StoreError) as refused:
+            parsed(About, text, Path("x"), "mend it")
+        assert str(refused.value) == f"x: {problem}; mend it"
+
+
+def test_this_host_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.234, 0.5, 0.25))
+    assert this_host.load() == [1.23, 0.5, 0.25]
+    found = this_host.this_host()
+    assert (found.host, found.python) == (socket.gethostname(), platform.python_version())
+    assert (found.cores, found.cores_installed) == (len(os.sched_getaffinity(0)), os.cpu_count())
+    assert found.kernel == platform.release()
+
+
+def test_invariants_name_the_rank_and_what_is_missing(run: MadeRun) -> None:
+    case = run.proven(case_of(ranks=2), repeats=1)
+    record = run.folder.record(case.id, 0)
+    assert record is not None
+    first, second = record.ranks
+    assert broken(record) is None
+    assert broken(record.but(outcome="crash", ranks=(second,))) is None
+    assert broken(record.but(ranks=(second,))) == "its outcome is ok, and 1 of 2 ranks reported"
+    assert broken(record.but(ranks=(second, first))) == "it has the ranks [1, 0], and its case has 2"
+    staged = second.passes["staged"]
+    stages = {**(staged.stage_s or {}), "update": (staged.stage_s or {})["update"][1:]}
+    passes = {**second.passes, "staged": staged.but(stage_s=stages)}
+    assert broken(record.but(ranks=(first, second.but(passes=passes)))) == (
+        f"rank 1, pass 'staged': {len(staged.step_s) - 1} times of update for {len(staged.step_s)} steps"
+    )
