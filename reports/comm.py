@@ -8,7 +8,7 @@ from typing import Any
 from reports.comm_charts import bandwidths, times
 from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
-from suite.analysis.links import Link, Point, links
+from suite.analysis.links import SIMULATED, Link, Point, links
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written
@@ -102,13 +102,20 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
     ]
 
 
+def _note(group: Sequence[Link]) -> str:
+    first = group[0]
+    simulated = [SIMULATED] if first.simulated else []
+    place = first.case.placement
+    return " · ".join([first.transport, place.launcher, ", ".join(first.hosts), *unmeasured(group), *simulated])
+
+
 def panels(found: Sequence[Link]) -> list[Panel]:
     """One for every backend and placement, in the order asked for."""
     groups = grouped(found, lambda link: (link.case.backend, link.case.placement, link.case.of_dtype))
     return [
         Panel(
             f"{backend}{dtype}, {placement.words}",
-            " · ".join([group[0].transport, placement.launcher, ", ".join(group[0].hosts), *unmeasured(group)]),
+            _note(group),
             group,
             [times(group), bandwidths(group)],
         )

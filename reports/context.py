@@ -6,6 +6,7 @@ from typing import Any
 
 from reports import charts, facts, overview
 from reports.best import answers, configuration, plan_of, remarks, winners_of
+from reports.devices import over_devices
 from reports.epochs import epochs_of
 from reports.exchanges import exchanges_of
 from reports.figure import Chart, Figure, colour
@@ -13,7 +14,7 @@ from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
 from reports.matrix import matrix, place_of
 from reports.matrix import words_of as words_of_place
-from reports.panels import Panel, by_network, for_charts, set_aside
+from reports.panels import Panel, by_network, for_charts, set_aside, with_parts
 from reports.scaling import scaling
 from reports.stragglers import stragglers_of
 from suite.analysis.best import USUAL
@@ -70,6 +71,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "first_groups": FIRST,
         "tables": tables,
         "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),
+        "parted": with_parts(tables),
         "stages_asked": any("staged" in row.case.passes for row in rows) or not rows,
         "speed_asked": any("native" in row.case.passes for row in rows) or not rows,
         "matrix": matrix(tables),
@@ -97,6 +99,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "remarks": remarks,
         "usual": USUAL,
         "lessons": lessons_of(rows),
+        "devices": over_devices(rows),
         "epochs": epochs_of(rows),
         "exchanges": exchanges_of(rows),
         "stragglers": stragglers_of(rows),

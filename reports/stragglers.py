@@ -37,13 +37,16 @@ class SlowedRank:
         return [each for each in found if each]
 
     def _soonest(self, share: float, variants: list[tuple[str, Slowed]]) -> str:
-        spreads = [(variant.spread(share), name) for name, variant in variants]
-        times = [(spread, name) for spread, name in spreads if spread]
+        spreads = [(variant.spread(share), name, variant) for name, variant in variants]
+        times = [(spread, name, variant) for spread, name, variant in spreads if spread]
         if len(times) < 2:
             return ""
-        least, name = min(times, key=lambda pair: pair[0].value)
-        alike = [other for spread, other in times if other != name and least.overlaps(spread)]
+        least, name, variant = min(times, key=lambda each: each[0].value)
+        alike = [other for spread, other, _ in times if other != name and least.overlaps(spread)]
         beside = f" (not told apart from {', '.join(alike)})" if alike else ""
+        most = max(other.samples_per_update for _, _, other in times)
+        if variant.samples_per_update < most:
+            beside += f"; it updates after {variant.samples_per_update} samples, others after up to {most}"
         when = f"With a straggler of {share:.0%}" if share else "Without a straggler"
         loss, after = number(self.found.loss), number(least.value)
         return f"{when} the soonest at a loss of {loss} is {name}, after {after} s{beside}."
@@ -78,14 +81,16 @@ def _slowed(found: Stragglers) -> SlowedRank:
 def _figure(shown: list[tuple[str, Slowed]], shares: tuple[float, ...]) -> Figure:
     lines = []
     for name, variant in shown:
-        spreads = [variant.spread(share) for share in shares]
+        spreads, taken = [variant.spread(share) for share in shares], [variant.taken(share) for share in shares]
         lines.append(
             Line(
                 name,
-                shares,
+                [load.value if load else share for load, share in zip(taken, shares, strict=True)],
                 [each.value if each else None for each in spreads],
                 [each.low if each else None for each in spreads],
                 [each.high if each else None for each in spreads],
             )
         )
-    return lines_figure(lines, "share of its time that the straggler loses", "seconds to the loss", "lines+markers")
+    return lines_figure(
+        lines, "share of its time that the straggler's load took", "seconds to the loss", "lines+markers"
+    )

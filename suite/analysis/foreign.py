@@ -27,8 +27,14 @@ def _row(id_: str, speeds: list[Speed]) -> Row:
         processes=[],
         marks=[FOREIGN],
         proof_reason="imported",
+        published=[tuple((each, _samples(speed)) for each in speed.epoch_s) for speed in speeds if speed.epoch_s],
         rates=Rates({at: speed.samples_per_second for at, speed in enumerate(speeds)}, parts),
     )
+
+
+def _samples(speed: Speed) -> float:
+    """Of an epoch: its speed is the last epoch's."""
+    return speed.samples_per_second * speed.epoch_s[-1]
 
 
 def _words(speed: Speed) -> str:

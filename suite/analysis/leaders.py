@@ -2,25 +2,32 @@
 
 Measured often enough, one of several equal rows always comes out first. So a row leads unless another one is
 significantly faster: intervals of all pairs cover together 95 times in 100 (Bonferroni), and several rows may lead.
-A pair's scatter from few rounds is itself a guess; no pair may have less than the group's mean, whose degrees of
-freedom then count: one pair's for every row but one, fewer where the pairs' scatters differ (F. E. Satterthwaite, "An
-approximate distribution of estimates of variance components", 1946). Rows that differ in their noise are still called
-different in at most 5 groups of 100 (tests/benchmarks/conclusions.py).
+
+A pair's scatter from few rounds is itself a guess. It is taken in two ways, and the narrower interval is given. In one,
+no pair has less than the group's mean, whose degrees of freedom are the pair's own for every row but one, fewer where
+pairs differ in their scatter (F. E. Satterthwaite, "An approximate distribution of estimates of variance components",
+1946). In the other, a pair has its own scatter alone, so that one noisy row leaves the others' pairs as
+they are. Both hold together at half the chance of error each.
+
+A measurement that goes on until its verdicts are clear looks after every round, and each look is another chance to be
+wrong. The looks share the 5 % (K. K. G. Lan, D. L. DeMets, "Discrete sequential boundaries for clinical trials", 1983):
+half is spent when the planned rounds are done, the rest bit by bit, however long it goes on. tests/benchmarks/
+conclusions.py shows how often verdicts are false all the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, log1p, sqrt
 from statistics import fmean
 
-from suite.analysis.stats import LEVEL, NO_VERDICT, Centre, Interval, Rates, around, paired, ratio, student_t
+from suite.analysis.stats import LEVEL, NO_VERDICT, Centre, Interval, Rates, around, paired, ratio
 from suite.session.end_rule import MOST_PROCESSES
 
 SEVERAL = 5  # rounds from which the noise is known well enough to give up
-SURE = 0.99  # the level of a verdict that ends a measurement: it is asked after every round
 
 Group = Mapping[str, Mapping[int, float]]  # samples/s by row and round
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Against:
 
 def against_fastest(group: Mapping[str, Rates]) -> dict[str, Against]:
     """By row, of rows that may be compared."""
-    pairs = compared({row: rates.by_round for row, rates in group.items()})
+    pairs = compared(group)
     order = sorted(group, key=lambda row: -group[row].value)
     known = {row for pair in pairs for row in pair}
     faster = {row: [other for other in order if _faster(pairs.get((other, row)))] for row in order}
@@ -64,55 +71,69 @@ def _verdict(row: str, leaders: tuple[str, ...], known: bool) -> str:
     return "leads" if len(leaders) == 1 else "shares the lead"
 
 
-def compared(group: Group, level: float = LEVEL) -> dict[tuple[str, str], Interval]:
+def compared(group: Mapping[str, Rates]) -> dict[Pair, Interval]:
     """Every pair's ratio of speeds, the first over the second, both ways; pairs without two common rounds are missing.
 
-    The intervals hold together, at that level.
+    The intervals hold together at LEVEL, and at all looks together, where anybody looked.
     """
-    estimates = {pair: paired(group[pair[0]], group[pair[1]]) for pair in combinations(group, 2)}
+    estimates = {pair: paired(*(group[row].by_round for row in pair)) for pair in combinations(group, 2)}
     pairs = {pair: found for pair, found in estimates.items() if found is not None}
     if not pairs:
         return {}
-    rows, every = len({row for pair in pairs for row in pair}), list(pairs.values())
-    ways = max(map(len, every))  # in which ratios are estimated: plain, Winsorised
-    each = 1 - (1 - level) / len(pairs) / ways
-    halves = [_half_widths([found[min(way, len(found) - 1)] for found in every], rows, each) for way in range(ways)]
+    first_look = _first_look(group.values())
+    ways = max(map(len, pairs.values()))  # in which ratios are estimated: plain, Winsorised
+    pooled = [_pooled({pair: found[min(way, len(found) - 1)] for pair, found in pairs.items()}) for way in range(ways)]
+    several = len(pairs) > 1 and max(found[0].count for found in pairs.values()) > 2  # of two rounds it says nothing
+    each = (1 - LEVEL) / len(pairs) / (ways + several)
     intervals = {}
-    for (one, other), found, *reach in zip(pairs, every, *halves, strict=True):
-        half, way = min((half, way) for way, half in enumerate(reach[: len(found)]))
-        value, count = found[way].value, found[way].count
-        intervals[one, other] = around(exp(value), half, count)
-        intervals[other, one] = around(exp(-value), half, count)
+    for (one, other), found in pairs.items():
+        level = 1 - each * _spent(found[0].count, first_look)
+        centres = [*(way[one, other] for way in pooled), *found[:several]]
+        half, narrowest = min((centre.half_width(level), centre) for centre in centres)
+        intervals[one, other] = around(exp(narrowest.value), half, narrowest.count)
+        intervals[other, one] = around(exp(-narrowest.value), half, narrowest.count)
     return intervals
 
 
-def _half_widths(pairs: Sequence[Centre], rows: int, level: float) -> list[float]:
-    """Of the intervals of all pairs of so many rows, each at that level; on logarithms."""
-    variances = [found.error**2 * found.count for found in pairs]
-    usual, degrees = fmean(variances), min(found.degrees for found in pairs)
-    squares = fmean(each**2 for each in variances) / (1 + 2 / degrees)  # a sample's is so much larger than the true one
+def _first_look(group: Collection[Rates]) -> int | None:
+    """None, too, where the time was up before anybody looked."""
+    first = min((rates.first_look for rates in group if rates.first_look is not None), default=None)
+    return first if first and max(len(rates.by_round) for rates in group) >= first else None
+
+
+def _spent(rounds: int, first_look: int | None) -> float:
+    """The share of the chance of error that a look after so many rounds takes; those of all looks add up to 1."""
+    if first_look is None:
+        return 1.0
+    return 0.5 if rounds <= first_look else 0.5 * first_look / (rounds * (rounds - 1))
+
+
+def _pooled(pairs: Mapping[Pair, Centre]) -> dict[Pair, Centre]:
+    """Each with no less scatter than their mean, and its degrees of freedom."""
+    variances = {pair: found.error**2 * found.count for pair, found in pairs.items()}
+    usual, own = fmean(variances.values()), min(found.degrees for found in pairs.values())
+    squares = fmean(each**2 for each in variances.values()) / (1 + 2 / own)  # a sample's is so much larger
     alike = min(usual**2 / squares, 1.0) if squares else 1.0
-    reach = student_t((1 + level) / 2, (rows - 1) * degrees * alike)
-    return [reach * max(found.error, sqrt(usual / found.count)) for found in pairs]
+    degrees = own * alike * (len({row for pair in pairs for row in pair}) - 1)
+    return {
+        pair: Centre(found.value, max(found.error, sqrt(usual / found.count)), found.count, degrees)
+        for pair, found in pairs.items()
+    }
 
 
-def open_questions(group: Group, threshold: float) -> set[str]:
+def open_questions(group: Group, threshold: float, first_look: int) -> set[str]:
     """Rows of a group that another round would tell more about. Rows need not have a rate yet.
 
-    Both sides of every comparison with the fastest that is neither a difference for SURE nor a tie within the
-    `threshold`, a half-width (0.03: 3 %); a row alone by its own interval. What is a difference at 95 % and none for
-    sure is measured on: to stop there doubles the false verdicts. What would be open after MOST_PROCESSES even if the
-    noise were half as large as it seems is given up.
+    Both sides of every comparison with the fastest that shows neither a difference nor a tie within the `threshold`, a
+    half-width (0.03: 3 %); a row alone by its own interval. What would be open after MOST_PROCESSES even if the noise
+    were half as large as it seems is given up. It is asked after `first_look` rounds, then after each.
     """
-    begun = {row: Rates(rates) for row, rates in group.items() if rates}
+    begun = {row: Rates(rates, first_look=first_look) for row, rates in group.items() if rates}
     waiting = group.keys() - begun.keys()
     if len(group) == 1 and begun:
         return {row for row, rates in begun.items() if _open(rates.interval.scaled(1 / rates.value), threshold)}
-    sure = compared(group, SURE)
     for row, found in against_fastest(begun).items():
-        decided = sure.get((row, found.fastest), found.ratio).verdict == "slower"
-        unclear = not found.leads or _open(found.ratio, threshold)
-        if row != found.fastest and not decided and unclear and not _hopeless(found.ratio, threshold):
+        if row != found.fastest and found.verdict != "slower" and _open(found.ratio, threshold):
             waiting |= {row, found.fastest}
     return waiting
 

@@ -84,6 +84,7 @@ class Link:
     fit: Fit | None
     skipped: tuple[int, ...] = ()  # bytes of the messages beyond the case's budget
     tensors: tuple[Tensor, ...] | None = None  # of its network, in backward order; None: format 1 did not keep them
+    simulated: bool = False  # whether one kernel runs all of its hosts, as in `stagebench lab`
 
     @property
     def refused(self) -> Refused:
@@ -109,6 +110,7 @@ class Link:
             "transport": self.transport,
             "settings": self.settings,
             "hosts": list(self.hosts),
+            "simulated": self.simulated,
             "points": [point.to_dict() for point in self.points],
             "overlap": [overlap.to_dict() for overlap in self.overlaps],
             "skipped": list(self.skipped),
@@ -121,6 +123,10 @@ class Link:
         return {**asdict(self.fit), **determined, "bus_bandwidth": self.bus_limit}
 
 
+SIMULATED = (
+    "One machine runs all of these hosts, and the link is simulated: in `stagebench lab`, messages of 16 KiB and less "
+    "(above 1 Gbit/s also larger ones) pass faster than its rate and say nothing of it"
+)
 OTHER_METHOD = "its figures were defined otherwise, by another version of stagebench"
 
 
@@ -168,18 +174,20 @@ def link(record: CommRecord) -> Link:
     skipped = [several[0] for several in (_of(SkippedSizes, each) for each in rows) if several]
     singles = [each for each in points if each.kind == "single"]
     joined = next((rank.joined for rank in ranks if rank.joined), None)
+    hosts = {rank.hello.host: rank.hello.boot for rank in ranks if rank.hello}
     return Link(
         case=record.case,
         outcome=record.outcome,
         reason=record.reason,
         transport=joined.transport if joined else "",
         settings=settings(ranks[0]) if ranks else {},
-        hosts=tuple(dict.fromkeys(rank.hello.host for rank in ranks if rank.hello)),
+        hosts=tuple(hosts),
         points=tuple(points),
         overlaps=tuple(overlaps),
         fit=fitted([each.bytes for each in singles], [each.seconds for each in singles]),
         skipped=tuple(size for each in skipped for size in each.bytes),
         tensors=record.tensors,
+        simulated=len(hosts) > 1 and "" not in hosts.values() and len(set(hosts.values())) == 1,
     )
 
 

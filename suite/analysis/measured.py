@@ -70,6 +70,7 @@ class Process:
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
     gradient_bytes: int | None  # that each device contributes to one exchange
+    memory: tuple[int, ...]  # bytes that each rank held at most: on its devices, else of its process; () unknown
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     noise: Noise
@@ -115,6 +116,7 @@ def process_of(record: Record, method: int) -> Process:
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks, record.method) if record.outcome == "ok" and whole else None,
         gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
+        memory=tuple(one.device_bytes or one.host_bytes for one in (rank.memory for rank in ranks) if one),
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),

@@ -18,11 +18,13 @@ def open_cases(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes:
     """
     failed = {key for key, proof in folder.proofs().items() if not proof.passed}
     groups: dict[Key, dict[str, dict[int, float]]] = defaultdict(dict)
+    planned: dict[Key, list[int]] = defaultdict(list)
     for case, synchronous in cases:
         rates = _rates(folder, case, processes, failed) if "native" in case.passes else None
         if rates is not None:
             groups[group(case, synchronous)][case.id] = rates
-    return set().union(*(open_questions(rates, threshold) for rates in groups.values()))
+            planned[group(case, synchronous)].append(case.sampling.processes)
+    return set().union(*(open_questions(rates, threshold, min(planned[key])) for key, rates in groups.items()))
 
 
 def _rates(folder: RunFolder, case: Case, processes: int, failed: set[str]) -> dict[int, float] | None:

@@ -39,6 +39,8 @@ class Row:
     over_nodes: Scaling | None = None  # from one node
     against: Against | None = None  # where its group has others
     peak: Peak | None = None  # what its devices do at most
+    # Of imported trainings: (seconds, samples) of the first epochs.
+    published: list[tuple[tuple[float, float], ...]] = field(default_factory=list)
 
     @property
     def refused(self) -> Refused:
@@ -99,6 +101,11 @@ class Row:
         """Samples/s of all ranks' readers together when nothing else runs (io_only); None without that pass."""
         alone = {one.repeat: one.input_wait.alone for one in self.measured if one.input_wait}
         return rates_of({repeat: steps for repeat, steps in alone.items() if steps.size}, self.case.global_batch)
+
+    @property
+    def memory(self) -> list[int]:
+        """Bytes that each rank held at most, over all processes: on its devices where the framework says, else all."""
+        return [max(each) for each in zip(*(one.memory for one in self.measured if one.memory), strict=False)]
 
     @property
     def staleness(self) -> Staleness | None:

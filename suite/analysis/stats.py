@@ -82,6 +82,7 @@ class Rates:
 
     by_round: Mapping[int, float]
     steps: Values | None = None  # seconds of every step of the only process, for want of others
+    first_look: int | None = None  # processes after which more were measured if need be; None: a fixed number
 
     @cached_property
     def value(self) -> float:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from statistics import fmean
 
 from suite.analysis.curves import WINDOW, smoothed
 from suite.analysis.exchange import same_training
@@ -19,7 +20,8 @@ class Slowed:
     """One strategy with its knobs, by the straggler's share; its rows differ in that and in their seeds."""
 
     rows: tuple[Row, ...]
-    seconds: Mapping[float, Mapping[tuple[int, int], float]]  # to the loss, by share, then by seed and process
+    seconds: Mapping[float, Mapping[tuple[int, int], float]]  # to the loss, by share asked, then by seed and process
+    shares: Mapping[float, Sequence[float]] = field(default_factory=dict)  # that the loads took, by share asked
 
     @property
     def case(self) -> Case:
@@ -28,6 +30,19 @@ class Slowed:
     @property
     def synchronous(self) -> bool:
         return self.rows[0].synchronous
+
+    @property
+    def samples_per_update(self) -> int:
+        """How many samples' gradients make up one change of the weights."""
+        case = self.case
+        if self.synchronous:
+            return case.global_batch
+        backups = int(case.knobs.get("backups", 0))
+        return case.batch * (case.placement.device_count - backups if backups else 1)
+
+    def taken(self, share: float) -> Spread | None:
+        """Of the shares that the loads really took; None where no record says."""
+        return spread(list(self.shares.get(share, ())))
 
     def spread(self, share: float) -> Spread | None:
         """Of the times over seeds."""
@@ -41,7 +56,7 @@ class Slowed:
 
 @dataclass(frozen=True)
 class Crossover:
-    """The share beyond which one strategy is sooner at the loss than another; an end beyond those tried is None."""
+    """The taken share beyond which a strategy is sooner at the loss than another; an end beyond those tried is None."""
 
     value: float
     low: float | None
@@ -77,10 +92,14 @@ def _stragglers(rows: Sequence[Row]) -> Stragglers:
 
 def _slowed(rows: list[Row], loss: float) -> Slowed:
     seconds: dict[float, dict[tuple[int, int], float]] = {}
+    shares: dict[float, list[float]] = {}
     for row in rows:
         for process, lesson in enumerate(row.lessons):
             seconds.setdefault(row.case.straggler, {})[row.case.seed, process] = time_to(lesson, loss)
-    return Slowed(tuple(rows), seconds)
+        notes = [process.about.notes.get("straggler") for process in row.processes]
+        taken = [note["taken"] for note in notes if isinstance(note, dict) and "taken" in note]
+        shares.setdefault(row.case.straggler, []).extend(taken)
+    return Slowed(tuple(rows), seconds, shares)
 
 
 def _curve(lesson: Learnt) -> list[float]:
@@ -99,8 +118,9 @@ def time_to(lesson: Learnt, loss: float) -> float:
 def crossover(one: Slowed, other: Slowed) -> Crossover | None:
     """The share from which `other` is sooner than `one`; None where there is none, or where it was sooner throughout.
 
-    The logarithm of the ratio of their times, over the seeds that both have, is drawn straight from share to share:
-    the crossover is where its mean passes 0, and the ends of its 95 % interval are where the mean's ends do.
+    The logarithm of the ratio of their times, over the seeds that both have, is drawn straight from share to share
+    (those that their loads took, the mean of the two): the crossover is where its mean passes 0, and the ends of its
+    95 % interval are where the mean's ends do.
     """
     lines: list[tuple[float, float, float]] = []  # (share, mean, half-width)
     for share in sorted(one.seconds.keys() & other.seconds.keys()):
@@ -108,7 +128,8 @@ def crossover(one: Slowed, other: Slowed) -> Crossover | None:
         pairs = [(mine[each], theirs[each]) for each in mine.keys() & theirs.keys()]
         if len(pairs) > 1 and all(math.isfinite(time) for pair in pairs for time in pair):
             found = centre([math.log(waiting / freer) for waiting, freer in pairs], 0)
-            lines.append((share, found.value, found.half_width()))
+            taken = [load.value for load in (one.taken(share), other.taken(share)) if load]
+            lines.append((fmean(taken) if taken else share, found.value, found.half_width()))
     value = _passes([(share, mean) for share, mean, _ in lines])
     if value is None:
         return None

@@ -60,15 +60,15 @@ def summarise(folder: RunFolder) -> list[Row]:
 
 
 def _measured_rows(folder: RunFolder) -> list[Row]:
-    cases, proofs, method = folder.cases, folder.proofs(), folder.about.method
+    cases, proofs, about = folder.cases, folder.proofs(), folder.about
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     records = folder.records(processes)
     with uncollected():
         while several := list(islice(records, TOGETHER)):
             for record in several:
-                processes[record.case_id].append(process_of(record, method))
+                processes[record.case_id].append(process_of(record, about.method))
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
-    return [_row(entry, processes[entry.id], proofs, invalid.get(entry.id)) for entry in cases]
+    return [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
 
 
 @contextmanager
@@ -107,8 +107,10 @@ def _few(names: list[str], between: str) -> str:
     return between.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], invalid: str | None) -> Row:
-    """`invalid`: why a record of the case is not used."""
+def _row(
+    entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], invalid: str | None, until: float | None
+) -> Row:
+    """`invalid`: why a record of the case is not used; `until`: the run's."""
     processes.sort(key=lambda process: process.repeat)
     outcome, reason = _outcome(entry, processes)
     if invalid and outcome in ("ok", MISSING):
@@ -121,7 +123,10 @@ def _row(entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], i
     row.marks = list(_marks(row))
     by_round = {process.repeat: process.rate for process in row.measured if process.rate}
     if by_round:
-        row.rates = Rates(by_round, row.measured[0].step_seconds if len(by_round) == 1 else None)
+        planned = entry.case.sampling.processes
+        looked = until is not None or len(by_round) > planned  # a later command may have measured on
+        steps = row.measured[0].step_seconds if len(by_round) == 1 else None
+        row.rates = Rates(by_round, steps, planned if looked else None)
     return row
 
 

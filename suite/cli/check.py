@@ -63,13 +63,15 @@ def _decoded(source: Path, as_json: bool) -> bool:
 
 
 def _images(folder: Path) -> tuple[int, int, list[str]]:
-    from suite.data.check import blank, images, problems
+    from suite.data.check import blank, lone_class, problems
+    from suite.worker.sources import listed
 
     try:
-        paths = images(folder)
+        files, classes = listed(str(folder))
     except (OSError, ValueError) as error:
         raise RequestError(f"{folder} is not an image folder: {error}") from error
-    bad = []
+    lone, paths = lone_class(folder, classes), [Path(path) for path, _ in files]
+    bad: list[str] = []
     with bar("decoding", len(paths)) as progress:
         for number, problem in enumerate(problems(paths), 1):
             progress(number)
@@ -77,7 +79,7 @@ def _images(folder: Path) -> tuple[int, int, list[str]]:
     readable = len(paths) - len(bad)
     if blank(paths):
         bad.append(f"{folder}: each image has the same value in every pixel, which teaches nothing; replace them")
-    return len(paths), readable, bad
+    return len(paths), readable, [lone, *bad] if lone else bad
 
 
 def _arrays(path: Path) -> tuple[int, int, list[str]]:

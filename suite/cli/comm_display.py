@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from suite.analysis.links import Link, Point, point
+from suite.analysis.links import SIMULATED, Link, Point, point
 from suite.cli.estimate import Estimate
 from suite.cli.formatting import counted, duration, significant
 from suite.cli.tables import show
@@ -216,6 +216,8 @@ def summary(found: Sequence[Link]) -> None:
     ]
     if rows:
         show(rows, tuple(rows[0]), "all-reduce beside computation")
+    if any(link.simulated for link in found):
+        typer.echo(f"{SIMULATED}.")
 
 
 def _share(found: float | None) -> str:

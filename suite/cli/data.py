@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 @make.command("imagenet-like")
 def make_photographs(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder (default: the data home).")] = None,
-    classes: Annotated[int, typer.Option(min=1, max=10_000, help="Class folders.")] = 10,
+    classes: Annotated[int, typer.Option(min=2, max=10_000, help="Class folders.")] = 10,
     images: Annotated[int, typer.Option(min=1, max=100_000, help="Images per class.")] = 20,
     size: Annotated[str, typer.Option(help="Width x height in pixels.")] = "500x375",
     seed: Annotated[int, typer.Option(min=0, help="Decides every crop.")] = 1,

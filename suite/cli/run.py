@@ -108,7 +108,7 @@ def run(
     settings = Settings(proofs, retry, scale, end, open_cases)
     session = TrainingSession(folder, resolved, interpreters_from(python or []), observer, settings)
     networks = [workloads()[name].graph() for name in loaded.networks]
-    about = about_run(folder.kind, plan or loaded.name)
+    about = about_run(folder.kind, plan or loaded.name).but(until=end.clear if end.goes_on else None)
     outcomes = measure(session, folder, about, loaded.text, scale, networks)
     if json:
         typer.echo(encoder.dumps({"folder": str(folder.path), "outcomes": outcomes}))

@@ -1,6 +1,6 @@
 """Decoding every image of a folder, to find the unreadable ones before a training does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
@@ -22,6 +22,13 @@ def header(path: Path) -> tuple[int, int]:
 def images(folder: Path) -> list[Path]:
     """Every image of a class-folder tree; ValueError or OSError names what is missing."""
     return [Path(path) for path, _ in listed(str(folder))[0]]
+
+
+def lone_class(folder: Path, classes: Sequence[str]) -> str | None:
+    """What is wrong with a tree of a single class folder: whatever a network answers would be right."""
+    if len(classes) > 1:
+        return None
+    return f"{folder} has one class, {classes[0]}; a network learns to tell classes apart: add a folder for another one"
 
 
 def problems(paths: list[Path]) -> Iterator[str | None]:

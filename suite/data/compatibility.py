@@ -63,10 +63,14 @@ def _arrays(path: Path, graph: Graph) -> str | None:
 
 
 def _folder(path: Path, graph: Graph) -> str | None:
+    from suite.data.check import lone_class
     from suite.worker.sources import listed
 
     files, classes = listed(str(path))
     _open_one_of_each(files)
+    problem = lone_class(path, classes)
+    if problem:
+        raise ValueError(problem)
     if len(graph.input_shape) != 3 or graph.input_shape[0] != 3:
         return f"{path.name} holds colour images, {graph.name} wants {_by(graph.input_shape)}"
     if len(classes) > graph.classes:

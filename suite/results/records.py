@@ -34,6 +34,7 @@ class About(Stored):
     command: tuple[str, ...] = ()
     plan: str = ""  # as asked for: a ready-made plan's name, or a file
     commit: str = ""  # of the git repository that the command ran in, "-dirty" after it where files had changed
+    until: float | None = None  # half-width of an interval at which it ended; None: with the plan's processes
     collected: tuple[str, ...] = ()  # the run folders that it was joined from
 
 

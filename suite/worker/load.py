@@ -1,10 +1,12 @@
-"""A real load beside a rank: processes that take a known share of its cores' time, to make a straggler of it.
+"""A real load beside a rank: a process per core that takes a known share of its time, to make a straggler of the rank.
 
-The scheduler of Linux shares a core evenly among those who want it. Beside a rank that computes all the time, k
-processes could take k/(k+1) of a core; each stops when it has had its part of the share, by its own processor time,
-and goes on when time has passed. What they took is reported: it is less where the rank has priority.
+Each process computes until it has had its share, by its own processor time, and goes on when time has passed. Linux
+shares a core by priority (sched(7), "The nice value"), so the load stands above the rank: it takes what is asked even
+beside a rank that always computes. It rises where it may (root, or RLIMIT_NICE), else the rank steps down, and then
+anything else on the core slows the rank further. What was taken is reported.
 """
 
+import contextlib
 import math
 import os
 import resource
@@ -14,6 +16,7 @@ import time
 from typing import Collection, Dict, List
 
 SLICE_S = 0.002  # of computation between two looks at the clock
+LEVEL = 1.25  # times as much of a core for each nice level
 LOOK_BACK_S = 1.0  # what was missed longer ago is not made up for: no burst after a time without the core
 
 
@@ -24,11 +27,10 @@ class Load:
         """`share` is above 0 and below 1."""
         self._asked, self._cores, self._began = share, len(cores), time.perf_counter()
         self._processes: List["subprocess.Popen[bytes]"] = []
-        per_core = most_even(share)
         for core in sorted(cores):
-            for _ in range(per_core):
-                words = [sys.executable, "-I", os.path.abspath(__file__), str(os.getpid()), str(core)]
-                self._processes.append(subprocess.Popen(words + [repr(share / per_core)]))
+            words = [sys.executable, "-I", os.path.abspath(__file__), str(os.getpid()), str(core), repr(share)]
+            self._processes.append(subprocess.Popen(words))
+        self._rise(above(share))
 
     def end(self) -> Dict[str, float]:
         """For the record: the share asked for, and the share that was taken on average."""
@@ -39,10 +41,23 @@ class Load:
         wall = time.perf_counter() - self._began
         return {"asked": self._asked, "taken": (_children_s() - before) / (wall * self._cores)}
 
+    def _rise(self, levels: int) -> None:
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        try:
+            for process in self._processes:
+                os.setpriority(os.PRIO_PROCESS, process.pid, own - levels)
+        except PermissionError:
+            for thread in os.listdir("/proc/self/task"):  # each has a nice value of its own
+                with contextlib.suppress(ProcessLookupError):
+                    os.setpriority(os.PRIO_PROCESS, int(thread), own + levels)
 
-def most_even(share: float) -> int:
-    """The fewest processes that get the share of a core beside one that always computes."""
-    return max(1, int(math.ceil(share / (1.0 - share) - 1e-9)))
+
+def above(share: float) -> int:
+    """Nice levels that give the share beside a rank that always computes, and one more.
+
+    No more than that: where other programs keep the load from its share, it leaves the rank its part of the rest.
+    """
+    return max(0, int(math.ceil(math.log(share / (1.0 - share), LEVEL)))) + 1
 
 
 def burn(parent: int, core: int, share: float) -> None:

@@ -4,10 +4,14 @@
 
 Bare: take a batch, step, wait once at the end of a block. Observed: the loop of the native pass with all that it does
 at a step: its marks, the wait for each batch, the call that reports progress. Blocks are of a few steps, and many: what
-else the machine does lasts longer than three of them. Each observed block stands between two bare ones; these against
-each other show what the comparison itself is worth. A message of progress is written every quarter second, which a
-median over such short blocks would not see: its cost is measured by itself and added. The noise meter (cores, energy,
-clock) is read around each pass. PyTorch on the smallest network, whose steps of some milliseconds show such costs best.
+else the machine does lasts longer than four of them. A round is bare, observed, observed, bare, the next one the other
+way round: were both the same, each ratio would be as likely as its inverse. One observed block against the mean of two
+bare ones has no such symmetry, and a mean of two is hit by a load more often than one. The same is shown for two bare
+loops, which is what the comparison itself is worth, and for an empty step, where nothing hides what the loop costs.
+
+A message of progress is written every quarter second: its cost is measured by itself and added, and no block holds one.
+The noise meter (cores, energy, clock) is read around each pass. PyTorch on the smallest network, whose steps of some
+milliseconds show such costs best.
 """
 
 import argparse
@@ -38,9 +42,15 @@ NETWORK, BATCH, STEPS = "mnist_small", 16, 8  # STEPS of a block
 MOST = 0.5  # per cent
 
 
+class Quiet(Outbox):
+    """Asks the clock at every step, and writes nothing after the first."""
+
+    PROGRESS_EVERY = 1e9
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=750)
     rounds = parser.parse_args().rounds
     trainer = trainer_of(setup(batch=BATCH, tuning="tuned"))
     trainer.start()
@@ -48,19 +58,19 @@ def main():
     trainer.build(graph, dict(weights.initial(graph)))
     feed = ResidentFeed(trainer, own_synthetic(graph, BATCH, 1, 0))
     with tempfile.TemporaryDirectory() as folder:
-        outbox = Outbox(folder, 0)
+        outbox = Quiet(folder, 0)
         loop = Loop(trainer, Sampling(5, 1.0, 5, 0.0), outbox.progress)
         passes = Passes(trainer, feed, loop)
 
-        def bare():
+        def bare(steps=STEPS):
             begin = time.perf_counter()
-            for _ in range(STEPS):
+            for _ in range(steps):
                 trainer.step(feed.place(feed.read()))
             trainer.synchronize()
             return time.perf_counter() - begin
 
-        def observed():
-            return loop._timed("native", passes._reading, STEPS, 0, STEPS)[1]
+        def observed(steps=STEPS):
+            return loop._timed("native", passes._reading, steps, 0, steps)[1]
 
         def message():
             outbox.send(Progress("native", "measure", 1, STEPS))
@@ -70,37 +80,45 @@ def main():
             one.begin()
             one.end()
 
-        for _ in range(20):
-            bare()
-        ratios, alike = [], []
-        for _ in range(rounds):
-            before, seconds, after = bare(), observed(), bare()
-            ratios.append(2 * seconds / (before + after))
-            alike.append(after / before)
+        step = usual(bare) / STEPS
+        ratios = [beside(observed, bare, number % 2) for number in range(rounds)]
+        alike = [beside(bare, bare, 0) for _ in range(rounds // 5)]
         messages = 100 * usual(message) / Outbox.PROGRESS_EVERY
         meters = usual(meter)
+        trainer.step = empty
+        nothing = usual(lambda: observed(1000)) - usual(lambda: bare(1000))
+        del trainer.step
         outbox.close()
     trainer.close()
-    added = [100 * (each - 1) + messages for each in ratios]
+    added = [each + messages for each in ratios]
     return told(
         [
             figure("added to a native step", statistics.median(added), "%", interval(added), at_most=MOST),
             figure("of that by messages of progress", messages, "%"),
-            figure("the bare loop after it, against itself before it", *percent(alike)),
+            figure("the bare loop against itself", statistics.median(alike), "%", interval(alike)),
+            figure("a native step", 1e3 * step, "ms"),
+            figure("the loop around an empty step", 1e3 * nothing, "µs"),  # of a thousand
             figure("reading the noise meter, once a pass, outside of its steps", 1e3 * meters, "ms"),
         ]
     )
 
 
-def percent(ratios):
-    found = [100 * (each - 1) for each in ratios]
-    return statistics.median(found), "%", interval(found)
+def beside(ours, theirs, inner):
+    """How much longer ours takes than theirs, in per cent: ours, theirs, theirs, ours, or the other way round."""
+    outside, inside = (theirs, ours) if inner else (ours, theirs)
+    first, second, third, last = outside(), inside(), inside(), outside()
+    ratio = (second + third) / (first + last)
+    return 100 * (ratio - 1 if inner else 1 / ratio - 1)
+
+
+def empty(batch):
+    """A step that does nothing."""
 
 
 def usual(what):
     """Median seconds of a call."""
     found = []
-    for _ in range(200):
+    for _ in range(100):
         begin = time.perf_counter()
         what()
         found.append(time.perf_counter() - begin)

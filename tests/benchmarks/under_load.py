@@ -71,7 +71,7 @@ def verdicts(found):
     groups = {}
     for row in found:
         if row.comparable:
-            groups.setdefault(row.group, {})[row.id] = row.rates.by_round
+            groups.setdefault(row.group, {})[row.id] = row.rates
     return {pair: ratio for group in groups.values() for pair, ratio in compared(group).items()}
 
 

@@ -15,6 +15,7 @@ FRAMEWORKS = {
     "prediction": {"pytorch", "caffempi"},
     "model-parallel": {"pytorch", "tensorflow"},
     "stragglers": {"pytorch", "caffempi"},
+    "time-to-train": {"pytorch", "mxnet", "caffempi"},
 }
 
 

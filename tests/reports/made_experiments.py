@@ -51,6 +51,16 @@ def epochs(path: Path) -> RunFolder:
     return run.folder
 
 
+def time_to_train(path: Path) -> RunFolder:
+    """One machine, and two and four nodes of one rank."""
+    run = MadeRun(path)
+    for nodes in (1, 2, 4):
+        case = learner("pytorch", 1, strategy="ddp" if nodes > 1 else "single", placement=Placement(nodes=nodes))
+        case = case.on(training=Training(epochs=20, patience=5))
+        run.proven(case, repeats=1, ranks=taught(case.on(training=Training(epochs=4 + nodes))))
+    return run.folder
+
+
 def exchanges(path: Path) -> RunFolder:
     """One training by all-reduce, by a synchronous and by an asynchronous server, and the speed of two of them."""
     run = MadeRun(path)
@@ -63,6 +73,22 @@ def exchanges(path: Path) -> RunFolder:
     return run.folder
 
 
+def parts(path: Path) -> RunFolder:
+    """A network on each of two devices, and one on both."""
+    run = MadeRun(path)
+    for strategy, size, held in (("ddp", 1, (3, 3)), ("pipeline", 2, (1, 2))):
+        case = run.proven(case_of("pytorch", "mnist_small", 2, strategy=strategy))
+        declared = {"knob_defaults": {}, "synchronous": True, "separable": ["io"], "model_parallel_size": size}
+        run.changed(case, lambda record, more=declared, held=held: _parted(record, {**more, "microbatches": 1}, held))
+    return run.folder
+
+
+def _parted(record: dict[str, Any], declared: dict[str, Any], held: tuple[int, ...]) -> None:
+    record["declared"] = declared
+    for rank, gibibytes in zip(record["ranks"], held, strict=True):
+        rank["memory"] = {"host_bytes": gibibytes * 2**30}
+
+
 def stragglers(path: Path) -> RunFolder:
     """All-reduce, which a straggler slows, and an asynchronous server, which it does not; three seeds."""
     run = MadeRun(path)
@@ -71,7 +97,10 @@ def stragglers(path: Path) -> RunFolder:
             for seed in (1, 2, 3):
                 case = learner("pytorch", 2, strategy=strategy, seed=seed, straggler=straggler)
                 case = case.on(training=Training(epochs=4))
-                run.proven(case, repeats=1, ranks=taught(case, pace, late))
+                ranks = taught(case, pace, late)
+                if straggler:
+                    ranks[-1]["notes"]["straggler"] = {"asked": straggler, "taken": straggler - 0.04}
+                run.proven(case, repeats=1, ranks=ranks)
     return run.folder
 
 

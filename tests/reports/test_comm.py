@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 import reports.command
 from reports.comm import context, gradients, write
 from reports.comm_charts import bandwidths, times
-from suite.analysis.links import links
+from suite.analysis.links import SIMULATED, links
+from suite.cli.comm_display import summary
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord
 from suite.contracts.case import Placement
@@ -90,6 +91,19 @@ def folder(tmp_path):
     cases.append(CommEntry(id=absent.id, case=absent, outcome="unavailable", reason="tox run -e absent"))
     found.write_cases(cases)
     return found
+
+
+@pytest.mark.parametrize(("boots", "simulated"), [(("k", "k"), True), (("k", "l"), False), (("", ""), False)])
+def test_a_link_between_hosts_of_one_machine_says_so(folder, capsys, boots, simulated):
+    for record in list(folder.records()):
+        hosts = zip(record.ranks, "ab", boots, strict=True)
+        ranks = [rank.but(hello=rank.hello.but(host=host, boot=boot)) for rank, host, boot in hosts]
+        folder.write_record(record.but(ranks=tuple(ranks)))
+    found = list(links(folder))
+    summary(found)
+    assert (SIMULATED in context(folder)["panels"][0].note) is simulated
+    assert (SIMULATED in capsys.readouterr().out) is simulated
+    assert found[0].to_dict()["simulated"] is simulated
 
 
 def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path):

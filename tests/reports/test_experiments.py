@@ -8,11 +8,14 @@ from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
 
-SECTIONS = {"speed", "stages", "scaling", "input", "best", "learning", "epochs", "exchange", "steps", "stragglers"}
+SECTIONS = {"speed", "stages", "scaling", "input", "best", "learning", "epochs", "exchange", "steps"}
+SECTIONS |= {"stragglers", "devices", "time_to_train", "parts"}
 SHOWN = {
     "inputs": {"speed", "stages", "input", "best", "steps"},
     "paper": {"speed", "stages", "scaling", "input", "steps"},
-    "epochs": {"learning", "epochs", "exchange"},
+    "epochs": {"learning", "epochs", "exchange", "devices"},
+    "time_to_train": {"learning", "epochs", "devices", "time_to_train"},
+    "parts": {"speed", "stages", "steps", "parts"},
     "exchanges": {"speed", "learning", "epochs", "exchange", "steps"},
     "stragglers": {"learning", "epochs", "exchange", "stragglers"},
     "batches": {"learning", "epochs"},
@@ -51,11 +54,20 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("paper", "All speeds at a glance"),
         ("epochs", "mnist_small on digits.npz, 4\u00d7 data, batch 128 per device"),
         ("epochs", "first ÷ second"),
+        ("epochs", "first, samples/s speed-up, first efficiency, first second, samples/s speed-up, second efficiency"),
+        ("time_to_train", "minutes speed-up epochs epochs per worker ended early best accuracy hosts; connected by"),
+        ("time_to_train", "1 (single) "),
+        ("time_to_train", " 8.00 2.00 1 of 1 "),
+        ("parts", "devices of one network samples/s bubble, ms bubble, of the iteration gradients, MiB memory of each"),
+        ("parts", "1.0 GiB, 2.0 GiB"),
         ("exchanges", "the lowest loss is that of pytorch/ddp, 0.373 (not told apart from pytorch/dist_sync)."),
         ("exchanges", "After 2.80 s of training the lowest loss is that of pytorch/ddp, 0.575."),
         ("exchanges", "pytorch/dist_async quick 1 694"),
         ("exchanges", "1.40 3.00 2"),
-        ("stragglers", "Strategy no straggler, s to the loss straggler 50 %, s to the loss times as long"),
+        ("stragglers", "Strategy samples per update no straggler, s to the loss straggler 50 %, s to the loss"),
+        ("stragglers", "taken straggler 75 %, s to the loss times as long taken pytorch/ddp"),
+        ("stragglers", "46.0 %"),
+        ("stragglers", "; it updates after 8 samples, others after up to 16."),
         ("stragglers", "pytorch/dist_async is sooner than pytorch/ddp from a straggler of"),
         ("batches", "with batch 128, after 2.91 s, in epoch 5 (not told apart from 32); best accuracy 0.9899"),
         ("batches", "0 of 3"),
@@ -125,3 +137,12 @@ def test_a_run_without_a_sweep_has_no_such_plan(tmp_path):
     run = MadeRun(tmp_path / "run")
     run.proven(case_of())
     assert not (write(run.folder, tmp_path / "page").parent / "best.toml").exists()
+
+
+def test_figures_over_devices_have_a_series_by_strategy_batch_and_size(pages):
+    over = [figure["layout"] for figure in figures(pages["epochs"], "scatter")]
+    axes = [(layout["xaxis"].get("title"), layout["yaxis"].get("title")) for layout in over]
+    titles = [(across["text"], up["text"]) for across, up in axes if across and up]
+    assert titles.count(("devices", "samples/s, second epoch")) == 4 + 2 + 2  # each size and batch; by batch; by size
+    assert titles.count(("devices", "seconds, second epoch")) == 2
+    assert titles.count(("samples/s, first epoch", "samples/s, second epoch")) == 1

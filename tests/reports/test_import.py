@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from reports.command import import_, report
+from reports.devices import over_devices
 from reports.exports import write as export
 from reports.programs import Result, read
 from suite.analysis.conditions import MeasuredRun
@@ -70,6 +71,16 @@ def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Pat
     assert "seconds of the first epochs: 11.7, 10.3" in lines[0]["reason"]
     with pytest.raises(RequestError, match="holds a run of foreign training"):
         MeasuredRun.read(article)
+
+
+def test_the_article_s_figures_are_redrawn_from_its_lines(article: Path) -> None:
+    found = over_devices(summarise(opened(article, RunFolder)))
+    assert found
+    large = next(one for _, one in found.named if one.case.batch == 512)
+    first, *_, last = large.points
+    assert (first.devices, last.devices) == (1, 4)
+    assert large.speed_up(last, 2) == pytest.approx(9.340805053710938 / 7.892665386199951)
+    assert {panel.warning for panel, _ in found.charts} == {"not to be compared: foreign"}
 
 
 def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path, tmp_path: Path) -> None:

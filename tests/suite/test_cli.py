@@ -106,18 +106,19 @@ def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path
     (tmp_path / "photos" / "a" / "bad.jpg").write_text("no")
     told = stagebench("data", "check", str(tmp_path / "photos"))
     assert told.code == 1
+    assert f"{tmp_path / 'photos'} has one class, a; " in told.out
     assert "bad.jpg: not an image" in told.out
     assert "1 of 2 images can be read" in told.out
 
 
 def test_data_check_refuses_images_that_show_nothing(stagebench: Run, tmp_path: Path) -> None:
-    (tmp_path / "photos" / "a").mkdir(parents=True)
     for name, grey in (("black", 0), ("white", 255)):
-        Image.new("RGB", (8, 8), (grey, grey, grey)).save(tmp_path / "photos" / "a" / f"{name}.png")
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), (grey, grey, grey)).save(tmp_path / "photos" / name / "one.png")
     told = stagebench("data", "check", str(tmp_path / "photos"))
     problem = "photos: each image has the same value in every pixel, which teaches nothing; replace them"
     assert (told.code, problem in told.out, "2 of 2 images can be read" in told.out) == (1, True, True)
-    Image.linear_gradient("L").save(tmp_path / "photos" / "a" / "picture.png")
+    Image.linear_gradient("L").save(tmp_path / "photos" / "black" / "picture.png")
     assert stagebench("data", "check", str(tmp_path / "photos")).code == 0
 
 

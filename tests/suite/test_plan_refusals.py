@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from suite.errors import RequestError
 from suite.plan import load, resolve
@@ -239,6 +240,13 @@ def test_a_folder_without_classes_is_told(toys: SimpleNamespace, plan_file: Writ
     (tmp_path / "photos").mkdir()
     told = refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "photos"').replace("mnist_small", "alexnet")))
     assert f"{tmp_path / 'photos'} has no class folders" in told
+
+
+def test_a_folder_of_one_class_is_told(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    Image.new("RGB", (20, 20)).save(tmp_path / "photos" / "cats" / "one.png")
+    told = refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "photos"').replace("mnist_small", "alexnet")))
+    assert f"{tmp_path / 'photos'} has one class, cats" in told
 
 
 def test_a_damaged_array_file_is_told(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:

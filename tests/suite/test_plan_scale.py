@@ -237,7 +237,8 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
     assert all(each.reason for each in found if each.outcome)
 
 
-READING_NOTHING = ("prediction", "stragglers")  # they ask what an exchange costs, and what a slow rank does
+# They ask what an exchange costs, what a slow rank does, and when a training is done.
+READING_NOTHING = ("prediction", "stragglers", "time-to-train")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The time to a loss under a straggler, and where two ways cross."""
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +25,20 @@ def test_ways_cross_where_their_times_are_equal_on_average():
     found = crossover(WAITS, freer)
     assert found.value == pytest.approx(0.5, abs=0.01)
     assert 0.4 < found.low < found.value < found.high < 0.6
+
+
+def test_the_crossover_goes_by_the_shares_that_were_taken():
+    freer = way({0.0: (2.0, 2.0), 0.5: (2.0, 2.0), 0.75: (2.0, 2.0)})
+    waits = replace(WAITS, shares={0.5: [0.3, 0.4], 0.75: [0.7]})
+    assert crossover(waits, replace(freer, shares={0.5: [0.45]})).value == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("synchronous", "knobs", "samples"), [(True, {}, 96), (False, {"backups": 1}, 64), (False, {"backups": 0}, 32)]
+)
+def test_samples_behind_an_update(synchronous, knobs, samples):
+    case = Case("pytorch", "parameter_server", "mnist_small", Placement(ranks_per_node=3), batch=32, knobs=knobs)
+    assert Slowed((SimpleNamespace(case=case, synchronous=synchronous),), {}).samples_per_update == samples
 
 
 def test_an_end_beyond_the_shares_that_were_tried_is_open():

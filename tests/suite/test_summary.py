@@ -36,6 +36,14 @@ def test_a_good_row_has_no_marks(run):
     assert row.proof.passed
 
 
+@pytest.mark.parametrize(("until", "repeats", "first_look"), [(None, 3, None), (0.03, 3, 3), (None, 4, 3)])
+def test_rows_know_whether_their_verdicts_decided_how_long_they_were_measured(run, until, repeats, first_look):
+    """By what the run's command said, or by more processes than planned: a later command may have gone on."""
+    run.folder.write_about(run.folder.about.but(until=until))
+    run.proven(case_of(sampling=FULL), repeats=repeats)
+    assert run.only().rates.first_look == first_look
+
+
 def test_a_failed_proof_disqualifies(run):
     case = case_of(sampling=FULL)
     run.add(case, proof=proof_of(case, passed=False))

@@ -1,4 +1,4 @@
-"""A straggler's load: real processes on its cores, as many as the share takes, gone when they must be."""
+"""A straggler's load: real processes on its cores, above it in priority, gone when they must be."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from suite.worker import messages
-from suite.worker.load import Load, most_even
+from suite.worker.load import Load, above
 
 GIVE_UP = 20.0  # seconds
 
@@ -18,12 +18,6 @@ def children():
         return [int(each) for each in stream.read().split()]
 
 
-@pytest.mark.parametrize(("share", "processes"), [(0.1, 1), (0.5, 1), (0.6, 2), (0.75, 3), (0.95, 19)])
-def test_beside_an_even_scheduler_so_many_processes_get_the_share(share, processes):
-    assert most_even(share) == processes
-    assert processes / (processes + 1.0) >= share - 1e-9
-
-
 def test_a_load_runs_on_the_cores_and_takes_no_more_than_its_share():
     core, before = min(os.sched_getaffinity(0)), set(children())
     load = Load(0.6, [core])
@@ -31,10 +25,45 @@ def test_a_load_runs_on_the_cores_and_takes_no_more_than_its_share():
     time.sleep(1.0)
     places = [os.sched_getaffinity(each) for each in began]
     found = load.end()
-    assert places == [{core}] * 2
+    assert places == [{core}]
     assert found["asked"] == 0.6
     assert 0.0 < found["taken"] < 0.7
     assert not set(children()) & began
+
+
+@pytest.mark.parametrize(("share", "levels"), [(0.1, 1), (0.5, 1), (0.75, 6), (0.95, 15)])
+def test_levels_give_the_share_and_little_more(share, levels):
+    assert above(share) == levels
+    weight = 1.25 ** (levels - 1)
+    assert weight / (weight + 1) >= share - 1e-9
+
+
+BESIDE = """
+import os, threading
+from suite.worker.load import Load
+held = threading.Event()
+threading.Thread(target=held.wait, daemon=True).start()
+%s
+load = Load(0.75, [%d])
+ranks = [os.getpriority(os.PRIO_PROCESS, int(each)) for each in os.listdir("/proc/self/task")]
+print(os.getpriority(os.PRIO_PROCESS, load._processes[0].pid), min(ranks), max(ranks))
+load.end()
+"""
+REFUSED = """
+allowed = os.setpriority
+def setpriority(which, who, nice):
+    if nice < os.getpriority(which, who):
+        raise PermissionError(1, "as where one is not root")
+    allowed(which, who, nice)
+os.setpriority = setpriority
+"""
+
+
+@pytest.mark.parametrize("refused", ["", REFUSED])
+def test_a_load_stands_above_every_thread_of_its_rank(refused):
+    program = BESIDE % (refused, min(os.sched_getaffinity(0)))
+    load, *ranks = map(int, subprocess.check_output([sys.executable, "-c", program]).split())
+    assert [rank - load for rank in ranks] == [above(0.75)] * 2
 
 
 def test_a_load_ends_with_its_rank():

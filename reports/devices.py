@@ -1,0 +1,239 @@
+"""Epochs over devices: the first and the second, by network, batch and size of the data set, and what devices gain.
+
+The figures of the data-parallel article (5a to 5e in docs/plans.md), of our rows and of imported ones alike.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from reports.figure import Chart
+from reports.lines import Line, lines_figure
+from reports.names import common, names
+from reports.panels import Panel, beside_others
+from reports.scaling import of_a_node
+from suite.analysis.learning import Learnt
+from suite.analysis.rows import Row
+from suite.analysis.spread import Spread, spread
+from suite.contracts.case import Case, Placement
+from suite.groups import grouped
+
+Value = Callable[["Epochs"], Spread | None]
+FIRST, SECOND = 1, 2
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """One case, over its seeds and processes."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def devices(self) -> int:
+        return self.rows[0].case.placement.device_count
+
+    @property
+    def lessons(self) -> list[Learnt]:
+        return [lesson for row in self.rows for lesson in row.lessons]
+
+    @property
+    def minutes(self) -> Spread | None:
+        """Of whole trainings, tests between epochs left out."""
+        return spread([lesson.seconds / 60 for lesson in self.lessons])
+
+    @property
+    def count(self) -> Spread | None:
+        """Epochs that trainings took: fewer than asked where patience ended them."""
+        return spread([len(lesson.epochs) for lesson in self.lessons])
+
+    @property
+    def best(self) -> Spread | None:
+        return spread([lesson.best for lesson in self.lessons])
+
+    @property
+    def early(self) -> int:
+        """How many trainings ended before their last epoch."""
+        return sum(len(lesson.epochs) < self.rows[0].case.training.epochs for lesson in self.lessons)
+
+    @property
+    def where(self) -> str:
+        """Hosts, and what connected their ranks."""
+        about = [process.about for row in self.rows for process in row.processes]
+        hosts = dict.fromkeys(host for each in about for host in each.hosts)
+        carriers = dict.fromkeys(each.transport for each in about if each.transport)
+        return "; ".join(filter(None, (", ".join(hosts), ", ".join(carriers))))
+
+    def seconds(self, number: int) -> Spread | None:
+        """Of the epoch of that number, from 1."""
+        return spread([times[number - 1][0] for times in self._times if len(times) >= number])
+
+    def rate(self, number: int) -> Spread | None:
+        """Samples/s likewise."""
+        return spread([times[number - 1][1] / times[number - 1][0] for times in self._times if len(times) >= number])
+
+    @property
+    def _times(self) -> list[tuple[tuple[float, float], ...]]:
+        own: list[tuple[tuple[float, float], ...]] = [
+            tuple((one.seconds, one.samples) for one in lesson.epochs) for lesson in self.lessons
+        ]
+        return own + [times for row in self.rows for times in row.published]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One strategy with one network, data set and batch per device, from its fewest devices to its most."""
+
+    case: Case  # without a place
+    points: tuple[Epochs, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for point in self.points for row in point.rows]
+
+    def strategy(self, point: Epochs) -> str:
+        """What trained there where it is another one than the series': on one device often `single`."""
+        name = point.rows[0].case.strategy
+        return "" if name == self.case.strategy else f" ({name})"
+
+    def speed_up(self, point: Epochs, number: int) -> float | None:
+        """An epoch's samples/s over those of one device; None without that one."""
+        base, there = self.points[0].rate(number), point.rate(number)
+        return there.value / base.value if self.points[0].devices == 1 and base and there else None
+
+    def sooner(self, point: Epochs) -> float | None:
+        """How many times sooner a whole training ends than on one device."""
+        base, there = self.points[0].minutes, point.minutes
+        return base.value / there.value if self.points[0].devices == 1 and base and there else None
+
+
+@dataclass(frozen=True)
+class OverDevices:
+    """All series of a run, named, and their charts."""
+
+    named: list[tuple[str, Series]]
+    charts: list[Chart]
+
+    @property
+    def whole(self) -> list[tuple[str, Series]]:
+        """Those that trained for more than the two epochs that are timed apart."""
+        return [
+            (name, one) for name, one in self.named if one.case.training.epochs > SECOND and not one.rows[0].published
+        ]
+
+
+def over_devices(rows: Iterable[Row]) -> OverDevices | None:
+    """Of every strategy that was tried on several devices, beside one device alone; None without one."""
+    timed = [row for row in rows if (row.published or row.lessons) and row.case.scaling == "weak"]
+    single = grouped((row for row in timed if not row.several_devices), lambda row: _alike(row.case))
+    several = grouped(
+        (row for row in timed if row.several_devices), lambda row: (_placeless(row.case).id, of_a_node(row.case))
+    )
+    found = [one for one in (_series(members, single) for members in several.values()) if len(one.points) > 1]
+    if not found:
+        return None
+    return OverDevices(list(zip(_names(found), found, strict=True)), _charts(found))
+
+
+def _names(found: Sequence[Series]) -> list[str]:
+    nodes = [of_a_node(one.rows[-1].case) for one in found]
+    called = names([one.case for one in found])
+    return [f"{name} · over nodes of {each}" if each else name for name, each in zip(called, nodes, strict=True)]
+
+
+def _series(rows: list[Row], single: dict[str, list[Row]]) -> Series:
+    """One device alone is the strategy's own where it was tried, else the adapter's first that trains there."""
+    case = rows[0].case
+    alone = single.get(_alike(case), [])
+    trained = {row.case.strategy for row in alone}
+    name = case.strategy if case.strategy in trained else alone[0].case.strategy if alone else ""
+    points = grouped(
+        [row for row in alone if row.case.strategy == name] + rows, lambda row: row.case.placement.device_count
+    )
+    return Series(_placeless(case), tuple(Epochs(tuple(points[count])) for count in sorted(points)))
+
+
+def _placeless(case: Case) -> Case:
+    place = Placement(device=case.placement.device, threads=case.placement.threads)
+    return replace(case, placement=place, seed=0, lr=0.0)
+
+
+def _alike(case: Case) -> str:
+    """What one device and several have in common."""
+    return replace(_placeless(case), strategy="", knobs={}).id
+
+
+# --- charts -------------------------------------------------------------------
+
+
+def _charts(found: list[Series]) -> list[Chart]:
+    """Figures 5a to 5e in their order; what does not vary has none."""
+    once, least = min(one.case.input.repeat for one in found), min(one.case.batch for one in found)
+    by_batch = [one for one in found if one.case.input.repeat == once]
+    by_repeat = [one for one in found if one.case.batch == least]
+
+    def sizes(case: Case) -> tuple[object, ...]:
+        return case.data, case.input.repeat, case.batch
+
+    def network(case: Case) -> tuple[object, ...]:
+        return case.adapter, case.strategy, str(case.knobs), case.workload, case.data
+
+    batches = [group for group in _groups(by_batch, network) if len(group) > 1]
+    repeats = [group for group in _groups(by_repeat, network) if len(group) > 1]
+    drawn = [_by_devices("all strategies and networks", group, _rate) for group in _groups(found, sizes)]
+    drawn += [_by_devices("by batch", group, _rate) for group in batches]
+    drawn += [_by_devices("by size of the data set", group, _seconds, "seconds") for group in repeats]
+    drawn += [_by_devices("by size of the data set", group, _rate) for group in repeats]
+    drawn += [_first_and_second(group) for group in _groups(found, lambda case: (case.workload, case.data))]
+    return [chart for chart in drawn if chart]
+
+
+def _rate(point: Epochs) -> Spread | None:
+    return point.rate(SECOND)
+
+
+def _seconds(point: Epochs) -> Spread | None:
+    return point.seconds(SECOND)
+
+
+def _groups(found: Iterable[Series], key: Callable[[Case], tuple[object, ...]]) -> list[list[Series]]:
+    return list(grouped(found, lambda one: key(one.case)).values())
+
+
+def _by_devices(how: str, group: list[Series], value: Value, unit: str = "samples/s") -> Chart | None:
+    shown, panel = _panel(f"{unit} of the second epoch, {how}", group)
+    lines = [_line(name, one, value) for name, one in zip(panel.names, shown, strict=True)]
+    if not lines:
+        return None
+    figure = lines_figure(lines, "devices", f"{unit}, second epoch", "lines+markers", log=True)
+    figure["layout"]["yaxis"]["rangemode"] = "tozero"
+    return panel, figure
+
+
+def _line(name: str, one: Series, value: Value) -> Line:
+    found = [(point.devices, value(point)) for point in one.points]
+    there = [(devices, each) for devices, each in found if each]
+    ends: tuple[Sequence[float], ...] = ([each.low for _, each in there], [each.high for _, each in there])
+    return Line(name, [devices for devices, _ in there], [each.value for _, each in there], *ends)
+
+
+def _first_and_second(group: list[Series]) -> Chart | None:
+    shown, panel = _panel("samples/s of the first epoch against the second", group)
+    lines = []
+    for name, one in zip(panel.names, shown, strict=True):
+        pairs = [(point.rate(FIRST), point.rate(SECOND)) for point in one.points]
+        both = [(first.value, second.value) for first, second in pairs if first and second]
+        lines.append(Line(name, [first for first, _ in both], [second for _, second in both]))
+    figure = lines_figure(lines, "samples/s, first epoch", "samples/s, second epoch", "markers")
+    return (panel, figure) if lines else None
+
+
+def _panel(title: str, group: list[Series]) -> tuple[list[Series], Panel]:
+    """Which series may share a chart, and what stands above it."""
+    kept, warning = beside_others([row for one in group for row in one.rows])
+    shown = [one for one in group if all(row in kept for row in one.rows)]
+    everywhere = [row.case for one in shown for row in one.rows]
+    first = group[0].case
+    words = f"{first.workload} on " if len({one.case.workload for one in group}) == 1 else ""
+    title = f"{words}{first.data_name}: {title}"
+    return shown, Panel(
+        title, [one.rows[-1] for one in shown], _names(shown), common(everywhere) if shown else "", warning
+    )
