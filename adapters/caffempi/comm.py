@@ -8,8 +8,9 @@ import numpy as np
 
 from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
+from suite.worker.mpi_library import named
 
-# As the trainer's: only one thread calls MPI. Must stand before the import of MPI.
+# Only the main thread calls MPI; a trainer may have another one for it. Must stand before the import of MPI.
 mpi4py.rc.thread_level = "funneled"
 
 from mpi4py import MPI  # noqa: E402 - see above
@@ -22,16 +23,15 @@ class MPICommunicator(Communicator):
 
     def start(self) -> Joined:
         self.comm = MPI.COMM_WORLD.Dup()
-        library = MPI.Get_library_version().rstrip("\0").split(",")[0].strip().split("\n")[0]
-        library = " ".join(library.split())  # MPICH sets it in columns
-        versions = {"mpi4py": mpi4py.__version__, "mpi": library}
+        self._library = named(MPI.Get_library_version())
+        versions = {"mpi4py": mpi4py.__version__, "mpi": self._library}
         versions.update(python=platform.python_version(), numpy=np.__version__)
-        return Joined(self.comm.rank, self.comm.size, "mpi: " + library, versions)
+        return Joined(self.comm.rank, self.comm.size, "mpi: " + self._library, versions)
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         number, mpi = TYPES.get(dtype, (None, MPI.DATATYPE_NULL))
         if mpi == MPI.DATATYPE_NULL:
-            raise Unsupported("%s has no numbers of %s" % (MPI.Get_library_version().split(",")[0], dtype))
+            raise Unsupported("%s has no numbers of %s" % (self._library, dtype))
         if operation == "point-to-point":
             return PointToPoint(self.comm, count, number, mpi)
         return Collective(CALLS[operation], self.comm, count, number, mpi)

@@ -35,17 +35,16 @@ class DistributedTrainer(CaffeMPITrainer):
 
     def start(self) -> Joined:
         joined = super().start()
-        self._ranks = Ranks(chosen(self.setup, "node_ranks", default=None))
-        library = self._ranks.library()
-        versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=library)
-        return Joined(self._ranks.rank, self._ranks.size, "mpi: " + library, versions)
+        self.group = Ranks(chosen(self.setup, "node_ranks", default=None))
+        versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=self.group.library)
+        return Joined(self.group.rank, self.group.size, "mpi: " + self.group.library, versions)
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """The net, and the plan of its messages; all ranks come here."""
         self.end_exchange()
         super().build(graph, weights)
         self._pace, spans = self._chosen_pace(), self._arena.spans
-        link = Link(self._ranks.comm, self.transfer(), self._pace)
+        link = Link(self.group.comm, self.transfer(), self._pace)
         self._plan = plan_for(self._overlap, spans, link, self._ready_s, self._arena.gradients.element_size())
         self.open_exchange(self._plan.groups, self._pace)
 
@@ -63,12 +62,8 @@ class DistributedTrainer(CaffeMPITrainer):
         self._exchange.close()
 
     def close(self) -> None:
-        super().close()
         self.end_exchange()
-        self._ranks.leave()
-
-    def maximum(self, value: float) -> float:
-        return self._ranks.maximum(value)
+        super().close()
 
     def notes(self) -> Dict[str, Any]:
         """What was chosen, and from which measurements."""
@@ -80,7 +75,7 @@ class DistributedTrainer(CaffeMPITrainer):
         found.update(
             overlap=self._overlap,
             groups=[[names[index] for index in group.layers] for group in plan.groups],
-            nodes=self._ranks.nodes,
+            nodes=self.group.nodes,
             progress="between layers" if pace.poll_s is None else "a thread, every %g ms" % (1e3 * pace.poll_s),
             in_flight_bytes=pace.piece * pace.window * self._arena.gradients.element_size(),
         )
@@ -90,7 +85,7 @@ class DistributedTrainer(CaffeMPITrainer):
 
     def _chosen_pace(self) -> Pace:
         """Within a machine a core copies what is sent: a thread could only take turns with the one that computes."""
-        progress = chosen(self.setup, "progress", default="thread" if self._ranks.nodes > 1 else "layers")
+        progress = chosen(self.setup, "progress", default="thread" if self.group.nodes > 1 else "layers")
         return FAR if progress == "thread" else NEAR
 
     def _ready_s(self) -> List[float]:

@@ -98,7 +98,6 @@ class Exchange:
         return found  # type: ignore[no-any-return]
 
     def _push_on(self) -> None:
-        """Until a piece has arrived."""
         crowded = False
         while self._arrived.empty() and self._advance():
             if crowded:

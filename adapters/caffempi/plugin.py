@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from adapters.open_mpi import GIVE_WAY
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
@@ -10,10 +11,6 @@ from suite.contracts.knobs import Knob
 
 # As suite.contracts.allocator, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
-
-# Open MPI's waiting ranks spin. Where anything else wants their core, the others wait for their time slice to
-# end: 57 ms a step of mnist_small became 10 ms on a machine shared with other jobs.
-GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 STRATEGIES = (
     Strategy("single", "One rank without MPI.", distributed=False, changing_rate=True),

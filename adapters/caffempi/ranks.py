@@ -5,6 +5,9 @@ from typing import Any, Optional
 import mpi4py
 import numpy as np
 
+from suite.worker.contract import Group
+from suite.worker.mpi_library import named
+
 # One thread at a time calls MPI: a lower level spares its locks. Must stand before the import of MPI, which all of
 # the trainer's modules take from here.
 mpi4py.rc.thread_level = "serialized"
@@ -14,7 +17,7 @@ from mpi4py import MPI  # noqa: E402 - see above
 __all__ = ["MPI", "Ranks"]
 
 
-class Ranks:
+class Ranks(Group):
     """This process among the others; gradients travel on communicators of their own."""
 
     def __init__(self, node_ranks: Optional[int] = None) -> None:
@@ -28,19 +31,15 @@ class Ranks:
         # The nodes' first ranks (and, unused, all others).
         self.leaders: Any = self.comm.Split(0 if self.node.rank == 0 else 1, self.rank)
         self.nodes = int(self.comm.bcast(self.leaders.size))
+        self.library = named(MPI.Get_library_version())
 
     def maximum(self, value: float) -> float:
         number = np.array([value])
         MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, number, MPI.MAX)
         return float(number[0])
 
-    def leave(self) -> None:
-        """Return the communicators and finalise MPI: all ranks must come here."""
+    def close(self) -> None:
+        """Return the communicators and finalise MPI."""
         for comm in (self.leaders, self.node, self.comm):
             comm.Free()
         MPI.Finalize()
-
-    @staticmethod
-    def library() -> str:
-        """The MPI library that really runs: "Open MPI v5.0.11"."""
-        return MPI.Get_library_version().rstrip("\0").split(",")[0].strip().split("\n")[0]

@@ -65,8 +65,8 @@ class CNTKTrainer(Trainer):
         return local
 
     def close(self) -> None:
-        super().close()
         self._release()
+        super().close()
 
     # --- data ---------------------------------------------------------------
 

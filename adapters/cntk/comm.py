@@ -4,7 +4,7 @@ import numpy as np
 
 from adapters.cntk import machine
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.group import Group
+from adapters.cntk.group import MPIGroup
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.contract import Joined, Unsupported
 
@@ -14,28 +14,19 @@ class CNTKCommunicator(Communicator):
 
     def start(self) -> Joined:
         machine.prepare(self.setup)
-        self._group = Group()
-        return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions())
+        self.group = MPIGroup()
+        return Joined(self.group.rank, self.group.world, self.group.transport, machine.versions())
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         if operation != "all-reduce":
             raise Unsupported("CNTK's communicator has no %s; it has all-reduce" % operation)
-        return Sum(self._group, count)
-
-    def maximum(self, value: float) -> float:
-        return self._group.maximum(value)
-
-    def barrier(self) -> None:
-        self._group.barrier()
-
-    def close(self) -> None:
-        self._group.close()
+        return Sum(self.group, count)
 
 
 class Sum(Exchange):
     """In place, in CNTK's own memory."""
 
-    def __init__(self, group: Group, count: int) -> None:
+    def __init__(self, group: MPIGroup, count: int) -> None:
         self._group = group
         self.fill(np.zeros(count, dtype=np.float32))
 

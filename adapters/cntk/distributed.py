@@ -6,7 +6,7 @@ import numpy as np
 
 from adapters.cntk.base import CNTKTrainer
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.group import Group
+from adapters.cntk.group import MPIGroup
 from suite.worker.contract import Joined
 
 
@@ -15,15 +15,8 @@ class DistributedTrainer(CNTKTrainer):
 
     def start(self) -> Joined:
         versions = super().start().versions
-        self._group = Group()
-        return Joined(self._group.rank, self._group.world, self._group.transport, versions)
-
-    def close(self) -> None:
-        super().close()
-        self._group.close()
-
-    def maximum(self, value: float) -> float:
-        return self._group.maximum(value)
+        self.group = MPIGroup()
+        return Joined(self.group.rank, self.group.world, self.group.transport, versions)
 
     def data_parallel_learner(self, local: Any, bits: int) -> Any:
         """CNTK's learner that sums gradients of so many bits around a local one."""
@@ -43,7 +36,6 @@ class ExchangeInUpdate(DistributedTrainer):
         return dict(super().notes(), exchange="inside the learner's update, the staged pass's too")
 
     def _information(self) -> Any:
-        """What a distributed learner wants to know of a batch."""
         about = C.cntk_py.MinibatchInfo()
         about.at_end_of_data = about.at_end_of_sweep = False
         about.number_of_samples = self._samples

@@ -1,25 +1,28 @@
 """MPI as CNTK uses it."""
 
-import ctypes
 import os
 from typing import Any, List, Mapping
 
 import numpy as np
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from suite.worker.contract import Unavailable
+from suite.worker.contract import Group, Unavailable
+from suite.worker.mpi_library import loaded
+
+MPI = "libmpi.so.12"  # as CNTK names it
 
 
-class Group:
+class MPIGroup(Group):
     """CNTK's communicator as one rank sees it."""
 
     def __init__(self) -> None:
         """Start MPI; without an mpiexec, or with MPICH's, this is rank 0 of 1. Unavailable: with Open MPI 5's."""
-        check_launcher(library_version(), os.environ)
+        library = loaded(MPI)
+        check_launcher(library, os.environ)
         self._communicator = C.distributed.mpi_communicator()
         self._workers = self._communicator.workers()
         self.rank, self.world = C.Communicator.rank(), C.Communicator.num_workers()
-        self.transport = "mpi: " + library_version()
+        self.transport = "mpi: " + library
 
     def sum_in_place(self, views: List[Any]) -> None:
         """Replace each NDArrayView by its sum over the ranks, as the 32-bit learner does."""
@@ -51,10 +54,3 @@ def check_launcher(library: str, environ: Mapping[str, str]) -> None:
             "name that library's own mpiexec with STAGEBENCH_MPIEXEC (Debian's openmpi-bin: /usr/bin/mpiexec)"
             % (engine, library)
         )
-
-
-def library_version() -> str:
-    """What the loaded MPI says of itself, its first words."""
-    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
-    ctypes.CDLL("libmpi.so.12").MPI_Get_library_version(text, ctypes.byref(length))
-    return text.value.decode().partition(",")[0]

@@ -8,6 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from adapters.open_mpi import GIVE_WAY, OPEN_MPI
 from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import Backend
@@ -16,7 +17,6 @@ from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 from suite.environments.ask import ask
 
-OPEN_MPI = "Open MPI"  # by which ranks meet
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
@@ -55,9 +55,6 @@ FORMATS = (
 # and AlexNet take half to a third of the time. (The allocator's thresholds, which other frameworks want raised, change
 # nothing: CNTK keeps its matrices, 7 page faults a step.)
 AMD_TOO = {"MKL_DEBUG_CPU_TYPE": "5"}
-
-# Open MPI's waiting ranks spin; where anything else wants their core, they should let it.
-GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 LIBRARIES_SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # names the folder of the old libraries that its image reader needs
 

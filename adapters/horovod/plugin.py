@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+from adapters.mxnet.plugin import MXNet
+from adapters.open_mpi import OPEN_MPI
+from adapters.pytorch.plugin import PyTorch
+from adapters.tensorflow.plugin import TensorFlow
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
-RING = "adapters.horovod.ring"  # what the engines share
-# Those by which its ranks find each other.
-MEETING = ("RANK", "SIZE", "LOCAL_", "CROSS_", "HOSTNAME", "GLOO_RENDEZVOUS_")
+# Variables by which its ranks find each other.
+MEETING = tuple(f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_", "CROSS_", "HOSTNAME", "GLOO_RENDEZVOUS_"))
 
 STRATEGIES = (
     Strategy(
@@ -36,7 +38,7 @@ KNOBS = {
         ("auto", "gloo", "mpi"),
         "auto",
         "What connects the ranks and carries their gradients; auto: mpi under Open MPI's mpiexec, else gloo.",
-        mpi=("mpi", "Open MPI"),
+        mpi=("mpi", OPEN_MPI),
     ),
     "fusion_threshold_mb": Knob(
         (int, float),
@@ -53,20 +55,11 @@ KNOBS = {
 }
 
 
-def made(environment: str) -> str:
-    """The remedy, a line for the shell, its comment too: there are no wheels, tox builds it from source."""
-    return (
-        f"tox run -e {environment}  # builds Horovod: about ten minutes, with python3.11, g++ and make on PATH "
-        "(apt-get install g++ make)"
-    )
-
-
 class Horovod(Adapter):
-    """What the engines have in common; built for CPUs."""
+    """Over one engine; built for CPUs. What is true of the engine's framework its own adapter declares."""
 
     contract = 2
     exchange_variables = ("HOROVOD_",)
-    other_variables = tuple(f"HOROVOD_{name}" for name in MEETING)
 
     capabilities = Capabilities(
         strategies=STRATEGIES,
@@ -76,56 +69,26 @@ class Horovod(Adapter):
         refuses={("device", "cuda"): "it is built over gloo and MPI, without NCCL, for the frameworks' CPU wheels"},
     )
 
-    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        return keep_memory(case)
-
-
-class HorovodMXNet(Horovod):
-    """MXNet as the engine."""
-
-    name = environment = "horovod-mxnet"
-    title = "Horovod over MXNet"
-    trainer = "adapters.horovod.over_mxnet.worker:trainer"
-    requires = ("horovod", "mxnet", "PIL")
-    arithmetic_variables = ("MXNET_",)
-    out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
-    builds_on = (RING, "adapters.mxnet")
-    backends = (BACKEND,)
-    remedy = made("horovod-mxnet")
-
-
-class HorovodPyTorch(Horovod):
-    """PyTorch as the engine."""
-
-    name = environment = "horovod-pytorch"
-    title = "Horovod over PyTorch"
-    trainer = "adapters.horovod.over_pytorch.worker:trainer"
-    requires = ("horovod", "torch")
-    arithmetic_variables = ("PYTORCH_", "TORCH_")
-    other_variables = (*Horovod.other_variables, "TORCH_HOME")
-    out_of_memory = ("DefaultCPUAllocator",)
-    builds_on = (RING, "adapters.pytorch")
-    remedy = made("horovod-pytorch")
-
-
-class HorovodTensorFlow(Horovod):
-    """TensorFlow as the engine."""
-
-    name = environment = "horovod-tensorflow"
-    title = "Horovod over TensorFlow"
-    trainer = "adapters.horovod.over_tensorflow.worker:trainer"
-    requires = ("horovod", "tensorflow")
-    arithmetic_variables = ("TF_", "XLA_")
-    other_variables = (*Horovod.other_variables, "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL")
-    out_of_memory = ("OOM when allocating", "Dst tensor is not initialized", "Failed to allocate request for")
-    builds_on = (RING, "adapters.tensorflow")
-    remedy = made("horovod-tensorflow")
+    def __init__(self, engine: Adapter, backends: tuple[Backend, ...] = ()) -> None:
+        self._engine, self.backends = engine, backends
+        self.name = self.environment = f"horovod-{engine.name}"
+        self.title = f"Horovod over {engine.title}"
+        self.trainer = f"adapters.horovod.over_{engine.name}.worker:trainer"
+        self.requires = ("horovod", *engine.requires)
+        self.builds_on = ("adapters.horovod.ring", f"adapters.{engine.name}")
+        self.out_of_memory = engine.out_of_memory
+        self.arithmetic_variables = engine.arithmetic_variables
+        self.other_variables = (*MEETING, *engine.other_variables)
+        # A line for the shell, its comment too: there are no wheels, tox builds it from source.
+        self.remedy = (
+            f"tox run -e {self.name}  # builds Horovod: about ten minutes, with python3.11, g++ and make on PATH "
+            "(apt-get install g++ make)"
+        )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What must stand before TensorFlow is loaded, as adapters/tensorflow has it."""
-        return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **super().environ(case, interpreter)}
+        return self._engine.environ(case, interpreter)
 
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    return [HorovodMXNet(), HorovodPyTorch(), HorovodTensorFlow()]
+    return [Horovod(MXNet(), (BACKEND,)), Horovod(PyTorch()), Horovod(TensorFlow())]

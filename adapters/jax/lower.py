@@ -133,7 +133,6 @@ class Lowering:
         return [(pad, max(0, (count - 1) * stride + kernel - extent - pad)) for extent, count in extents]
 
     def _windows(self, x: Any, start: float, reducer: Any, around: Sequence[Tuple[int, int]]) -> Any:
-        """XLA's reduction over windows of both axes."""
         kernel, stride = self._attrs["kernel"], self._attrs["stride"]
         pads = ((0, 0), *around, (0, 0))
         return lax.reduce_window(x, start, reducer, (1, kernel, kernel, 1), (1, stride, stride, 1), pads)

@@ -7,15 +7,15 @@ made, at the first look at the devices.
 
 import contextlib
 import os
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import jax
 import jaxlib
 import numpy as np
 
 from suite.worker.contract import Setup, Unavailable
-from suite.worker.gpus import own_devices
-from suite.worker.peaks import Yardstick
+from suite.worker.gpus import no_cuda, own_devices
+from suite.worker.peaks import Yardstick, on_devices
 
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
 
@@ -46,26 +46,22 @@ def cuda(setup: Setup) -> List[Any]:
     try:
         found = jax.devices("cuda")
     except RuntimeError as error:
-        raise Unavailable(
-            "no CUDA device: JAX %s says %s; install its CUDA plugin (jax[cuda12]), see whether nvidia-smi lists a "
-            "device, or ask for device = 'cpu'" % (jax.__version__, " ".join(str(error).split())[:200])
+        raise no_cuda(
+            "JAX %s reports %s" % (jax.__version__, " ".join(str(error).split())[:200]),
+            "install its CUDA plugin (jax[cuda12]), see whether nvidia-smi lists a device",
         )
     return [found[number] for number in own_devices(setup, len(found))]
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
-    def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
-        values, jitted = [jax.device_put(np.ones(shape, dtype), device) for device in devices], jax.jit(work)
-        return lambda: jax.block_until_ready([jitted(value) for value in values])
+    def ones(shape: Any, dtype: str, device: Any) -> Any:
+        return jax.device_put(np.ones(shape, dtype), device)
 
-    def multiply(value: Any) -> Any:
+    def product(value: Any) -> Any:
         return jax.lax.dot(value, value, precision="highest")  # as the networks' products
 
-    return Yardstick(
-        "JAX " + jax.__version__,
-        lambda side: everywhere((side, side), setup.precision, multiply),
-        lambda size: everywhere(size, "uint8", jax.numpy.invert),
-    )
+    name, copy, wait = "JAX " + jax.__version__, jax.jit(jax.numpy.invert), jax.block_until_ready
+    return on_devices(name, setup.precision, devices, ones, jax.jit(product), copy, wait)
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:

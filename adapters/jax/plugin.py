@@ -6,7 +6,7 @@ from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from suite.contracts.knobs import Knob, Need
 
 STRATEGIES = (
     Strategy(
@@ -34,6 +34,7 @@ KNOBS = {
         "when it needs it.",
         least=0,
         most=1,
+        needs=(Need("device", ("cuda",), "JAX preallocates a GPU's memory, none of a CPU's"),),
     ),
 }
 
@@ -58,11 +59,6 @@ class Jax(Adapter):
         optimisers=("sgd", "adam"),
         knobs=KNOBS,
     )
-
-    def unsupported(self, case: Configuration) -> str | None:
-        if case.placement.device == "cpu" and case.knobs["preallocate"] != KNOBS["preallocate"].default:
-            return "JAX preallocates a GPU's memory, none of a CPU's; leave the knob preallocate out"
-        return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """How much of a GPU XLA takes, what a tuned CPU process wants of the allocator: before the process starts."""

@@ -33,10 +33,10 @@ Arrays = List[List[Any]]  # by parameter, in forward order, and device
 
 OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
 LRN_NOTES = {
-    "composed": "of slices, sums and a power (tuned: exp and log); on two cores of a CPU with one thread an iteration "
+    False: "of slices, sums and a power (tuned: exp and log); on two cores of a CPU with one thread an iteration "
     "of AlexNet or GoogLeNet took 1 / 1.4 of the time with MXNet's own operator (tests/benchmarks/mxnet_native.py "
     "measures it on any machine)",
-    "native": "MXNet's own operator, whose gradient is wrong with oneDNN before a convolution or a pooling",
+    True: "MXNet's own operator, whose gradient is wrong with oneDNN before a convolution or a pooling",
 }
 
 
@@ -48,8 +48,8 @@ class MXNetTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        lrn = setup.knobs.get("lrn", "composed")  # Horovod's adapter builds on this one without its knobs
-        self._choices = Choices(lrn, setup.tuned, setup.precision)
+        # Horovod's adapter builds on this one without its knobs.
+        self._choices = Choices(setup.knobs.get("lrn") == "native", setup.tuned, setup.precision)
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
@@ -274,7 +274,7 @@ class MXNetTrainer(Trainer):
             compression=described(self._compression, self.setup),
         )
         if self._net is not None and any(layer.kind == "lrn" for layer in self._net.graph.layers):
-            notes["lrn"] = LRN_NOTES[self._choices.lrn]
+            notes["lrn"] = LRN_NOTES[self._choices.native_lrn]
         if self._store is not None:
             notes["exchange"] = "in place, as the native step; comm_only repeats it with zeros of the gradients' shapes"
         return notes

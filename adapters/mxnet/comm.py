@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 
 from adapters.mxnet import machine
-from adapters.mxnet.parameter_server import Group
+from adapters.mxnet.parameter_server import StoreGroup
 from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
 
@@ -18,26 +18,20 @@ class StoreCommunicator(Communicator):
 
     def start(self) -> Joined:
         machine.contexts(self.setup)
-        self._group = Group("dist_sync", None)
-        return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions())
+        self.group = StoreGroup("dist_sync", None)
+        return Joined(self.setup.rank, self.group.world, "ps-lite", machine.versions())
 
     @property
     def rank(self) -> int:
         """The store numbers its workers in its own order, and broadcasts its first one's values."""
-        return int(self._group.store.rank)
+        return int(self.group.store.rank)
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         if operation == "all-reduce":
-            return Sum(self._group, count, dtype)
+            return Sum(self.group, count, dtype)
         if operation == "broadcast":
-            return Broadcast(self._group, count, dtype)
+            return Broadcast(self.group, count, dtype)
         raise Unsupported("a key-value store has no %s; it has all-reduce and broadcast" % operation)
-
-    def maximum(self, value: float) -> float:
-        return self._group.maximum(value)
-
-    def close(self) -> None:
-        self._group.close()
 
 
 class ArrayExchange(Exchange):
@@ -72,7 +66,7 @@ class Waiting(Pending):
 class Sum(ArrayExchange):
     """`pushpull` on a key of its own: the servers add up what all workers push; it comes back into the same array."""
 
-    def __init__(self, group: Group, count: int, dtype: str) -> None:
+    def __init__(self, group: StoreGroup, count: int, dtype: str) -> None:
         """Give the servers the key, with zeros."""
         array = mx.nd.zeros((count,), dtype=dtype)
         super().__init__(array, array)
@@ -90,7 +84,7 @@ class Sum(ArrayExchange):
 class Broadcast(ArrayExchange):
     """`broadcast`, as parameters begin: a new key each time, for a key can be initialised once."""
 
-    def __init__(self, group: Group, count: int, dtype: str) -> None:
+    def __init__(self, group: StoreGroup, count: int, dtype: str) -> None:
         super().__init__(mx.nd.zeros((count,), dtype=dtype), mx.nd.zeros((count,), dtype=dtype))
         self._group = group
 

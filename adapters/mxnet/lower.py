@@ -20,7 +20,7 @@ Params = Dict[str, Any]  # every parameter and running statistic by canonical na
 Choices = NamedTuple(
     "Choices",
     [
-        ("lrn", str),  # "composed" or "native"
+        ("native_lrn", bool),
         ("tuned", bool),
         ("precision", str),
     ],
@@ -87,7 +87,7 @@ class Lowering:
 
     def lrn(self, x: Any) -> Any:
         size, alpha, beta, k = (self._attrs[name] for name in ("size", "alpha", "beta", "k"))
-        if self._choices.lrn == "composed":
+        if not self._choices.native_lrn:
             channels = self._layer.input_shapes[0][0]
             return composed_lrn(self._ops, x, channels, size, alpha, beta, k, self._choices.tuned)
         if size % 2 == 0 or self._choices.precision != "float32":

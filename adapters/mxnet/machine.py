@@ -1,12 +1,12 @@
 """Devices and versions."""
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import mxnet as mx
 
-from suite.worker.contract import Setup, Unavailable
-from suite.worker.gpus import own_devices
-from suite.worker.peaks import Yardstick
+from suite.worker.contract import Setup
+from suite.worker.gpus import no_cuda, own_devices
+from suite.worker.peaks import Yardstick, on_devices
 
 
 def contexts(setup: Setup) -> List[Any]:
@@ -18,23 +18,21 @@ def contexts(setup: Setup) -> List[Any]:
     if setup.device == "cpu":
         return [mx.cpu(number) for number in range(setup.devices)]
     if not mx.runtime.Features().is_enabled("CUDA"):
-        raise Unavailable(
-            "no CUDA device: MXNet %s is built without CUDA; install an mxnet-cu wheel and name its interpreter with "
-            "--python mxnet=/path/to/python, or ask for device = 'cpu'" % mx.__version__
+        raise no_cuda(
+            "MXNet %s is built without CUDA" % mx.__version__,
+            "install an mxnet-cu wheel and name its interpreter with --python mxnet=/path/to/python",
         )
     return [mx.gpu(number) for number in own_devices(setup, mx.context.num_gpus())]
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
-    def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
-        values = [mx.nd.ones(shape, ctx=device, dtype=dtype) for device in devices]
-        return lambda: [work(value) for value in values]
+    def ones(shape: Any, dtype: str, device: Any) -> Any:
+        return mx.nd.ones(shape, ctx=device, dtype=dtype)
 
-    return Yardstick(
-        "MXNet " + mx.__version__,
-        lambda side: everywhere((side, side), setup.precision, lambda value: mx.nd.dot(value, value)),
-        lambda size: everywhere(size, "uint8", lambda value: value.copy()),
-    )
+    def product(value: Any) -> Any:
+        return mx.nd.dot(value, value)
+
+    return on_devices("MXNet " + mx.__version__, setup.precision, devices, ones, product, mx.nd.NDArray.copy)
 
 
 def versions() -> Dict[str, str]:

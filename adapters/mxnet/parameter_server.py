@@ -11,7 +11,7 @@ from adapters.mxnet import machine
 from adapters.mxnet.base import MXNetTrainer
 from adapters.mxnet.compression import Compressed
 from adapters.mxnet.ps_lite import take_part
-from suite.worker.contract import Joined
+from suite.worker.contract import Group, Joined
 from suite.worker.meeting import Meeting
 from suite.worker.sockets import listening
 
@@ -19,26 +19,22 @@ from suite.worker.sockets import listening
 class WorkerTrainer(MXNetTrainer):
     """A worker; MXNet calls its distributed stores what the strategies are called."""
 
-    _group: "Optional[Group]" = None
+    group: "StoreGroup"
 
     def start(self) -> Joined:
         self._contexts = machine.contexts(self.setup)
-        self._group = Group(self.setup.strategy, self._compression)
-        return Joined(self.setup.rank, self._group.world, "ps-lite", machine.versions(), len(self._contexts))
+        self.group = StoreGroup(self.setup.strategy, self._compression)
+        return Joined(self.setup.rank, self.group.world, "ps-lite", machine.versions(), len(self._contexts))
 
     def close(self) -> None:
-        super().close()
-        if self._group is not None:
+        if self.group is not None:
             mx.nd.waitall()
             self._release()
-            self._group.close()
-            gc.collect()
-
-    def maximum(self, value: float) -> float:
-        return value if self._group is None else self._group.maximum(value)
+        super().close()
+        gc.collect()
 
 
-class Group:
+class StoreGroup(Group):
     """Workers joined by one store: there can be one a process, so it outlives a rebuilt network.
 
     The store numbers its workers in its own order, and nothing depends on it.
@@ -64,8 +60,7 @@ class Group:
 
     def close(self) -> None:
         """Leave together: the last reference to the store waits for all workers and ends the servers."""
-        self._meeting.maximum(0.0)
-        self._meeting.close()
+        self._meeting.leave()
         self.store = None
 
 

@@ -8,7 +8,7 @@ from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from suite.contracts.knobs import Knob, Need
 
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
 
@@ -55,6 +55,7 @@ KNOBS = {
         ("composed", "native"),
         "composed",
         "Local response normalisation from elementary operators, or MXNet's own, whose gradient is wrong with oneDNN.",
+        needs=(Need("precision", ("float32",), "MXNet's own LRN computes in no other"),),
     ),
     "compression": Knob(
         ("none", "2bit"),
@@ -63,13 +64,16 @@ KNOBS = {
         "whole sums back.",
         strategies=COMPRESSING,
         relaxing=("2bit",),
+        needs=(Need("precision", ("float32",), "MXNet compresses no other gradients"),),
     ),
     "threshold": Knob(
         (float, int),
         0.5,
         "What 2bit sends of a number: the threshold, 0 or minus the threshold; of gradients summed over a device's "
-        "samples, above 0.",
+        "samples.",
         strategies=COMPRESSING,
+        above=0,
+        needs=(Need("compression", ("2bit",), "it changes nothing without"),),
     ),
     "servers": Knob(("auto", int), "auto", "Parameter servers; auto: one a node.", strategies=BY_SERVERS, least=1),
 }
@@ -131,18 +135,6 @@ class MXNet(Adapter):
         optimisers=("sgd", "adam"),
         formats=FORMATS,
     )
-
-    def unsupported(self, case: Configuration) -> str | None:
-        """Precisions that MXNet's own LRN and compression do not have; a threshold of no use."""
-        if case.knobs["lrn"] == "native" and case.precision != "float32":
-            return f"MXNet's own LRN computes in float32, not in {case.precision}; leave the knob lrn at 'composed'"
-        threshold = case.knobs["threshold"]
-        if case.knobs["compression"] == "none":
-            wasted = "the knob 'threshold' belongs to compression = '2bit' and changes nothing without"
-            return wasted if threshold != KNOBS["threshold"].default else None
-        if case.precision != "float32":
-            return f"MXNet compresses gradients in float32, not in {case.precision}; ask for compression = 'none'"
-        return None if threshold > 0 else f"threshold is {threshold}; 2bit sends it as a number's size: above 0"
 
     def missing(self, interpreter: Path) -> str | None:
         """GCC's run-time libraries, which the wheel leaves to the system."""

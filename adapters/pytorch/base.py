@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from adapters.pytorch import machine
-from adapters.pytorch.group import Group
+from adapters.pytorch.group import ProcessGroup
 from adapters.pytorch.input import reader_of
 from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
@@ -30,7 +30,6 @@ class TorchTrainer(Trainer):
         super().__init__(setup)
         self._fused = setup.tuned
         self._compiled = chosen(setup, "compile", default=False)
-        self._group: Optional[Group] = None
         self._normalise: Any = None
         self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
         self._loss: Any = None
@@ -43,8 +42,8 @@ class TorchTrainer(Trainer):
         self._device = machine.prepare(setup, self._compiled)
         versions = machine.versions(setup.device)
         if self.grouped:
-            self._group = Group(setup)
-            return Joined(self._group.rank, self._group.world, self._group.transport, versions)
+            self.group = ProcessGroup(setup)
+            return Joined(self.group.rank, self.group.world, self.group.transport, versions)
         return Joined(0, 1, "cuda copies" if setup.devices > 1 else "none", versions, setup.devices)
 
     def synchronize(self) -> None:
@@ -52,12 +51,11 @@ class TorchTrainer(Trainer):
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        super().close()
-        if self._group is not None:
+        if self.group is not None:
             # What was built holds the group, whose threads must end before the interpreter does:
             # one that lets go of a tensor later aborts the process (pytorch/pytorch#179291).
             self._release()
-            self._group.close()
+        super().close()
 
     # --- data ---------------------------------------------------------------
 
@@ -99,10 +97,6 @@ class TorchTrainer(Trainer):
             group["lr"] = rate
 
     # --- what the measuring loop needs ----------------------------------------
-
-    def maximum(self, value: float) -> float:
-        """Over gloo, on the host."""
-        return value if self._group is None else self._group.maximum(value)
 
     def mark(self) -> Any:
         """A CUDA event on the current stream; on a CPU the monotonic clock."""

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from adapters.pytorch import machine
-from adapters.pytorch.group import Group
+from adapters.pytorch.group import ProcessGroup
 from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
 
@@ -20,20 +20,12 @@ class TorchCommunicator(Communicator):
     def start(self) -> Joined:
         setup = self.setup
         self._device = machine.prepare(setup)
-        self._group: Any = Group(setup)
+        self.group = ProcessGroup(setup)
         self._matrix = torch.ones(SIDE, SIDE, device=self._device)
-        return Joined(self._group.rank, self._group.world, self._group.transport, machine.versions(setup.device))
+        return Joined(self.group.rank, self.group.world, self.group.transport, machine.versions(setup.device))
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         return Collective(CALLS[operation], count, self._device, getattr(torch, dtype))
-
-    def maximum(self, value: float) -> float:
-        """Over the hosts: a device's queue is not touched."""
-        largest: float = self._group.maximum(value)
-        return largest
-
-    def barrier(self) -> None:
-        self._group.barrier()
 
     def synchronize(self) -> None:
         if self._device.type == "cuda":
@@ -45,9 +37,6 @@ class TorchCommunicator(Communicator):
             torch.mm(self._matrix, self._matrix)
         else:
             super().compute()
-
-    def close(self) -> None:
-        self._group.close()
 
 
 class Working(Pending):

@@ -12,14 +12,14 @@ import torch.distributed as dist
 # DDP, which imports it when first used, would tie the group to them for ever.
 import torch.distributed.nn
 
-from suite.worker.contract import Setup
+from suite.worker.contract import Group, Setup
 from suite.worker.rendezvous import address_towards, interface_of, meeting_place
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 MEET = timedelta(minutes=30)  # torch's own limit; the controller's watchdog is long awake
 
 
-class Group:
+class ProcessGroup(Group):
     """torch.distributed as one rank sees it."""
 
     def __init__(self, setup: Setup) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict
 import torch
 
 from suite.worker.contract import Setup, Unavailable
-from suite.worker.gpus import own_devices
+from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick
 
 
@@ -31,9 +31,7 @@ def cuda(setup: Setup) -> torch.device:
             built, remedy = "for CUDA %s" % torch.version.cuda, "see whether nvidia-smi lists a device and its driver"
         else:
             built, remedy = "without CUDA", "install a PyTorch that is built with it"
-        raise Unavailable(
-            "no CUDA device: PyTorch %s is built %s; %s, or ask for device = 'cpu'" % (torch.__version__, built, remedy)
-        )
+        raise no_cuda("PyTorch %s is built %s" % (torch.__version__, built), remedy)
     own = own_devices(setup, torch.cuda.device_count())
     torch.cuda.set_device(own[0])
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.

@@ -8,7 +8,7 @@ from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from suite.contracts.knobs import Knob, Need
 
 NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
 
@@ -117,6 +117,10 @@ KNOBS = {
         "What DDP and the staged exchange send instead of gradients: halves of their bits, or matrices of rank 1.",
         ("ddp",),
         relaxing=("fp16", "bf16", "powersgd"),
+        needs=(
+            Need("device", ("cuda",), "torch sends gradients as bf16 over NCCL alone; fp16 over both", ("bf16",)),
+            Need("memory_format", ("auto", "contiguous"), "it takes gradients as matrices", ("powersgd",)),
+        ),
     ),
     "microbatches": Knob(
         int,
@@ -145,6 +149,7 @@ KNOBS = {
         "Steps that an asynchronous worker may be ahead of the slowest one before it waits (bounded staleness).",
         ("parameter_server",),
         least=0,
+        needs=(Need("mode", ("async",), "it bounds asynchronous workers"),),
     ),
     "backups": Knob(
         int,
@@ -153,6 +158,10 @@ KNOBS = {
         ("parameter_server",),
         least=0,
         relaxing=range(1, 1 << 20),
+        needs=(
+            Need("mode", ("sync",), "asynchronous servers wait for nobody"),
+            Need("server_ranks", (1,), "several servers would each drop other workers' gradients of a step"),
+        ),
     ),
     "server_ranks": Knob(("all", int), "all", "Ranks, from the first one, that serve.", ("parameter_server",), least=1),
     "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2.", ("local_sgd",), least=2),
@@ -192,16 +201,10 @@ class PyTorch(Adapter):
     )
 
     def unsupported(self, case: Configuration) -> str | None:
-        """What data cannot say of knobs and batches; DDP on one rank is allowed, it shows what DDP itself costs."""
-        compression = case.knobs["compression"]
-        if compression == "bf16" and case.placement.device == "cpu":
-            return "torch sends gradients as bf16 over NCCL alone; use compression = 'fp16', or device = 'cuda'"
-        if compression == "powersgd" and case.knobs["memory_format"] == "channels_last":
-            return (
-                "powersgd takes gradients as matrices, which they are not in channels_last; leave memory_format to auto"
-            )
-        if case.strategy == "parameter_server":
-            return _servers_problem(case)
+        """What depends on the number of ranks; DDP on one is allowed, it shows what DDP itself costs."""
+        backups, ranks = case.knobs["backups"], case.placement.ranks
+        if 1 < ranks <= backups:
+            return f"backups = {backups} of {ranks} workers leave none to wait for; ask for fewer"
         pieces, stages, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
         if strategy.model_parallel and stages == 1:
             return "a pipeline of one rank has nobody to hand on to; ask for two ranks, or use 'accumulate'"
@@ -211,24 +214,6 @@ class PyTorch(Adapter):
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         return keep_memory(case)
-
-
-def _servers_problem(case: Configuration) -> str | None:
-    """Why parameter servers cannot be as the knobs ask."""
-    knobs, ranks = case.knobs, case.placement.ranks
-    if knobs["staleness"] != "any" and knobs["mode"] == "sync":
-        return f"staleness = {knobs['staleness']} bounds asynchronous workers; add mode = 'async'"
-    if not knobs["backups"]:
-        return None
-    if knobs["mode"] == "async":
-        return (
-            f"backups = {knobs['backups']} are of synchronous servers: asynchronous ones wait for nobody; leave it out"
-        )
-    if 1 < ranks <= knobs["backups"]:
-        return f"backups = {knobs['backups']} of {ranks} workers leave none to wait for; ask for fewer"
-    if knobs["server_ranks"] != 1:
-        return "several servers would each drop other workers' gradients of a step; add server_ranks = 1 to backups"
-    return None
 
 
 @hookimpl

@@ -72,8 +72,8 @@ class TensorFlowTrainer(Trainer):
             tf.test.experimental.sync_devices()
 
     def close(self) -> None:
-        super().close()
         self.release()
+        super().close()
 
     # --- data ---------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
-from suite.worker.contract import Setup
+from suite.worker.contract import Group, Setup
 from suite.worker.meeting import Meeting
 from suite.worker.rendezvous import free_port, meeting_place
 from suite.worker.sockets import listening
@@ -45,7 +45,7 @@ class Member:
         return tf.distribute.Server(spec, job_name=job, task_index=number, config=config)
 
 
-class WorkerGroup:
+class WorkerGroup(Group):
     """The ranks of a MultiWorkerMirroredStrategy, one device each, and a meeting for what it does not do."""
 
     def __init__(self, setup: Setup) -> None:
@@ -70,12 +70,9 @@ class WorkerGroup:
         return self._meeting.maximum(value)
 
     def close(self) -> None:
-        """Together: the first to go may host the service that the others still ask."""
-        self._meeting.maximum(0.0)
-        self._meeting.close()
+        self._meeting.leave()
 
     def _counted(self) -> int:
-        """How many ranks a collective really joins."""
 
         def replica() -> Any:
             with tf.device(self.device):

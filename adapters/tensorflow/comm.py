@@ -24,9 +24,9 @@ class TensorFlowCommunicator(Communicator):
     def start(self) -> Joined:
         setup = self.setup
         machine.prepare(setup)
-        self._group = WorkerGroup(setup)
+        self.group = WorkerGroup(setup)
         self._instances = FIRST_INSTANCE
-        return Joined(setup.rank, self._group.world, self._group.transport, machine.versions(setup.device))
+        return Joined(setup.rank, self.group.world, self.group.transport, machine.versions(setup.device))
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         self._instances += 1
@@ -41,34 +41,28 @@ class TensorFlowCommunicator(Communicator):
             return Collective(count, kind, self._broadcast(count, kind, self._instances))
         raise Unsupported("TensorFlow has no %s between CPUs; it has all-reduce, all-gather and broadcast" % operation)
 
-    def maximum(self, value: float) -> float:
-        return self._group.maximum(value)
-
-    def close(self) -> None:
-        self._group.close()
-
     def _sum(self, own: Any) -> Any:
         context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, own, self._group.options)
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, own, self.group.options)
 
     def _gathered(self, own: Any) -> Any:
-        return tf.distribute.get_replica_context().all_gather(own, 0, self._group.options)
+        return tf.distribute.get_replica_context().all_gather(own, 0, self.group.options)
 
     def _replicated(self, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A call in the strategy's replica context, its tensor on this worker's device, which TensorFlow insists on."""
 
         def whole(values: Any) -> Any:
             def replica() -> Any:
-                with tf.device(self._group.device):
+                with tf.device(self.group.device):
                     own = tf.identity(values)
                 return body(own)
 
-            return self._group.distribution.run(replica)
+            return self.group.distribution.run(replica)
 
         return whole
 
     def _broadcast(self, count: int, kind: Any, instance: int) -> Callable[[Any], Any]:
-        setup, device = self.setup, self._group.device
+        setup, device = self.setup, self.group.device
         keys = {"group_size": setup.world, "group_key": OWN_GROUP, "instance_key": instance}
 
         def whole(values: Any) -> Any:

@@ -1,12 +1,12 @@
 """Threads, devices and versions."""
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import tensorflow as tf
 
-from suite.worker.contract import Setup, Unavailable
-from suite.worker.gpus import own_devices
-from suite.worker.peaks import Yardstick
+from suite.worker.contract import Setup
+from suite.worker.gpus import no_cuda, own_devices
+from suite.worker.peaks import Yardstick, on_devices
 
 INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
 
@@ -45,9 +45,7 @@ def cuda(setup: Setup) -> List[str]:
             built, remedy = "with CUDA", "see whether nvidia-smi lists a device and its driver"
         else:
             built, remedy = "without CUDA", "install tensorflow[and-cuda] instead of tensorflow-cpu"
-        raise Unavailable(
-            "no CUDA device: TensorFlow %s is built %s; %s, or ask for device = 'cpu'" % (tf.__version__, built, remedy)
-        )
+        raise no_cuda("TensorFlow %s is built %s" % (tf.__version__, built), remedy)
     own = [found[number] for number in own_devices(setup, len(found))]
     tf.config.set_visible_devices(own, "GPU")
     for each in own:
@@ -76,18 +74,14 @@ def grouped_gradients(device: str, layout: str, precision: str) -> bool:
 
 
 def yardstick(setup: Setup, devices: List[str]) -> Yardstick:
-    def everywhere(shape: List[int], dtype: str, work: Callable[[Any], Any]) -> Callable[[], Any]:
-        values = []
-        for device in devices:
-            with tf.device(device):
-                values.append(tf.ones(shape, dtype))
-        return lambda: [work(value) for value in values]  # each runs where its value lies
+    def ones(shape: Any, dtype: str, device: str) -> Any:
+        with tf.device(device):
+            return tf.ones(shape, dtype)
 
-    return Yardstick(
-        "TensorFlow " + tf.__version__,
-        lambda side: everywhere([side, side], setup.precision, lambda value: tf.linalg.matmul(value, value)),
-        lambda size: everywhere([size // 4], "int32", tf.bitwise.invert),
-    )
+    def product(value: Any) -> Any:
+        return tf.linalg.matmul(value, value)
+
+    return on_devices("TensorFlow " + tf.__version__, setup.precision, devices, ones, product, tf.bitwise.invert)
 
 
 def versions(device: str) -> Dict[str, str]:

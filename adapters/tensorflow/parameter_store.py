@@ -87,7 +87,6 @@ class ParameterStore:
         self._weights = [self._here(own) for own in shared]
 
     def _here(self, own: Any) -> Any:
-        """A variable's value on the worker."""
         with tf.device(own.device):
             value = own.read_value()
         with tf.device(self._device):

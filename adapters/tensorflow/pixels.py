@@ -73,7 +73,6 @@ class Pixels:
         return pixels, box - tf.tile(begin, [2])
 
     def _scaled(self, pixels: Any, box: Any) -> Any:
-        """A box of an image as the network's input."""
         scale = self._crop / (box[2:] - box[:2])
         crop = [self._crop, self._crop]
         found = tf.raw_ops.ScaleAndTranslate(

@@ -7,7 +7,7 @@ from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from suite.contracts.knobs import Knob, Need
 
 NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
 SERVERS_UPDATE = {("xla", "update"): NO_KERNELS, ("xla", "step"): NO_KERNELS}
@@ -62,6 +62,7 @@ STRATEGIES = (
     ),
 )
 
+BETWEEN_GPUS = Need("device", ("cuda",), "NCCL exchanges between GPUs only", ("nccl",))
 KNOBS = {
     "xla": Knob(
         ("auto", "off", "update", "step"),
@@ -86,12 +87,14 @@ KNOBS = {
         "How gradients are summed: by NCCL (GPUs), by copies within two halves and then between them, or all on one "
         "device; auto: NCCL on GPUs, reduction_to_one on CPUs.",
         strategies=("mirrored",),
+        needs=(BETWEEN_GPUS,),
     ),
     "collective": Knob(
         ("auto", "ring", "nccl"),
         "auto",
         "How gradients are summed: by a ring over gRPC, or by NCCL (GPUs); auto: NCCL on GPUs, ring on CPUs.",
         strategies=("multiworker_mirrored",),
+        needs=(BETWEEN_GPUS,),
     ),
     "servers": Knob(
         int,
@@ -147,13 +150,8 @@ class TensorFlow(Adapter):
     )
 
     def unsupported(self, case: Configuration) -> str | None:
-        """What depends on several knobs and devices at once: exchanges and kernels that there are not."""
+        """What depends on the number of devices, or on a knob and the device at once."""
         knobs, devices, on_cpu = case.knobs, case.placement.devices, case.placement.device == "cpu"
-        wanting = [name for name in ("cross_device", "collective") if knobs[name] == "nccl"]
-        if wanting and on_cpu:
-            return (
-                f"NCCL exchanges between GPUs only; leave the knob {wanting[0]} at 'auto', or ask for device = 'cuda'"
-            )
         if knobs["cross_device"] == "hierarchical" and devices % 2:
             return (
                 f"hierarchical copies sum two equal halves of the devices and forget the last of {devices}; ask for an "

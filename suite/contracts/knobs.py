@@ -6,6 +6,16 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Need:
+    """What a knob's values need elsewhere in the case: without it they would do nothing, or cannot be done."""
+
+    name: str  # another knob, "device" or "precision"
+    values: tuple[Any, ...]  # of these one
+    why: str  # a clause by itself: "NCCL exchanges between GPUs only"
+    of: tuple[Any, ...] = ()  # the knob's values that need it; empty: all but its default
+
+
+@dataclass(frozen=True)
 class Knob:
     """One setting of an adapter."""
 
@@ -15,6 +25,8 @@ class Knob:
     strategies: tuple[str, ...] = ()  # those that it changes; empty: all
     least: float | None = None  # of its numbers: the smallest one allowed
     most: float | None = None  # likewise the largest
+    above: float | None = None  # likewise what each must be larger than
+    needs: tuple[Need, ...] = ()
     relaxing: Collection[Any] = ()  # values that take from a strategy that it is synchronous
     mpi: tuple[Any, str] | None = None  # a value with which ranks meet by MPI, and the library
 
@@ -35,6 +47,15 @@ class Knob:
             return f"is {value}, and the least is {self.least}: {self.help}"
         if self.most is not None and value > self.most:
             return f"is {value}, and the most is {self.most}: {self.help}"
+        if self.above is not None and value <= self.above:
+            return f"is {value}, and must be above {self.above}: {self.help}"
+        return None
+
+    def unmet(self, value: Any, case: Mapping[str, Any]) -> str | None:
+        """What a value needs and a case (its knobs, "device" and "precision") has not, or None; follows the value."""
+        for need in self.needs:
+            if (value in need.of if need.of else value != self.default) and case[need.name] not in need.values:
+                return f"needs {need.name} = {' or '.join(map(repr, need.values))}: {need.why}"
         return None
 
 
@@ -53,6 +74,15 @@ def refusal(adapter: str, knobs: Mapping[str, Knob], strategy: str, asked: Mappi
         if knob.strategies and strategy not in knob.strategies and value != knob.default:
             owners = " and ".join(f"the strategy {owner!r}" for owner in knob.strategies)
             return f"the knob {name!r} belongs to {owners} and changes nothing under {strategy!r}"
+    return None
+
+
+def unmet(knobs: Mapping[str, Knob], case: Mapping[str, Any]) -> str | None:
+    """The first need of a knob's value that a case (all its knobs, "device" and "precision") does not meet, or None."""
+    for name, knob in knobs.items():
+        problem = knob.unmet(case[name], case)
+        if problem:
+            return f"{name} = {case[name]!r} {problem}"
     return None
 
 

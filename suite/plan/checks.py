@@ -221,8 +221,10 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
     batch, pieces = case.batch * held, adapter.microbatches(case)
     if batch % pieces:
         return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
-    values = {**case.knobs, "device": case.placement.device}
-    return next((why for (name, value), why in strategy.refuses.items() if values.get(name) == value), None)
+    declared = adapter.capabilities.knobs
+    values = {**knobs.values(declared, case.knobs), "device": case.placement.device, "precision": case.precision}
+    refused = next((why for (name, value), why in strategy.refuses.items() if values.get(name) == value), None)
+    return refused or knobs.unmet(declared, values)
 
 
 def _by_launcher(adapter: Adapter, case: Case, launchers: Mapping[str, Launcher]) -> str | None:

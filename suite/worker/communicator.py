@@ -19,7 +19,7 @@ How many numbers an operation takes and gives, for `count` numbers on n ranks, a
 
 import time
 from abc import ABC, abstractmethod
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 
@@ -77,6 +77,8 @@ class Exchange(ABC):
 class Communicator(ABC):
     """One rank of a group that only exchanges."""
 
+    group: Any = None  # a Group, where `start` keeps it here: `maximum`, `barrier` and `close` are asked of it
+
     def __init__(self, setup: Setup) -> None:
         """Keep the setup; touch neither device nor network yet."""
         self.setup = setup
@@ -98,13 +100,13 @@ class Communicator(ABC):
         Unsupported for an operation or a type that it does not have.
         """
 
-    @abstractmethod
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks."""
+        """The largest value over all ranks; override it where there is no `group`."""
+        return float(self.group.maximum(value))
 
     def barrier(self) -> None:
         """Return when all ranks have come."""
-        self.maximum(0.0)
+        self.maximum(0.0) if self.group is None else self.group.barrier()
 
     def synchronize(self) -> None:  # noqa: B027 - a CPU has done it already
         """Return when everything asked of the device has been done."""
@@ -118,5 +120,7 @@ class Communicator(ABC):
         """Seconds; on this rank alone."""
         return time.perf_counter()
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to leave
+    def close(self) -> None:
         """Leave the group; called once, last, when all went well."""
+        if self.group is not None:
+            self.group.close()

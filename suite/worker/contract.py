@@ -1,6 +1,7 @@
 """The types of the worker side's contract: what a trainer is given, and what it answers."""
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, Dict, NamedTuple, Optional, Union
 
 # Images are float32, normalised, (samples, channels, height, width); labels int64, (samples,).
@@ -83,6 +84,22 @@ class Joined(NamedTuple):
     transport: str  # "none", "gloo", "nccl", "mpi: Open MPI 5.0.11", ...
     versions: Dict[str, str]  # framework and the libraries that decide its speed
     devices: int = 1  # that this rank really drives
+
+
+class Group(ABC):
+    """The ranks that `start` has joined, as one of them sees them: the `group` of a trainer or a communicator."""
+
+    @abstractmethod
+    def maximum(self, value: float) -> float:
+        """The largest value over all ranks; also a barrier."""
+
+    def barrier(self) -> None:
+        """Return when all ranks have come."""
+        self.maximum(0.0)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave, all ranks together."""
 
 
 class LayerTimes(NamedTuple):

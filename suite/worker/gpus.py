@@ -29,6 +29,11 @@ def own_devices(setup: Setup, visible: int) -> List[int]:
     return [(first + index) % visible for index in range(setup.devices)]
 
 
+def no_cuda(why: str, remedy: str) -> Unavailable:
+    """To be raised for a framework that finds no CUDA device: why ("PyTorch 2.9 is built without CUDA"), what to do."""
+    return Unavailable("no CUDA device: %s; %s, or ask for device = 'cpu'" % (why, remedy))
+
+
 def driven(setup: Setup, driver: Optional[Any] = None) -> List[str]:
     """The UUIDs of a rank's own; none where no CUDA driver tells them."""
     known = uuids(driver)

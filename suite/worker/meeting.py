@@ -77,6 +77,11 @@ class Meeting:
             self._send(rank, NUMBER.pack(value))
         return value
 
+    def leave(self) -> None:
+        """Close when all ranks have come: the first to go may host what the others still ask."""
+        self.maximum(0.0)
+        self.close()
+
     def close(self) -> None:
         for peer in self._peers.values():
             peer.close()

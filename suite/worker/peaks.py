@@ -7,7 +7,7 @@ What NumPy cannot do (bfloat16, GPUs) the trainer does itself, see `Trainer.yard
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -60,6 +60,31 @@ def _seconds(call: Call, synchronize: Callable[[], None]) -> float:
     call()
     synchronize()
     return time.perf_counter() - begin
+
+
+def on_devices(
+    library: str,
+    precision: str,
+    devices: Sequence[Any],
+    ones: Callable[[Any, str, Any], Any],
+    product: Callable[[Any], Any],
+    copy: Callable[[Any], Any],
+    wait: Callable[[List[Any]], Any] = list,
+) -> Yardstick:
+    """By a framework: `ones(shape, dtype, device)` makes a tensor there, which is then multiplied by itself or copied.
+
+    `wait` returns when such results are there, where `Trainer.synchronize` does not know of them.
+    """
+
+    def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Call:
+        values = [ones(shape, dtype, device) for device in devices]
+        return lambda: wait([work(value) for value in values])
+
+    return Yardstick(
+        library,
+        lambda side: everywhere((side, side), precision, product),
+        lambda size: everywhere((size // 4,), "int32", copy),
+    )
 
 
 def on_cores(setup: Setup) -> Optional[Yardstick]:

@@ -36,6 +36,8 @@ class Trainer(ABC):
     cross-entropy over the *global* batch, so gradients are averaged over all devices of all ranks.
     """
 
+    group: Any = None  # a Group, where `start` keeps it here: `maximum` and `close` are asked of it
+
     def __init__(self, setup: Setup) -> None:
         """Keep the setup; touch neither device nor network yet."""
         self.setup = setup
@@ -61,13 +63,15 @@ class Trainer(ABC):
             raise NotImplementedError("%s does not say how to wait for %r" % (type(self).__name__, self.setup.device))
 
     def close(self) -> None:
-        """Stop reading; called once, last, when all went well.
+        """Stop reading and leave the group; called once, last, when all went well.
 
-        Override it to leave a group: `super().close()` comes first, while all ranks are still there.
+        Override it to let go first of what needs the other ranks.
         """
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+        if self.group is not None:
+            self.group.close()
 
     # --- data ---------------------------------------------------------------
 
@@ -206,7 +210,9 @@ class Trainer(ABC):
     # --- what the measuring loop needs ----------------------------------------
 
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks; also the barrier. The default is for a single rank."""
+        """The largest value over all ranks; also the barrier. The default is the group's, or for a single rank."""
+        if self.group is not None:
+            return float(self.group.maximum(value))
         if self.setup.world > 1:
             raise NotImplementedError("%s does not ask the other ranks" % type(self).__name__)
         return value

@@ -79,7 +79,8 @@ def command(options: argparse.Namespace, network: str) -> list[str]:
 
 def environ(tuning: str) -> dict[str, str]:
     """What the controller would set."""
-    from adapters.caffempi.plugin import GIVE_WAY, KEEP_MEMORY
+    from adapters.caffempi.plugin import KEEP_MEMORY
+    from adapters.open_mpi import GIVE_WAY
     from cluster.engine import find
 
     with socket.socket() as probe:

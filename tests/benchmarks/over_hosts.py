@@ -23,7 +23,7 @@ def command(hosts: list[str], names: list[str]) -> list[str]:
 
 def variables(hosts: list[str]) -> dict[str, str]:
     """What the controller would give every rank."""
-    from adapters.caffempi.plugin import GIVE_WAY
+    from adapters.open_mpi import GIVE_WAY
     from cluster.dialects import DIALECTS, knobs
     from cluster.nodes import meeting_address
     from suite.contracts.case import Placement

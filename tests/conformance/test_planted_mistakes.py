@@ -9,7 +9,7 @@ from stagebench_conformance import probe
 from stagebench_conformance.measured import DECAY
 
 from adapters.reference.layers.pointwise import Dropout
-from adapters.reference.strategies.single import ReferenceTrainer
+from adapters.reference.strategies.single import Single
 from suite.plugins import workloads
 from suite.proofs.judgement import judge
 from suite.supervision import Attempt
@@ -23,13 +23,13 @@ SAMPLES = 8
 RULE = SGD(lr=0.05, momentum=0.9, weight_decay=DECAY)
 
 
-class Right(ReferenceTrainer):
+class Right(Single):
     """Two shards stand for two devices; the step of one alone trains with its share."""
 
     def step_alone(self, batch):
         half, shards = len(batch.labels) // 2, self._shards
         self._shards = 1
-        ReferenceTrainer.step(self, Batch(batch.images[:half], batch.labels[:half]))
+        Single.step(self, Batch(batch.images[:half], batch.labels[:half]))
         self._shards = shards
 
 

@@ -7,7 +7,7 @@ import pytest
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.case import Case, Placement
-from suite.contracts.knobs import Knob
+from suite.contracts.knobs import Knob, Need
 from suite.contracts.launcher import Launcher, Process, Request
 from suite.plan.checks import refusal
 from workloads.networks import by_name
@@ -18,6 +18,10 @@ KNOBS = {
     "held": Knob(int, 2, "ranks of one network", least=2),
     "rounding": Knob(("none", "half"), "none", "of what is sent", relaxing=("half",)),
     "by": Knob(("auto", "mpi"), "auto", "who connects", mpi=("mpi", "Open MPI")),
+    "size": Knob(
+        (int, float), 1, "of what is sent", above=0, needs=(Need("rounding", ("half",), "whole has no size"),)
+    ),
+    "reach": Knob(("near", "far"), "near", "", needs=(Need("device", ("cuda",), "only GPUs reach", of=("far",)),)),
 }
 
 
@@ -80,6 +84,11 @@ def test_who_meets_seldom_or_holds_a_part_need_not_use_the_wire():
         (case("ddp", device="cuda"), "no GPUs"),
         (case("ddp", rounding="half"), "no halves"),
         (case("ddp").on(precision="int8"), "toy does not do precision 'int8': it has no scales; it does float32"),
+        (case("blocks", rounding="half", size=2), None),
+        (case("blocks", size=2), "size = 2 needs rounding = 'half': whole has no size"),
+        (case("blocks", rounding="half", size=0), "size is 0, and must be above 0: of what is sent"),
+        (case("blocks", reach="far"), "reach = 'far' needs device = 'cuda': only GPUs reach"),
+        (case("blocks", device="cuda", reach="far"), None),
         (case("hybrid", ranks=3), "holds one network on 2 devices, and 3 do not divide"),
         (case("hybrid", held="two"), "wants int"),
         (case("pipeline", batch=8, pieces=5), "a batch of 32 does not divide into microbatches = 5 equal pieces"),

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from adapters.reference.strategies.single import ReferenceTrainer
+from adapters.reference.strategies.single import Single
 from suite.worker import evidence
 from tests.support import trainers
 from workloads.graph import Graph
@@ -22,7 +22,7 @@ def small():
     return graph
 
 
-def reference(kind=ReferenceTrainer, **changes):
+def reference(kind=Single, **changes):
     return kind(trainers.setup(precision="float64", **changes))
 
 
@@ -62,7 +62,7 @@ def test_every_tensor_is_compared(oracle):
     assert set(errors["staged movement"]) == parameters
 
 
-class WithoutDecay(ReferenceTrainer):
+class WithoutDecay(Single):
     """Applies no weight decay in its native step."""
 
     def step(self, batch):
@@ -71,7 +71,7 @@ class WithoutDecay(ReferenceTrainer):
         self._rule = proper
 
 
-class WrongConvolution(ReferenceTrainer):
+class WrongConvolution(Single):
     """One gradient is off by a part in a thousand."""
 
     def gradients(self):
@@ -80,7 +80,7 @@ class WrongConvolution(ReferenceTrainer):
         return found
 
 
-class Forgetful(ReferenceTrainer):
+class Forgetful(Single):
     """Reports neither one gradient nor a running statistic, and one of another shape."""
 
     def gradients(self):

@@ -149,3 +149,16 @@ def test_a_port_that_is_taken_is_said(place):
         other.listen(1)
         with pytest.raises(OSError, match=r"rank 0 cannot listen at 127\.0\.0\.1:\d+: "):
             Meeting(0, 2, place)
+
+
+def test_who_leaves_waits_for_everybody(place):
+    came = []
+
+    def task(rank):
+        ours = Meeting(rank, 2, place)
+        ours.exchange("")
+        came.append(rank)
+        ours.leave()
+        return sorted(came)
+
+    assert together(2, task) == [[0, 1]] * 2

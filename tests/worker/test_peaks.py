@@ -120,3 +120,16 @@ def test_gpus_are_added_up_where_pynvml_is_there(monkeypatch):
     assert energy.gpus() == pytest.approx(3.001)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert energy.gpus() is None
+
+
+def test_a_framework_multiplies_and_copies_on_every_device():
+    made = []
+
+    def ones(shape, dtype, device):
+        made.append(device)
+        return np.ones(shape, dtype)
+
+    ours = peaks.on_devices("toy 1", "float64", ["a", "b"], ones, lambda value: value @ value, np.copy, wait=tuple)
+    product, copy = ours.product(4)(), ours.copy(64)()
+    assert [(each.shape, each.dtype, each[0, 0]) for each in product] == [((4, 4), np.float64, 4.0)] * 2
+    assert ([each.nbytes for each in copy], made, type(copy)) == ([64, 64], ["a", "b"] * 2, tuple)

@@ -11,7 +11,7 @@ class DataParallel(SynchronousTrainer):
     """Sums around a ring over a wire, by the MPI library where memory is shared."""
 
     def transfer(self) -> Transfer:
-        return partial(all_reduce if self._pace is FAR else library_all_reduce, self._ranks.comm)
+        return partial(all_reduce if self._pace is FAR else library_all_reduce, self.group.comm)
 
 
 TRAINER = DataParallel

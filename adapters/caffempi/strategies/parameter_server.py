@@ -10,7 +10,7 @@ class ParameterServer(SynchronousTrainer):
     """Pushes to rank 0, and pulls the sum from there."""
 
     def transfer(self) -> Transfer:
-        return partial(star, self._ranks.comm)
+        return partial(star, self.group.comm)
 
 
 TRAINER = ParameterServer

@@ -34,18 +34,18 @@ class ParameterServerAsync(DistributedTrainer):
 
     def transfer(self) -> Transfer:
         """To rank 0 and back: what the merge rule measures."""
-        return partial(star, self._ranks.comm)
+        return partial(star, self.group.comm)
 
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
         """Rank 0 serves, the others get ready to push; all begin with the same weights."""
         self._staleness, self._unpushed = Staleness(), False
-        if self._ranks.rank == 0:
+        if self.group.rank == 0:
             self._server = Server(self._arena, self.setup.optimiser)
-            self._server.serve(self._ranks.comm, [group.span for group in groups], self._mpi_lock)
+            self._server.serve(self.group.comm, [group.span for group in groups], self._mpi_lock)
             return
         # A message a group: there is nothing to sum on the way, so nothing to cut.
         pace = pace._replace(piece=self._all.end)
-        self._exchange = Exchange(self._arena.gradients.numpy(), groups, partial(push, self._ranks.comm), pace)
+        self._exchange = Exchange(self._arena.gradients.numpy(), groups, partial(push, self.group.comm), pace)
 
     def close_exchange(self) -> None:
         """Stop serving once every rank has come here; who went before that would push to a server that has ended."""
@@ -113,7 +113,7 @@ class ParameterServerAsync(DistributedTrainer):
         self._staleness.exchanged(server.apply(self._arena.gradients, self._arena.parameters))
 
     def _pull(self) -> None:
-        updates, comm = np.zeros(1, np.int64), self._ranks.comm
+        updates, comm = np.zeros(1, np.int64), self.group.comm
         requests = [comm.Irecv(updates, 0, COUNT), comm.Irecv(self._arena.parameters.numpy(), 0, WEIGHTS)]
         self._wait(requests, POLL_S)
         self._staleness.exchanged(int(updates[0]))

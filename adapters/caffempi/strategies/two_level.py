@@ -10,7 +10,7 @@ class TwoLevel(SynchronousTrainer):
     """Sums within nodes and between them."""
 
     def transfer(self) -> Transfer:
-        return partial(two_level, self._ranks.node, self._ranks.leaders)
+        return partial(two_level, self.group.node, self.group.leaders)
 
 
 TRAINER = TwoLevel

@@ -23,14 +23,14 @@ class DataParallel(DistributedTrainer):
     def communicate(self) -> None:
         """Sum over the ranks, as the learner does."""
         if not self._summed:
-            self._group.sum_in_place([self._gradients[parameter] for parameter in self._net.parameters])
+            self.group.sum_in_place([self._gradients[parameter] for parameter in self._net.parameters])
             self._summed = True
             self._samples *= self.setup.world
             return
         # Asked again, the sums stay as they are and zeros of their sizes travel.
         if self._zeros is None:
             self._zeros = [C.NDArrayView.from_data(np.zeros(each.shape, self._dtype)) for each in self._net.parameters]
-        self._group.sum_in_place(self._zeros)
+        self.group.sum_in_place(self._zeros)
 
 
 TRAINER = DataParallel

@@ -18,8 +18,8 @@ class RingCommunicator(Communicator):
     """A rank of Horovod's."""
 
     def start(self) -> Joined:
-        self._ring, self._made = Ring(hvd, self.setup), 0
-        return self._ring.joined({"mxnet": mx.__version__})
+        self.group, self._made = Ring(hvd, self.setup), 0
+        return self.group.joined({"mxnet": mx.__version__})
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         """A collective operation: Horovod has no messages between two ranks."""
@@ -29,12 +29,9 @@ class RingCommunicator(Communicator):
         given = count // self.setup.world if operation == "all-gather" else count
         return Collective(CALLS[operation], "%s.%d" % (operation, self._made), given, dtype)
 
-    def maximum(self, value: float) -> float:
-        return self._ring.maximum(value)
-
     def close(self) -> None:
         mx.nd.waitall()
-        self._ring.close()
+        super().close()
 
 
 class Collective(ArrayExchange):

@@ -5,7 +5,6 @@ Over MPI the ranks know each other already; over gloo rank 0 keeps a store in wh
 leaves an address (what horovodrun does from outside).
 """
 
-import ctypes
 import os
 import socket
 import threading
@@ -14,8 +13,9 @@ from typing import Any, Dict, List, Tuple
 from horovod import __version__
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-from suite.worker.contract import Joined, Setup
+from suite.worker.contract import Group, Joined, Setup
 from suite.worker.meeting import Meeting
+from suite.worker.mpi_library import loaded
 from suite.worker.rendezvous import interface_of, meeting_place
 from suite.worker.tuning import chosen
 
@@ -23,7 +23,7 @@ MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
 PATIENCE = "300"  # seconds that gloo waits for another rank; its 30 pass while a big network is built
 
 
-class Ring:
+class Ring(Group):
     """Horovod as one rank sees it, with a meeting of the ranks for what it does not do."""
 
     def __init__(self, hvd: Any, setup: Setup) -> None:
@@ -38,7 +38,7 @@ class Ring:
             self.transport = "gloo"
         else:
             hvd.init()
-            self.transport = "mpi: " + library_version()
+            self.transport = "mpi: " + loaded(MPI)
         self.rank, self.world = hvd.rank(), hvd.size()
 
     def joined(self, versions: Dict[str, str]) -> Joined:
@@ -49,14 +49,10 @@ class Ring:
         """The largest value over all ranks, over sockets: Horovod's own thread is in the middle of its work."""
         return self._meeting.maximum(value)
 
-    def barrier(self) -> None:
-        self._meeting.maximum(0.0)
-
     def close(self) -> None:
         """Leave together: nobody's connections close while another one still exchanges."""
-        self.barrier()
+        self._meeting.leave()
         self._hvd.shutdown()
-        self._meeting.close()
 
     def notes(self) -> Dict[str, Any]:
         return {"horovod": dict(self._knobs, controller=self._controller)}
@@ -74,7 +70,7 @@ class Ring:
             address, _, port = place.rpartition(":")
             os.environ.update(HOROVOD_GLOO_RENDEZVOUS_ADDR=address, HOROVOD_GLOO_RENDEZVOUS_PORT=port)
         self._hvd.init()
-        self.barrier()
+        self._meeting.maximum(0.0)
         if store is not None:
             store.close()
 
@@ -121,10 +117,3 @@ def numbers(rank: int, hosts: List[str]) -> Dict[str, str]:
     found.update(CROSS_RANK=peers.index(hosts[rank]), CROSS_SIZE=len(peers))
     named = {"HOROVOD_" + name: str(number) for name, number in found.items()}
     return dict(named, HOROVOD_HOSTNAME=hosts[rank])
-
-
-def library_version() -> str:
-    """What the MPI library says of itself, its first words; it is loaded already."""
-    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
-    ctypes.CDLL(MPI).MPI_Get_library_version(text, ctypes.byref(length))
-    return text.value.decode().partition(",")[0]

@@ -28,9 +28,8 @@ class DistAsync(WorkerTrainer):
 
     def _connect(self) -> None:
         """Give the servers the optimiser and the first weights; a key more counts the updates."""
-        assert self._group is not None
-        store = self._group.store
-        *keys, self._counter = self._group.keys(len(self._parameters) + 1)
+        store = self.group.store
+        *keys, self._counter = self.group.keys(len(self._parameters) + 1)
         if store.rank == 0:
             store.set_optimizer(counting(self.setup.optimiser, self._global_batch, self._counter))
         self._exchange_by(store, keys)  # also a barrier: the optimiser is there

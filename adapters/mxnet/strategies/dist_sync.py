@@ -11,8 +11,7 @@ class DistSync(WorkerTrainer):
     """`tuned` exchanges and updates by itself; `default` gives the store to gluon.Trainer."""
 
     def _connect(self) -> None:
-        group, count = self._group, len(self._parameters)
-        assert group is not None
+        group, count = self.group, len(self._parameters)
         self._exchange_by(group.store, group.keys(count))
         if not self.setup.tuned:
             self._train_by(Renumbered(group.store, group.keys(count)))

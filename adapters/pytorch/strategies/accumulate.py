@@ -5,11 +5,11 @@ from typing import Any, Dict, List
 import torch
 
 from adapters.pytorch.replica import ReplicaTrainer, microbatches
-from adapters.pytorch.strategies.ddp import DDPTrainer
+from adapters.pytorch.strategies.ddp import DDP
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 
 
-class AccumulatingTrainer(DDPTrainer):
+class Accumulate(DDP):
     """DDP that exchanges with the last piece of a batch alone; on one rank there is no DDP."""
 
     def __init__(self, setup: Setup) -> None:
@@ -72,4 +72,4 @@ class AccumulatingTrainer(DDPTrainer):
         super()._release()
 
 
-TRAINER = AccumulatingTrainer
+TRAINER = Accumulate

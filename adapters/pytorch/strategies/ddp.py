@@ -13,7 +13,7 @@ from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
-class DDPTrainer(Averaging, ReplicaTrainer):
+class DDP(Averaging, ReplicaTrainer):
     """A replica on every rank; buckets of gradients are averaged while the backward goes on.
 
     A staged forward is not DDP's own, so that its hooks keep silent in the backward.
@@ -54,7 +54,7 @@ class DDPTrainer(Averaging, ReplicaTrainer):
     def _compression(self) -> Compression:
         # On one rank nothing is sent, so there is nothing to compress.
         name = self._compressed if self.setup.world > 1 else "none"
-        return Compression(name, self._group.transport if self._group else "")
+        return Compression(name, self.group.transport if self.group else "")
 
     def _memory_format(self, graph: Graph) -> Any:
         if self._compressed == "powersgd":
@@ -89,4 +89,4 @@ def wrap(net: Any, device: Any, options: Dict[str, Any], group: Any = None) -> A
     return DistributedDataParallel(net, device_ids=devices, process_group=group, **options)
 
 
-TRAINER = DDPTrainer
+TRAINER = DDP

@@ -5,7 +5,7 @@ from torch.nn.parallel import DataParallel
 from adapters.pytorch.replica import ReplicaTrainer
 
 
-class DataParallelTrainer(ReplicaTrainer):
+class DP(ReplicaTrainer):
     """Scatters the batch and the weights over this process's GPUs in every step."""
 
     grouped = False
@@ -15,4 +15,4 @@ class DataParallelTrainer(ReplicaTrainer):
         self._staged_net = self._native_net = DataParallel(self._staged_net, device_ids=list(range(self.setup.devices)))
 
 
-TRAINER = DataParallelTrainer
+TRAINER = DP

@@ -15,7 +15,7 @@ from suite.worker.contract import Adam, LayerTimes, Setup, Unsupported
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 
 
-class FSDPTrainer(ReplicaTrainer):
+class FSDP(ReplicaTrainer):
     """Groups of layers are gathered when they are needed; their gradients are summed up in shares."""
 
     def __init__(self, setup: Setup) -> None:
@@ -72,4 +72,4 @@ def gathered(tensor: Any) -> torch.Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-TRAINER = FSDPTrainer
+TRAINER = FSDP

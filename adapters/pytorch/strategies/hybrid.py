@@ -6,11 +6,11 @@ import numpy as np
 
 from adapters.pytorch.exchange import Averaging, Exchange, limits_of
 from adapters.pytorch.strategies.ddp import wrap
-from adapters.pytorch.strategies.pipeline import PipelineTrainer
+from adapters.pytorch.strategies.pipeline import Pipeline
 from workloads.graph import Graph
 
 
-class HybridTrainer(Averaging, PipelineTrainer):
+class Hybrid(Averaging, Pipeline):
     """Each stage is averaged over the ranks that hold it: DDP around it, within the last microbatch's backward."""
 
     _ddp: Any = None  # none where there is one pipeline
@@ -21,8 +21,7 @@ class HybridTrainer(Averaging, PipelineTrainer):
         super().build(graph, weights)
         if self.setup.replicas == 1:
             return
-        assert self._group is not None
-        replicas = self._group.same_stage(self.setup.model_parallel_size)
+        replicas = self.group.same_stage(self.setup.model_parallel_size)
         # Running statistics stay every network's own, as DDP leaves them that does not send them.
         options = {"bucket_cap_mb": "auto", "gradient_as_bucket_view": self.setup.tuned, "forward_sync_buffers": False}
         self._ddp = wrap(self._stage, self._device, options, replicas)
@@ -42,4 +41,4 @@ class HybridTrainer(Averaging, PipelineTrainer):
         super()._release()
 
 
-TRAINER = HybridTrainer
+TRAINER = Hybrid

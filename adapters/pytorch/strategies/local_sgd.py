@@ -9,7 +9,7 @@ from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Setup
 
 
-class LocalSGDTrainer(ReplicaTrainer):
+class LocalSGD(ReplicaTrainer):
     """torch's PeriodicModelAverager after every update; momentum stays each rank's own."""
 
     def __init__(self, setup: Setup) -> None:
@@ -46,4 +46,4 @@ class LocalSGDTrainer(ReplicaTrainer):
         super()._release()
 
 
-TRAINER = LocalSGDTrainer
+TRAINER = LocalSGD

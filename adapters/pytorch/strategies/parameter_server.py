@@ -14,7 +14,7 @@ from suite.worker.contract import Joined, Setup
 from suite.worker.staleness import Staleness
 
 
-class ParameterServerTrainer(ReplicaTrainer):
+class ParameterServer(ReplicaTrainer):
     """A worker beside its rank's server; sending, the servers' update and receiving make up the stage `update`."""
 
     def __init__(self, setup: Setup) -> None:
@@ -77,14 +77,13 @@ class ParameterServerTrainer(ReplicaTrainer):
         super().close()
 
     def _wrap(self) -> None:
-        assert self._group is not None
         self._tensors = [tensor for _, tensor in self._net.trainable()]
         self._shares = servers.shares_of(self._tensors, self._servers)
         own = self._shares[self.setup.rank] if self.setup.rank < self._servers else []
         self._share = servers.Share([self._tensors[index] for index in own], self.setup)
         servers.serve(self._share, servers.Clocks(self.setup.world, int(self._bound) if self._bounded else 0))
         self._staleness, self._updates = Staleness(), 0
-        self._group.maximum(0.0)  # every server is there
+        self.group.maximum(0.0)  # every server is there
 
     def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
         return None  # the servers'
@@ -129,4 +128,4 @@ class ParameterServerTrainer(ReplicaTrainer):
         super()._release()
 
 
-TRAINER = ParameterServerTrainer
+TRAINER = ParameterServer

@@ -19,7 +19,7 @@ from workloads.graph import Graph
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
-class PipelineTrainer(TorchTrainer):
+class Pipeline(TorchTrainer):
     """torch.distributed.pipelining runs the native step; the staged one takes all forwards first."""
 
     # Set by `build`.
@@ -42,7 +42,6 @@ class PipelineTrainer(TorchTrainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         """Lower this rank's stage; a second call starts afresh."""
-        assert self._group is not None
         self._begin_build(graph)
         # A cut where one value crosses: a pooled value rather than what it was pooled from.
         cut = stages(graph, self.setup.model_parallel_size, one_value=True)
@@ -54,7 +53,7 @@ class PipelineTrainer(TorchTrainer):
         self._staged = StagedSchedule(self._stage, neighbours, self._count, self._loss_of)
         self._optimiser = make_optimiser(list(self._stage.parameters()), self.setup.optimiser, self._fused)
         self._gather = Gather(
-            graph, cut, self._ranks, self._group.pipeline_on_hosts(self.setup.model_parallel_size), self._dtype
+            graph, cut, self._ranks, self.group.pipeline_on_hosts(self.setup.model_parallel_size), self._dtype
         )
 
     # --- the staged iteration -----------------------------------------------
@@ -124,11 +123,9 @@ class PipelineTrainer(TorchTrainer):
     # --- for the subclass -------------------------------------------------------
 
     def _module(self) -> Any:
-        """What the native schedule runs."""
         return self._stage
 
     def _scheduled(self, batch: Any) -> Any:
-        assert self._group is not None
         samples, stage = len(batch.labels) // self._count, self._stage
         options = {"dtype": stage.crosses, "device": "meta"}
         entering = [torch.empty((samples,) + tuple(shape), **options) for shape in stage.enters]
@@ -143,7 +140,7 @@ class PipelineTrainer(TorchTrainer):
             # Given, not tried out: a trial would move the running statistics.
             input_args=tuple(entering),
             output_args=tuple(value.requires_grad_() for value in leaving),
-            group=self._group.pipeline(self.setup.model_parallel_size),
+            group=self.group.pipeline(self.setup.model_parallel_size),
         )
         return self._schedule(native, self._count, loss_fn=self._loss_of)
 
@@ -157,4 +154,4 @@ def loss_of(head_weights: List[float], heads: Any, labels: torch.Tensor) -> torc
     return joint_loss([heads] if isinstance(heads, torch.Tensor) else list(heads), head_weights, labels)
 
 
-TRAINER = PipelineTrainer
+TRAINER = Pipeline

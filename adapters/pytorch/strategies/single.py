@@ -3,10 +3,10 @@
 from adapters.pytorch.replica import ReplicaTrainer
 
 
-class SingleTrainer(ReplicaTrainer):
+class Single(ReplicaTrainer):
     """Trains alone."""
 
     grouped = False
 
 
-TRAINER = SingleTrainer
+TRAINER = Single

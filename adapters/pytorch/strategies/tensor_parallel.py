@@ -22,7 +22,7 @@ from suite.worker.dropout_masks import dropout_seed
 from workloads.graph import Graph
 
 
-class TensorParallelTrainer(ReplicaTrainer):
+class TensorParallel(ReplicaTrainer):
     """One network on all ranks together."""
 
     def __init__(self, setup: Setup) -> None:
@@ -58,4 +58,4 @@ class TensorParallelTrainer(ReplicaTrainer):
             self._net.layers[int(name)].register_forward_hook(lambda layer, images, output: output.clone())
 
 
-TRAINER = TensorParallelTrainer
+TRAINER = TensorParallel

@@ -11,10 +11,10 @@ with warnings.catch_warnings():
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from adapters.pytorch.optimisers import arguments
-from adapters.pytorch.strategies.ddp import DDPTrainer
+from adapters.pytorch.strategies.ddp import DDP
 
 
-class ZeroTrainer(DDPTrainer):
+class Zero1(DDP):
     """Every rank updates its share of the parameters and sends it to the others, within the update."""
 
     def step_alone(self, batch: Any) -> None:
@@ -36,4 +36,4 @@ class ZeroTrainer(DDPTrainer):
         return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, **options)
 
 
-TRAINER = ZeroTrainer
+TRAINER = Zero1

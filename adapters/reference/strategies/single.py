@@ -14,7 +14,7 @@ from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 
-class ReferenceTrainer(Trainer):
+class Single(Trainer):
     """Trains with the batch cut into `shards`, contiguous and equal, averaged as ranks would.
 
     Each shard is normalised by its own statistics; running statistics are shard 0's, as
@@ -132,4 +132,4 @@ def blas() -> str:
         return ", ".join(sorted(set(libraries)))
 
 
-TRAINER = ReferenceTrainer
+TRAINER = Single

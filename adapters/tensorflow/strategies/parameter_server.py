@@ -62,8 +62,7 @@ class ParameterServer(Replicas):
         """Together; the servers are ended by who started them."""
         super().close()
         if self._member is not None:
-            self.maximum(0.0)
-            self._member.ranks.close()
+            self._member.ranks.leave()
 
     def maximum(self, value: float) -> float:
         largest: float = self._member.ranks.maximum(value)

@@ -96,7 +96,7 @@ def main() -> None:
     if ranks.rank == 0:
         with open(sys.argv[1], "w") as stream:
             json.dump(result, stream)
-    ranks.leave()
+    ranks.close()
 
 
 main()

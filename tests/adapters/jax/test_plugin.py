@@ -7,6 +7,7 @@ import pytest
 
 from adapters.jax import plugin
 from suite.contracts.case import Case, Placement
+from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.Jax()
@@ -28,6 +29,6 @@ def test_how_much_of_a_gpu_xla_takes_is_a_knob(share, settings):
     case = TWO.on(tuning="tuned", placement=Placement(device="cuda"), knobs={"preallocate": share})
     found = ADAPTER.environ(case, PYTHON)
     assert (found["XLA_PYTHON_CLIENT_PREALLOCATE"], found.get("XLA_CLIENT_MEM_FRACTION")) == settings
-    assert ADAPTER.unsupported(case) is None
-    refused = ADAPTER.unsupported(case.on(placement=Placement()))
+    assert refusal(ADAPTER, case) is None
+    refused = refusal(ADAPTER, case.on(placement=Placement()))
     assert (refused is None) == (share == 0.75), "a CPU has nothing to preallocate"

@@ -23,7 +23,7 @@ def pooling(kind, shape, **attrs):
 
 def built(graph, samples=2, dtype="float64"):
     values = {p.name: RNG.standard_normal(p.shape) for p in graph.parameters}
-    return Net(graph, values, [mx.cpu()], dtype, samples, Choices("composed", True, dtype))
+    return Net(graph, values, [mx.cpu()], dtype, samples, Choices(False, True, dtype))
 
 
 def proven(trainer, graph, folder, samples=2):

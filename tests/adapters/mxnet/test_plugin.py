@@ -8,6 +8,7 @@ import pytest
 from adapters.mxnet import plugin
 from suite.contracts import knobs
 from suite.contracts.case import Case, Placement
+from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.MXNet()
@@ -53,21 +54,24 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
     [
         ({"strategy": "single", "knobs": {"servers": 2}}, "changes nothing under 'single'"),
         ({"knobs": {"servers": 0}}, "servers is 0, and the least is 1"),
-        ({"knobs": {"lrn": "native"}, "precision": "float64"}, "computes in float32"),
+        ({"knobs": {"lrn": "native"}, "precision": "float64"}, "lrn = 'native' needs precision = 'float32'"),
         ({"knobs": {"lrn": "native", "servers": 2}}, None),
         ({"strategy": "kvstore_local", "knobs": {"compression": "2bit"}}, "changes nothing under 'kvstore_local'"),
         ({"strategy": "single", "knobs": {"compression": "2bit"}}, "changes nothing under 'single'"),
-        ({"knobs": {"compression": "2bit"}, "precision": "float64"}, "compresses gradients in float32"),
-        ({"knobs": {"compression": "2bit", "threshold": 0}}, "above 0"),
-        ({"knobs": {"threshold": 0.1}}, "belongs to compression = '2bit'"),
+        (
+            {"knobs": {"compression": "2bit"}, "precision": "float64"},
+            "'2bit' needs precision = 'float32'",
+        ),
+        ({"knobs": {"compression": "2bit", "threshold": 0}}, "threshold is 0, and must be above 0"),
+        ({"knobs": {"threshold": 0.1}}, "threshold = 0.1 needs compression = '2bit'"),
         ({"strategy": "kvstore_device", "knobs": {"compression": "2bit", "threshold": 0.1}}, None),
         ({"strategy": "dist_async", "knobs": {"compression": "2bit", "servers": 2}}, None),
     ],
 )
 def test_knobs_that_mean_nothing_are_refused(changes, words):
     case = DIST.on(**{**changes, "knobs": whole(changes.get("knobs"))})
-    declared = knobs.refusal("mxnet", ADAPTER.capabilities.knobs, case.strategy, case.knobs)
-    found = declared or ADAPTER.unsupported(case)
+    distributed = ADAPTER.strategy(case).distributed
+    found = refusal(ADAPTER, case if distributed else case.on(placement=Placement()))
     assert found is None if words is None else words in found
 
 

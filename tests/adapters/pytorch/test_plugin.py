@@ -8,6 +8,7 @@ import pytest
 from adapters.pytorch import plugin
 from suite.contracts import knobs
 from suite.contracts.case import Case, Placement
+from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)
 
@@ -63,9 +64,9 @@ def test_knobs_say_whose_they_are_and_their_bounds(strategy, asked, words):
 def test_rounded_gradients_are_not_exact():
     assert ADAPTER.synchronous(DDP)
     assert not ADAPTER.synchronous(DDP.on(knobs=whole({"compression": "fp16"})))
-    assert "over NCCL alone" in ADAPTER.unsupported(DDP.on(knobs=whole({"compression": "bf16"})))
+    assert "needs device = 'cuda': torch sends" in refusal(ADAPTER, DDP.on(knobs=whole({"compression": "bf16"})))
     layout = DDP.on(knobs=whole({"compression": "powersgd", "memory_format": "channels_last"}))
-    assert "leave memory_format to auto" in ADAPTER.unsupported(layout)
+    assert "needs memory_format = 'auto' or 'contiguous'" in refusal(ADAPTER, layout)
 
 
 def test_a_batch_is_taken_in_equal_pieces():
@@ -99,16 +100,16 @@ def test_asynchronous_servers_are_not_exact():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"staleness": 2}, "staleness = 2 bounds asynchronous workers; add mode = 'async'"),
+        ({"staleness": 2}, "staleness = 2 needs mode = 'async': it bounds asynchronous workers"),
         ({"staleness": 2, "mode": "async"}, None),
-        ({"backups": 1, "mode": "async"}, "asynchronous ones wait for nobody"),
+        ({"backups": 1, "mode": "async"}, "backups = 1 needs mode = 'sync': asynchronous servers wait for nobody"),
         ({"backups": 2, "server_ranks": 1}, "backups = 2 of 2 workers leave none to wait for"),
-        ({"backups": 1}, "add server_ranks = 1 to backups"),
+        ({"backups": 1}, "backups = 1 needs server_ranks = 1"),
         ({"backups": 1, "server_ranks": 1}, None),
     ],
 )
 def test_servers_refuse_what_would_mean_nothing(asked, words):
-    found = ADAPTER.unsupported(DDP.on(strategy="parameter_server", knobs=whole(asked)))
+    found = refusal(ADAPTER, DDP.on(strategy="parameter_server", knobs=whole(asked)))
     assert found is None if words is None else words in found
 
 

@@ -8,6 +8,7 @@ import pytest
 from adapters.tensorflow import plugin
 from suite.contracts import knobs
 from suite.contracts.case import Case, Placement
+from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)
 SERVER = "adapters/tensorflow/server.py"
@@ -71,18 +72,18 @@ def test_it_trains_with_adam_and_packs_photographs_whole():
 @pytest.mark.parametrize(
     ("strategy", "asked", "devices", "device", "words"),
     [
-        ("mirrored", {"cross_device": "nccl"}, 2, "cpu", "leave the knob cross_device at 'auto'"),
+        ("mirrored", {"cross_device": "nccl"}, 2, "cpu", "cross_device = 'nccl' needs device = 'cuda'"),
         ("mirrored", {"cross_device": "nccl"}, 2, "cuda", None),
         ("mirrored", {"cross_device": "hierarchical"}, 3, "cpu", "forget the last of 3"),
         ("mirrored", {"cross_device": "hierarchical"}, 4, "cpu", None),
         ("mirrored", {"cross_device": "reduction_to_one"}, 3, "cuda", None),
         ("multiworker_mirrored", {"collective": "ring"}, 1, "cuda", None),
-        ("multiworker_mirrored", {"collective": "nccl"}, 1, "cpu", "leave the knob collective at 'auto'"),
+        ("multiworker_mirrored", {"collective": "nccl"}, 1, "cpu", "collective = 'nccl' needs device = 'cuda'"),
     ],
 )
 def test_an_exchange_is_refused_where_there_is_none(strategy, asked, devices, device, words):
     case = Case("tensorflow", strategy, "mnist_small", Placement(devices=devices, device=device), knobs=whole(asked))
-    found = ADAPTER.unsupported(case)
+    found = refusal(ADAPTER, case)
     assert found is None if words is None else words in found
 
 

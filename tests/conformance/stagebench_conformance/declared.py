@@ -50,6 +50,8 @@ class Declared(Conformance):
         for name, knob in can.knobs.items():
             assert knob.problem(knob.default) is None, f"the default of {name} is not one of its values"
             assert knob.help
+            for need in knob.needs:
+                assert need.name in (*can.knobs, "device", "precision"), f"{name} needs a {need.name!r} that is not"
 
     def test_its_record_formats_are_whole(self) -> None:
         """Each has a name of its own among all adapters (a set is packed once by that name), and holds something."""

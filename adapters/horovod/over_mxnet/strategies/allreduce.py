@@ -4,7 +4,7 @@ An all-reduce is an operation of MXNet's engine, asked for as soon as the backwa
 begins it when its gradient is there, and the update of a weight when its sum is.
 """
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 from adapters.horovod.over_mxnet.engine import hvd
 from adapters.horovod.ring.ranks import Ring
@@ -17,12 +17,10 @@ from suite.worker.contract import Joined
 class AllReduce(MXNetTrainer):
     """`default` with hvd.DistributedTrainer, `tuned` with the operators beneath it."""
 
-    _ring: Optional[Ring] = None
-
     def start(self) -> Joined:
         self._contexts = machine.contexts(self.setup)
-        self._ring = Ring(hvd, self.setup)
-        return self._ring.joined(machine.versions())
+        self.group = Ring(hvd, self.setup)
+        return self.group.joined(machine.versions())
 
     def _connect(self) -> None:
         if self.setup.world > 1:
@@ -33,17 +31,13 @@ class AllReduce(MXNetTrainer):
             self._trainer_batch = self.setup.batch  # of this rank: it divides by the ranks itself
 
     def close(self) -> None:
-        super().close()
-        if self._ring is not None:
+        if self.group is not None:
             self.synchronize()
             self._release()
-            self._ring.close()
-
-    def maximum(self, value: float) -> float:
-        return value if self._ring is None else self._ring.maximum(value)
+        super().close()
 
     def notes(self) -> Dict[str, Any]:
-        notes = dict(super().notes(), **self._ring.notes() if self._ring else {})
+        notes = dict(super().notes(), **self.group.notes() if self.group else {})
         if self._trainer is not None:
             notes["optimiser"] = "hvd.DistributedTrainer, %s" % name_of(self.setup.optimiser)
         del notes["compression"]

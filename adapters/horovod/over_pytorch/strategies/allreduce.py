@@ -20,7 +20,7 @@ Named = List[Tuple[str, torch.Tensor]]
 WORDS = "an all-reduce a gradient, begun by hooks during the backward, as hvd.DistributedOptimizer does"
 
 
-class AllReduceTrainer(ReplicaTrainer):
+class AllReduce(ReplicaTrainer):
     """A replica on every rank."""
 
     grouped = False  # Horovod's ring is the group
@@ -29,8 +29,8 @@ class AllReduceTrainer(ReplicaTrainer):
 
     def start(self) -> Joined:
         alone = super().start()
-        self._group: Any = Ring(hvd, self.setup)
-        return self._group.joined(alone.versions)
+        self.group = Ring(hvd, self.setup)
+        return self.group.joined(alone.versions)
 
     def communicate(self) -> None:
         """Begin all, wait for all; asked again, the averages are averaged, and stay what they are."""
@@ -56,7 +56,7 @@ class AllReduceTrainer(ReplicaTrainer):
         super().step(batch)
 
     def notes(self) -> Dict[str, Any]:
-        return dict(super().notes(), exchange=WORDS, **self._group.notes() if self._group else {})
+        return dict(super().notes(), exchange=WORDS, **self.group.notes() if self.group else {})
 
     def _wrap(self) -> None:
         if self.setup.world > 1:
@@ -99,4 +99,4 @@ class Averages:
         self._handles.append(hvd.allreduce_async_(parameter.grad, name=name, op=hvd.Average))
 
 
-TRAINER = AllReduceTrainer
+TRAINER = AllReduce

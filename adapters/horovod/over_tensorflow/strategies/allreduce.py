@@ -4,7 +4,7 @@ One fused tf.function a step, as hvd.DistributedGradientTape makes it. An all-re
 operation of its graph: the executor begins it when its gradient is there.
 """
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 import horovod.tensorflow as hvd
 
@@ -18,25 +18,14 @@ class AllReduce(Replicas):
     """One device a rank."""
 
     one_cluster = False
-    _ring: Optional[Ring] = None
 
     def start(self) -> Joined:
         joined = super().start()
-        assert self._ring is not None
-        return self._ring.joined(joined.versions)
+        return self.group.joined(joined.versions)
 
     def join(self) -> None:
-        self._ring = ring = Ring(hvd, self.setup)
+        self.group = ring = Ring(hvd, self.setup)
         self.rank, self.world, self.transport = ring.rank, ring.world, ring.transport
-
-    def close(self) -> None:
-        super().close()
-        if self._ring is not None:
-            self._ring.close()
-
-    def maximum(self, value: float) -> float:
-        assert self._ring is not None
-        return self._ring.maximum(value)
 
     def average(self, gradients: Tensors) -> Tensors:
         """Each by a name of its own, the same on all ranks."""
@@ -45,8 +34,7 @@ class AllReduce(Replicas):
         return [hvd.allreduce(each, op=hvd.Average, name="gradient.%d" % n) for n, each in enumerate(gradients)]
 
     def notes(self) -> Dict[str, Any]:
-        assert self._ring is not None
-        return dict(super().notes(), **self._ring.notes())
+        return dict(super().notes(), **self.group.notes())
 
 
 TRAINER = AllReduce
