@@ -7,7 +7,7 @@ from reports.figure import Chart, colour
 from reports.panels import Panel
 from reports.text import in_words, number
 from suite.analysis.best import Best, Contest, contests, settings, usual_of
-from suite.analysis.marks import DISQUALIFYING
+from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text

@@ -12,7 +12,7 @@ from reports.frame import script_json
 from reports.names import settings
 from reports.text import in_words, interval, milliseconds, number, scientific
 from suite.analysis.budget import STAGES
-from suite.analysis.marks import DISQUALIFYING, FOREIGN, NOTED
+from suite.analysis.comparability import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process
 from suite.analysis.rows import Row
 from suite.plan.text import Block, plan_text

@@ -18,7 +18,7 @@ from reports.panels import Panel, by_network, for_charts, set_aside, with_parts
 from reports.scaling import scaling
 from reports.stragglers import stragglers_of
 from suite.analysis.best import USUAL
-from suite.analysis.marks import DISQUALIFYING, NOTED
+from suite.analysis.comparability import DISQUALIFYING, NOTED
 from suite.analysis.roofline import BYTES, of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers

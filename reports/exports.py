@@ -16,7 +16,7 @@ from reports.text import interval, milliseconds, number
 from reports.trackers import FOLDERS
 from reports.trackers import write as write_folder
 from suite.analysis.budget import STAGES
-from suite.analysis.marks import FOREIGN
+from suite.analysis.comparability import FOREIGN
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reports.names import common, names
-from suite.analysis.marks import DISQUALIFYING
+from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.groups import grouped
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from suite.analysis.marks import FOREIGN
+from suite.analysis.comparability import FOREIGN
 from suite.analysis.rows import Row
 from suite.analysis.stats import Rates
 from suite.foreign.folder import ForeignRun, Speed

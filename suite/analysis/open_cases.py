@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from suite.analysis.comparability import Key, group
 from suite.analysis.leaders import open_questions
-from suite.analysis.marks import Key, group
 from suite.analysis.measured import rate
 from suite.contracts.case import Case
 from suite.results.records import CANCELLED

@@ -6,9 +6,9 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.budget import Budget, over_processes
+from suite.analysis.comparability import Key, comparable, group
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
-from suite.analysis.marks import Key, comparable, group
 from suite.analysis.measured import Process, merge_layers
 from suite.analysis.peaks import FLOPS, Peak
 from suite.analysis.scaling import Scaling

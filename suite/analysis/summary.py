@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+from suite.analysis.comparability import Key
 from suite.analysis.foreign import imported_rows
 from suite.analysis.leaders import Against, against_fastest
-from suite.analysis.marks import Key
 from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row

@@ -115,7 +115,7 @@ def _names(rows: "list[Row]", short: bool) -> list[str]:
 
 def _verdict(row: "Row") -> str:
     """Who leads, and how far the others are behind; or why a row is not compared."""
-    from suite.analysis.marks import DISQUALIFYING
+    from suite.analysis.comparability import DISQUALIFYING
 
     if row.outcome != "ok":
         return row.outcome

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.analysis.marks import DISQUALIFYING, NOTED
+from suite.analysis.comparability import DISQUALIFYING, NOTED
 from suite.analysis.summary import summarise
 from suite.contracts.case import Sampling
 from suite.results.records import METHOD
