@@ -1,12 +1,12 @@
 """What a trainer and a communicator ask of the group that `start` has joined."""
 
 import pytest
+from toy import ToyTrainer
 
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Group, Joined
 from suite.worker.trainer import Trainer
 from tests.support.trainers import setup
-from tests.worker.toy import ToyTrainer
 
 
 class Ranks(Group):
