@@ -48,7 +48,7 @@ def test_print_plan_prints_it_and_starts_nothing(stagebench: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "problem", "remedy"),
     [
-        ((), "name a plan", "--adapter pytorch,mxnet"),
+        ((), "name a plan", "--adapter alpha,beta"),
         (
             ("quick", "--batch", "8"),
             "--batch describes a case in place of a plan, and 'quick' is a plan",

@@ -12,10 +12,10 @@ from suite.worker.rendezvous import free_port
 CHECKOUT = Path(__file__).parents[3]
 RANK = """
 import os, sys
-from adapters.pytorch.group import Group
+from adapters.pytorch.group import ProcessGroup
 from suite.worker.contract import SGD, Setup
 rank, rule = int(sys.argv[1]), SGD(0.0, 0.0, 0.0)
-group = Group(Setup(rank, 2, 0, "ddp", "cpu", 1, 1, "float32", "default", {}, rule, 1, 0))
+group = ProcessGroup(Setup(rank, 2, 0, "ddp", "cpu", 1, 1, "float32", "default", {}, rule, 1, 0))
 print(group.maximum(rank + 0.5), os.environ["GLOO_SOCKET_IFNAME"])
 group.close()
 """
