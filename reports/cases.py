@@ -15,6 +15,7 @@ from suite.analysis.budget import STAGES
 from suite.analysis.comparability import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process
 from suite.analysis.rows import Row
+from suite.foreign.folder import UNKNOWN
 from suite.plan.text import Block, plan_text
 
 LISTED = 500  # cases in one piece of the list
@@ -44,8 +45,7 @@ def _listed(row: Row, words: str) -> list[Any]:
         case.data_name,
         case.placement.device_count,
         case.batch,
-        case.precision,
-        case.tuning,
+        *("" if word == UNKNOWN else word for word in (case.precision, case.tuning)),
         words,
         *([_short(rate.value), _short(rate.low), _short(rate.high)] if rate else [None, None, None]),
         against.verdict if against else "",

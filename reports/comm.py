@@ -9,6 +9,7 @@ from reports.comm_charts import bandwidths, times
 from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
 from suite.analysis.links import SIMULATED, Link, Point, links
+from suite.analysis.comparability import FOREIGN
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written
@@ -87,7 +88,7 @@ def context(folder: CommFolder) -> dict[str, Any]:
         "panels": panels([link for link in measured if not link.case.workload]),
         "gradients": [gradients(link) for link in measured if link.case.workload],
         "overlaps": [link for link in found if link.overlaps],
-        "failed": once_per_reason(link.refused for link in found if link.outcome != "ok"),
+        "failed": once_per_reason(link.refused for link in found if link.outcome not in ("ok", FOREIGN)),
         "size": written,
         "clock_error": max((point.clock_error or 0.0 for link in found for point in link.points), default=0.0),
     }
@@ -105,8 +106,9 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
 def _note(group: Sequence[Link]) -> str:
     first = group[0]
     simulated = [SIMULATED] if first.simulated else []
-    place = first.case.placement
-    return " · ".join([first.transport, place.launcher, ", ".join(first.hosts), *unmeasured(group), *simulated])
+    # Of an imported link, where it was printed; of ours, by what its messages went, and what started its ranks.
+    way = [first.reason] if first.outcome == FOREIGN else [first.transport, first.case.placement.launcher]
+    return " · ".join([*way, ", ".join(first.hosts), *unmeasured(group), *simulated])
 
 
 def panels(found: Sequence[Link]) -> list[Panel]:

@@ -1,5 +1,6 @@
 """The page of a run of `stagebench comm`."""
 
+import csv
 import json
 
 import pytest
@@ -9,11 +10,13 @@ from typer.testing import CliRunner
 import reports.command
 from reports.comm import context, gradients, write
 from reports.comm_charts import bandwidths, times
+from reports.exports import write as export
 from suite.analysis.links import SIMULATED, links
 from suite.cli.comm_display import summary
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord
 from suite.contracts.case import Placement
+from suite.errors import RequestError
 from suite.plugins import workloads
 from suite.results.records import About, Host
 
@@ -161,6 +164,22 @@ def test_a_network_that_has_changed_keeps_its_times_and_loses_its_names(folder):
     found = gradients(other)
     assert found.tensors == []
     assert [how for how, _ in found.whole][:2] == ["all in a row", "all begun, then waited for"]
+
+
+def test_tables_hold_every_message_and_what_failed(folder, tmp_path):
+    lines = json.loads(export(folder, "json", tmp_path).read_text())
+    described = json.loads(export(folder, "schema", tmp_path).read_text())["items"]
+    assert all(set(line) == set(described["required"]) for line in lines)
+    found = {line["bytes"]: line["exchange_s"] for line in lines if line["operation"] == "all-reduce"}
+    assert found[SIZES[0]] == pytest.approx(ALPHA + BETA * SIZES[0])
+    assert [(line["outcome"], line["bytes"]) for line in lines[-2:]] == [("crash", None), ("unavailable", None)]
+    with export(folder, "csv", tmp_path).open() as stream:
+        assert len(list(csv.DictReader(stream))) == len(lines)
+    points = sum(line["bytes"] is not None for line in lines)
+    assert export(folder, "latex", tmp_path).read_text().count(r" \\") == points + 1
+    assert export(folder, "markdown", tmp_path).read_text().count("\n| wire") == points
+    with pytest.raises(RequestError, match=r"has no trace; export one of csv, json"):
+        export(folder, "trace", tmp_path)
 
 
 def test_report_knows_such_a_run(folder, tmp_path):

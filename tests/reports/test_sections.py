@@ -2,12 +2,25 @@ import re
 
 import pytest
 
+from reports.heat import heat_maps
+from reports.panels import for_charts
 from reports.site import render, write, write_single
 from reports.text import in_words
 from suite.analysis.summary import summarise
 from suite.errors import StoreError
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
+
+
+def test_layers_are_a_line_each_and_the_longest_is_the_darkest(folder):
+    maps = {found.panel.title: found for found in heat_maps(for_charts(summarise(folder)))}
+    found = maps["alexnet on imagenet-like"]
+    strategies = [name.split(" ")[0].partition("/")[2] for name in found.names]
+    assert strategies == ["single", "data_parallel", "data_parallel"]
+    assert [line[:2] for line in found.lines] == [("conv1", "conv"), ("relu1", "relu"), ("fc6", "dense")]
+    assert [line[2][0].seconds for line in found.lines] == pytest.approx([0.039, 0.0013, 0.065])
+    assert "55%" in found.lines[2][2][0].shade
+    assert "mnist_small on digits.npz" not in maps
 
 
 @pytest.fixture(scope="module")
