@@ -62,8 +62,13 @@ def put(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> 
 def write_single(folder: CommFolder, directory: Path) -> Path:
     """Write the same as one file that is complete in itself."""
     page = made(directory) / "index.html"
-    write_whole(page, Frame(TITLE).single(_body(folder), TITLE))
+    write_whole(page, render(folder))
     return page
+
+
+def render(folder: CommFolder) -> str:
+    """The single page as text."""
+    return Frame(TITLE).single(_body(folder), TITLE)
 
 
 def _body(folder: CommFolder) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from reports.frame import made
+from reports.pictures import as_charts
 from reports.sheet import Sheet, sheet
 from reports.table import Cell, schema
-from reports.trackers import FOLDERS
-from reports.trackers import write as write_folder
+from reports.trackers import TRACKERS, write_folder
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.summary import summarise
 from suite.comm.records import CommFolder
@@ -181,7 +181,8 @@ DOCUMENTS: dict[str, tuple[str, Callable[[RunFolder], str]]] = {
     "junit": ("junit.xml", as_junit),
     "trace": ("trace.json", as_trace),
 }
-FORMATS = (*TABLES, *DOCUMENTS, *FOLDERS)
+CHARTS = "charts"
+FORMATS = (*TABLES, *DOCUMENTS, *TRACKERS, CHARTS)
 
 
 def write(folder: RunFolder | CommFolder, format_: str, directory: Path) -> Path:
@@ -192,10 +193,12 @@ def write(folder: RunFolder | CommFolder, format_: str, directory: Path) -> Path
     if format_ in TABLES:
         name, of_sheet = TABLES[format_]
         content = of_sheet(sheet(folder))
+    elif format_ == CHARTS:
+        return write_folder(as_charts, folder, directory / CHARTS)
     elif isinstance(folder, CommFolder):
-        raise RequestError(f"a run of communication has no {format_}; export one of {', '.join(TABLES)}")
-    elif format_ in FOLDERS:
-        return write_folder(folder, format_, directory)
+        raise RequestError(f"a run of communication has no {format_}; export one of {', '.join((*TABLES, CHARTS))}")
+    elif format_ in TRACKERS:
+        return write_folder(TRACKERS[format_], folder, directory / format_)
     else:
         name, of_run = DOCUMENTS[format_]
         content = of_run(folder)

@@ -105,8 +105,11 @@ def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, address: st
     assert "onerror" not in page.evaluate("[...document.images].map((image) => image.outerHTML).join()")
 
 
-@pytest.mark.parametrize("address", ["index.html", "stages.html", "predicted.html", "case.html", *OTHERS[1:]])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("address", "scheme"),
+    [(address, "light") for address in ADDRESSES]
+    + [(address, "dark") for address in ("index.html", "stages.html", "predicted.html", "case.html")],
+)
 def test_no_serious_fault_of_accessibility(page: Any, site: Path, address: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
     page.emulate_media(color_scheme=scheme)
@@ -149,8 +152,20 @@ def test_the_keyboard_reaches_a_case_and_its_steps(page: Any, site: Path) -> Non
     page.locator("#listed tbody a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#steps svg")
+    page.wait_for_selector("#stages svg")
     assert page.locator("h1").inner_text() == "pytorch/single alexnet 1 rank batch 8 imagenet-like"
     assert "stagebench run case.toml -o again" in page.locator("#rest").inner_text()
+
+
+def test_the_raw_numbers_of_a_case_are_copied(page: Any, site: Path) -> None:
+    opened(page, site, f"case.html#{some_case(site)}")
+    page.wait_for_selector("#stages svg")
+    page.evaluate("navigator.clipboard.writeText = async (text) => (window.copied = text)")
+    page.locator("#stages").get_by_role("button", name="Copy as CSV").click()
+    until(page, "window.copied")
+    head, *steps = page.evaluate("copied").splitlines()
+    assert head == 'step,"io, ms","h2d, ms","forward, ms","backward, ms","update, ms"'
+    assert [float(line.split(",")[0]) for line in steps] == list(range(1, len(steps) + 1))
 
 
 def test_charts_follow_the_colour_scheme(page: Any, site: Path) -> None:

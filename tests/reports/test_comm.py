@@ -8,9 +8,10 @@ import typer
 from typer.testing import CliRunner
 
 import reports.command
-from reports.comm import context, gradients, write
+from reports.comm import context, gradients, render, write
 from reports.comm_charts import bandwidths, times
 from reports.exports import write as export
+from reports.pictures import charts_of
 from suite.analysis.links import SIMULATED, links
 from suite.cli.comm_display import summary
 from suite.comm.cases import CommCase, gradient_tensors
@@ -200,3 +201,7 @@ def test_a_run_without_anything_measured_has_a_page(tmp_path):
     found.create(About(kind=KIND))
     found.write_cases([])
     assert "No operation has been measured." in write(found, tmp_path / "out").read_text()
+
+
+def test_the_charts_of_a_link_are_found_by_name(folder):
+    assert list(dict(charts_of(render(folder)))) == ["links-wire-2-ranks", "links-wire-2-ranks-2"]
