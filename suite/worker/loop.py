@@ -91,7 +91,7 @@ class Loop:
     ) -> Tuple[List[float], float, List[Any]]:
         """(seconds of each step, wall seconds from a common barrier until all is done, what the body returned).
 
-        Progress is reported every so many steps, at the first one too. `done` steps of the pass's `of` have been run before.
+        Progress is reported at the first step, and `every` so many. `done` of the pass's `of` steps were run before.
         """
         trainer, mark = self._trainer, self._trainer.mark
         marks: List[Any] = []

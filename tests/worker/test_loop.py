@@ -120,7 +120,6 @@ def test_progress_reports_pass_phase_and_step(sampling, settled):
 @pytest.mark.parametrize(("step_s", "steps"), [(0.5, 1), (0.04, 2), (0.001, 100)])
 def test_progress_is_reported_about_ten_times_a_second(step_s, steps):
     assert reported_every([step_s] * 6) == steps
-    assert len(reported) == 9
 
 
 def test_ranks_of_different_speed_agree_on_every_count(sampling):
@@ -169,7 +168,7 @@ class TestInTurns:
             loop = Loop(trainer, sampling._replace(**rule), lambda **now: progress.append((now["step"], now["of"])))
             native = Side(stepping("n", native_s), lambda: called.append("d"), 1)
             found = loop.in_turns("resident", native, Side(stepping("o", other_s))), "".join(called)
-            assert progress[-1][0] == progress[-1][1]
+            assert 0.9 * progress[-1][1] < progress[-1][0] <= progress[-1][1]  # quick steps do not report each
             assert progress[3:] == sorted(progress[3:])
             return found
 
