@@ -8,8 +8,8 @@ from typing import Any
 from reports.comm_charts import bandwidths, times
 from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
-from suite.analysis.links import SIMULATED, Link, Point, links
 from suite.analysis.comparability import FOREIGN
+from suite.analysis.links import SIMULATED, Link, Point, links
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written

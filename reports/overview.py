@@ -124,7 +124,9 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
 
 def _proof(row: Row) -> str:
     worst = row.proof.worst if row.proof else None
-    return f"proof: off by {scientific(worst.error)}, {scientific(worst.tolerance)} allowed" if worst else "proof passed"
+    return (
+        f"proof: off by {scientific(worst.error)}, {scientific(worst.tolerance)} allowed" if worst else "proof passed"
+    )
 
 
 def _trace(index: int) -> Figure:

@@ -64,7 +64,9 @@ def feed(entries: Sequence[Entry], address: str) -> str:
     """An Atom feed, an entry a run."""
     base = f"{address.rstrip('/')}/" if address else ""
     top = ElementTree.Element("feed", xmlns=ATOM)
-    _put(top, id=base or "urn:stagebench:runs", title="Runs of stagebench", updated=entries[0].created if entries else "")
+    _put(
+        top, id=base or "urn:stagebench:runs", title="Runs of stagebench", updated=entries[0].created if entries else ""
+    )
     for entry in entries:
         one = ElementTree.SubElement(top, "entry")
         place = f"{base}{entry.folder}/index.html"

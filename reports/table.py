@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from suite.analysis.budget import STAGES
-from suite.analysis.links import Link, Point
 from suite.analysis.comparability import FOREIGN
+from suite.analysis.links import Link, Point
 from suite.analysis.rows import Row
 from suite.comm.records import CommFolder
 from suite.foreign.folder import UNKNOWN

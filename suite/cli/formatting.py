@@ -39,7 +39,7 @@ def label(case: Case, width: int, more: str = "") -> str:
 
 
 def apart(cases: Iterable[Case]) -> dict[str, str]:
-    """By id, what a label does not say: every setting in which cases of the same label differ, and of all the tuning."""
+    """By id, what a label does not say: settings in which cases of one label differ; the tuning where any do."""
     found: dict[str, str] = {}
     cases = list(cases)
     always = {"tuning"} if len({case.tuning for case in cases}) > 1 else set()

@@ -82,7 +82,8 @@ class LiveDisplay(Observer[Case, Record]):
     def started(self, case: Case, repeat: int) -> None:
         self._estimate.started(case, repeat)
         repeats = f"  {formatting.repeat(case, repeat)}"
-        self._now(formatting.label(case, self._console.width - len(repeats) - 4, self._apart.get(case.id, "")) + repeats)
+        room = self._console.width - len(repeats) - 4
+        self._now(formatting.label(case, room, self._apart.get(case.id, "")) + repeats)
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
@@ -104,12 +105,12 @@ class LiveDisplay(Observer[Case, Record]):
         room = min(self._console.width, WIDEST) - len(tail) - len(proof) - 4
         more = self._apart.get(case.id, "")
         called = formatting.label(case, room, more)
-        beside = len(called) <= room or not more
-        self._print(
-            symbol, colour, (called if beside else formatting.label(case, room)).ljust(room), tail, (proof, proof_colour)
-        )
-        if not beside:
-            self._print_reason(more, "dim")
+        below = more if len(called) > room else ""
+        if below:
+            called = formatting.label(case, room)
+        self._print(symbol, colour, called.ljust(room), tail, (proof, proof_colour))
+        if below:
+            self._print_reason(below, "dim")
         if outcome:
             self._print_reason(record.reason, colour)
         self._now("choosing what comes next")

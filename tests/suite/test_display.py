@@ -125,7 +125,8 @@ def test_cases_of_the_same_label_are_told_apart(width: int) -> None:
             display.finished(case, record(case))
         display.end()
     words = ["tuned seed=1", "default seed=1 channels_last", "default seed=2"]
-    assert [line.split(" batch 8 imagenet-like ")[1].split(":")[0] for line in plain.getvalue().splitlines()[1:4]] == words
+    lines = plain.getvalue().splitlines()[1:4]
+    assert [line.split(" batch 8 imagenet-like ")[1].split(":")[0] for line in lines] == words
     assert all(word in stream.getvalue() for word in words)
     assert max(map(len, stream.getvalue().splitlines())) <= width
 
