@@ -346,7 +346,11 @@ def test_the_command_runs_a_plan_and_resumes_it(tmp_path):
     assert first.returncode == 0, first.stderr
     assert json.loads(first.stdout) == {"folder": str(tmp_path / "out"), "outcomes": {"ok": 1}}
     stamp = next((tmp_path / "out" / "records").iterdir()).stat().st_mtime_ns
-    assert stagebench(*words).returncode == 0
+    (host,) = (tmp_path / "out" / "hosts").iterdir()
+    host.write_text(json.dumps({**json.loads(host.read_text()), "cpu": "another"}))
+    again = stagebench(*words)
+    assert again.returncode == 0
+    assert "was begun on another, " in again.stderr
     assert next((tmp_path / "out" / "records").iterdir()).stat().st_mtime_ns == stamp
     assert (tmp_path / "out" / "plan.toml").read_text() == PLAN
 
