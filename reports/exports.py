@@ -21,6 +21,7 @@ from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.files import write_whole
+from suite.plain import without_homes
 from suite.results.run_folder import RunFolder
 from suite.suggest import known
 
@@ -82,7 +83,7 @@ def _paper(rows: Sequence[Row]) -> Iterator[list[str]]:
         native = milliseconds(row.budget.native if row.budget else None)
         star = "" if row.sound else " *"
         yield [
-            name,
+            without_homes(name),  # a knob may hold a path
             row.case.workload,
             number(row.rate.value if row.rate else None) + star,
             interval(row.rate),
@@ -137,7 +138,7 @@ def as_junit(folder: RunFolder) -> str:
 
 
 def _clean(text: str) -> str:
-    return CONTROL.sub("\ufffd", text)
+    return CONTROL.sub("\ufffd", without_homes(text))
 
 
 def as_trace(folder: RunFolder) -> str:

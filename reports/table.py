@@ -7,6 +7,7 @@ from typing import Any
 
 from suite.analysis.budget import STAGES
 from suite.analysis.rows import Row
+from suite.plain import without_homes
 from suite.results.run_folder import RunFolder
 
 Cell = str | int | float | bool | None
@@ -75,7 +76,11 @@ COLUMNS = (
 def table(folder: RunFolder, rows: Sequence[Row]) -> list[dict[str, Cell]]:
     """Every case by column name."""
     about = {"run": folder.about.id, "created": folder.about.created}
-    return [{**{column.name: column.of(row) for column in COLUMNS}, **about} for row in rows]
+    return [{**{column.name: _published(column.of(row)) for column in COLUMNS}, **about} for row in rows]
+
+
+def _published(cell: Cell) -> Cell:
+    return without_homes(cell) if isinstance(cell, str) else cell
 
 
 def schema() -> dict[str, Any]:
