@@ -16,7 +16,7 @@ def plain(text: str) -> str:
 
 
 def without_codes(text: str) -> str:
-    """The text without escape codes and control characters, but newlines and tabs."""
+    """The text without escape codes and control characters; a newline and a tab stay."""
     return CODES.sub("", text)
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import re
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -43,7 +42,6 @@ def json_ready(values: dict[str, Any]) -> dict[str, Any]:
 
 # What a file is called by: it cannot leave its folder.
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
-
 # A loss, or a distance: None (null in the file) when it was infinite or no number.
 Finite = Annotated[float | None, BeforeValidator(_finite)]
 
@@ -56,22 +54,10 @@ def text_of(path: Path, remedy: str) -> bytes:
         return path.read_bytes()
 
 
-# ESC and the C1 controls, by which text takes hold of a terminal: spelt out in JSON (behind an even number of
-# backslashes, or they are plain words), and as they are.
-CONTROLS = re.compile(rb"(?<!\\)((?:\\\\)*)\\u00(?:1[bB]|[89][0-9a-fA-F])|\xc2[\x80-\x9f]")
-
-
-def tamed(text: bytes | str) -> bytes | str:
-    """JSON that was read, without characters that are commands to a terminal."""
-    if isinstance(text, str) or not (b"\\u00" in text or b"\xc2" in text):  # of nearly every file, and quick to see
-        return text
-    return CONTROLS.sub(rb"\1", text)
-
-
 def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:
     """The JSON object in a file's text; StoreError when it is none."""
     try:
-        found = json.loads(tamed(text), parse_constant=_refused)
+        found = json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not readable JSON ({error}); {remedy}") from error
     if not isinstance(found, dict):
@@ -86,7 +72,7 @@ def _refused(constant: str) -> Any:
 def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part:
     """The JSON as that type; StoreError names the file, the first field that does not fit, and the remedy."""
     try:
-        return kind.model_validate_json(tamed(text), strict=True)  # strictly: no word is turned into a number
+        return kind.model_validate_json(text, strict=True)  # strictly: no word is turned into a number
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
         first = problems[0]

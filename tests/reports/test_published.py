@@ -27,7 +27,7 @@ def test_no_home_folder_is_published(run, tmp_path):
     site.write(run.folder, tmp_path / "site")
     site.write_single(run.folder, tmp_path / "single")
     publish.publish(tmp_path / "runs", tmp_path / "published")
-    for name in exports.FORMATS.keys() - {"parquet"}:
+    for name in {*exports.TABLES, *exports.DOCUMENTS} - {"parquet"}:
         exports.write(run.folder, name, tmp_path / "exports")
     written = [path for name in ("site", "single", "published", "exports") for path in (tmp_path / name).rglob("*")]
     assert len(written) > 40

@@ -154,16 +154,6 @@ def test_a_record_that_was_changed_by_hand_is_invalid(run, change):
     assert "it was changed after it was written: its digest is another one" in run.only().reason
 
 
-def test_a_record_s_commands_to_a_terminal_are_taken_out(run):
-    case = case_of(sampling=FULL)
-    run.proven(case, outcome="crash", reason="\x1b[2J\x9bgone, \\u001b and ü stay", ranks=[])
-    assert run.only().reason == "[2Jgone, \\u001b and ü stay"
-    path = run.folder.path / "records" / f"{case.id}-r0.json"
-    record = json.loads(path.read_text())
-    path.write_text(sealed(json.dumps({**record, "digest": ""}, ensure_ascii=False)))
-    assert run.only().reason == "[2Jgone, \\u001b and ü stay"
-
-
 def test_losses_without_their_steps_are_invalid(run):
     case = case_of(passes=("train",), sampling=FULL)
     learner = learner_of(0.0)
