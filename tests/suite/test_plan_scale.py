@@ -242,7 +242,8 @@ def test_the_quick_plan_may_conclude_soon_and_asks_what_an_ordinary_script_loses
     cases = [each.case for each in resolve(load("quick"), adapters(), launchers(), workloads())]
     assert all(case.sampling.processes >= 5 > case.sampling.breakdowns for case in cases)
     assert len({group(case) for case in cases[:6]}) == 1 < len({case.adapter for case in cases[:6]})
-    asked = {(each.adapter, each.tuning) for each in cases if (each.strategy, each.workload) == ("single", "mnist_small")}
+    alone = [case for case in cases if (case.strategy, case.workload) == ("single", "mnist_small")]
+    asked = {(case.adapter, case.tuning) for case in alone}
     assert asked == {(adapter, tuning) for adapter, _ in asked for tuning in ("default", "tuned")}
 
 
