@@ -99,7 +99,7 @@ def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
 def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:
     """A note where more numbers than SUBNORMAL are too small to be normal: processors compute slowly then.
 
-    Of the parameters; with a batch, on which a staged iteration is begun, of this rank's gradients, too: they sink first.
+    Of the parameters; with a batch, on which a staged iteration is begun, of this rank's gradients, too.
     """
     found = [("parameters", subnormal(trainer.parameters()))]
     if batch is not None:

@@ -56,7 +56,7 @@ def test_nothing_is_fetched(page, source):
         "samples that all ranks consumed ÷ wall time of the slowest rank",
         "alexnet · 2 ranks: pytorch/ddp leads with",
         "= staged ÷ native",
-        f"({Sampling.steps} steps, {Sampling.seconds:g} s, {Sampling.processes} processes, {Sampling.breakdowns} of which",
+        f"({Sampling.steps} steps, {Sampling.seconds:g} s, {Sampling.processes} processes, {Sampling.breakdowns} of",
         "quick 116 88.0",
         "between ranks the transfer of activations and their gradients is in it",
         "fc6",

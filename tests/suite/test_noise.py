@@ -33,10 +33,13 @@ def test_the_noisiest_host_and_rank_count() -> None:
 
 def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
     clocked = use(11.0).but(clock_hz=3e9, gpu_clock_hz=1.9e9)
-    several = (Rank(rank=number, noise=noise) for number, noise in enumerate(
-        Reported(reference_before_s=[0.1], reference_after_s=[0.1], train=each)
-        for each in (clocked, clocked.but(clock_hz=2e9))
-    ))
+    several = (
+        Rank(rank=number, noise=noise)
+        for number, noise in enumerate(
+            Reported(reference_before_s=[0.1], reference_after_s=[0.1], train=each)
+            for each in (clocked, clocked.but(clock_hz=2e9))
+        )
+    )
     found = noise_of(record(*several))
     assert found.busy_share == pytest.approx(0.2)
     assert (found.clock_hz, found.gpu_clock_hz) == (2e9, 1.9e9)

@@ -202,7 +202,8 @@ def test_versions_name_what_decides_the_speed(trainer):
 def test_memory_of_all_of_a_rank_s_gpus_is_added_up(trainer):
     ours = trainer()
     assert ours.peak_device_bytes() is None, "a CPU keeps no statistics"
-    ours._devices = [SimpleNamespace(memory_stats=lambda size=size: {"peak_bytes_in_use": size}) for size in (100, 1000)]
+    told = [{"peak_bytes_in_use": 100}, {"peak_bytes_in_use": 1000}]
+    ours._devices = [SimpleNamespace(memory_stats=lambda each=each: each) for each in told]
     assert ours.peak_device_bytes() == 1100
 
 
