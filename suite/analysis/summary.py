@@ -16,6 +16,7 @@ from suite.analysis import two_readers
 from suite.analysis.comparability import Key
 from suite.analysis.foreign import imported_rows
 from suite.analysis.leaders import Against, against_fastest
+from suite.analysis.machines import measured_elsewhere
 from suite.analysis.measured import RESIDUAL, Process
 from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
@@ -66,7 +67,12 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
         for case_id, process in chain.from_iterable(two_readers.read(folder, processes, about.method)):
             processes[case_id].append(process)
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
-    return [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
+    rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
+    places = ((row.id, row.case.placement.hosts, one.about.machines) for row in rows for one in row.processes)
+    elsewhere = measured_elsewhere(places)
+    for row in rows:
+        row.marks += ["other machine"] * (row.id in elsewhere)
+    return rows
 
 
 @contextmanager
