@@ -117,7 +117,7 @@ def of_process(
         return None
     old = method == 1
     staged = [_stages(rank, old) for rank in ranks]
-    critical, timed = max(zip(ranks, staged, strict=True), key=lambda pair: _own_work(*pair, old))
+    critical, timed = max(zip(ranks, staged, strict=True), key=lambda pair: _own_work(pair[0], pair[1], old))
     stages = {name: timed.get(name, 0.0) for name in (*COMPUTE, "bubble")}
     native = wall_per_step(ranks, "native")
     assert native is not None
