@@ -1,5 +1,6 @@
 """Real ranks under a real Spark and a real Ray: they meet, they fail, they are ended, nothing stays behind."""
 
+import socket
 import subprocess
 import sys
 import time
@@ -109,25 +110,31 @@ def test_more_nodes_than_there_are_end_the_wait_with_a_remedy(launcher, engine, 
     assert "Spark had no 3 executors of 2 cores within 3 s; ask for less, add workers, or" in result.reason
 
 
-def test_a_cluster_that_others_use_is_waited_for(launcher, engine, job, launched, monkeypatch):
-    """While somebody has all of a node: no limit of the case counts."""
-    monkeypatch.setenv(f"STAGEBENCH_{engine.upper()}_WAIT", "4")
+OTHER = """
+import ray, time
+ray.init()
+ray.util.placement_group([{"CPU": 2}]).wait(60)
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_ray_that_others_use_is_waited_for_and_no_limit_counts(launcher, engine, job, launched, monkeypatch):
     if engine == "spark":
-        pytest.skip("an application of Spark's waits for executors: the test above")
-    python = "import ray, time; ray.init(address='auto'); ray.get(ray.remote(num_cpus=2)(time.sleep).remote(60))"
-    with subprocess.Popen([sys.executable, "-c", python], stderr=subprocess.DEVNULL) as other:
-        time.sleep(5)  # it is there, or else the test passes the wait and fails below
-        result = launched(launcher, job(Placement(nodes=2, threads=2), HERE, strategy="alone"), silence=1)
+        pytest.skip("its applications wait for executors: the test above")
+    monkeypatch.setenv("STAGEBENCH_RAY_WAIT", "4")
+    request = job(Placement(nodes=2, threads=2), HERE, strategy="alone")
+    with subprocess.Popen([sys.executable, "-c", OTHER], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"there\n"
+        result = launched(launcher, request, silence=1)
         other.kill()
     assert result.outcome == "timeout"
-    assert (
-        "Ray had no 2 nodes with 2 CPUs and 0 GPUs free within 4 s; ask for less, wait for other jobs" in result.reason
-    )
+    assert "Ray had no 2 nodes with 2 CPUs and 0 GPUs free within 4 s; ask for less, wait for" in result.reason
 
 
 def test_hosts_that_are_named_are_taken_or_refused(launcher, engine, job, launched):
-    first = Placement(hosts=("127.0.0.1",))
-    assert launched(launcher, job(first, HERE, strategy="alone")).outcome == "ok"
+    own = Placement(hosts=(socket.gethostname(),))
+    assert launched(launcher, job(own, HERE, strategy="alone")).outcome == "ok"
     away = Placement(hosts=("elsewhere",))
     if engine == "ray":
         assert "the Ray cluster has no node 'elsewhere'" in launcher.missing(away, HERE)
