@@ -4,17 +4,18 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any
 
-from reports import charts, facts, overview
+from reports import charts, facts, overview, parts
 from reports.best import answers, configuration, plan_of, remarks, winners_of
 from reports.devices import over_devices
 from reports.epochs import epochs_of
 from reports.exchanges import exchanges_of
 from reports.figure import Chart, Figure, colour
+from reports.heat import heat_maps
 from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
 from reports.matrix import matrix, place_of
 from reports.matrix import words_of as words_of_place
-from reports.panels import Panel, by_network, for_charts, set_aside, with_parts
+from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
 from reports.stragglers import stragglers_of
 from suite.analysis.best import USUAL
@@ -71,7 +72,9 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "first_groups": FIRST,
         "tables": tables,
         "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),
-        "parted": with_parts(tables),
+        "parted": parts.with_parts(tables),
+        "parted_answers": parts.answers(tables),
+        "traffic": parts.traffic,
         "stages_asked": any("staged" in row.case.passes for row in rows) or not rows,
         "speed_asked": any("native" in row.case.passes for row in rows) or not rows,
         "matrix": matrix(tables),
@@ -84,6 +87,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "step_charts": _drawn(for_charts(timed), charts.step_times),
         "step_tables": by_network(timed),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
+        "heat_maps": heat_maps(panels),
         "roofline": lambda row: of_row(folder.path, row),
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,

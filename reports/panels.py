@@ -27,20 +27,19 @@ def by_network(rows: Iterable[Row]) -> list[Panel]:
 
 
 def for_charts(rows: Iterable[Row]) -> list[Panel]:
-    """The same for charts: rows that may not be compared are not shown where other frameworks' rows stand."""
+    """The same for charts: rows that may not be compared are not shown where other frameworks' rows stand.
+
+    Where none may be compared, every framework has a chart of its own.
+    """
     found = []
     for panel in by_network(rows):
         kept, warning = beside_others(panel.rows)
         if kept:
             found.append(_panel(panel.title, kept, "" if len(kept) < len(panel.rows) else warning))
+        else:
+            for adapter, rows in grouped(panel.rows, lambda row: row.case.adapter).items():
+                found.append(_panel(f"{panel.title}: {adapter}", rows, beside_others(rows)[1]))
     return found
-
-
-def with_parts(tables: Iterable[Panel]) -> list[Panel]:
-    """Those in which several devices hold one network together, of whatever else they stand beside."""
-    return [
-        panel for panel in tables if any(row.declared and row.declared.model_parallel_size > 1 for row in panel.rows)
-    ]
 
 
 @dataclass(frozen=True)

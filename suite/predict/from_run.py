@@ -42,7 +42,8 @@ class Series:
     @property
     def label(self) -> str:
         case = self.rows[-1].case
-        nodes = f", {case.placement.ranks_per_node} ranks a node" if case.placement.nodes > 1 else ""
+        ranks = case.placement.ranks_per_node
+        nodes = f", {ranks} rank{'s' if ranks > 1 else ''} a node" if case.placement.nodes > 1 else ""
         return f"{case.adapter}/{case.strategy} {case.workload} batch {case.batch} {case.data_name}{nodes}"
 
     @property

@@ -66,10 +66,24 @@ def test_change_points(values, begins):
     assert change_points(values) == begins
 
 
-def test_a_change_must_be_as_large_as_asked():
+def test_a_change_that_is_surely_smaller_than_asked_is_none():
     values = [0, 1, 0, 1, 0, 1, 9, 10, 9, 10, 9, 10]
-    assert change_points(values, 8.9) == [6]
-    assert change_points(values, 9.1) == []
+    assert change_points(values, 9.6) == [6], "9 and a confidence interval of 0.7"
+    assert change_points(values, 9.8) == []
+
+
+@pytest.mark.parametrize(("runs", "size"), [(10, 4.0), (20, 3.0)])
+def test_a_change_is_found_within_one_run_and_a_steady_series_has_none(runs, size):
+    """As large as a slow-down of 3 % is with the suggested number of processes, and smaller in longer series."""
+    random, found, false, trials = np.random.default_rng(runs), 0, 0, 200
+    for _ in range(trials):
+        at = int(random.integers(3, runs - 2))
+        values = random.normal(0, 1, runs)
+        false += bool(change_points(values))
+        values[at:] += size
+        found += any(abs(each - at) <= 1 for each in change_points(values))
+    assert found / trials >= 0.93
+    assert false / trials <= 0.1, "5 % and three standard errors"
 
 
 def test_noise_is_that_about_the_levels():
