@@ -1,7 +1,4 @@
-"""Run as a script by a Python that has Ray: all ranks of an attempt in one placement group, a bundle a node.
-
-    python ray_driver.py FOLDER
-"""
+"""`python ray_driver.py FOLDER`, where Ray is: all ranks of an attempt in one placement group, a bundle a node."""
 
 import sys
 import time

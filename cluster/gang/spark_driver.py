@@ -1,7 +1,4 @@
-"""Run as a script by a Python that has PySpark: all ranks of an attempt in one barrier stage, a task a node.
-
-    python spark_driver.py FOLDER
-"""
+"""`python spark_driver.py FOLDER`, where PySpark is: all ranks of an attempt in one barrier stage, a task a node."""
 
 from __future__ import annotations  # as in cluster.gang.node
 

@@ -15,7 +15,7 @@ from suite.environments.inherited import inherited
 from suite.worker.rendezvous import free_port
 
 CORES = 2  # of a node
-READY = 90.0  # seconds
+READY = 240.0  # seconds, on a busy machine
 
 
 class Node(NamedTuple):
