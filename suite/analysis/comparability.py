@@ -15,6 +15,7 @@ DISQUALIFYING = {
     "trend": "every process was still getting faster, or slower, while it was measured",
     "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
     "other method": "its figures are defined otherwise than the rest of the run's",
+    "other machine": "a process of it ran on another machine than the rest of the run",
     "missing rank": "not all ranks reported, or the engine connected another number",
 }
 # Marks that a reader should know, without more.
@@ -24,7 +25,7 @@ NOTED = {
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "more threads than cores": "the training threads on a host are more than the physical cores that they may use",
     "disturbed": "other programs, or other guests of the machine, had a part of its cores in at least one process",
-    "subnormal": "parameters became too small for normal numbers, with which processors compute slowly",
+    "subnormal": "parameters or gradients became too small for normal numbers, with which processors compute slowly",
     "one process": "the interval knows the noise of steps only",
     "unsteady breakdown": "the warm-up of another pass than native never settled; the speed is not concerned",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",

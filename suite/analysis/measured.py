@@ -12,6 +12,7 @@ from suite.analysis import input_wait, staleness
 from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
+from suite.analysis.machines import described
 from suite.analysis.noise import Noise, noise_of
 from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
@@ -19,7 +20,7 @@ from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
-from suite.results.rank_report import LOSSES, Layer, Rank
+from suite.results.rank_report import LOSSES, Layer, Memory, Rank
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
@@ -49,6 +50,7 @@ class Provenance:
     versions: dict[str, str]
     hosts: list[str]
     processors: frozenset[str]  # models
+    machines: frozenset[str]  # as `described` has them; empty where nobody kept them
     wire: dict[str, Carrier] | None  # by host
     notes: dict[str, Any]
 
@@ -71,7 +73,7 @@ class Process:
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
     gradient_bytes: int | None  # that each device contributes to one exchange
-    memory: tuple[int, ...]  # bytes that each rank held at most: on its devices, else of its process; () unknown
+    memory: tuple[Memory, ...]  # of each rank at most; () unknown
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     noise: Noise
@@ -119,7 +121,7 @@ def process_of(record: Record, method: int) -> Process:
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks, record.method) if answered else None,
         gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
-        memory=tuple(one.device_bytes or one.host_bytes for one in (rank.memory for rank in ranks) if one),
+        memory=tuple(rank.memory for rank in ranks if rank.memory),
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
@@ -183,6 +185,8 @@ def _mean_layers(tables: Sequence[Sequence[Layer]]) -> list[Layer] | None:
 
 def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]], float]) -> list[Layer]:
     """Tables of the same layers as one; `merge` makes one number of several."""
+    if len(tables) == 1:
+        return list(tables[0])
     return [
         rows[0].model_copy(
             update={
@@ -198,7 +202,7 @@ def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]
 def _about(record: Record) -> Provenance:
     ranks = record.ranks
     joined = ranks[0].joined if ranks else None
-    machines = [rank.hello.machine for rank in ranks if rank.hello and rank.hello.machine]
+    machines = [(rank.hello.machine, rank.hello.host_cores) for rank in ranks if rank.hello and rank.hello.machine]
     notes: dict[str, Any] = {}
     for rank in reversed(ranks):
         notes.update(rank.notes)
@@ -213,7 +217,8 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
-        processors=frozenset(machine.cpu or "unknown" for machine in machines),
+        processors=frozenset(machine.cpu or "unknown" for machine, _ in machines),
+        machines=frozenset(described(machine, cores) for machine, cores in machines),
         wire=carriers(ranks),
         notes=notes,
     )

@@ -7,6 +7,7 @@ from suite.analysis.measured import mean_loss, rate
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.groups import grouped as by
+from suite.plain import plain
 from suite.results.proof import Proof
 from suite.results.records import Record
 from suite.worker import messages
@@ -53,14 +54,20 @@ def apart(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def _settings(case: Case) -> dict[str, Any]:
-    """All values, those of a part by their own names; the graph has a name already."""
-    values = {**case.to_dict(), "graph_digest": ""}
-    parts = [value for value in values.values() if isinstance(value, dict)]
-    return {name: value for part in (values, *parts) for name, value in part.items() if not isinstance(value, dict)}
+    """All values, those of a part by its name, too: a knob may be called `mode`. The graph has a name already."""
+    found: dict[str, Any] = {}
+    for name, value in case.to_dict().items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{key}": each for key, each in value.items()}
+        elif name != "graph_digest":
+            found[name] = value
+    return found
 
 
 def _said(name: str, value: Any) -> str:
-    return str(value) if isinstance(value, str) else f"{name}={value}"
+    if name == "passes":
+        return f"{value[0]} alone" if len(value) == 1 else f"{len(value)} passes"
+    return value if isinstance(value, str) else f"{name.rpartition('.')[2]}={value}"
 
 
 def numbers(record: Record) -> dict[str, str]:
@@ -121,7 +128,7 @@ def rank_state(message: Message) -> str | None:
             doing = {"warmup": "warming up", "measure": "step"}.get(message.phase, message.phase)
             return f"{message.name}: {doing} {message.step}/{message.of}"
         case messages.Failed():
-            return f"failed: {message.message}"
+            return f"failed: {plain(message.message)}"
         case messages.Done():
             return "done"
     return None
