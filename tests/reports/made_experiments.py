@@ -88,7 +88,6 @@ def _parted(record: dict[str, Any], declared: dict[str, Any], held: tuple[int, .
     for rank, gibibytes in zip(record["ranks"], held, strict=True):
         rank["memory"] = {"host_bytes": gibibytes * 2**30}
         if declared["model_parallel_size"] > 1:
-            rank["passes"]["native"]["gradient_bytes"] = None
             rank["notes"]["exchanged_bytes"] = 5 * 2**20
 
 
