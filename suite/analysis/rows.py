@@ -105,7 +105,8 @@ class Row:
     @property
     def memory(self) -> list[int]:
         """Bytes that each rank held at most, over all processes: on its devices where the framework says, else all."""
-        return [max(each) for each in zip(*(one.memory for one in self.measured if one.memory), strict=False)]
+        found = [one.memory for one in self.processes if one.outcome == "ok" and one.memory]
+        return [max(each) for each in zip(*found, strict=False)]
 
     @property
     def staleness(self) -> Staleness | None:

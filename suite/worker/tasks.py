@@ -154,6 +154,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     training = Training(trainer, task.graph, outbox.progress)
     found = training.run(reading.view, testing, task.epochs, task.schedule, task.patience)
     outbox.send(found)
+    outbox.send(peak_memory(trainer))
     outbox.send(messages.Notes(dict(trainer.notes(), **reading.notes())))
     last = found.epochs[-1].loss
     if not is_finite(last):

@@ -44,6 +44,7 @@ def test_epochs_are_trained_tested_and_reported(make_job, work, arrays):
     notes = {key: note for each in sent if isinstance(each, messages.Notes) for key, note in each.notes.items()}
     assert notes["tested"].endswith("50 samples to test with")
     assert not [each for each in sent if isinstance(each, messages.Pass)], "no speed beside it"
+    assert [each.host_bytes > 1 << 20 for each in sent if isinstance(each, messages.Memory)] == [True]
 
 
 def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_path):
