@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
+from reports.charts import STAGE_COLOURS
 from reports.frame import script_json
 from reports.names import settings
 from reports.text import in_words, interval, milliseconds, number, scientific
@@ -15,6 +16,8 @@ from suite.analysis.budget import STAGES
 from suite.analysis.comparability import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process
 from suite.analysis.rows import Row
+from suite.analysis.stats import Values
+from suite.foreign.folder import UNKNOWN
 from suite.plan.text import Block, plan_text
 
 LISTED = 500  # cases in one piece of the list
@@ -44,8 +47,7 @@ def _listed(row: Row, words: str) -> list[Any]:
         case.data_name,
         case.placement.device_count,
         case.batch,
-        case.precision,
-        case.tuning,
+        *("" if word == UNKNOWN else word for word in (case.precision, case.tuning)),
         words,
         *([_short(rate.value), _short(rate.low), _short(rate.high)] if rate else [None, None, None]),
         against.verdict if against else "",
@@ -81,10 +83,20 @@ def _detail(row: Row) -> dict[str, Any]:
         "reason": row.reason,
         "marks": [[mark, DISQUALIFYING.get(mark) or NOTED.get(mark, ""), mark in DISQUALIFYING] for mark in row.marks],
         "groups": [[title, list(facts)] for title, facts in _groups(row) if facts],
-        "steps": [[process.repeat, (process.step_seconds * 1000).round(4).tolist()] for process in row.measured],
+        "steps": [[f"process {process.repeat}", _milliseconds(process.step_seconds)] for process in row.measured],
+        "stages": [
+            [stage, _milliseconds(seconds), STAGE_COLOURS.get(stage, STAGE_COLOURS["other"])]
+            for stage, seconds in next((one.stage_seconds for one in row.measured if one.stage_seconds), {}).items()
+            if seconds.any()
+        ],
         "logs": [log for process in row.processes for log in _logs(process)],
         "plan": "" if FOREIGN in row.marks else _plan(row),
     }
+
+
+def _milliseconds(seconds: Values) -> list[float]:
+    found: list[float] = (seconds.astype(float) * 1000).round(4).tolist()
+    return found
 
 
 def _plan(row: Row) -> str:
@@ -156,6 +168,7 @@ def _process(process: Process) -> Iterator[Fact]:
     yield "interpreter", f"Python {about.interpreter.version}, {about.interpreter.origin}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())
     yield "hosts", ", ".join(about.hosts)
+    yield "processors", ", ".join(sorted(about.processors)) or "unknown"
     yield "transport", about.transport or "none"
     yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
     yield from (

@@ -8,6 +8,7 @@ from typing import Any
 from reports.comm_charts import bandwidths, times
 from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
+from suite.analysis.comparability import FOREIGN
 from suite.analysis.links import SIMULATED, Link, Point, links
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
@@ -61,8 +62,13 @@ def put(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> 
 def write_single(folder: CommFolder, directory: Path) -> Path:
     """Write the same as one file that is complete in itself."""
     page = made(directory) / "index.html"
-    write_whole(page, Frame(TITLE).single(_body(folder), TITLE))
+    write_whole(page, render(folder))
     return page
+
+
+def render(folder: CommFolder) -> str:
+    """The single page as text."""
+    return Frame(TITLE).single(_body(folder), TITLE)
 
 
 def _body(folder: CommFolder) -> str:
@@ -87,7 +93,7 @@ def context(folder: CommFolder) -> dict[str, Any]:
         "panels": panels([link for link in measured if not link.case.workload]),
         "gradients": [gradients(link) for link in measured if link.case.workload],
         "overlaps": [link for link in found if link.overlaps],
-        "failed": once_per_reason(link.refused for link in found if link.outcome != "ok"),
+        "failed": once_per_reason(link.refused for link in found if link.outcome not in ("ok", FOREIGN)),
         "size": written,
         "clock_error": max((point.clock_error or 0.0 for link in found for point in link.points), default=0.0),
     }
@@ -105,8 +111,9 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
 def _note(group: Sequence[Link]) -> str:
     first = group[0]
     simulated = [SIMULATED] if first.simulated else []
-    place = first.case.placement
-    return " · ".join([first.transport, place.launcher, ", ".join(first.hosts), *unmeasured(group), *simulated])
+    # Of an imported link, where it was printed; of ours, by what its messages went, and what started its ranks.
+    way = [first.reason] if first.outcome == FOREIGN else [first.transport, first.case.placement.launcher]
+    return " · ".join([*way, ", ".join(first.hosts), *unmeasured(group), *simulated])
 
 
 def panels(found: Sequence[Link]) -> list[Panel]:

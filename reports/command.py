@@ -89,7 +89,7 @@ def _communication(folder: "CommFolder", directory: Path, single: bool, json: bo
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run`.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, as written by `stagebench run` or `comm`.")],
     formats: Annotated[
         list[str],
         typer.Argument(
@@ -103,10 +103,11 @@ def export(
 ) -> None:
     """Write a run for other tools: spreadsheets, data frames, papers, CI, trace viewers."""
     from reports.exports import write
-    from suite.foreign.folder import opened
+    from suite.comm.records import CommFolder
+    from suite.foreign.folder import is_comm, opened
     from suite.results.run_folder import RunFolder
 
-    folder = opened(run, RunFolder)
+    folder: RunFolder | CommFolder = opened(run, CommFolder) if is_comm(run) else opened(run, RunFolder)
     for format_ in formats:
         typer.echo(write(folder, format_, output or run / "export"))
 

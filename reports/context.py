@@ -10,6 +10,7 @@ from reports.devices import over_devices
 from reports.epochs import epochs_of
 from reports.exchanges import exchanges_of
 from reports.figure import Chart, Figure, colour
+from reports.heat import heat_maps
 from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
 from reports.matrix import matrix, place_of
@@ -86,6 +87,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "step_charts": _drawn(for_charts(timed), charts.step_times),
         "step_tables": by_network(timed),
         "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
+        "heat_maps": heat_maps(panels),
         "roofline": lambda row: of_row(folder.path, row),
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,

@@ -11,6 +11,7 @@ from reports.lines import Line, lines_figure
 from reports.names import common, names
 from reports.panels import Panel, beside_others
 from reports.scaling import of_a_node
+from suite.analysis.comparability import FOREIGN
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
@@ -239,7 +240,10 @@ def _first_and_second(group: list[Series]) -> Chart | None:
 
 def _panel(title: str, group: list[Series]) -> tuple[list[Series], Panel]:
     """Which series may share a chart, and what stands above it."""
-    kept, warning = beside_others([row for one in group for row in one.rows])
+    rows = [row for one in group for row in one.rows]
+    kept, warning = beside_others(rows)
+    if all(FOREIGN in row.marks for row in rows):  # an article's figure is drawn as it drew it
+        kept, warning = rows, f"not to be compared: {FOREIGN}"
     shown = [one for one in group if all(row in kept for row in one.rows)]
     everywhere = [row.case for one in shown for row in one.rows]
     first, alike = group[0].case, [one.case for one in group]

@@ -10,15 +10,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 from reports.frame import made
-from reports.names import names
-from reports.table import COLUMNS, Cell, schema, table
-from reports.text import interval, milliseconds, number
-from reports.trackers import FOLDERS
-from reports.trackers import write as write_folder
-from suite.analysis.budget import STAGES
+from reports.pictures import as_charts
+from reports.sheet import Sheet, sheet
+from reports.table import Cell, schema
+from reports.trackers import TRACKERS, write_folder
 from suite.analysis.comparability import FOREIGN
-from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
+from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import write_whole
 from suite.results.run_folder import RunFolder
@@ -36,16 +34,17 @@ LATEX = {
     "\u2212": "$-$",
     "…": r"\ldots{}",
     "\u202f": r"\,",
+    "µ": r"$\mu$",
 }
 SKIPPED = (FOREIGN, "unsupported", "unavailable", "not measured", "cancelled")
 
 
-def as_csv(folder: RunFolder) -> str:
+def as_csv(found: Sheet) -> str:
     """All columns; text that a spreadsheet would take for a formula begins with an apostrophe."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, [column.name for column in COLUMNS])
+    writer = csv.DictWriter(stream, [column.name for column in found.columns])
     writer.writeheader()
-    for line in table(folder, summarise(folder)):
+    for line in found.lines:
         writer.writerow({name: _text(cell) for name, cell in line.items()})
     return stream.getvalue()
 
@@ -54,65 +53,50 @@ def _text(cell: Cell) -> Cell:
     return f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell
 
 
-def as_json(folder: RunFolder) -> str:
+def as_json(found: Sheet) -> str:
     """The same as a list of objects; the format `schema` describes them."""
-    return json.dumps(table(folder, summarise(folder)), indent=1) + "\n"
+    return json.dumps(found.lines, indent=1) + "\n"
 
 
-def as_parquet(folder: RunFolder) -> bytes:
+def as_schema(found: Sheet) -> str:
+    """What `json` holds, with the meaning of each column."""
+    return json.dumps(schema(found.columns), indent=1) + "\n"
+
+
+def as_parquet(found: Sheet) -> bytes:
     """The same with types; RequestError without pyarrow."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise RequestError("Parquet needs pyarrow: pip install pyarrow; or export --csv") from None
+        raise RequestError("Parquet needs pyarrow: pip install 'stagebench[parquet]'; or export csv") from None
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    form = pyarrow.schema([(column.name, types[column.type]) for column in COLUMNS])
+    form = pyarrow.schema([(column.name, types[column.type]) for column in found.columns])
     stream = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table(folder, summarise(folder)), form), stream)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(found.lines), form), stream)
     return stream.getvalue()
 
 
-def _paper(rows: Sequence[Row]) -> Iterator[list[str]]:
-    """A heading, then a line a case that was measured: its speed and its stages in ms."""
-    shown = [row for row in rows if row.rate]
-    yield ["case", "network", "samples/s", "95 % interval", "ms per iteration", *STAGES]
-    for row, name in zip(shown, names([row.case for row in shown]), strict=True):
-        stages = [milliseconds(getattr(row.budget, stage) if row.budget else None) for stage in STAGES]
-        native = milliseconds(row.budget.native if row.budget else None)
-        star = "" if row.sound else " *"
-        yield [
-            name,
-            row.case.workload,
-            number(row.rate.value if row.rate else None) + star,
-            interval(row.rate),
-            native,
-            *stages,
-        ]
-
-
-NOTE = "Stages in ms of the native iteration; * not to be compared with other frameworks."
-
-
-def as_markdown(folder: RunFolder) -> str:
+def as_markdown(found: Sheet) -> str:
     """A table for an issue or a README."""
     head, *lines = (
         [re.sub(r"([|\\<>`*_\[\]])", r"\\\1", CONTROL.sub("", cell)).replace("\n", " ") for cell in line]
-        for line in _paper(summarise(folder))
+        for line in found.paper
     )
     rule = ["---", "---", *["---:"] * (len(head) - 2)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines)) + f"\n\n{NOTE}\n"
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines)) + f"\n\n{found.note}\n"
 
 
-def as_latex(folder: RunFolder) -> str:
+def as_latex(found: Sheet) -> str:
     """A `tabular` for a paper, with the rules of the package booktabs."""
-    head, *lines = (
-        ["".join(LATEX.get(sign, sign) for sign in CONTROL.sub("", cell).replace("\n", " ")) for cell in line]
-        for line in _paper(summarise(folder))
-    )
+    head, *lines = ([_latex(cell) for cell in line] for line in found.paper)
     body = [" & ".join(line) + r" \\" for line in lines]
     frame = [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
-    return "\n".join([f"% {NOTE}", *frame, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    return "\n".join([f"% {_latex(found.note)}", *frame, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(sign, sign) for sign in CONTROL.sub("", text).replace("\n", " "))
 
 
 def as_junit(folder: RunFolder) -> str:
@@ -185,28 +169,39 @@ def _laid_out(ranks: Sequence[dict[str, Sequence[float]]], first: int) -> Iterat
         begin = max(ends)
 
 
-Export = Callable[[RunFolder], str | bytes]
-
-FORMATS: dict[str, tuple[str, Export]] = {
+TABLES: dict[str, tuple[str, Callable[[Sheet], str | bytes]]] = {
     "csv": ("results.csv", as_csv),
     "json": ("results.json", as_json),
-    "schema": ("results.schema.json", lambda _: json.dumps(schema(), indent=1) + "\n"),
+    "schema": ("results.schema.json", as_schema),
     "parquet": ("results.parquet", as_parquet),
     "markdown": ("results.md", as_markdown),
     "latex": ("results.tex", as_latex),
+}
+DOCUMENTS: dict[str, tuple[str, Callable[[RunFolder], str]]] = {
     "junit": ("junit.xml", as_junit),
     "trace": ("trace.json", as_trace),
 }
+CHARTS = "charts"
+FORMATS = (*TABLES, *DOCUMENTS, *TRACKERS, CHARTS)
 
 
-def write(folder: RunFolder, format_: str, directory: Path) -> Path:
+def write(folder: RunFolder | CommFolder, format_: str, directory: Path) -> Path:
     """Write one format; RequestError for one that there is not, or that needs a library which is missing."""
-    if format_ in FOLDERS:
-        return write_folder(folder, format_, directory)
     if format_ not in FORMATS:
-        raise RequestError(f"there is no export format {format_!r}; {known(format_, (*FORMATS, *FOLDERS))}")
-    name, made_of = FORMATS[format_]
-    content = made_of(folder)
+        raise RequestError(f"there is no export format {format_!r}; {known(format_, FORMATS)}")
+    content: str | bytes
+    if format_ in TABLES:
+        name, of_sheet = TABLES[format_]
+        content = of_sheet(sheet(folder))
+    elif format_ == CHARTS:
+        return write_folder(as_charts, folder, directory / CHARTS)
+    elif isinstance(folder, CommFolder):
+        raise RequestError(f"a run of communication has no {format_}; export one of {', '.join((*TABLES, CHARTS))}")
+    elif format_ in TRACKERS:
+        return write_folder(TRACKERS[format_], folder, directory / format_)
+    else:
+        name, of_run = DOCUMENTS[format_]
+        content = of_run(folder)
     path = made(directory) / name
     write_whole(path, content)
     return path

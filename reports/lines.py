@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from reports.figure import SERIES_COLOURS, Figure, axis, colour, layout
+from suite.analysis.spread import Spread
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 DASHES = ("solid", "dash", "dot", "dashdot")  # beyond seven lines colours come again
@@ -20,6 +21,12 @@ class Line:
     y: Sequence[float | None]
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
+
+    @classmethod
+    def of(cls, name: str, x: Sequence[float], found: Sequence[Spread | None]) -> "Line":
+        """Medians with what they spread over; a gap where nothing was found."""
+        ends = [(one.value, one.low, one.high) if one else (None, None, None) for one in found]
+        return cls(name, x, *zip(*ends, strict=True))
 
 
 def lines_figure(lines: Sequence[Line], across: str, up: str, mode: str = "lines", log: bool = False) -> Figure:

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from suite.contracts.case import Case, Input
+from suite.foreign.folder import UNKNOWN
 
 # What the table of all cases has columns for.
 COLUMNS = ("workload", "ranks", "batch", "data", "tuning", "precision")
+UNSAID = ("threads", "mode")  # of imported cases, which no program states
 
 
 def names(cases: Sequence[Case]) -> list[str]:
@@ -38,10 +40,17 @@ def common(cases: Sequence[Case]) -> str:
     """What all the cases share, besides network and data, which a heading names."""
     columns = [dict(_properties(case)) for case in cases]
     keys = ("ranks", "batch", "tuning", "precision", "device", "threads")
-    return " · ".join(columns[0][key] for key in keys if len({column[key] for column in columns}) == 1)
+    shared = (columns[0][key] for key in keys if len({column[key] for column in columns}) == 1)
+    return " · ".join(filter(None, shared))
 
 
 def _properties(case: Case) -> Iterable[tuple[str, str]]:
+    """An empty word for what nobody knows."""
+    unsaid = UNSAID if case.tuning == UNKNOWN else ()
+    return ((key, "" if key in unsaid or word == UNKNOWN else word) for key, word in _words(case))
+
+
+def _words(case: Case) -> Iterable[tuple[str, str]]:
     place = case.placement
     yield "workload", case.workload
     yield "ranks", place.words

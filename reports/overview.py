@@ -6,7 +6,7 @@ from html import escape
 
 from reports.figure import Figure, axis, colour, layout, whiskers
 from reports.names import differences, names
-from reports.text import interval, milliseconds, number
+from reports.text import interval, milliseconds, number, scientific
 from suite.analysis.budget import STAGES
 from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
@@ -107,7 +107,7 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
                     trace["error_x"][end] += values
             trace["customdata"].append(
                 f"{escape(name)}<br>{number(row.speed)} samples/s ({interval(row.rate)})<br>"
-                f"{number(percent.value)} % of the leader ({interval(percent)})"
+                f"{number(percent.value)} % of the leader ({interval(percent)})<br>{_proof(row)}"
             )
             y -= MEMBER
         y -= MEMBER
@@ -120,6 +120,13 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
         | {"line": {"color": "--muted", "width": 1, "dash": "dot"}}
     ]
     return {"data": list(traces.values()), "layout": figure}
+
+
+def _proof(row: Row) -> str:
+    worst = row.proof.worst if row.proof else None
+    return (
+        f"proof: off by {scientific(worst.error)}, {scientific(worst.tolerance)} allowed" if worst else "proof passed"
+    )
 
 
 def _trace(index: int) -> Figure:

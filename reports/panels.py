@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reports.names import common, names
-from suite.analysis.comparability import DISQUALIFYING, FOREIGN
+from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.groups import grouped
 
@@ -27,12 +27,18 @@ def by_network(rows: Iterable[Row]) -> list[Panel]:
 
 
 def for_charts(rows: Iterable[Row]) -> list[Panel]:
-    """The same for charts: rows that may not be compared are not shown where other frameworks' rows stand."""
+    """The same for charts: rows that may not be compared are not shown where other frameworks' rows stand.
+
+    Where none may be compared, every framework has a chart of its own.
+    """
     found = []
     for panel in by_network(rows):
         kept, warning = beside_others(panel.rows)
         if kept:
             found.append(_panel(panel.title, kept, "" if len(kept) < len(panel.rows) else warning))
+        else:
+            for adapter, rows in grouped(panel.rows, lambda row: row.case.adapter).items():
+                found.append(_panel(f"{panel.title}: {adapter}", rows, beside_others(rows)[1]))
     return found
 
 
@@ -65,12 +71,12 @@ def set_aside(rows: Iterable[Row]) -> list[Aside]:
 
 
 def beside_others(rows: list[Row]) -> tuple[list[Row], str]:
-    """Those that may share a chart, and the words about the others: one adapter's rows and imported ones always may."""
+    """Those that may share a chart, and the words about the others: one adapter's rows always may."""
     left = [row for row in rows if not row.sound]
     if not left:
         return rows, ""
     marks = sorted({mark for row in left for mark in row.marks if mark in DISQUALIFYING})
-    if len({row.case.adapter for row in rows}) == 1 or all(FOREIGN in row.marks for row in rows):
+    if len({row.case.adapter for row in rows}) == 1:
         return rows, f"not to be compared: {', '.join(marks)}"
     called = sorted({f"{row.case.adapter}/{row.case.strategy}" for row in left})
     return [row for row in rows if row.sound], f"not shown ({', '.join(marks)}): {', '.join(called)}"

@@ -1,38 +1,57 @@
 """Every chart of a run as a picture, SVG and PNG, in the colours of the light scheme: for papers and slides."""
 
+import json
 import re
+from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
-from reports.context import context
+from reports import comm, site
 from reports.figure import Figure
 from reports.frame import asset, made
-from reports.panels import Panel
 from suite.analysis.summary import summarise
+from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
 
-KINDS = ("speed", "stage", "scaling", "step")
 WIDTH, SCALE = 900, 2  # CSS pixels; pixels of a PNG for each
+PARTS = re.compile(
+    r'<section id="(?P<section>[\w-]+)">|<h3>(?P<title>[^<]*)'
+    r'|<script type="application/json">(?P<figure>.*?)</script>\s*<div class="chart"'
+)
 
 
-def as_charts(folder: RunFolder, directory: Path) -> None:
-    """KIND-NETWORK.svg and .png; RequestError without kaleido, or without the browser that it draws with."""
+def charts_of(page: str) -> Iterator[tuple[str, Figure]]:
+    """Every chart that a page draws, named by its section and its heading."""
+    section, title = "overview", ""
+    seen: dict[str, int] = {}
+    for found in PARTS.finditer(page):
+        if found["section"]:
+            section, title = found["section"], ""
+        elif found["figure"] is None:
+            title = unescape(found["title"]).strip()
+        else:
+            name = re.sub(r"[^\w.-]+", "-", "-".join(filter(None, (section, title)))).strip("-")
+            seen[name] = seen.get(name, 0) + 1
+            yield name if seen[name] == 1 else f"{name}-{seen[name]}", json.loads(found["figure"])
+
+
+def as_charts(folder: RunFolder | CommFolder, directory: Path) -> None:
+    """NAME.svg and .png of every chart; RequestError without kaleido, or without the browser that it draws with."""
     try:
         import kaleido
     except ImportError:
         raise RequestError("pictures need kaleido: pip install 'stagebench[charts]'") from None
-    found, shades = context(folder, summarise(folder)), _light()
-    drawn = {} if found["first_chart"] is None else {"overview": found["first_chart"]}
-    charts: list[tuple[str, Panel, Figure]] = [(kind, *chart) for kind in KINDS for chart in found[f"{kind}_charts"]]
-    drawn |= {re.sub(r"[^\w.-]+", "-", f"{kind}-{panel.title}"): figure for kind, panel, figure in charts}
+    page = comm.render(folder) if isinstance(folder, CommFolder) else site.render(folder, summarise(folder))
+    shades = _light()
     tasks = [
         {
             "fig": _themed(figure, shades),
             "path": str(made(directory) / f"{name}.{format_}"),
             "opts": {"format": format_, "width": WIDTH, "height": figure["layout"]["height"], "scale": scale},
         }
-        for name, figure in drawn.items()
+        for name, figure in charts_of(page)
         for format_, scale in (("svg", 1), ("png", SCALE))
     ]
     try:

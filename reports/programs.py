@@ -14,9 +14,8 @@ from typing import Any
 from suite.comm.cases import CommCase
 from suite.contracts.case import Case, Input, Placement, Sampling
 from suite.errors import RequestError
-from suite.foreign.folder import Exchange, Origin, Speed
+from suite.foreign.folder import UNKNOWN, Exchange, Origin, Speed
 
-UNKNOWN = "unknown"
 MNIST = 60_000  # training images
 TYPES = {"float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16"}  # nccl-tests' names
 # Its programs' names. Others (reduce, sendrecv, ...) are no operation that stagebench measures.

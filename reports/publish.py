@@ -64,11 +64,14 @@ def feed(entries: Sequence[Entry], address: str) -> str:
     """An Atom feed, an entry a run."""
     base = f"{address.rstrip('/')}/" if address else ""
     top = ElementTree.Element("feed", xmlns=ATOM)
-    _put(top, id=base or "stagebench:runs", title="Runs of stagebench", updated=entries[0].created if entries else "")
+    _put(
+        top, id=base or "urn:stagebench:runs", title="Runs of stagebench", updated=entries[0].created if entries else ""
+    )
     for entry in entries:
         one = ElementTree.SubElement(top, "entry")
         place = f"{base}{entry.folder}/index.html"
-        _put(one, id=place, title=entry.title, updated=entry.created, summary=" ".join(entry.findings[:3]))
+        id_ = place if base else f"urn:stagebench:{entry.folder}"  # a relative address is no identity
+        _put(one, id=id_, title=entry.title, updated=entry.created, summary=" ".join(entry.findings[:3]))
         ElementTree.SubElement(one, "link", href=place)
     return ElementTree.tostring(top, "unicode", xml_declaration=True) + "\n"
 

@@ -1,4 +1,4 @@
-"""A run's pages on this machine, made anew when the run has gone on."""
+"""A run's pages on this machine, made anew when the run has gone on; an open page then loads itself again."""
 
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -6,8 +6,16 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from reports.frame import asset
 from reports.many import runs_in, write
 from suite.errors import RequestError
+
+CHANGED = "/changed.js"
+EVERY = 30  # seconds between an open page's questions: making pages takes time from what is being measured
+FOLLOWING = """
+stagebench.changed = (last) => last !== "{last}" && location.reload();
+setInterval(() => document.head.append(stagebench.el("script", {{ src: "{changed}" }})), {every}000);
+"""
 
 
 class Pages(SimpleHTTPRequestHandler):
@@ -18,7 +26,13 @@ class Pages(SimpleHTTPRequestHandler):
         super().__init__(*arguments, directory=str(site.output), **more)
 
     def do_GET(self) -> None:
-        """Answer with a file of the site."""
+        """Answer with a file of the site, or with the moment of the last record."""
+        if self.path == CHANGED:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/javascript")
+            self.end_headers()
+            self.wfile.write(f'stagebench.changed("{self.site.last()}");'.encode())
+            return
         if self.path.endswith((".html", "/")):
             self.site.update()
         super().do_GET()
@@ -39,14 +53,20 @@ class Site:
         self.directory, self.output = directory, output
         self._made, self._lock = -1.0, Lock()
 
+    def last(self) -> float:
+        """When a record came last."""
+        places = (place for run in runs_in(self.directory) for place in (run, run / "records"))
+        return max(place.stat().st_mtime for place in places if place.exists())
+
     def update(self) -> None:
         """Make the pages again if records came since."""
         with self._lock:
-            runs = runs_in(self.directory)
-            latest = max(path.stat().st_mtime for run in runs for path in (run, run / "records") if path.exists())
-            if latest > self._made:
-                write(runs, self.output)
-                self._made = latest
+            last = self.last()
+            if last > self._made:
+                write(runs_in(self.directory), self.output)
+                follow = FOLLOWING.format(last=last, changed=CHANGED, every=EVERY)
+                (self.output / "assets" / "site.js").write_text(asset("site.js") + follow)
+                self._made = last
 
 
 def server(directory: Path, output: Path, port: int) -> ThreadingHTTPServer:

@@ -81,16 +81,9 @@ def _slowed(found: Stragglers) -> SlowedRank:
 def _figure(shown: list[tuple[str, Slowed]], shares: tuple[float, ...]) -> Figure:
     lines = []
     for name, variant in shown:
-        spreads, taken = [variant.spread(share) for share in shares], [variant.taken(share) for share in shares]
-        lines.append(
-            Line(
-                name,
-                [load.value if load else share for load, share in zip(taken, shares, strict=True)],
-                [each.value if each else None for each in spreads],
-                [each.low if each else None for each in spreads],
-                [each.high if each else None for each in spreads],
-            )
-        )
+        taken = [variant.taken(share) for share in shares]
+        across = [load.value if load else share for load, share in zip(taken, shares, strict=True)]
+        lines.append(Line.of(name, across, [variant.spread(share) for share in shares]))
     return lines_figure(
         lines, "share of its time that the straggler's load took", "seconds to the loss", "lines+markers"
     )

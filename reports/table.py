@@ -1,25 +1,31 @@
-"""A run as a flat table, a line a case: what CSV, Parquet and JSON hold. Seconds are named `_s`."""
+"""A run as a flat table, a line a case or a message: what CSV, Parquet and JSON hold. Seconds are named `_s`."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from suite.analysis.budget import STAGES
+from suite.analysis.comparability import FOREIGN
+from suite.analysis.links import Link, Point
 from suite.analysis.rows import Row
+from suite.comm.records import CommFolder
+from suite.foreign.folder import UNKNOWN
 from suite.results.run_folder import RunFolder
 
 Cell = str | int | float | bool | None
+Line = TypeVar("Line")
+Exchange = tuple[Link, Point | None]  # a message of a link; None: the link has measured none
 
 
 @dataclass(frozen=True)
-class Column:
-    """A name, what it means, and its value of a row; None where no pass could tell."""
+class Column(Generic[Line]):
+    """A name, what it means, and its value of a line; None where nothing could tell."""
 
     name: str
     meaning: str
     type: type
-    of: Callable[[Row], Cell]
+    of: Callable[[Line], Cell]
 
 
 def _rate(part: str, per_device: bool = False) -> Callable[[Row], Cell]:
@@ -34,7 +40,11 @@ def _budget(part: str) -> Callable[[Row], Cell]:
     return lambda row: getattr(row.budget, part) if row.budget else None
 
 
-COLUMNS = (
+def _known(word: str) -> str | None:
+    return None if word == UNKNOWN else word
+
+
+COLUMNS: tuple[Column[Row], ...] = (
     Column("id", "twelve digits over all resolved values of the case", str, lambda row: row.id),
     Column("adapter", "the framework", str, lambda row: row.case.adapter),
     Column("strategy", "how training is spread", str, lambda row: row.case.strategy),
@@ -44,8 +54,8 @@ COLUMNS = (
     Column("devices", "devices of all nodes", int, lambda row: row.case.placement.device_count),
     Column("device", "cpu or cuda", str, lambda row: row.case.placement.device),
     Column("batch", "samples per device", int, lambda row: row.case.batch),
-    Column("precision", "of the arithmetic", str, lambda row: row.case.precision),
-    Column("tuning", "default or tuned", str, lambda row: row.case.tuning),
+    Column("precision", "of the arithmetic", str, lambda row: _known(row.case.precision)),
+    Column("tuning", "default or tuned", str, lambda row: _known(row.case.tuning)),
     Column("knobs", "the adapter's own, as JSON", str, lambda row: json.dumps(row.case.knobs, sort_keys=True)),
     Column("outcome", "ok, foreign (imported), or why there is no number", str, lambda row: row.outcome),
     Column("reason", "the outcome in words", str, lambda row: row.reason),
@@ -67,21 +77,67 @@ COLUMNS = (
         float,
         lambda row: row.scaling.efficiency.value if row.scaling else None,
     ),
-    Column("run", "id of the run", str, lambda row: ""),
-    Column("created", "when the run began", str, lambda row: ""),
+)
+OF_THE_RUN: tuple[Column[Any], ...] = (
+    Column("run", "id of the run", str, lambda folder: folder.about.id),
+    Column("created", "when the run began", str, lambda folder: folder.about.created),
+)
+
+
+def _point(part: str) -> Callable[[Exchange], Cell]:
+    return lambda exchange: getattr(exchange[1], part) if exchange[1] else None
+
+
+def _percentile(part: str) -> Callable[[Exchange], Cell]:
+    """None of an imported link: programs print means."""
+    return lambda exchange: None if exchange[0].outcome == FOREIGN else _point(part)(exchange)
+
+
+EXCHANGES: tuple[Column[Exchange], ...] = (
+    Column("id", "twelve digits over all resolved values of the case", str, lambda each: each[0].case.id),
+    Column("backend", "the library", str, lambda each: each[0].case.backend),
+    Column("operation", "all-reduce, ...", str, lambda each: each[0].case.operation),
+    Column("workload", "the network whose gradients are exchanged", str, lambda each: each[0].case.workload),
+    Column("dtype", "of the numbers", str, lambda each: each[0].case.dtype),
+    Column("nodes", "machines", int, lambda each: each[0].case.placement.nodes),
+    Column("ranks", "of all nodes", int, lambda each: each[0].case.placement.ranks),
+    Column("device", "cpu or cuda", str, lambda each: each[0].case.placement.device),
+    Column("transport", "what carried the bytes", str, lambda each: each[0].transport),
+    Column("outcome", "ok, foreign (imported), or why there is no number", str, lambda each: each[0].outcome),
+    Column("reason", "the outcome in words", str, lambda each: each[0].reason),
+    Column("kind", "single; of a network's tensors also row (in turn), together (all begun)", str, _point("kind")),
+    Column("messages", "exchanged in a sample", int, _point("messages")),
+    Column("bytes", "of all messages", int, _point("bytes")),
+    Column("exchange_s", "the slowest rank's; median, of imported ones mean", float, _point("seconds")),
+    Column("exchange_s_low", "5th percentile", float, _percentile("low")),
+    Column("exchange_s_high", "95th percentile", float, _percentile("high")),
+    Column("bytes_per_second", "bytes over seconds", float, _point("algorithm_bandwidth")),
+    Column("bus_bytes_per_second", "bus bandwidth, as nccl-tests counts it", float, _point("bus_bandwidth")),
+    Column("samples", "that were kept", int, _point("samples")),
 )
 
 
 def table(folder: RunFolder, rows: Sequence[Row]) -> list[dict[str, Cell]]:
     """Every case by column name."""
-    about = {"run": folder.about.id, "created": folder.about.created}
-    return [{**{column.name: column.of(row) for column in COLUMNS}, **about} for row in rows]
+    return _lines(folder, COLUMNS, rows)
 
 
-def schema() -> dict[str, Any]:
+def exchange_table(folder: CommFolder, links: Sequence[Link]) -> list[dict[str, Cell]]:
+    """Every message of every link, and a line for a link without any."""
+    return _lines(folder, EXCHANGES, [(link, point) for link in links for point in link.points or (None,)])
+
+
+def _lines(
+    folder: RunFolder | CommFolder, columns: Sequence[Column[Line]], lines: Sequence[Line]
+) -> list[dict[str, Cell]]:
+    about = {column.name: column.of(folder) for column in OF_THE_RUN}
+    return [{column.name: column.of(line) for column in columns} | about for line in lines]
+
+
+def schema(columns: Sequence[Column[Any]]) -> dict[str, Any]:
     """JSON Schema of the table as a list of objects."""
     names = {str: "string", int: "integer", float: "number", bool: "boolean"}
-    row = {column.name: {"type": [names[column.type], "null"], "description": column.meaning} for column in COLUMNS}
+    row = {column.name: {"type": [names[column.type], "null"], "description": column.meaning} for column in columns}
     rows = {"type": "object", "properties": row, "required": list(row), "additionalProperties": False}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -41,7 +41,7 @@ def topology(hosts: Mapping[str, Host]) -> Figure:
     frame["yaxis"] = {"visible": False, "range": [top - 1.2, 0.2], "fixedrange": True}
     frame["margin"] = {"l": 8, "r": 8, "t": 8, "b": 8}
     frame |= {"shapes": shapes, "annotations": notes}
-    return {"data": [{"type": "scatter", "x": [], "y": [], "hoverinfo": "skip"}], "layout": frame}
+    return {"data": [{"type": "scatter", "mode": "lines", "x": [], "y": [], "hoverinfo": "skip"}], "layout": frame}
 
 
 def _processors(host: Host) -> str:

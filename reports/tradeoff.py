@@ -156,16 +156,8 @@ def _called(series: list[list[TradeOff]]) -> list[str]:
 def _by_batch(
     series: list[list[TradeOff]], called: list[str], up: str, value: Callable[[TradeOff], Spread | None]
 ) -> Figure:
-    lines = []
-    for name, group in zip(called, series, strict=True):
-        spreads = [value(one) for one in group]
-        lines.append(
-            Line(
-                name,
-                [one.case.global_batch for one in group],
-                [found.value if found else None for found in spreads],
-                [found.low if found else None for found in spreads],
-                [found.high if found else None for found in spreads],
-            )
-        )
+    lines = [
+        Line.of(name, [one.case.global_batch for one in group], [value(one) for one in group])
+        for name, group in zip(called, series, strict=True)
+    ]
     return lines_figure(lines, "batch, all devices together", up, "lines+markers", log=True)

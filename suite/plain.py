@@ -9,7 +9,12 @@ CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x
 
 def plain(text: str) -> str:
     """The text without codes; a newline and a tab stay; this person's home folder is `~`."""
-    return without_home(CODES.sub("", text))
+    return without_home(without_codes(text))
+
+
+def without_codes(text: str) -> str:
+    """The text without escape codes and control characters; a newline and a tab stay."""
+    return CODES.sub("", text)
 
 
 def without_home(text: str) -> str:

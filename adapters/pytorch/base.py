@@ -1,6 +1,7 @@
 """What all strategies share: device, process group, batches, clock."""
 
 import gc
+import time
 from typing import Any, Dict, Optional
 
 import numpy as np
@@ -40,6 +41,7 @@ class TorchTrainer(Trainer):
     def start(self) -> Joined:
         setup = self.setup
         self._device = machine.prepare(setup, self._compiled)
+        self._on_cuda = self._device.type == "cuda"
         versions = machine.versions(setup.device)
         if self.grouped:
             self.group = ProcessGroup(setup)
@@ -47,7 +49,7 @@ class TorchTrainer(Trainer):
         return Joined(0, 1, "cuda copies" if setup.devices > 1 else "none", versions, setup.devices)
 
     def synchronize(self) -> None:
-        if self._device.type == "cuda":
+        if self._on_cuda:
             torch.cuda.synchronize()
 
     def close(self) -> None:
@@ -100,20 +102,20 @@ class TorchTrainer(Trainer):
 
     def mark(self) -> Any:
         """A CUDA event on the current stream; on a CPU the monotonic clock."""
-        if self._device.type != "cuda":
-            return super().mark()
+        if not self._on_cuda:
+            return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def has_device_marks(self) -> bool:
-        return self._device.type == "cuda"
+        return self._on_cuda
 
     def elapsed(self, begin: Any, end: Any) -> float:
-        return begin.elapsed_time(end) / 1e3 if self._device.type == "cuda" else super().elapsed(begin, end)
+        return begin.elapsed_time(end) / 1e3 if self._on_cuda else super().elapsed(begin, end)
 
     def peak_device_bytes(self) -> Optional[int]:
-        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+        return torch.cuda.max_memory_allocated(self._device) if self._on_cuda else None
 
     def yardstick(self) -> Optional[Yardstick]:
         return super().yardstick() or machine.yardstick(self.setup)

@@ -1,7 +1,7 @@
 // One case: loads the piece of the data that holds the case which the address names, and shows all of it.
 "use strict";
 (() => {
-  const { el, number } = stagebench;
+  const { el } = stagebench;
   const page = document.getElementById("case");
   const id = () => location.hash.slice(1);
   let found = {};
@@ -30,7 +30,8 @@
       ...one.logs.map(([name, text]) => el("section", {}, el("h3", {}, `Last lines, ${name}`), el("pre", { tabindex: 0 }, text))),
       ...(one.plan ? replay(one.plan) : []),
     );
-    steps(one.steps);
+    series("steps", one.steps);
+    series("stages", one.stages);
   }
 
   const replay = (plan) => [
@@ -40,26 +41,31 @@
     el("p", { class: "note" }, `Case ${id()}; its records are records/${id()}-r*.json in the run folder.`),
   ];
 
-  // Every native step of every process, in the order in which they ran.
-  function steps(processes) {
-    const chart = document.getElementById("steps");
-    chart.closest("figure").hidden = !processes.length;
-    if (!processes.length) return;
-    const colours = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9AA0A6"];
+  // Step by step, and beside it how the same times are distributed; all of it as CSV.
+  const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9AA0A6"];
+  function series(id, named) {
+    const place = document.getElementById(id), copy = place.querySelector(".copy");
+    place.hidden = !named.length;
+    if (!named.length) return;
     const axis = (text) => ({ title: { text, standoff: 6 }, gridcolor: "--line", zerolinecolor: "--muted", fixedrange: true });
-    stagebench.chart(chart, {
-      data: processes.map(([repeat, times], index) => ({
-        type: "scatter", mode: "lines+markers", name: `process ${repeat}`, y: times, x: times.map((_, step) => step + 1),
-        line: { color: colours[index % colours.length], width: 1 }, marker: { size: 3 },
-        hovertemplate: `process ${repeat}, step %{x}: %{y:.4g} ms<extra></extra>`,
-      })),
+    const traces = named.map(([name, times, own], index) => {
+      const color = own ?? COLOURS[index % COLOURS.length];
+      return [
+        { type: "scatter", mode: "lines+markers", name, y: times, x: times.map((_, step) => step + 1), line: { color, width: 1 }, marker: { size: 3 },
+          legendgroup: name, hovertemplate: `${name}, step %{x}: %{y:.4g} ms<extra></extra>` },
+        { type: "box", name, y: times, xaxis: "x2", line: { color, width: 1 }, marker: { size: 3 }, legendgroup: name, showlegend: false },
+      ];
+    });
+    stagebench.chart(place.querySelector(".chart"), {
+      data: traces.flat(),
       layout: {
-        height: 320, margin: { l: 60, r: 16, t: 12, b: 42 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+        height: 340, margin: { l: 60, r: 16, t: 12, b: 42 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
         font: { family: "system-ui, sans-serif", size: 12, color: "--ink" }, hoverlabel: { align: "left" },
-        xaxis: axis("native step"), yaxis: { ...axis("ms, slowest rank"), rangemode: "tozero" },
-        showlegend: processes.length > 1, legend: { orientation: "h", y: 1.12 },
+        xaxis: { ...axis("step"), domain: [0, 0.72] }, xaxis2: { domain: [0.76, 1], showticklabels: false, fixedrange: true },
+        yaxis: { ...axis("ms"), rangemode: "tozero" }, showlegend: named.length > 1, legend: { orientation: "h", y: 1.12 },
       },
     });
+    copy.onclick = () => stagebench.copy([["step", ...named.map(([name]) => `${name}, ms`)], ...Array.from({ length: Math.max(...named.map(([, times]) => times.length)) }, (_, step) => [step + 1, ...named.map(([, times]) => times[step])])], copy);
   }
 
   addEventListener("hashchange", load);

@@ -76,6 +76,11 @@ class Budget:
         return self.staged / self.native
 
     @property
+    def exposed_share(self) -> float | None:
+        """Exposed communication as a share of the iteration."""
+        return None if self.communication is None else self.communication / self.native
+
+    @property
     def hidden_share(self) -> float | None:
         """Hidden communication over what could be hidden; None where there is nothing to hide, or no telling."""
         return self.hidden_of(self.overlappable)

@@ -8,10 +8,11 @@ import numpy as np
 
 from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
+from suite.analysis.comparability import FOREIGN
 from suite.analysis.stats import Values, centre, determined
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
-from suite.foreign.folder import Exchange, ForeignComm
+from suite.foreign.folder import Exchange, ForeignComm, stated
 from suite.groups import Refused
 from suite.results.run_folder import case_of
 from suite.worker import messages
@@ -104,7 +105,7 @@ class Link:
     def to_dict(self) -> Row:
         return {
             "id": self.case.id,
-            "case": asdict(self.case),
+            "case": stated(self.case) if self.outcome == FOREIGN else asdict(self.case),
             "outcome": self.outcome,
             "reason": self.reason,
             "transport": self.transport,
@@ -157,7 +158,7 @@ def imported_links(folder: ForeignComm) -> Iterator[Link]:
     for several in by_case.values():
         case, points = several[0].case, tuple(map(_imported_point, several))
         fit = fitted([each.bytes for each in points], [each.seconds for each in points])
-        yield Link(case, "ok", "", several[0].origin.words, {}, several[0].hosts, points, (), fit)
+        yield Link(case, FOREIGN, several[0].origin.words, "", {}, several[0].hosts, points, (), fit)
 
 
 def _imported_point(one: Exchange) -> Point:

@@ -64,6 +64,7 @@ class Process:
     samples: int  # all ranks', native pass
     wall: float  # slowest rank's, from the common barrier
     budget: Budget | None
+    stage_seconds: dict[str, Values]  # by stage: every step of the staged pass, of the budget's critical rank
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
     layers: list[Layer] | None
@@ -101,6 +102,9 @@ def process_of(record: Record, method: int) -> Process:
     slowest = max(native, key=lambda one: one.wall_s) if whole and native else None
     steps = np.array(slowest.step_s if slowest else [], dtype=np.float64)
     wall = slowest.wall_s if slowest else 0.0
+    reads = case.data != "synthetic"
+    answered = record.outcome == "ok" and whole
+    budget = of_process(ranks, case.placement.device_count, reads, record.method) if answered else None
     return Process(
         repeat=record.repeat,
         outcome=record.outcome,
@@ -108,13 +112,12 @@ def process_of(record: Record, method: int) -> Process:
         step_seconds=steps * (wall / steps.sum()) if steps.size else steps,
         samples=sum(one.samples for one in native),
         wall=wall,
-        budget=of_process(ranks, case.placement.device_count, case.data != "synthetic", record.method)
-        if record.outcome == "ok" and whole
-        else None,
+        budget=budget,
+        stage_seconds=_stage_seconds(ranks, budget),
         marks=frozenset(_marks(record, whole, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
-        input_wait=input_wait.of_process(ranks, record.method) if record.outcome == "ok" and whole else None,
+        input_wait=input_wait.of_process(ranks, record.method) if answered else None,
         gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
         memory=tuple(one.device_bytes or one.host_bytes for one in (rank.memory for rank in ranks) if one),
         staleness=staleness.of_process(ranks),
@@ -125,6 +128,12 @@ def process_of(record: Record, method: int) -> Process:
         joules=joules_of(record),
         about=_about(record),
     )
+
+
+def _stage_seconds(ranks: Sequence[Rank], budget: Budget | None) -> dict[str, Values]:
+    critical = next((rank for rank in ranks if budget and rank.rank == budget.critical_rank), None)
+    stages = critical.passes["staged"].stage_s if critical else None
+    return {name: np.array(seconds, dtype=np.float32) for name, seconds in (stages or {}).items()}
 
 
 def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:

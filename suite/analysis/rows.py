@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.budget import Budget, over_processes
-from suite.analysis.comparability import Key, comparable, group
+from suite.analysis.comparability import FOREIGN, Key, comparable, group
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
 from suite.analysis.measured import Process, merge_layers
@@ -15,6 +15,7 @@ from suite.analysis.scaling import Scaling
 from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
+from suite.foreign.folder import stated
 from suite.groups import Refused
 from suite.results.proof import Proof
 from suite.results.rank_report import Layer
@@ -169,7 +170,7 @@ class Row:
         values = {
             "id": self.id,
             "label": self.case.label,
-            "case": self.case,
+            "case": stated(self.case) if FOREIGN in self.marks else self.case,
             "outcome": self.outcome,
             "reason": self.reason,
             "marks": self.marks,

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable
 
-from suite.contracts.case import Case
+from suite.contracts.case import TRAIN, Case
 from suite.plan.resolve import empty_passes
 from suite.session.resumable import Measurable
 from suite.worker.messages import Message, Progress
 
+TIMED = ("native", TRAIN)  # passes whose steps give a speed
 WARMUP_SHARE = 0.3  # of a pass, when one must guess
 
 
@@ -20,6 +21,9 @@ class Estimate:
         self._started: float | None = None
         self._case_id = ""
         self._passes: list[str] = []  # of the running process
+        self._batch = 0  # samples of an iteration of the running case
+        self._phase = ""
+        self._steps: list[tuple[float, int]] = []  # of that phase, when and how many: the first message and the latest
         self.fraction = 0.0  # of the running process
         self._seconds: dict[str, list[float]] = {}  # finished processes, by case
         self.processes = self.done = 0
@@ -35,14 +39,22 @@ class Estimate:
     def started(self, case: Measurable, repeat: int) -> None:
         self._case_id, self._started, self.fraction = case.id, self._clock(), 0.0
         self._passes = passes_run(case, repeat) if isinstance(case, Case) else []
+        self._batch, self._steps = case.global_batch if isinstance(case, Case) else 0, []
 
     def message(self, message: Message) -> None:
         """Rank 0's progress moves the fraction of the running process."""
         if not isinstance(message, Progress) or message.name not in self._passes:
             return
+        if message.name in TIMED and message.phase != "warmup":
+            self._take(message)
         step = min(1.0, message.step / max(1, message.of))
         within = WARMUP_SHARE * step if message.phase == "warmup" else WARMUP_SHARE + (1 - WARMUP_SHARE) * step
         self.fraction = max(self.fraction, (self._passes.index(message.name) + within) / len(self._passes))
+
+    def _take(self, message: Progress) -> None:
+        now = (self._clock(), message.step)
+        again = message.phase != self._phase or (self._steps and message.step < self._steps[-1][1])
+        self._phase, self._steps = message.phase, [now] if again else [*self._steps[:1], now]
 
     def finished(self, case: Measurable) -> None:
         """A process group has ended, well or not."""
@@ -50,6 +62,14 @@ class Estimate:
         if self._started is not None:
             self._seconds.setdefault(case.id, []).append(self._clock() - self._started)
         self._started, self._passes, self.fraction = None, [], 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Samples/s of the running process's native pass or epoch, by rank 0's progress; None before it has any."""
+        if len(self._steps) < 2:
+            return None
+        (began, first), (now, last) = self._steps
+        return (last - first) * self._batch / (now - began) if now > began else None
 
     @property
     def elapsed(self) -> float:

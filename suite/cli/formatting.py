@@ -1,6 +1,7 @@
 """A session's events in words, for the displays."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from suite.analysis.measured import mean_loss, rate
 from suite.cli.estimate import Estimate
@@ -30,10 +31,36 @@ def mark(outcome: str) -> tuple[str, str]:
     return MARKS.get(outcome, ("✗", "red"))
 
 
-def label(case: Case, width: int) -> str:
-    """The case's full label where it fits, else a short one: adapter/strategy workload devices x batch."""
+def label(case: Case, width: int, more: str = "") -> str:
+    """The case's full label where it fits, else a short one: adapter/strategy workload devices x batch; then `more`."""
     short = f"{case.adapter}/{case.strategy} {case.workload} {case.placement.device_count}×{case.batch}"  # noqa: RUF001
-    return case.label if len(case.label) <= width else short
+    full, less = (f"{name} {more}".rstrip() for name in (case.label, short))
+    return full if len(full) <= width else less
+
+
+def apart(cases: Iterable[Case]) -> dict[str, str]:
+    """By id, what a label does not say: settings in which cases of one label differ; the tuning where any do."""
+    found: dict[str, str] = {}
+    cases = list(cases)
+    always = {"tuning"} if len({case.tuning for case in cases}) > 1 else set()
+    for several in by(cases, lambda case: case.label).values():
+        settings = [_settings(case) for case in several]
+        names = dict.fromkeys(name for one in settings for name in one)
+        differing = [name for name in names if name in always or len({str(one.get(name)) for one in settings}) > 1]
+        for case, one in zip(several, settings, strict=True):
+            found[case.id] = " ".join(_said(name, one[name]) for name in differing if name in one)
+    return found
+
+
+def _settings(case: Case) -> dict[str, Any]:
+    """All values, those of a part by their own names; the graph has a name already."""
+    values = {**case.to_dict(), "graph_digest": ""}
+    parts = [value for value in values.values() if isinstance(value, dict)]
+    return {name: value for part in (values, *parts) for name, value in part.items() if not isinstance(value, dict)}
+
+
+def _said(name: str, value: Any) -> str:
+    return str(value) if isinstance(value, str) else f"{name}={value}"
 
 
 def numbers(record: Record) -> dict[str, str]:

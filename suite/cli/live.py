@@ -49,6 +49,7 @@ class LiveDisplay(Observer[Case, Record]):
         self._estimate = Estimate()
         self._refused: list[Refused] = []
         self._proofs: dict[str, Proof] = {}
+        self._apart: dict[str, str] = {}
         self._doing = "starting"
         self._states: dict[int, str] = {}
         # Last: it asks for a first view at once.
@@ -65,6 +66,7 @@ class LiveDisplay(Observer[Case, Record]):
             self._print(symbol, colour, one.label, (one.outcome, colour))
             self._print_reason(one.reason, colour)
         self._estimate.begin(processes, done)
+        self._apart = formatting.apart(cases)
         self._live.start()
 
     def proving(self, case: Case) -> None:
@@ -80,7 +82,8 @@ class LiveDisplay(Observer[Case, Record]):
     def started(self, case: Case, repeat: int) -> None:
         self._estimate.started(case, repeat)
         repeats = f"  {formatting.repeat(case, repeat)}"
-        self._now(formatting.label(case, self._console.width - len(repeats) - 4) + repeats)
+        room = self._console.width - len(repeats) - 4
+        self._now(formatting.label(case, room, self._apart.get(case.id, "")) + repeats)
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
@@ -100,7 +103,14 @@ class LiveDisplay(Observer[Case, Record]):
         tail = outcome + "".join(line)
         proof = proof.ljust(len("proof FAILED"))
         room = min(self._console.width, WIDEST) - len(tail) - len(proof) - 4
-        self._print(symbol, colour, formatting.label(case, room).ljust(room), tail, (proof, proof_colour))
+        more = self._apart.get(case.id, "")
+        called = formatting.label(case, room, more)
+        below = more if len(called) > room else ""
+        if below:
+            called = formatting.label(case, room)
+        self._print(symbol, colour, called.ljust(room), tail, (proof, proof_colour))
+        if below:
+            self._print_reason(below, "dim")
         if outcome:
             self._print_reason(record.reason, colour)
         self._now("choosing what comes next")
@@ -118,14 +128,16 @@ class LiveDisplay(Observer[Case, Record]):
         self._console.print(formatting.measured(self._estimate), highlight=False)
 
     def view(self) -> "Group":
-        """The live part: a rule, what runs now, its ranks, the bar."""
+        """The live part: a rule, what runs now, its ranks and its speed so far, the bar."""
         from rich.console import Group
         from rich.rule import Rule
         from rich.table import Table
         from rich.text import Text
 
         with self._lock:
-            doing, ranks = self._doing, formatting.grouped(self._states)
+            doing, ranks, rate = self._doing, formatting.grouped(self._states), self._estimate.rate
+        if ranks and rate:
+            ranks[0] += f"   about {formatting.significant(rate)} samples/s"
         more = [f"and {len(ranks) - 3} other states"] if len(ranks) > 3 else []
         lines = [Text(f"   {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in ranks[:3] + more]
         now = Table.grid(padding=(0, 1))

@@ -22,6 +22,7 @@ class PlainDisplay(Observer[Case, Record]):
         self._estimate = Estimate()
         self._refused: list[Refused] = []
         self._proofs: dict[str, Proof] = {}
+        self._apart: dict[str, str] = {}
 
     def refused(self, case: Case, outcome: str, reason: str) -> None:
         """Kept until `begin`: many cases may lack the same."""
@@ -32,6 +33,7 @@ class PlainDisplay(Observer[Case, Record]):
         for one in once_per_reason(self._refused):
             self._say(f"{one.outcome}: {one.label}: {one.reason}")
         self._estimate.begin(processes, done)
+        self._apart = formatting.apart(cases)
         already = f", {done} of them measured before" if done else ""
         counts = (formatting.counted(len(cases), "case"), formatting.counted(processes, "process", "processes"))
         self._say(", ".join(counts) + already)
@@ -44,7 +46,7 @@ class PlainDisplay(Observer[Case, Record]):
 
     def started(self, case: Case, repeat: int) -> None:
         self._estimate.started(case, repeat)
-        self._say(f"{self._count(1)} running {case.label}, {formatting.repeat(case, repeat)}")
+        self._say(f"{self._count(1)} running {self._called(case)}, {formatting.repeat(case, repeat)}")
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
@@ -58,7 +60,7 @@ class PlainDisplay(Observer[Case, Record]):
         parts.append(f"{record.seconds:.0f} s")
         left = self._estimate.left
         ahead = f"; about {formatting.duration(left)} left" if left else ""
-        self._say(f"{self._count(0)} {record.outcome}: {case.label}: {', '.join(parts)}{ahead}")
+        self._say(f"{self._count(0)} {record.outcome}: {self._called(case)}: {', '.join(parts)}{ahead}")
 
     def further(self, processes: int) -> None:
         self._estimate.further(processes)
@@ -69,6 +71,9 @@ class PlainDisplay(Observer[Case, Record]):
 
     def end(self) -> None:
         self._say(formatting.measured(self._estimate))
+
+    def _called(self, case: Case) -> str:
+        return formatting.label(case, sys.maxsize, self._apart.get(case.id, ""))
 
     def _count(self, ahead: int) -> str:
         total = self._estimate.processes

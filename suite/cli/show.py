@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from suite.errors import RequestError
+from suite.plain import without_codes
 
 if TYPE_CHECKING:
     from suite.analysis.rows import Row
@@ -81,12 +82,16 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
         known = [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)]
         tables.show(cells, [name for name in known if not narrow or name in NARROW])
     for one in once_per_reason(row.refused for row in rows if reasons and row.outcome != "ok"):
-        typer.echo(f"{one.outcome}: {one.label}{': ' if one.reason else ''}{one.reason}")
+        _say(f"{one.outcome}: {one.label}{': ' if one.reason else ''}{one.reason}")
     if measured:
         _tell_power(measured)
     note = unused_records(folder)
     if note:
-        typer.echo(note)
+        _say(note)
+
+
+def _say(line: str) -> None:
+    typer.echo(without_codes(line))
 
 
 def _tell_power(rows: "list[Row]") -> None:
@@ -100,17 +105,14 @@ def _tell_power(rows: "list[Row]") -> None:
         row, most = max(few, key=lambda each: each[1] or math.inf)
         cases = "1 case" if len(few) == 1 else f"{len(few)} cases"
         many = f"{most} processes" if most else "more processes than anybody measures"
-        typer.echo(
-            f"{cases}: too few processes to see a change of {SMALL:.0%} in another run; {row.case.label} takes {many}"
-        )
+        _say(f"{cases}: too few processes to see a change of {SMALL:.0%} in another run; {row.case.label} takes {many}")
 
 
 def _names(rows: "list[Row]", short: bool) -> list[str]:
     from suite.cli import formatting
 
-    several = len({row.case.tuning for row in rows}) > 1
-    names = [formatting.label(row.case, 0) if short else row.case.label for row in rows]
-    return [f"{name} {row.case.tuning}" if several else name for name, row in zip(names, rows, strict=True)]
+    more = formatting.apart(row.case for row in rows)
+    return [formatting.label(row.case, 0 if short else sys.maxsize, more[row.case.id]) for row in rows]
 
 
 def _verdict(row: "Row") -> str:

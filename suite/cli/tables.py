@@ -7,6 +7,8 @@ from typing import Any
 
 import typer
 
+from suite.plain import without_codes
+
 Row = dict[str, Any]
 
 SHORT, NAME = 16, 24  # columns of words, and of names without a space, no longer than this are never broken
@@ -17,7 +19,8 @@ def show(rows: Sequence[Row], columns: Sequence[str], title: str = "", as_json: 
     if as_json:
         show_json(rows)
         return
-    cells = [[words(row.get(column)) for column in columns] for row in rows]
+    title = without_codes(title)
+    cells = [[without_codes(words(row.get(column))) for column in columns] for row in rows]
     if not cells:
         typer.echo(f"{title}: none is installed" if title else "none is installed")
         return

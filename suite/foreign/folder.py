@@ -14,6 +14,7 @@ from uuid import uuid4
 from suite import __version__
 from suite.comm.cases import CommCase
 from suite.comm.records import KIND, CommEntry, CommFolder
+from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.files import usable, write_whole
 from suite.results.formats import read
@@ -22,6 +23,9 @@ from suite.results.run_folder import ResultFolder, RunFolder, about_of
 from suite.results.stored import Stored
 
 FILE = "foreign.json"
+UNKNOWN = "unknown"  # what a program did not say
+SAID = ("adapter", "strategy", "workload", "batch", "data", "precision", "tuning", "optimiser")
+SAID_OF_LINKS = ("backend", "operation", "counts", "dtype")
 REMEDY = "import the results again, into a new folder"
 
 
@@ -118,6 +122,15 @@ def opened(path: Path, as_: type[Found]) -> Found:
 def is_comm(path: Path) -> bool:
     """Whether a run folder holds measurements of communication, ours or others'; RequestError when it is none."""
     return about_of(path).kind in (CommFolder.kind, ForeignComm.kind)
+
+
+def stated(case: Case | CommCase) -> dict[str, Any]:
+    """What the output says of a case, JSON-ready: without the values that are ours by default."""
+    values = case.to_dict()
+    place = {name: values["placement"][name] for name in ("nodes", "ranks_per_node", "devices", "device")}
+    names = SAID if isinstance(case, Case) else SAID_OF_LINKS
+    repeat = {"input": {"repeat": case.input.repeat}} if isinstance(case, Case) and case.input.repeat > 1 else {}
+    return {name: values[name] for name in names if values[name] != UNKNOWN} | {"placement": place} | repeat
 
 
 def write(results: Sequence[Speed | Exchange], path: Path, command: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ PAIRS = 4  # at least, and always an even number: the first and the last block a
 BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in steps
 FIRST = 3  # steps of the other side before turns begin: the first may compile
 RESUMED = 2  # untimed steps at the begin of a block that reads
+REPORT_S = 0.1  # of steps between reports of progress: a step's data push a report's code out of the caches
 
 Timed = NamedTuple(
     "Timed",
@@ -53,7 +54,7 @@ class Loop:
         steps = self._sampling.steps if alone else self._agreed_steps(warmup)
         measured()
         least_s = self._sampling.seconds if alone else 0.0
-        seconds, wall, returned = self._timed(name, body, steps, 0, steps, least_s)
+        seconds, wall, returned = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
         return Timed(warmup, steady, seconds, wall, returned)
 
     def in_turns(self, name: str, native: Side, other: Side) -> Tuple[Timed, List[List[float]]]:
@@ -64,6 +65,7 @@ class Loop:
         # No trend is waited for: the native side is warm from its own pass, and what drifts hits both.
         warmup = [self._synchronised(name, other.body, step, FIRST) for step in range(1, FIRST + 1)]
         steps, pairs = self._agreed_blocks(warmup)
+        every = reported_every(warmup)
         for _ in range(BLOCK_STEPS):
             native.body()
         total, found = Timed(warmup, True, [], 0.0, []), []  # type: Timed, List[List[float]]
@@ -75,7 +77,7 @@ class Loop:
                 for _ in range(side.untimed):
                     side.body()
                 done = (2 * number + (pair != [0.0, 0.0])) * steps
-                seconds, wall, returned = self._timed(name, side.body, steps, done, 2 * pairs * steps)
+                seconds, wall, returned = self._timed(name, side.body, steps, every, done, 2 * pairs * steps)
                 pair[place] = wall / steps
                 if side is other:
                     total = total._replace(wall_s=total.wall_s + wall)
@@ -85,23 +87,24 @@ class Loop:
         return total, found
 
     def _timed(
-        self, name: str, body: Callable[[], Any], steps: int, done: int, of: int, least_s: float = 0.0
+        self, name: str, body: Callable[[], Any], steps: int, every: int, done: int, of: int, least_s: float = 0.0
     ) -> Tuple[List[float], float, List[Any]]:
         """(seconds of each step, wall seconds from a common barrier until all is done, what the body returned).
 
-        `done` steps of the pass's `of` have been run before.
+        Progress is reported at the first step, and `every` so many. `done` of the pass's `of` steps were run before.
         """
-        trainer = self._trainer
+        trainer, mark = self._trainer, self._trainer.mark
         marks: List[Any] = []
         returned: List[Any] = []
         trainer.synchronize()
         trainer.maximum(0.0)
         begin = time.perf_counter()
-        marks.append(trainer.mark())
+        marks.append(mark())
         while len(returned) < steps or time.perf_counter() < begin + least_s:
             returned.append(body())
-            marks.append(trainer.mark())
-            self._progress(name=name, phase="measure", step=done + len(returned), of=max(of, len(returned)))
+            marks.append(mark())
+            if (len(returned) - 1) % every == 0:
+                self._progress(name=name, phase="measure", step=done + len(returned), of=max(of, len(returned)))
         trainer.synchronize()
         wall = time.perf_counter() - begin
         return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], wall, returned
@@ -157,6 +160,11 @@ def falling(seconds: List[float]) -> bool:
     half = len(seconds) // 2
     earlier, later = sorted(seconds[:half])[:-1], sorted(seconds[-half:])[:-1]
     return later[-1] < earlier[0] and median(later) < (1.0 - LEAST_FALL) * median(earlier)
+
+
+def reported_every(warmup: List[float]) -> int:
+    """Steps from one report of progress to the next."""
+    return max(1, int(REPORT_S / usual(warmup)))
 
 
 def usual(seconds: List[float]) -> float:

@@ -3,11 +3,12 @@
     python tests/benchmarks/observer.py
 
 Bare: take a batch, step, wait once at the end of a block. Observed: the loop of the native pass with all that it does
-at a step: its marks, the wait for each batch, the call that reports progress. Blocks are of a few steps, and many: what
-else the machine does lasts longer than four of them. A round is bare, observed, observed, bare, the next one the other
-way round: were both the same, each ratio would be as likely as its inverse. One observed block against the mean of two
-bare ones has no such symmetry, and a mean of two is hit by a load more often than one. The same is shown for two bare
-loops, which is what the comparison itself is worth, and for an empty step, where nothing hides what the loop costs.
+at a step, its marks and the wait for each batch, and a call that reports progress at the end of a block, four times as
+often as in a run. Blocks are of a few steps, and many: what else the machine does lasts longer than four of them. A
+round is bare, observed, observed, bare, the next one the other way round: were both the same, each ratio would be as
+likely as its inverse. One observed block against the mean of two bare ones has no such symmetry, and a mean of two is
+hit by a load more often than one. The same is shown for two bare loops, which is what the comparison itself is worth,
+and for an empty step. That is the least that the loop can cost: a real step's data push its code out of the caches.
 
 A message of progress is written every quarter second: its cost is measured by itself and added, and no block holds one.
 The noise meter (cores, energy, clock) is read around each pass. PyTorch on the smallest network, whose steps of some
@@ -70,7 +71,7 @@ def main():
             return time.perf_counter() - begin
 
         def observed(steps=STEPS):
-            return loop._timed("native", passes._reading, steps, 0, steps)[1]
+            return loop._timed("native", passes._reading, steps, STEPS, 0, steps)[1]
 
         def message():
             outbox.send(Progress("native", "measure", 1, STEPS))

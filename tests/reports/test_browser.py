@@ -1,7 +1,5 @@
 """The pages in a real browser: what a reader does with them, and what somebody else's text cannot do to them."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -9,17 +7,19 @@ from typing import Any
 
 import pytest
 
+from reports.command import import_
 from reports.context import scenario_of
-from reports.site import PAGES, write
+from reports.many import write
+from reports.site import PAGES, put
 from suite.predict.answer import Answer, Asked
 from suite.predict.collectives import ALGORITHMS, Link, Network
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from suite.predict.stragglers import Jitter
-from tests.reports.made_run import everything
+from tests.reports.made_run import MadeRun, case_of, everything
+from tests.reports.sample import CHROMIUM, pictures
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = os.environ.get("STAGEBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path; STAGEBENCH_CHROMIUM may name one"),
@@ -31,12 +31,22 @@ WIDTHS = (360, 768, 1280, 2000)  # CSS pixels
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with everything, with hostile words wherever a plan, a host or a log can bring them."""
-    folder = everything(tmp_path_factory.mktemp("browser") / "run")
+    """A run with everything, with hostile words wherever a plan, a host or a log can bring them, beside other runs."""
+    runs = tmp_path_factory.mktemp("browser")
+    folder = everything(runs / "run")
+    later = MadeRun(runs / "later")
+    later.proven(case_of("pytorch", "alexnet"), slower=2.0)
+    later.folder.write_about(later.folder.about.but(created="2026-11-21T10:00:00+00:00"))
+    printed = Path(__file__).parents[1] / "fixtures" / "foreign"
+    import_([printed / "article-pytorch.txt"], runs / "article", "pytorch")
+    import_([printed / "all_reduce_perf.txt"], runs / "nccl", None)
+    write([folder.path, later.folder.path, runs / "article", runs / "nccl"], runs / "site")
+    # Only now: records of another plan would be left out.
     (folder.path / "plan.toml").write_text(f"name = 'quick'\ntitle = '{HOSTILE}'\n")
     host = next((folder.path / "hosts").iterdir())
     host.write_text(host.read_text().replace("AMD EPYC 7B13", HOSTILE.replace('"', '\\"')))
-    return write(folder, tmp_path_factory.mktemp("browser") / "out").parent
+    put(folder, runs / "site" / "run", "../", "../index.html")
+    return runs / "site" / "run"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +65,9 @@ def page(browser: Any, site: Path) -> Iterator[Any]:
     found.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
     found.on("pageerror", lambda error: faults.append(str(error)))
     found.on("requestfailed", lambda request: faults.append(request.url))
-    found.on("request", lambda one: None if one.url.startswith((site.as_uri(), "data:")) else faults.append(one.url))
+    found.on(
+        "request", lambda one: None if one.url.startswith((site.parent.as_uri(), "data:")) else faults.append(one.url)
+    )
     yield found
     found.close()
     assert faults == []
@@ -80,7 +92,8 @@ def some_case(site: Path) -> str:
     return listed[listed.index('[["') + 3 :][:12]
 
 
-ADDRESSES = [page.file for page in PAGES] + ["case.html"]
+OTHERS = ["../index.html", "../compared.html", "../article/speed.html", "../article/scaling.html", "../nccl/index.html"]
+ADDRESSES = [page.file for page in PAGES] + ["case.html", *OTHERS]
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
@@ -92,8 +105,11 @@ def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, address: st
     assert "onerror" not in page.evaluate("[...document.images].map((image) => image.outerHTML).join()")
 
 
-@pytest.mark.parametrize("address", ["index.html", "predicted.html", "case.html"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("address", "scheme"),
+    [(address, "light") for address in ADDRESSES]
+    + [(address, "dark") for address in ("index.html", "stages.html", "predicted.html", "case.html")],
+)
 def test_no_serious_fault_of_accessibility(page: Any, site: Path, address: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
     page.emulate_media(color_scheme=scheme)
@@ -102,6 +118,10 @@ def test_no_serious_fault_of_accessibility(page: Any, site: Path, address: str, 
     assert [
         (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
     ] == []
+
+
+def test_the_readme_s_pictures_are_drawn(browser: Any, site: Path, tmp_path: Path) -> None:
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures(browser, site, tmp_path))
 
 
 def rows(page: Any) -> list[str]:
@@ -132,8 +152,20 @@ def test_the_keyboard_reaches_a_case_and_its_steps(page: Any, site: Path) -> Non
     page.locator("#listed tbody a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#steps svg")
+    page.wait_for_selector("#stages svg")
     assert page.locator("h1").inner_text() == "pytorch/single alexnet 1 rank batch 8 imagenet-like"
     assert "stagebench run case.toml -o again" in page.locator("#rest").inner_text()
+
+
+def test_the_raw_numbers_of_a_case_are_copied(page: Any, site: Path) -> None:
+    opened(page, site, f"case.html#{some_case(site)}")
+    page.wait_for_selector("#stages svg")
+    page.evaluate("navigator.clipboard.writeText = async (text) => (window.copied = text)")
+    page.locator("#stages").get_by_role("button", name="Copy as CSV").click()
+    until(page, "window.copied")
+    head, *steps = page.evaluate("copied").splitlines()
+    assert head == 'step,"io, ms","h2d, ms","forward, ms","backward, ms","update, ms"'
+    assert [float(line.split(",")[0]) for line in steps] == list(range(1, len(steps) + 1))
 
 
 def test_charts_follow_the_colour_scheme(page: Any, site: Path) -> None:

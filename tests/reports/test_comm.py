@@ -1,5 +1,6 @@
 """The page of a run of `stagebench comm`."""
 
+import csv
 import json
 
 import pytest
@@ -7,13 +8,16 @@ import typer
 from typer.testing import CliRunner
 
 import reports.command
-from reports.comm import context, gradients, write
+from reports.comm import context, gradients, render, write
 from reports.comm_charts import bandwidths, times
+from reports.exports import write as export
+from reports.pictures import charts_of
 from suite.analysis.links import SIMULATED, links
 from suite.cli.comm_display import summary
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord
 from suite.contracts.case import Placement
+from suite.errors import RequestError
 from suite.plugins import workloads
 from suite.results.records import About, Host
 
@@ -163,6 +167,22 @@ def test_a_network_that_has_changed_keeps_its_times_and_loses_its_names(folder):
     assert [how for how, _ in found.whole][:2] == ["all in a row", "all begun, then waited for"]
 
 
+def test_tables_hold_every_message_and_what_failed(folder, tmp_path):
+    lines = json.loads(export(folder, "json", tmp_path).read_text())
+    described = json.loads(export(folder, "schema", tmp_path).read_text())["items"]
+    assert all(set(line) == set(described["required"]) for line in lines)
+    found = {line["bytes"]: line["exchange_s"] for line in lines if line["operation"] == "all-reduce"}
+    assert found[SIZES[0]] == pytest.approx(ALPHA + BETA * SIZES[0])
+    assert [(line["outcome"], line["bytes"]) for line in lines[-2:]] == [("crash", None), ("unavailable", None)]
+    with export(folder, "csv", tmp_path).open() as stream:
+        assert len(list(csv.DictReader(stream))) == len(lines)
+    points = sum(line["bytes"] is not None for line in lines)
+    assert export(folder, "latex", tmp_path).read_text().count(r" \\") == points + 1
+    assert export(folder, "markdown", tmp_path).read_text().count("\n| wire") == points
+    with pytest.raises(RequestError, match=r"has no trace; export one of csv, json"):
+        export(folder, "trace", tmp_path)
+
+
 def test_report_knows_such_a_run(folder, tmp_path):
     app = typer.Typer()
     app.callback()(lambda: None)
@@ -181,3 +201,7 @@ def test_a_run_without_anything_measured_has_a_page(tmp_path):
     found.create(About(kind=KIND))
     found.write_cases([])
     assert "No operation has been measured." in write(found, tmp_path / "out").read_text()
+
+
+def test_the_charts_of_a_link_are_found_by_name(folder):
+    assert list(dict(charts_of(render(folder)))) == ["links-wire-2-ranks", "links-wire-2-ranks-2"]

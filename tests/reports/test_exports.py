@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.exports import FORMATS, write
+from reports.exports import DOCUMENTS, TABLES, write
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
@@ -43,6 +43,13 @@ def test_csv_and_json_hold_every_case_with_plain_numbers(folder: RunFolder, tmp_
             assert isinstance(value, tuple(types[kind] for kind in described["properties"][name]["type"])), name
 
 
+def test_json_is_what_its_schema_says(folder: RunFolder, tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    lines, schema = (json.loads(write(folder, name, tmp_path).read_text()) for name in ("json", "schema"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(lines, schema)
+
+
 def test_cells_of_csv_cannot_be_formulas(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run")
     run.proven(case_of(data="=1+1"))
@@ -58,6 +65,9 @@ def test_parquet_is_read_with_its_types(folder: RunFolder, tmp_path: Path) -> No
     found = duckdb.sql(f"select id, samples_per_second, devices, comparable from '{path}'").fetchall()
     assert {id_: rate for id_, rate, _, _ in found} == rates(folder)
     assert {(type(devices), type(comparable)) for _, _, devices, comparable in found} == {(int, bool)}
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    read = pandas.read_parquet(path).set_index("id")["samples_per_second"].dropna()
+    assert read.to_dict() == {id_: rate for id_, rate in rates(folder).items() if rate}
 
 
 def test_junit_counts_what_failed_and_what_was_skipped(folder: RunFolder, tmp_path: Path) -> None:
@@ -94,6 +104,10 @@ def test_a_trace_has_a_process_a_rank_and_starts_communication_together(folder: 
     events = json.loads(write(folder, "trace", tmp_path).read_text())["traceEvents"]
     named = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     assert sorted(named) == list(range(len(named)))
+    # The Trace Event Format: complete events in microseconds, each of a process that is named.
+    for event in events:
+        assert {"ph", "name", "pid"} <= set(event)
+        assert event["ph"] == "M" or (event["ts"] >= 0 and event["dur"] >= 0 and {"tid", "cat", "args"} <= set(event))
     ranks = [pid for pid, name in named.items() if name.startswith("pytorch/ddp alexnet 4 ranks")]
     assert len(ranks) == 4
     exchanges = [event for event in events if event["pid"] in ranks and event["name"] == "communication"]
@@ -105,6 +119,6 @@ def test_a_trace_has_a_process_a_rank_and_starts_communication_together(folder: 
 
 
 def test_every_format_is_written(folder: RunFolder, tmp_path: Path) -> None:
-    for name in FORMATS:
+    for name in (*TABLES, *DOCUMENTS):
         if name != "parquet":
             assert write(folder, name, tmp_path).stat().st_size > 0

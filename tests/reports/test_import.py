@@ -8,13 +8,14 @@ import pytest
 from reports.command import import_, report
 from reports.devices import over_devices
 from reports.exports import write as export
+from reports.panels import for_charts
 from reports.programs import Result, read
 from suite.analysis.conditions import MeasuredRun
 from suite.analysis.links import links
 from suite.analysis.summary import summarise
 from suite.comm.records import CommFolder
 from suite.errors import RequestError
-from suite.foreign.folder import ForeignComm, ForeignRun, opened
+from suite.foreign.folder import ForeignComm, ForeignRun, opened, write
 from suite.results.run_folder import RunFolder
 
 PRINTED = Path(__file__).parents[1] / "fixtures" / "foreign"
@@ -61,7 +62,39 @@ def test_nccl_tests_are_links_with_their_own_bus_bandwidth(tmp_path: Path) -> No
     assert (link.case.label, link.hosts) == ("nccl all-reduce, 4 ranks", ("worker-0", "worker-1"))
     assert [round(point.bus_bandwidth / 1e9, 2) for point in link.points] == [0.08, 1.23, 3.93]  # as the file says
     report([tmp_path / "nccl"], None, False, False)
-    assert "foreign and unverified" in (tmp_path / "nccl" / "report" / "index.html").read_text()
+    page = (tmp_path / "nccl" / "report" / "index.html").read_text()
+    assert "foreign and unverified" in page
+    assert "All ranks begin a sample" not in page  # which is how ours are measured
+    assert "imported: nccl-tests, all_reduce_perf.txt line 12 · worker-0, worker-1" in page
+    assert link.to_dict()["case"].keys() == {"backend", "operation", "counts", "dtype", "placement"}
+    (first, *_) = json.loads(export(opened(tmp_path / "nccl", CommFolder), "json", tmp_path).read_text())
+    assert (first["outcome"], first["ranks"], first["bytes"]) == ("foreign", 4, 1024)
+
+
+def test_nothing_is_said_of_a_case_that_its_program_did_not_print(tmp_path: Path) -> None:
+    import_([PRINTED / "horovod.log"], tmp_path / "one", None)
+    (row,) = summarise(opened(tmp_path / "one", RunFolder))
+    assert row.to_dict()["case"] == {
+        "adapter": "horovod",
+        "strategy": "horovod",
+        "workload": "resnet50",
+        "batch": 32,
+        "data": "synthetic",
+        "placement": {"nodes": 1, "ranks_per_node": 4, "devices": 1, "device": "cuda"},
+    }
+    report([tmp_path / "one"], tmp_path / "page", False, False)
+    pages = "".join(page.read_text() for page in (tmp_path / "page").glob("*.html"))
+    assert "4 ranks · batch 32 per device · cuda" in pages
+    for ours in ("unknown", "slowest rank, from a common barrier", "0 of 1"):
+        assert ours not in pages
+
+
+def test_frameworks_that_may_not_be_compared_have_charts_of_their_own(tmp_path: Path) -> None:
+    several = [one for framework in ("pytorch", "tensorflow") for one in of("pytorch_results.txt", framework)]
+    write(several, tmp_path / "both", ())
+    panels = for_charts(summarise(opened(tmp_path / "both", RunFolder)))
+    assert {panel.title.rpartition(": ")[2] for panel in panels} == {"pytorch", "tensorflow"}
+    assert {panel.warning for panel in panels} == {"not to be compared: foreign"}
 
 
 def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Path, tmp_path: Path) -> None:
@@ -78,6 +111,7 @@ def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Pat
     lines = json.loads(export(opened(article, RunFolder), "json", tmp_path).read_text())
     assert {(line["comparable"], line["marks"]) for line in lines} == {(False, "foreign")}
     assert "seconds of the first epochs: 11.7, 10.3" in lines[0]["reason"]
+    assert {(line["precision"], line["tuning"]) for line in lines} == {(None, None)}
     with pytest.raises(RequestError, match="holds a run of foreign training"):
         MeasuredRun.read(article)
 

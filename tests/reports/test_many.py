@@ -81,13 +81,19 @@ def test_a_served_run_shows_what_was_measured_meanwhile(tmp_path: Path) -> None:
     run.proven(case_of())
     with server(tmp_path / "run", tmp_path / "site", 0) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{running.server_address[1]}/run/index.html"
+        address = f"http://127.0.0.1:{running.server_address[1]}"
 
-        def text() -> str:
-            with urllib.request.urlopen(address) as answer:
-                return Page(answer.read().decode()).text
+        def read(path: str) -> str:
+            with urllib.request.urlopen(address + path) as answer:
+                return str(answer.read().decode())
 
-        assert "1 case," in text()
+        def last() -> str:
+            return read("/changed.js").split('"')[1]
+
+        assert "1 case," in Page(read("/run/index.html")).text
+        shown = last()
+        assert f'"{shown}" && location.reload()' in read("/assets/site.js"), "an open page waits for another moment"
         run.proven(case_of("caffempi"))
-        assert "2 cases," in text()
+        assert last() != shown
+        assert "2 cases," in Page(read("/run/index.html")).text
         running.shutdown()

@@ -2,12 +2,25 @@ import re
 
 import pytest
 
+from reports.heat import heat_maps
+from reports.panels import for_charts
 from reports.site import render, write, write_single
-from reports.text import in_words
+from reports.text import in_words, number, share
 from suite.analysis.summary import summarise
 from suite.errors import StoreError
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
+
+
+def test_layers_are_a_line_each_and_the_longest_is_the_darkest(folder):
+    maps = {found.panel.title: found for found in heat_maps(for_charts(summarise(folder)))}
+    found = maps["alexnet on imagenet-like"]
+    strategies = [name.split(" ")[0].partition("/")[2] for name in found.names]
+    assert strategies == ["single", "data_parallel", "data_parallel"]
+    assert [line[:2] for line in found.lines] == [("conv1", "conv"), ("relu1", "relu"), ("fc6", "dense")]
+    assert [line[2][0].seconds for line in found.lines] == pytest.approx([0.039, 0.0013, 0.065])
+    assert "55%" in found.lines[2][2][0].shade
+    assert "mnist_small on digits.npz" not in maps
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +46,16 @@ def test_a_prediction_begins_where_it_was_fitted_and_goes_on_to_larger_placement
     predicted = [trace for trace in traces(page, "scatter") if trace.get("marker", {}).get("symbol") == "diamond-open"]
     assert {tuple(trace["x"]) for trace in predicted} == {(2, 4)}
     assert all(trace["customdata"][0] == "fitted to" and "%" in trace["customdata"][1] for trace in predicted)
+
+
+def test_scaling_says_speed_up_efficiency_and_what_exchanging_adds(page, folder):
+    scaled = [row for row in summarise(folder) if row.scaling]
+    assert len(scaled) == 8
+    for row in scaled:
+        found = row.scaling.efficiency
+        ends = f"{share(found.low)} … {share(found.high)}"
+        speed_up = number(found.value * row.case.placement.device_count)
+        assert f"{speed_up} {share(found.value)} {ends} {share(row.budget.exposed_share)}" in page.text
 
 
 def test_nothing_is_fetched(page, source):

@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from reports.exports import write
-from reports.trackers import FOLDERS
+from reports.pictures import charts_of
+from reports.site import render
+from reports.trackers import TRACKERS
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
-from tests.reports.made_experiments import batches
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_experiments import DIGITS, batches, taught
+from tests.reports.made_run import MadeRun, case_of, everything
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_what_stands_is_not_added_to(folder: RunFolder, tmp_path: Path) -> None:
-    for name in FOLDERS:
+    for name in (*TRACKERS, "charts"):
         (tmp_path / name).mkdir()
         with pytest.raises(RequestError, match="is there already"):
             write(folder, name, tmp_path)
@@ -74,10 +76,29 @@ def test_the_mlperf_package_parses_every_line_of_a_training(tmp_path: Path) -> N
         assert lines[-1].value["metadata"]["status"] in ("success", "aborted")
 
 
+def test_the_mlperf_checker_accepts_a_benchmark_of_mlperf_s(tmp_path: Path) -> None:
+    checker = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
+    run = MadeRun(tmp_path / "run")
+    case = case_of(workload="resnet50", data=DIGITS, passes=("train",))
+    run.proven(case, repeats=1, ranks=taught(case))
+    (log,) = write(run.folder, "mlperf", tmp_path).glob("*.log")
+    rules = checker.make_checker("training", "4.0.0", quiet=True, werror=False)
+    accepted = rules.check_file(str(log), "training_4.0.0/common.yaml")
+    assert accepted, (rules.overwritable, rules.not_overwritable)
+
+
+def test_the_charts_of_all_pages_are_found_by_name(tmp_path: Path) -> None:
+    run = everything(tmp_path / "run")
+    page = render(run, summarise(run))
+    found = dict(charts_of(page))
+    assert len(found) == page.count('<div class="chart"')
+    assert {"overview", "speeds-alexnet-on-imagenet-like", "learning-alexnet-on-photographs-loss-by-step"} <= set(found)
+
+
 @pytest.mark.slow
 def test_every_chart_is_a_picture(folder: RunFolder, tmp_path: Path) -> None:
     pytest.importorskip("kaleido")
     path = write(folder, "charts", tmp_path)
     drawn = sorted(each.name for each in path.iterdir())
-    assert {"speed-alexnet-on-imagenet-like.png", "stage-alexnet-on-imagenet-like.svg"} <= set(drawn)
+    assert {"speed-alexnet-on-imagenet-like.png", "stages-alexnet-on-imagenet-like.svg"} <= set(drawn)
     assert "--ink" not in (path / "speed-alexnet-on-imagenet-like.svg").read_text()

@@ -115,6 +115,22 @@ def test_live_lines_fit_and_tell_all(width: int) -> None:
     assert lines[-1] == "4 of 4 processes measured in 0:00"
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_cases_of_the_same_label_are_told_apart(width: int) -> None:
+    cases = [ONE.on(tuning="tuned"), ONE.on(tuning="default", knobs={"memory_format": "channels_last"}), ONE.on(seed=2)]
+    stream, plain = io.StringIO(), io.StringIO()
+    for display in (LiveDisplay(Console(file=stream, width=width)), PlainDisplay(plain)):
+        display.begin(cases, 3, 0)
+        for case in cases:
+            display.finished(case, record(case))
+        display.end()
+    words = ["tuned seed=1", "default seed=1 channels_last", "default seed=2"]
+    lines = plain.getvalue().splitlines()[1:4]
+    assert [line.split(" batch 8 imagenet-like ")[1].split(":")[0] for line in lines] == words
+    assert all(word in stream.getvalue() for word in words)
+    assert max(map(len, stream.getvalue().splitlines())) <= width
+
+
 def test_a_tiny_loss_keeps_its_distance() -> None:
     stream = io.StringIO()
     display = LiveDisplay(Console(file=stream, width=80))
@@ -128,7 +144,7 @@ def test_the_live_view_says_what_runs_and_how_long_is_left() -> None:
     display.begin([ONE, TWO], 4, 0)
     try:
         display.started(TWO, 1)
-        for rank, step in enumerate((3, 4)):
+        for rank, step in ((0, 1), (0, 3), (1, 4)):
             display.message(TWO, rank, messages.Progress("native", "measure", step, 5))
         shown = Console(file=io.StringIO(), width=100)
         with shown.capture() as capture:
@@ -139,6 +155,8 @@ def test_the_live_view_says_what_runs_and_how_long_is_left() -> None:
     assert "alpha/ddp alexnet 2 ranks batch 8 imagenet-like  repeat 2 of 2" in told
     assert "rank 0  native: step 3/5" in told
     assert "rank 1  native: step 4/5" in told
+    assert "step 3/5   about" in told
+    assert "samples/s" in told
     assert "0/4 processes" in told
     assert "about 0:0" in told
 
@@ -215,6 +233,24 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def test_the_rate_comes_with_the_steps_of_the_native_pass() -> None:
+    clock = Clock()
+    estimate = Estimate(clock)
+    estimate.started(TWO, 0)
+    rates = []
+    for clock.now, name, phase, step in (
+        (1.0, "native", "warmup", 3),
+        (2.0, "native", "measure", 1),
+        (4.0, "native", "measure", 11),
+        (5.0, "staged", "measure", 50),
+        (6.0, "native", "measure", 31),
+        (7.0, "native", "measure", 1),
+    ):
+        estimate.message(messages.Progress(name, phase, step, 50))
+        rates.append(estimate.rate)
+    assert rates == [None, None, 80.0, 80.0, 120.0, None], "10 steps of 16 samples in 2 s, 30 in 4 s, a new beginning"
 
 
 def test_the_first_estimate_comes_from_how_far_the_first_process_is() -> None:

@@ -32,6 +32,20 @@ def test_a_terminal_shows_what_fits_and_who_leads(run, monkeypatch, capsys, colu
     assert any("quick" in line for line in rows) == shown
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_escape_codes_of_a_run_folder_reach_no_terminal(tmp_path, monkeypatch, capsys, terminal):
+    made = MadeRun(tmp_path / "run")
+    made.proven(case_of(data="/data/\x1b]0;title\x07photographs"))
+    made.refuse(case_of(ranks=2), "unavailable", "\x1b[2Jinstall it")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    print_results(made.folder)
+    printed = capsys.readouterr().out
+    assert "photographs" in printed
+    assert "unavailable: pytorch/ddp alexnet 2 ranks batch 8 imagenet-like: install it" in printed
+    assert not any(code in printed for code in ("\x1b]", "\x1b[2J", "\x07"))
+
+
 def test_what_several_frameworks_share_is_named_once():
     refused = [Refused(f"{name}/ddp", name, "not measured", "the run stopped") for name in ("pytorch", "caffempi")]
     (shared,) = once_per_reason(refused)

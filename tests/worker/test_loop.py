@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker.loop import QUICK_WINDOW, Loop, Side, falling, usual
+from suite.worker.loop import QUICK_WINDOW, Loop, Side, falling, reported_every, usual
 from tests.support import trainers
 
 
@@ -114,8 +114,12 @@ def test_progress_reports_pass_phase_and_step(sampling, settled):
     loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, lambda **progress: reported.append(progress))
     loop.run("native", lambda: time.sleep(0.001))
     assert reported[0] == {"name": "native", "phase": "warmup", "step": 1, "of": 6}
-    assert reported[-1] == {"name": "native", "phase": "measure", "step": 3, "of": 3}
-    assert len(reported) == 9
+    assert reported[6:] == [{"name": "native", "phase": "measure", "step": 1, "of": 3}]  # quick steps: not at each
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.5, 1), (0.04, 2), (0.001, 100)])
+def test_progress_is_reported_about_ten_times_a_second(step_s, steps):
+    assert reported_every([step_s] * 6) == steps
 
 
 def test_ranks_of_different_speed_agree_on_every_count(sampling):
@@ -164,7 +168,7 @@ class TestInTurns:
             loop = Loop(trainer, sampling._replace(**rule), lambda **now: progress.append((now["step"], now["of"])))
             native = Side(stepping("n", native_s), lambda: called.append("d"), 1)
             found = loop.in_turns("resident", native, Side(stepping("o", other_s))), "".join(called)
-            assert progress[-1][0] == progress[-1][1]
+            assert 0.9 * progress[-1][1] < progress[-1][0] <= progress[-1][1]  # quick steps do not report each
             assert progress[3:] == sorted(progress[3:])
             return found
 

@@ -165,7 +165,8 @@ class Measured(Conformance):
         assert rank.memory.host_bytes > 10**7
         assert rank.noise is not None
         assert rank.noise.native is not None
-        assert rank.noise.native.seconds == pytest.approx(rank.passes["native"].wall_s, rel=0.5, abs=0.1)
+        # The meter is read around the pass: how long after it, the machine's load decides.
+        assert rank.noise.native.seconds >= 0.99 * rank.passes["native"].wall_s
         self._threads_of(rank.noise.native, case)
         assert rank.joined is not None
         assert rank.joined.world == case.placement.ranks

@@ -1,0 +1,34 @@
+"""The README's pictures: pages of a report, as a browser shows them; `tox run -e sample` makes both.
+
+python tests/reports/sample.py REPORT FOLDER
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = os.environ.get("STAGEBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+PAGES = {"index.html": "report.png", "stages.html": "stages.png", "scaling.html": "scaling.png"}
+WIDTH, HEIGHT = 1000, 1100  # CSS pixels
+
+
+def pictures(browser: Any, report: Path, folder: Path) -> list[Path]:
+    """Write them in the light scheme, once their charts are drawn."""
+    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+    for address, name in PAGES.items():
+        page.goto((report / address).resolve().as_uri())
+        page.locator(".chart svg").first.wait_for()
+        page.wait_for_timeout(1000)  # for the charts after the first
+        page.screenshot(path=folder / name)
+    page.close()
+    return [folder / name for name in PAGES.values()]
+
+
+if __name__ == "__main__":
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        pictures(chromium, Path(sys.argv[1]), Path(sys.argv[2]))
