@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any
 
-from reports import charts, facts, overview
+from reports import charts, facts, overview, parts
 from reports.best import answers, configuration, plan_of, remarks, winners_of
 from reports.devices import over_devices
 from reports.epochs import epochs_of
@@ -15,7 +15,7 @@ from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
 from reports.matrix import matrix, place_of
 from reports.matrix import words_of as words_of_place
-from reports.panels import Panel, by_network, for_charts, set_aside, with_parts
+from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
 from reports.stragglers import stragglers_of
 from reports.study import study_of
@@ -74,7 +74,9 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "first_groups": FIRST,
         "tables": tables,
         "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),
-        "parted": with_parts(tables),
+        "parted": parts.with_parts(tables),
+        "parted_answers": parts.answers(tables),
+        "traffic": parts.traffic,
         "stages_asked": any("staged" in row.case.passes for row in rows) or not rows,
         "speed_asked": any("native" in row.case.passes for row in rows) or not rows,
         "matrix": matrix(tables),

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,6 +19,7 @@ from suite.analysis.summary import summarise
 from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import write_whole
+from suite.plain import without_homes
 from suite.results.run_folder import RunFolder
 from suite.suggest import known
 
@@ -81,7 +82,7 @@ def as_markdown(found: Sheet) -> str:
     """A table for an issue or a README."""
     head, *lines = (
         [re.sub(r"([|\\<>`*_\[\]])", r"\\\1", CONTROL.sub("", cell)).replace("\n", " ") for cell in line]
-        for line in found.paper
+        for line in _published(found.paper)
     )
     rule = ["---", "---", *["---:"] * (len(head) - 2)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines)) + f"\n\n{found.note}\n"
@@ -89,10 +90,14 @@ def as_markdown(found: Sheet) -> str:
 
 def as_latex(found: Sheet) -> str:
     """A `tabular` for a paper, with the rules of the package booktabs."""
-    head, *lines = ([_latex(cell) for cell in line] for line in found.paper)
+    head, *lines = ([_latex(cell) for cell in line] for line in _published(found.paper))
     body = [" & ".join(line) + r" \\" for line in lines]
     frame = [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
     return "\n".join([f"% {_latex(found.note)}", *frame, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _published(lines: Iterable[Sequence[str]]) -> list[list[str]]:
+    return [[without_homes(cell) for cell in line] for line in lines]
 
 
 def _latex(text: str) -> str:
@@ -121,7 +126,7 @@ def as_junit(folder: RunFolder) -> str:
 
 
 def _clean(text: str) -> str:
-    return CONTROL.sub("\ufffd", text)
+    return CONTROL.sub("\ufffd", without_homes(text))
 
 
 def as_trace(folder: RunFolder) -> str:

@@ -15,6 +15,7 @@ from reports.figure import Figure
 from reports.text import FILTERS
 from suite import __version__
 from suite.files import disk, write_whole
+from suite.plain import without_homes
 
 ASSETS = ("site.css", "site.js", "charts.js", "case_table.js", "case.js", "model.js", "what_if.js")
 HEADING = re.compile(r'<section id="([\w-]+)">\s*<h2>(.*?)</h2>')
@@ -53,6 +54,7 @@ class Frame:
         return self._filled(body, name=name, file="", scripts=(), inside={**inside, "plotly.min.js": get_plotlyjs()})
 
     def _filled(self, body: str, **more: Any) -> str:
+        body = without_homes(body)
         sections = [Link(f"#{id_}", heading) for id_, heading in HEADING.findall(body)]
         base = _environment().get_template("base.html.jinja")
         return base.render(frame=self, body=body, sections=sections, version=__version__, **more)

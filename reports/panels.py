@@ -42,13 +42,6 @@ def for_charts(rows: Iterable[Row]) -> list[Panel]:
     return found
 
 
-def with_parts(tables: Iterable[Panel]) -> list[Panel]:
-    """Those in which several devices hold one network together, of whatever else they stand beside."""
-    return [
-        panel for panel in tables if any(row.declared and row.declared.model_parallel_size > 1 for row in panel.rows)
-    ]
-
-
 @dataclass(frozen=True)
 class Aside:
     """Rows with a speed that are not compared, for one and the same reason."""

@@ -10,6 +10,7 @@ from reports.frame import Frame, Link, made, rendered, write_assets
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise, uncollected
 from suite.files import write_whole
+from suite.plain import without_homes
 from suite.results.run_folder import RunFolder
 
 BEST = "best.toml"  # beside the pages, where a run has compared configurations
@@ -75,7 +76,7 @@ def _put(folder: RunFolder, rows: list[Row], directory: Path, root: str, home: s
     write_whole(directory / CASE, frame.page(sections["case"], "Case", CASE, ("case.js",)))
     data = made(directory / "data")
     for name, text in (*listing(rows), *details(rows)):
-        write_whole(data / name, text)
+        write_whole(data / name, without_homes(text))
     _write_best(found, directory)
     return found
 
@@ -111,4 +112,4 @@ def _addresses(single: bool) -> dict[str, Any]:
 
 def _write_best(found: dict[str, Any], directory: Path) -> None:
     if found["best_plan"]:
-        write_whole(directory / BEST, found["best_plan"])
+        write_whole(directory / BEST, without_homes(found["best_plan"]))

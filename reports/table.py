@@ -11,6 +11,7 @@ from suite.analysis.links import Link, Point
 from suite.analysis.rows import Row
 from suite.comm.records import CommFolder
 from suite.foreign.folder import UNKNOWN
+from suite.plain import without_homes
 from suite.results.run_folder import RunFolder
 
 Cell = str | int | float | bool | None
@@ -131,7 +132,11 @@ def _lines(
     folder: RunFolder | CommFolder, columns: Sequence[Column[Line]], lines: Sequence[Line]
 ) -> list[dict[str, Cell]]:
     about = {column.name: column.of(folder) for column in OF_THE_RUN}
-    return [{column.name: column.of(line) for column in columns} | about for line in lines]
+    return [{column.name: _published(column.of(line)) for column in columns} | about for line in lines]
+
+
+def _published(cell: Cell) -> Cell:
+    return without_homes(cell) if isinstance(cell, str) else cell
 
 
 def schema(columns: Sequence[Column[Any]]) -> dict[str, Any]:

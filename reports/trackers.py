@@ -15,7 +15,7 @@ from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.contracts.case import TRAIN
 from suite.errors import RequestError
-from suite.files import write_whole
+from suite.files import file_name, write_whole
 from suite.results.records import Record
 from suite.results.run_folder import RunFolder
 
@@ -37,7 +37,7 @@ def curves(row: Row) -> Iterator[tuple[str, Scalars]]:
             ]
             found["train/accuracy"] = [(at, epoch.accuracy) for at, epoch in enumerate(lesson.epochs, 1)]
             found["train/epoch_seconds"] = [(at, epoch.seconds) for at, epoch in enumerate(lesson.epochs, 1)]
-        yield f"{row.case.adapter}-{row.case.strategy}-{row.id}-r{process.repeat}", found
+        yield f"{file_name(row.case.adapter, row.case.strategy)}-{row.id}-r{process.repeat}", found
 
 
 def as_tensorboard(folder: RunFolder, directory: Path) -> None:
@@ -89,7 +89,8 @@ def as_mlperf(folder: RunFolder, directory: Path) -> None:
     written = False
     for record in folder.records():
         if record.case.passes == (TRAIN,) and record.outcome == "ok":
-            name = f"{record.case.adapter}-{record.case.strategy}-{record.case_id}-r{record.repeat}.log"
+            called = file_name(record.case.adapter, record.case.strategy)
+            name = f"{called}-{record.case_id}-r{record.repeat}.log"
             write_whole(made(directory) / name, "".join(f":::MLLOG {json.dumps(line)}\n" for line in mllog(record)))
             written = True
     if not written:

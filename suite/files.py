@@ -1,6 +1,7 @@
 """Files written whole or not at all, and folders that people name."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,11 @@ ROOM = (
 def stands(path: Path) -> bool:
     """Whether there is a file or folder of that name; False, too, for a name that none can have (too long)."""
     return os.path.exists(path)
+
+
+def file_name(*words: str) -> str:
+    """Words that were read from a file, as a name that cannot leave its folder."""
+    return "-".join(re.sub(r"[^A-Za-z0-9_.-]+", "_", word).lstrip(".") for word in words)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -1,10 +1,13 @@
-"""Text of others, fit for a terminal and for a page: no control characters, no escape codes, no home folder."""
+"""Text of others, fit for a terminal and for a page: no control characters, no escape codes, no home folders."""
 
 import re
 from pathlib import Path
 
 # ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters.
 CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Of a path, not of a part of one: /data/root is nobody's home, -I/root is root's.
+BEGINS, ENDS = r"(?<![\w.]{2})", r"(?=/|\W|$)"
+HOMES = re.compile(rf"{BEGINS}(?:/(?:home|Users)/[\w.-]+|/root){ENDS}")
 
 
 def plain(text: str) -> str:
@@ -20,4 +23,9 @@ def without_codes(text: str) -> str:
 def without_home(text: str) -> str:
     """The text with `~` for this person's home folder; a HOME of / is none."""
     home = str(Path("~").expanduser())
-    return re.sub(rf"{re.escape(home)}(?=/|\W|$)", "~", text) if len(home) > 1 else text
+    return re.sub(f"{BEGINS}{re.escape(home)}{ENDS}", "~", text) if len(home) > 1 else text
+
+
+def without_homes(text: str) -> str:
+    """The same for anybody's, as it is published: a run may have been measured by somebody else."""
+    return HOMES.sub("~", without_home(text))

@@ -132,6 +132,11 @@ class TorchTrainer(Trainer):
 
     # --- for the subclasses ---------------------------------------------------
 
+    @property
+    def _crosses(self) -> Any:
+        """The type of activations where ranks exchange them."""
+        return torch.bfloat16 if self.setup.precision == "bfloat16" else self._dtype
+
     def _optimise(self) -> None:
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)

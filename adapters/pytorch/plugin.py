@@ -55,6 +55,7 @@ STRATEGIES = (
         "other, transfers included, is the stage bubble.",
         separable=NO_COMMUNICATION,
         model_parallel=True,
+        cut="layers where one value crosses",
         microbatches="microbatches",
     ),
     _strategy(
@@ -65,9 +66,18 @@ STRATEGIES = (
         model_parallel=True,
     ),
     _strategy(
+        "branch_parallel",
+        "All ranks hold one network: the branches of every block (GoogLeNet's four) are distributed over them, the "
+        "other layers are whole on each; what they wait for each other, transfers included, is the stage bubble.",
+        separable=NO_COMMUNICATION,
+        model_parallel=True,
+        cut="branches",
+    ),
+    _strategy(
         "hybrid",
         "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
         model_parallel="stages",
+        cut="layers where one value crosses",
         microbatches="microbatches",
     ),
     _strategy(
@@ -207,11 +217,11 @@ class PyTorch(Adapter):
         backups, ranks = case.knobs["backups"], case.placement.ranks
         if 1 < ranks <= backups:
             return f"backups = {backups} of {ranks} workers leave none to wait for; ask for fewer"
-        pieces, stages, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
-        if strategy.model_parallel and stages == 1:
-            return "a pipeline of one rank has nobody to hand on to; ask for two ranks, or use 'accumulate'"
-        if case.knobs["schedule"] == "1f1b" and pieces < stages:
-            return f"1f1b wants as many pieces as there are stages, {stages}; microbatches is {pieces}; or use gpipe"
+        pieces, parts, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
+        if strategy.model_parallel and parts == 1:
+            return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use 'single'"
+        if case.knobs["schedule"] == "1f1b" and pieces < parts:
+            return f"1f1b wants as many pieces as there are stages, {parts}; microbatches is {pieces}; or use gpipe"
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ from adapters.pytorch.layer_times import layer_times
 from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
+from suite.worker.dropout_masks import dropout_seed
 from workloads.graph import Graph
 
 
@@ -30,7 +31,7 @@ class ReplicaTrainer(TorchTrainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         self._begin_build(graph)
         self._graph = graph
-        self._net = Net(graph, weights, fast=self.setup.tuned)
+        self._net = self._network(graph, weights)
         self._net.to(self._device, self._dtype, memory_format=self._weights_format()).train()
         self._staged_net = torch.compile(self._net) if self._compiled else self._net
         self._native_net = self._staged_net
@@ -102,6 +103,10 @@ class ReplicaTrainer(TorchTrainer):
             heads = network(batch.images)
         return heads, joint_loss(heads, self._head_weights, batch.labels)
 
+    def _network(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Any:
+        """What this rank holds, on the host."""
+        return Net(graph, weights, fast=self.setup.tuned)
+
     def _wrap(self) -> None:
         """Called in `build`, between the network and its optimiser."""
 
@@ -115,6 +120,24 @@ class ReplicaTrainer(TorchTrainer):
         self._net = self._staged_net = self._native_net = None
         self._heads = []
         super()._release()
+
+
+class SharedTrainer(ReplicaTrainer):
+    """One network on all ranks: a share of it on each, the rest whole on every one and alike, by the same batch."""
+
+    _exchanged_bytes = 0  # set by `build`: what a rank contributes to the exchanges of a step, the mean over ranks
+
+    def step_alone(self, batch: Any) -> None:
+        """A rank does not have the network that it would train."""
+        raise Unsupported("under %r a rank has a share of the network and cannot compute alone" % self.setup.strategy)
+
+    def notes(self) -> Dict[str, Any]:
+        return dict(super().notes(), exchanged_bytes=self._exchanged_bytes)
+
+    def _begin_build(self, graph: Graph) -> None:
+        """With the same masks of dropout on every rank."""
+        super()._begin_build(graph)
+        torch.manual_seed(dropout_seed(self.setup.seed, 0))
 
 
 def counted_macs(network: Any, *samples: torch.Tensor) -> int:

@@ -158,10 +158,10 @@ class StagedSchedule:
 
 
 class Gather:
-    """What the stages hold, brought together on every rank of one network: collective calls, over host memory."""
+    """What the parts of a network hold, brought together on all of its ranks: collective calls, over host memory."""
 
     def __init__(self, graph: Graph, stages: Sequence[Stage], ranks: Sequence[int], group: Any, dtype: Any) -> None:
-        """`ranks` hold the stages, in order, and are the gloo group's."""
+        """`ranks` hold the stages, in their order; `group` is all of the network's ranks, over gloo."""
         self._ranks, self._group, self._dtype = list(ranks), group, dtype
         self._shapes: Dict[str, Any] = {}
         self._owners: Dict[str, int] = {}
@@ -172,8 +172,8 @@ class Gather:
                 self._owners.update((name, rank) for name, _ in found)
 
     def tensors(self, mine: Dict[str, Any]) -> Dict[str, np.ndarray]:
-        """Every stage's tensors, of the names that the stages bring."""
-        names: List[Any] = [None] * len(self._ranks)
+        """Every stage's tensors, of the names that the ranks bring, each name by one of them."""
+        names: List[Any] = [None] * dist.get_world_size(self._group)
         dist.all_gather_object(names, sorted(mine), group=self._group)
         found: Dict[str, np.ndarray] = {}
         for name in (name for each in names for name in each):

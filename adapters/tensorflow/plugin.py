@@ -64,6 +64,7 @@ STRATEGIES = (
         several_devices=True,
         separable=("io", "h2d", "forward", "backward", "update"),
         model_parallel=True,
+        cut="layers",
         microbatches="microbatches",
         refuses={
             ("xla", "step"): "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"

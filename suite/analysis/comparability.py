@@ -15,6 +15,7 @@ DISQUALIFYING = {
     "trend": "every process was still getting faster, or slower, while it was measured",
     "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
     "other method": "its figures are defined otherwise than the rest of the run's",
+    "other machine": "a process of it ran on another machine than the rest of the run",
     "missing rank": "not all ranks reported, or the engine connected another number",
 }
 # Marks that a reader should know, without more.

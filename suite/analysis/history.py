@@ -67,8 +67,8 @@ class Series:
 def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
     """Every case with a sound speed; RequestError for fewer than two different runs.
 
-    Runs are ordered by when they began; figures of different methods are different series. A change is at least
-    `threshold` large (0.03: 3 %).
+    Runs are ordered by when they began; figures of different methods are different series. A change that
+    is surely smaller than `threshold` (0.03: 3 %) is none.
     """
     different = {run.key: run for run in runs}
     if len(different) < 2:

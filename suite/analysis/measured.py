@@ -12,6 +12,7 @@ from suite.analysis import input_wait, staleness
 from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
+from suite.analysis.machines import described
 from suite.analysis.noise import Noise, noise_of
 from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
@@ -49,6 +50,7 @@ class Provenance:
     versions: dict[str, str]
     hosts: list[str]
     processors: frozenset[str]  # models
+    machines: frozenset[str]  # as `described` has them; empty where nobody kept them
     wire: dict[str, Carrier] | None  # by host
     notes: dict[str, Any]
 
@@ -198,7 +200,7 @@ def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]
 def _about(record: Record) -> Provenance:
     ranks = record.ranks
     joined = ranks[0].joined if ranks else None
-    machines = [rank.hello.machine for rank in ranks if rank.hello and rank.hello.machine]
+    machines = [(rank.hello.machine, rank.hello.host_cores) for rank in ranks if rank.hello and rank.hello.machine]
     notes: dict[str, Any] = {}
     for rank in reversed(ranks):
         notes.update(rank.notes)
@@ -213,7 +215,8 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
-        processors=frozenset(machine.cpu or "unknown" for machine in machines),
+        processors=frozenset(machine.cpu or "unknown" for machine, _ in machines),
+        machines=frozenset(described(machine, cores) for machine, cores in machines),
         wire=carriers(ranks),
         notes=notes,
     )

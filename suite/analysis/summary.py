@@ -15,6 +15,7 @@ from typing import Any
 from suite.analysis.comparability import Key
 from suite.analysis.foreign import imported_rows
 from suite.analysis.leaders import Against, against_fastest
+from suite.analysis.machines import measured_elsewhere
 from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
@@ -68,7 +69,12 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
             for record in several:
                 processes[record.case_id].append(process_of(record, about.method))
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
-    return [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
+    rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
+    places = ((row.id, row.case.placement.hosts, one.about.machines) for row in rows for one in row.processes)
+    elsewhere = measured_elsewhere(places)
+    for row in rows:
+        row.marks += ["other machine"] * (row.id in elsewhere)
+    return rows
 
 
 @contextmanager

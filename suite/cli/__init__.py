@@ -61,6 +61,8 @@ def _run() -> int:
 
 def tell(message: str) -> None:
     """An error, on stderr; red where a person looks."""
-    message, colour = LONG_WORD.sub(r"\1…", message), sys.stderr.isatty()
+    from suite.plain import without_codes
+
+    message, colour = LONG_WORD.sub(r"\1…", without_codes(message)), sys.stderr.isatty()
     red, plain = ("\033[31m", "\033[0m") if colour else ("", "")
     sys.stderr.write(f"{red}stagebench: {message}{plain}\n")

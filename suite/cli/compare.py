@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from suite.plain import without_codes
+
 if TYPE_CHECKING:
     from suite.analysis.compare_runs import Compared, Comparison
     from suite.analysis.verdicts import Judged
@@ -46,7 +48,7 @@ def compare(
     if json:
         show_json(found.to_dict())
     else:
-        typer.echo("\n".join(_markdown(found)) if markdown else "", nl=markdown)
+        typer.echo(without_codes("\n".join(_markdown(found))) if markdown else "", nl=markdown)
         if not markdown:
             _print(found)
     raise typer.Exit(compare_runs.EXIT_CODES[found.verdict])
@@ -57,7 +59,7 @@ def _print(found: "Comparison") -> None:
 
     tables.show([dict(zip(COLUMNS, _cells(one), strict=True)) for one in found.cases], COLUMNS)
     for line in (*_notes(found), found.verdict):
-        typer.echo(line)
+        typer.echo(without_codes(line))
 
 
 def _markdown(found: "Comparison") -> Iterable[str]:

@@ -7,6 +7,7 @@ from suite.analysis.measured import mean_loss, rate
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.groups import grouped as by
+from suite.plain import plain
 from suite.results.proof import Proof
 from suite.results.records import Record
 from suite.worker import messages
@@ -121,7 +122,7 @@ def rank_state(message: Message) -> str | None:
             doing = {"warmup": "warming up", "measure": "step"}.get(message.phase, message.phase)
             return f"{message.name}: {doing} {message.step}/{message.of}"
         case messages.Failed():
-            return f"failed: {message.message}"
+            return f"failed: {plain(message.message)}"
         case messages.Done():
             return "done"
     return None

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suite.plain import without_codes
+
 if TYPE_CHECKING:
     from suite.analysis.history import Series
 
@@ -55,7 +57,7 @@ def _print(series: "Series") -> None:
     for change in series.changes:
         point = series.points[change.at]
         what = "; ".join(change.differs) or "nothing that the runs keep"
-        typer.echo(f"  {change.ratio - 1:+.1%} from {point.run.path} on; what changed there: {what}")
+        typer.echo(without_codes(f"  {change.ratio - 1:+.1%} from {point.run.path} on; what changed there: {what}"))
     if not changes:
         few = len(series.points) < FEWEST
         typer.echo(f"  {f'too few runs to tell a change: it takes {FEWEST}' if few else 'no change'}")

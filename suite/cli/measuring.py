@@ -10,11 +10,13 @@ from typing import Any
 import typer
 
 from suite import __version__
+from suite.analysis.machines import moved
 from suite.environments.commit import commit_of
 from suite.plain import without_home
 from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import ResultFolder
+from suite.results.this_host import this_host
 from suite.session.resumable import FAILURES, Session
 from workloads.graph import Graph
 
@@ -52,6 +54,8 @@ def measure(
         folder.begin(about, plan, scale)
         for why in folder.unusable():
             typer.echo(f"{folder.path}: {why}", err=True)
+        if elsewhere := moved(folder, this_host()):
+            typer.echo(elsewhere, err=True)
         for network in networks:
             folder.keep_network(network)
         return session.run()

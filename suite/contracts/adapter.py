@@ -7,7 +7,7 @@ plan is checked against it before anything starts.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
@@ -30,6 +30,9 @@ class Strategy:
     separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
     # True: all its devices hold one network together, each a part; a knob's name: so many of them in a row do.
     model_parallel: bool | str = False
+    # What one network is cut into for the devices that hold it, so that a plan refuses one with too few of them:
+    # stages of layers (one behind the other), or branches of blocks (side by side); "": every network can be cut.
+    cut: Literal["", "layers", "layers where one value crosses", "branches"] = ""
     microbatches: str = ""  # the knob that says in how many pieces a network takes its batch
     changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)
     periodic: bool = False  # its devices exchange only every so many steps: a short pass may end before

@@ -8,6 +8,7 @@ one adapter cannot do, of what others can, is no error: the case is `unsupported
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from suite.contracts import knobs
@@ -19,9 +20,18 @@ from suite.environments.hosts import here
 from suite.plan.model import Choice, Written
 from suite.plan.problems import Problems
 from suite.suggest import known
+from suite.worker.branches import check_blocks
+from suite.worker.contract import Unsupported
+from suite.worker.pipeline_stages import stages
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
+# As `Strategy.cut` has them: each raises Unsupported for a network that cannot be cut into so many parts.
+CUTS: dict[str, Callable[[Graph, int], object]] = {
+    "layers": stages,
+    "layers where one value crosses": partial(stages, one_value=True),
+    "branches": check_blocks,
+}
 FILES, BEST = "files", "best"  # formats that are no adapter's own
 Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.record_sets.missing, or what remembers it
 
@@ -165,6 +175,7 @@ def refusal(
         _by_strategy(adapter, strategy, case, launchers)
         or _by_values(adapter, offered, case, graph)
         or _by_both(adapter, strategy, case)
+        or _by_cut(strategy, graph, adapter.model_parallel_size(case))
         or _by_launcher(adapter, case, launchers)
         or adapter.unsupported(case)
     )
@@ -225,6 +236,15 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
     values = {**knobs.values(declared, case.knobs), "device": case.placement.device, "precision": case.precision}
     refused = next((why for (name, value), why in strategy.refuses.items() if values.get(name) == value), None)
     return refused or knobs.unmet(declared, values)
+
+
+def _by_cut(strategy: Strategy, graph: Graph, parts: int) -> str | None:
+    try:
+        if strategy.cut and parts > 1:
+            CUTS[strategy.cut](graph, parts)
+    except Unsupported as error:
+        return str(error)
+    return None
 
 
 def _by_launcher(adapter: Adapter, case: Case, launchers: Mapping[str, Launcher]) -> str | None:

@@ -26,7 +26,7 @@ from suite import plugins
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
 from suite.errors import RequestError
-from suite.files import stands
+from suite.files import file_name, stands
 from suite.plan.overrides import is_path
 from suite.plan.read import Plan
 from workloads.build import Builder
@@ -99,7 +99,7 @@ def read(file: Path) -> Workload:
 
 def network_of(run: Path, case: Case) -> Graph | None:
     """The network of a case of that run folder; None when it is not here, or is not the one that was measured."""
-    file = run / "networks" / f"{case.workload}.json"
+    file = run / "networks" / f"{file_name(case.workload)}.json"
     workload = read(file) if file.exists() else plugins.workloads().get(case.workload)
     graph = workload.graph() if workload else None
     return graph if graph and graph.digest == case.graph_digest else None

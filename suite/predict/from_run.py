@@ -30,6 +30,8 @@ from suite.results.run_folder import RunFolder
 
 SAME = 1e-3  # of an iteration: nearer than that, schedules cannot be told apart
 MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
+MOST_INTERFERENCE = 1.0  # an exchange can stop computing, not more
+SMALL_JITTER = Jitter.normal(0.01)  # of which a larger one is made where steps show none
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Series:
     @property
     def label(self) -> str:
         case = self.rows[-1].case
-        nodes = f", {case.placement.ranks_per_node} ranks a node" if case.placement.nodes > 1 else ""
+        ranks = case.placement.ranks_per_node
+        nodes = f", {ranks} rank{'s' if ranks > 1 else ''} a node" if case.placement.nodes > 1 else ""
         return f"{case.adapter}/{case.strategy} {case.workload} batch {case.batch} {case.data_name}{nodes}"
 
     @property
@@ -167,8 +170,8 @@ def fit(
     """The scenario of a series; RequestError where nothing says how fast the link is.
 
     `network` without the link between ranks, which is `link` or what the run has measured, `every` series of it. With
-    `schedule` the one that comes nearest to the run is looked for, and what the run took beyond it is charged to the
-    exchange: it slows down the computing beside it.
+    `schedule` the one that comes nearest to the run is looked for. What the run took beyond it is charged to the
+    exchange, which slows down the computing beside it; and what is more than that, to ranks that waited for each other.
     """
     layers, layers_source = _layers(folder, series)
     link = link or _measured_link(series, layers, network, every)
@@ -201,8 +204,12 @@ def fit(
         sources.append(f"schedule: {' or '.join(nearest)}, nearest to what {series.devices} devices did")
         beyond, exchanging = off[nearest[0]], predict(scenario, series.devices).exchanging
         if beyond > SAME * series.budget.native and exchanging:
-            scenario = scenario.but(interference=beyond / exchanging)
+            scenario = scenario.but(interference=min(beyond / exchanging, MOST_INTERFERENCE))
             sources.append(f"interference: {scenario.interference:.2f} s for each second of exchange")
+        waited = beyond - scenario.interference * exchanging
+        if waited > SAME * series.budget.native:
+            scenario = scenario.but(jitter=_waiting(scenario, series.devices, waited))
+            sources.append(f"stragglers: {1000 * waited:.3g} ms more than the steps of single ranks differ by")
     cases = tuple(row.id for row in series.rows)
     return Asked(series.label, scenario, tuple(sources), series.measured, series.devices, cases)
 
@@ -210,6 +217,13 @@ def fit(
 def _beyond(scenario: Scenario, series: Series) -> float:
     """Seconds that an iteration took longer than this predicts."""
     return series.budget.native - predict(scenario, series.devices).iteration
+
+
+def _waiting(scenario: Scenario, ranks: int, seconds: float) -> Jitter:
+    """The jitter with which the slowest of so many ranks takes so much longer."""
+    jitter = scenario.jitter if scenario.jitter.slowest(ranks) - 1 > SAME else SMALL_JITTER
+    already, base = ((each.slowest(ranks) - 1) * scenario.own for each in (scenario.jitter, jitter))
+    return jitter.stretched((already + seconds) / base)
 
 
 def _stage_seconds(series: Series) -> dict[str, float]:

@@ -33,6 +33,10 @@ class Jitter:
         middles = points + REACH / (POINTS - 1)  # each value stands for the interval about it
         return cls(1.0 + deviation * points, np.array([NormalDist().cdf(one) for one in middles]))
 
+    def stretched(self, factor: float) -> "Jitter":
+        """With iterations that are so many times as far from their mean."""
+        return Jitter(self._mean + factor * (self.values - self._mean), self.cumulative)
+
     @cached_property
     def _mean(self) -> float:
         return self._largest(1)

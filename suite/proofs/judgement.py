@@ -9,6 +9,7 @@ from suite.supervision import Attempt
 from suite.worker import messages
 from suite.worker.messages import of_type
 from workloads.catalogue import Workload
+from workloads.graph import Graph
 
 
 def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str = "sgd", device: str = "cpu") -> Verdict:
@@ -23,7 +24,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     losses = {kind: _mean([getattr(proof.losses, kind) for proof in proofs]) for kind in ("staged", "native", "oracle")}
     errors = _worst_over_ranks([proof.errors for proof in proofs])
     # The layers first: a wrong one makes every loss wrong.
-    findings = [*_tensor_findings(errors, bounds), *_loss_findings(losses, bounds)]
+    findings = [*_tensor_findings(errors, bounds, graph), *_loss_findings(losses, bounds)]
     worst = max(findings, key=lambda found: found.error / found.tolerance)
     wrong = {what: why for proof in proofs for what, why in proof.wrong.items()}
     problems = [_sentence(found, wrong) for found in findings if not found.error <= found.tolerance]
@@ -79,11 +80,13 @@ def _loss_findings(losses: dict[str, list[float]], bounds: Tolerance) -> list[Fi
     ]
 
 
-def _tensor_findings(errors: dict[str, dict[str, float]], bounds: Tolerance) -> list[Finding]:
+def _tensor_findings(errors: dict[str, dict[str, float]], bounds: Tolerance, graph: Graph) -> list[Finding]:
+    """Those nearest to the loss first: a wrong backward makes the gradients of all layers before it wrong."""
+    order = {layer.name: number for number, layer in enumerate(graph.layers)}
     return [
         _found(what, tensor, error, bounds.of(what))
         for what, tensors in errors.items()
-        for tensor, error in tensors.items()
+        for tensor, error in sorted(tensors.items(), key=lambda found: -order.get(found[0].rpartition(".")[0], 0))
     ]
 
 

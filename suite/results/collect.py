@@ -1,5 +1,6 @@
 """Joins run folders of different cases into one: what ran apart, in a cluster's jobs, is reported on together."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ def collect(runs: Sequence[Path], into: Path) -> int:
 def copied(folder: RunFolder, into: RunFolder) -> int:
     """Write a folder's hosts, proofs and records into another one, as that one's; how many records there are."""
     for name in (name for name in COPIED if (folder.path / name).is_dir()):
-        shutil.copytree(folder.path / name, into.path / name, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(folder.path / name, into.path / name, ignore=links, dirs_exist_ok=True)
     for host in folder.hosts().values():
         into.write_host(host)
     for proof in folder.proofs().values():
@@ -58,6 +59,11 @@ def copied(folder: RunFolder, into: RunFolder) -> int:
     for count, record in enumerate(folder.records(), 1):  # noqa: B007 - how many there were
         into.write_record(record)
     return count
+
+
+def links(folder: str, names: list[str]) -> list[str]:
+    """The symbolic links among these: a run has none, and what is written through one leaves the folder."""
+    return [name for name in names if os.path.islink(os.path.join(folder, name))]
 
 
 def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEntry]]) -> None:

@@ -1,19 +1,22 @@
 """What holds of every record, whatever was measured: one that breaks it is invalid, and no figure comes of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from suite.results.rank_report import Pass, Rank
 from suite.results.records import AnyRecord, Record
 
-CLOCKS = 1.05  # a device's clock and its host's may differ by so much, and by a millisecond
+CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor, and by so many seconds more
+OWN_PACE = "io_only"  # the pass in which every rank goes by its own clock
 
 
 def broken(record: AnyRecord) -> str | None:
     """The first invariant that a record breaks, in words; None when all hold."""
-    return next(_broken(record), None)
+    ranks = [rank for rank in record.ranks if isinstance(rank, Rank)]
+    return next(chain(_of_counts(record), _of_steps(record, ranks), *(_of_rank(record, rank) for rank in ranks)), None)
 
 
-def _broken(record: AnyRecord) -> Iterator[str]:
+def _of_counts(record: AnyRecord) -> Iterator[str]:
     place = record.case.placement
     found = [rank.rank for rank in record.ranks]
     if found != sorted(set(found)) or not set(found) <= set(range(place.ranks)):
@@ -22,19 +25,32 @@ def _broken(record: AnyRecord) -> Iterator[str]:
         yield f"its outcome is ok, and {len(found)} of {place.ranks} ranks reported"
     if record.repeat < 0 or record.seconds < 0:
         yield f"repeat = {record.repeat}, seconds = {record.seconds:g}: neither can be below 0"
-    ranks = [rank for rank in record.ranks if isinstance(rank, Rank)]
+
+
+def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
+    """Ranks go through the same passes side by side; who trains and waits for nobody takes as many steps as it can."""
     trained = [rank.training for rank in ranks if rank.training]
     paced = isinstance(record, Record) and record.declared is not None and not record.declared.synchronous
     counted = [(len(it.epochs), *(() if paced else (len(it.losses), len(it.loss_s)))) for it in trained]
-    if len(set(counted)) > 1:  # workers that wait for nobody take as many steps as they can
+    if len(set(counted)) > 1:
         yield "its ranks trained for different numbers of epochs or steps"
-    for rank in ranks:
-        learnt = rank.training
-        if learnt and not len(learnt.loss_steps) == len(learnt.losses) == len(learnt.loss_s or learnt.losses):
-            yield f"rank {rank.rank}: its losses, their steps and their times are not as many"
-        for name, measured in rank.passes.items():
-            per_step = record.case.batch * place.devices
-            yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in _of_pass(name, measured, per_step))
+    for name in dict.fromkeys(name for rank in ranks for name in rank.passes if name != OWN_PACE):
+        taken = {len(rank.passes[name].step_s) for rank in ranks if name in rank.passes}
+        if len(taken) > 1:
+            yield f"its ranks took {' and '.join(map(str, sorted(taken)))} steps in the pass {name!r}"
+
+
+def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
+    learnt = rank.training
+    if learnt and not len(learnt.loss_steps) == len(learnt.losses) == len(learnt.loss_s or learnt.losses):
+        yield f"rank {rank.rank}: its losses, their steps and their times are not as many"
+    spent = sum(each.wall_s + sum(each.warmup_s) for each in rank.passes.values())
+    if spent > CLOCKS * record.seconds + CLOCKS_S:
+        yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
+    per_step = record.case.batch * record.case.placement.devices
+    for name, measured in rank.passes.items():
+        found = chain(_of_pass(name, measured, per_step), _of_times(measured))
+        yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)
 
 
 def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
@@ -44,12 +60,21 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
         yield f"it calls itself {measured.name!r}"
     if not steps or min(steps) < 0 or wall <= 0:
         yield f"{len(steps)} steps in {wall:g} s; there is one at least, and none takes less than no time"
-        return
     if measured.samples != per_step * len(steps):
         yield f"{measured.samples} samples in {len(steps)} steps of {per_step}"
-    if sum(steps) > CLOCKS * wall + 1e-3:
-        yield f"its steps take {sum(steps):g} s together, in {wall:g} s of wall time"
-    beside = {"io_s": measured.io_s, **(measured.stage_s or {})}
-    for each, seconds in beside.items():
-        if seconds is not None and len(seconds) != len(steps):
-            yield f"{len(seconds)} times of {each} for {len(steps)} steps"
+    if any(min(pair) <= 0 for pair in measured.pairs_s or ()):
+        yield "a block of steps took no time"
+
+
+def _of_times(measured: Pass) -> Iterator[str]:
+    """What a pass consists of is not longer than the pass."""
+    steps, stages, wall = measured.step_s, measured.stage_s or {}, measured.wall_s
+    parts = {"steps": steps, "waits for input": measured.io_s or (), "stages": chain(*stages.values())}
+    for what, seconds in parts.items():
+        if (total := sum(seconds)) > CLOCKS * wall + CLOCKS_S:
+            yield f"its {what} take {total:g} s together, in {wall:g} s of wall time"
+    for name, times in {"io_s": measured.io_s, **stages}.items():
+        if times is not None and len(times) != len(steps):
+            yield f"{len(times)} times of {name} for {len(steps)} steps"
+        if times and min(times) < -CLOCKS_S:
+            yield f"a time of {name} is {min(times):g} s"

@@ -4,6 +4,7 @@ Rounds, not blocks: every case gets its first process before any gets its second
 alike. What has a record is not measured again. What is measured (training, communication) a subclass says.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -173,7 +174,8 @@ class Session(ABC, Generic[C, Entry, Measured]):
         return not (self._retry and record.outcome in RETRIED)
 
     def _measure(self, item: Runnable[C], repeat: int) -> None:
-        case, beside, before, started = item.case, self.before(item), load(), datetime.now(UTC)
+        case, beside, before = item.case, self.before(item), load()
+        started, began = datetime.now(UTC), time.monotonic()  # a clock on the wall may be set back meanwhile
         self._observer.started(case, repeat)
 
         def on_message(rank: int, message: Message) -> None:
@@ -204,7 +206,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
         try:
             attempt = self.attempt(item, repeat, self._folder.attempt(case.id, repeat), on_message)
         except KeyboardInterrupt:
-            seconds = (datetime.now(UTC) - started).total_seconds()
+            seconds = time.monotonic() - began
             write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, by Ctrl-C or SIGTERM", {}, seconds, {}))
             raise
         self._observer.finished(case, write(attempt))

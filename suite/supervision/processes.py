@@ -1,5 +1,7 @@
 """A group of processes: started together, ended together, nothing left behind."""
 
+import atexit
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,15 +12,17 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
 
 from suite.contracts.launcher import Process
 from suite.environments.inherited import inherited
-from suite.supervision import guard
+from suite.supervision import guard, reaper
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: Open MPI's daemons leave session and parent
+PR_SET_CHILD_SUBREAPER = 36
 FORCED = 5.0  # seconds after SIGKILL; after SIGTERM it is the processes' patience
 
 
@@ -40,6 +44,7 @@ class Group:
         self._processes, self._folder = processes, folder
         self._mark = uuid.uuid4().hex
         self._started: list[subprocess.Popen[bytes]] = []
+        self._strangers: set[psutil.Process] = set()  # children of ours that are no part of the group
         self._waiters: list[threading.Thread] = []
         self._deaths: list[Death] = []
         self._changed = threading.Event()
@@ -47,21 +52,30 @@ class Group:
 
     def start(self) -> None:
         """Start them all; one that cannot be started ends with guard.CANNOT_START and says why in its log."""
-        for index, process in enumerate(self._processes):
-            with (self._folder / f"launcher-{index}.log").open("wb") as log:
-                child = subprocess.Popen(
-                    guarded(process),
-                    env={**inherited(), **process.environ, MARKER: self._mark},
-                    cwd=self._folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            self._started.append(child)
-            waiter = threading.Thread(target=self._wait_for, args=(index, child.pid), daemon=True)
-            self._waiters.append(waiter)
-            waiter.start()
+        adopt_orphans(True)
+        tell_reaper(f"+ {self._mark} {max((process.patience for process in self._processes), default=0.0)}")
+        try:
+            for index, process in enumerate(self._processes):
+                self._start(index, process)
+        finally:
+            started = {child.pid for child in self._started}
+            self._strangers = {child for child in psutil.Process().children() if child.pid not in started}
+
+    def _start(self, index: int, process: Process) -> None:
+        with (self._folder / f"launcher-{index}.log").open("wb") as log:
+            child = subprocess.Popen(
+                guarded(process),
+                env={**inherited(), **process.environ, MARKER: self._mark},
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started.append(child)
+        waiter = threading.Thread(target=self._wait_for, args=(index, child.pid), daemon=True)
+        self._waiters.append(waiter)
+        waiter.start()
 
     def alive(self) -> bool:
         """Whether any of the started processes runs that is not a mere sidecar."""
@@ -89,6 +103,11 @@ class Group:
             for child in self._started:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(FORCED)
+            for orphan in self._orphans():  # dead by now, and nobody else waits for it
+                with suppress(ChildProcessError):
+                    os.waitpid(orphan.pid, os.WNOHANG)
+            adopt_orphans(False)
+            tell_reaper(f"- {self._mark}")
 
     def _wait_for(self, index: int, pid: int) -> None:
         # Not reaped before the group has ended: until then its number cannot become another process's.
@@ -111,9 +130,9 @@ class Group:
             time.sleep(0.02)
 
     def _survivors(self) -> set[psutil.Process]:
-        """Running processes with our mark, in our sessions, or descended from such."""
+        """Running processes with our mark, in our sessions, adopted, or descended from such."""
         sessions = {child.pid for child in self._started}
-        ours = {process for process in psutil.process_iter() if self._belongs(process, sessions)}
+        ours = {process for process in psutil.process_iter() if self._belongs(process, sessions)} | self._orphans()
         return set(running(ours | {child for process in ours for child in descendants(process)}))
 
     def _belongs(self, process: psutil.Process, sessions: set[int]) -> bool:
@@ -121,6 +140,47 @@ class Group:
             return os.getsid(process.pid) in sessions or process.environ().get(MARKER) == self._mark
         except (OSError, psutil.Error):  # gone, or somebody else's
             return False
+
+    def _orphans(self) -> set[psutil.Process]:
+        """Children of ours that we did not start: what a process of the group left behind, in a session of its own."""
+        known = {child.pid for child in self._started} | {child.pid for child in self._strangers}
+        found = set()
+        for child in psutil.Process().children():
+            with suppress(ProcessLookupError):
+                if child.pid not in known and os.getsid(child.pid) != os.getsid(0):
+                    found.add(child)
+        return found
+
+
+def adopt_orphans(adopt: bool) -> None:
+    """Become the parent of what descends from us and has lost its own, in place of init; Linux alone can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt))
+
+
+@cache
+def _reaper() -> "subprocess.Popen[bytes]":
+    """Of this controller; it ends when its standard input closes."""
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", reaper.__file__, MARKER],
+        bufsize=0,
+        env={name: value for name, value in inherited().items() if name != MARKER},
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    atexit.register(child.communicate)
+    return child
+
+
+def tell_reaper(line: str) -> None:
+    """What is to be ended should this process be killed; nothing where somebody has ended the reaper, too."""
+    stream = _reaper().stdin
+    assert stream is not None
+    with suppress(OSError):
+        stream.write(f"{line}\n".encode())
 
 
 def guarded(process: Process) -> list[str]:

@@ -59,6 +59,11 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
     return [Stage(*each) for each in zip(borders, borders[1:], crossings, crossings[1:])]
 
 
+def exchanged_bytes(graph: Graph, cut: List[Stage], batch: int, itemsize: int) -> int:
+    """What a device hands on in a step, activations and what flows back through them: the mean over the stages."""
+    return 2 * sum(_numbers(graph, stage.begin) for stage in cut[1:]) * batch * itemsize // len(cut)
+
+
 def crossing(graph: Graph, place: int) -> Tuple[str, ...]:
     """Values made before layer number `place` and read by it, a later layer or the loss; in the order of making."""
     made = ["input"] + [layer.name for layer in graph.layers[:place]]

@@ -10,13 +10,15 @@ or not to smooth?", 1987). Give runs with ten processes a case or more. Shares o
   where runs differ by as much as processes do, with and without a history of so many runs;
 - `planted`: of slow-downs of 3 % that are found with the number of processes that a pilot comparison suggests, on
   machines whose noise is of the real shape and of a given size;
-- `changes`: of series of runs whose change was found within one run of its place, and of steady ones with any.
+- `slow_downs`: of histories with such a slow-down, of runs with that number of processes, in which it was found within
+  one run of its place; those in which nothing else was found; and steady histories with a change;
+- `changes`: the same of normal values, whose change is so many of their standard deviations.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ from suite.analysis.verdicts import SAME, SLOWER, Sides, judged
 from suite.results.run_folder import RunFolder
 
 THRESHOLD = 0.03
+SLOW_DOWN = -float(np.log1p(THRESHOLD))  # of a speed's logarithm
 FEW = 5  # processes of a case whose median says little: it is not drawn from
 SMOOTHING = 0.3  # of their standard deviation
 
@@ -69,33 +72,61 @@ def drifting(random: np.random.Generator, real: list[Values], history: int, tria
     return false / trials
 
 
+def suggested(random: np.random.Generator, own: Values, pilot: int) -> int:
+    """Processes, by two equal runs of `pilot` processes."""
+    first = judged({0: Sides(rates(random, own, pilot), rates(random, own, pilot))}, THRESHOLD)[0]
+    return first.needs or MOST
+
+
+def scaled(random: np.random.Generator, real: list[Values], scatter: float) -> Values:
+    shape = real[random.integers(len(real))]
+    return shape * (scatter / shape.std())
+
+
 def planted(
     random: np.random.Generator, real: list[Values], scatter: float, pilot: int, trials: int
 ) -> dict[str, float]:
-    """A slow-down of the threshold, with what two equal runs of `pilot` processes suggest."""
+    """A slow-down of the threshold."""
     found, asked = 0, []
     for _ in range(trials):
-        shape = real[random.integers(len(real))]
-        own = shape * (scatter / shape.std())
-        first = judged({0: Sides(rates(random, own, pilot), rates(random, own, pilot))}, THRESHOLD)[0]
-        count = first.needs or MOST
-        slower = rates(random, own, count, -float(np.log1p(THRESHOLD)))
+        own = scaled(random, real, scatter)
+        count = suggested(random, own, pilot)
+        slower = rates(random, own, count, SLOW_DOWN)
         found += judged({0: Sides(rates(random, own, count), slower)}, THRESHOLD)[0].verdict == SLOWER
         asked.append(count)
     return {"found": found / trials, "median_processes": float(np.median(asked))}
 
 
-def changes(random: np.random.Generator, runs: int, size: float, trials: int) -> dict[str, float]:
-    """`size` in standard deviations of a run; at a random place with five runs at each side where there are so many."""
+def slow_downs(
+    random: np.random.Generator, real: list[Values], scatter: float, runs: int, trials: int
+) -> dict[str, float]:
+    """Of the threshold, in a history of runs with as many processes as a pilot of five suggests."""
+
+    def series(at: int) -> list[float]:
+        own = scaled(random, real, scatter)
+        count = suggested(random, own, 5)
+        levels = [SLOW_DOWN * (run >= at) for run in range(runs)]
+        return [float(np.log(rates(random, own, count, level).value)) for level in levels]
+
+    return changes(random, runs, series, trials, float(np.log1p(THRESHOLD)))
+
+
+def deviating(random: np.random.Generator, runs: int, size: float, trials: int) -> dict[str, float]:
+    """`size` in standard deviations of a run."""
+    return changes(random, runs, lambda at: list(random.normal(0, 1, runs) + size * (np.arange(runs) >= at)), trials)
+
+
+def changes(
+    random: np.random.Generator, runs: int, series: Callable[[int], list[float]], trials: int, least: float = 0.0
+) -> dict[str, float]:
+    """`series` with a change at a random place, five runs at each side where there are so many, or at the end: none."""
     margin, near, alone = min(5, runs // 3), 0, 0
     for _ in range(trials):
         at = int(random.integers(margin, runs - margin + 1))
-        series = random.normal(0, 1, runs)
-        series[at:] += size
-        found = change_points(list(series))
+        found = change_points(series(at), least)
         near += any(abs(each - at) <= 1 for each in found)
         alone += len(found) == 1
-    false = sum(bool(change_points(list(random.normal(0, 1, runs)))) for _ in range(trials))
+    false = sum(bool(change_points(series(runs), least)) for _ in range(trials))
     return {"within_one_run": near / trials, "only_one": alone / trials, "steady_with_a_change": false / trials}
 
 
@@ -124,8 +155,13 @@ def main() -> None:
             for scatter in (0.01, 0.02, 0.05)
             for pilot in (5, 10)
         },
+        "slow_downs": {
+            f"noise of {scatter:.0%}, {runs} runs": slow_downs(random, real, scatter, runs, trials)
+            for scatter in (0.01, 0.02)
+            for runs in (10, 20, 40)
+        },
         "changes": {
-            f"{size:g} deviations, {runs} runs": changes(random, runs, size, trials)
+            f"{size:g} deviations, {runs} runs": deviating(random, runs, size, trials)
             for runs in (10, 20, 40)
             for size in (3.0, 5.0)
         },

@@ -6,8 +6,10 @@ Four ranks on two cores would crowd each other out. So every process of a framew
 that has a little less than half a core, on one rank as on four, and the rest is the system's: the interpreters are
 replaced by a line of shell that enters such a group first (cgroup 1 or 2). Its turns are of 5 ms; but a kernel that
 looks 250 times a second lets it overrun a turn by up to 4 ms, and then holds it back the longer. What takes less than
-some 20 ms is held unevenly, so the plan's batches make steps longer. Over the laboratory each rank is on a host of its
-own. What is measured is kept in OUT; the same command goes on where it stopped.
+some 20 ms is held unevenly, so the plan's batches make steps longer. MPI's ranks poll while they wait, which
+their share pays for on as few ranks as cores, and hardly on more: here whoever yields its core sleeps. Over the
+laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command goes on where it
+stopped.
 """
 
 import argparse
@@ -34,6 +36,10 @@ HOSTS = [f"{LAB}{number}" for number in (1, 2, 3, 4)]
 CGROUPS = Path("/sys/fs/cgroup")
 NAME = "stagebench-half"
 TURN, SHARE = 5_000, 0.45  # microseconds, of a core
+PATIENT = """
+#include <time.h>
+int sched_yield(void) { return nanosleep(&(struct timespec){0, 20000}, 0); }
+"""
 
 # A group for each process: made, limited, entered.
 ENTER = {
@@ -55,11 +61,19 @@ def groups(out: Path) -> Iterator[dict[str, Path]]:
     subprocess.run(["mount", "--bind", CGROUPS if version == 2 else CGROUPS / "cpu", root], check=True)
     try:
         enter = ENTER[version].format(root=root, name=NAME, turn=TURN, quota=int(TURN * SHARE))
+        enter += f' && export LD_PRELOAD="{patient(out)}"'
         yield {name: capped(out, name, enter) for name in ADAPTERS}
     finally:
         for group in root.glob(f"{NAME}-*"):
             group.rmdir()  # its process has ended
         subprocess.run(["umount", root], check=True)
+
+
+def patient(out: Path) -> Path:
+    """A library in which yielding the core is sleeping."""
+    library = out / "patient.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"], input=PATIENT, text=True, check=True)
+    return library
 
 
 def capped(out: Path, name: str, enter: str) -> Path:
@@ -89,8 +103,12 @@ def predicted(run: Path) -> Iterator[dict[str, Any]]:
     for answer in json.loads(stagebench("predict", run, "--ranks", "4", "--json")):
         (one,) = answer["predictions"]
         if one["error"] is not None:
-            measured = answer["measured"]["4"]["value"]
-            yield {"case": answer["label"], "predicted": one["rate"], "measured": measured, "error": one["error"]}
+            yield {
+                "case": answer["label"],
+                "predicted": one["rate"],
+                "measured": answer["measured"]["4"],
+                "error": one["error"],
+            }
 
 
 def main() -> None:

@@ -1,13 +1,12 @@
-"""The performance model beside what others have published: `python tests/benchmarks/published_traces.py FOLDER`.
+"""The performance model beside what others have published, for validation.py and the tests.
 
-FOLDER holds B-Caffe's logs of GoogLeNet on K80s over 10 Gbit/s Ethernet, 64 samples per node (its repository's
+The folder holds B-Caffe's logs of GoogLeNet on K80s over 10 Gbit/s Ethernet, 64 samples per node (its repository's
 `logdata`): one line per parameter blob, [id, numbers, backward us, exchange us, ...]; weights and biases alternate, and
 what belongs to both stands at the weights or is repeated. The model is given what one node does and how long each
 layer's exchange took while the schedule was wait-free; it has no parameter that these measurements could tune.
 """
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -76,16 +75,3 @@ def points(folder: Path, fit_nodes: int | None = None, algorithm: str = "ring") 
         for schedule, rate in measured.items():
             scenario = Scenario(BATCH, joined(layers), Network(link, algorithm=algorithm), schedule)
             yield Point(nodes, schedule, rate, predict(scenario, nodes))
-
-
-def main(folder: Path) -> None:
-    tables = [list(points(folder)), list(points(folder, 2)), list(points(folder, 2, "halving"))]
-    print("| nodes | schedule | measured | link of as many nodes | link of 2 nodes, ring | link of 2 nodes, halving |")
-    print("|---|---|---|---|---|---|")
-    for row in zip(*tables, strict=True):
-        cells = [f"{point.predicted.rate:.0f} ({point.error:+.1%})" for point in row]
-        print("|", " | ".join([str(row[0].nodes), row[0].schedule, str(row[0].measured), *cells]), "|")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -13,10 +13,13 @@ from collections.abc import Iterable, Sequence
 from math import log10
 from pathlib import Path
 from statistics import median
+from time import process_time
 from typing import Any
 
-from suite.predict.collectives import Cost
-from suite.predict.prediction import timeline
+from suite.predict.collectives import Cost, Link, Network
+from suite.predict.from_numbers import Numbers, asked
+from suite.predict.known_link import KnownLink
+from suite.predict.prediction import predict, timeline
 from suite.predict.scenario import SCHEDULES
 from suite.predict.schedules import messages
 from tests.benchmarks.published_traces import Point, points
@@ -27,7 +30,9 @@ from tests.suite.test_predict_simulation import RANKS, Simulation, scenario_of
 DOCS = Path(__file__).parents[2] / "docs"
 CHARTS = DOCS / "validation"
 SIZE, MARGIN = 320, 46  # of a chart, in pixels
+BAR = 18  # its height, with the gap above it
 SEEDS = range(25)
+MANY = 4096  # ranks
 
 Pairs = Sequence[tuple[float, float]]
 
@@ -63,6 +68,25 @@ def scatter(name: str, pairs: Pairs, across: str, up: str) -> str:
     return f"![{up} over {across}](validation/{name}.svg)"
 
 
+def bars(name: str, values: Iterable[tuple[str, float]], bound: float, unit: str, what: str) -> str:
+    """A bar for each value, and a line at the bound that all should keep, 0 for none; the Markdown that shows them."""
+    rows = list(values)
+    most, wide, high = max(bound, *(value for _, value in rows)), SIZE * 2 - 3 * MARGIN, BAR * len(rows)
+    drawn = "".join(
+        f'<text x="{MARGIN}" y="{at * BAR + 13}" text-anchor="end">{text}</text>'
+        f'<path d="M{MARGIN + 4} {at * BAR + 4}h{value / most * wide:.1f}v{BAR - 6}H{MARGIN + 4}z" fill="#bcd6ea"/>'
+        for at, (_, value) in enumerate(rows)
+        for text in [f"{value:.1%}" if unit == "%" else f"{value:.3g} {unit}"]
+    )
+    names = "".join(f'<text x="{MARGIN + 10}" y="{at * BAR + 13}">{label}</text>' for at, (label, _) in enumerate(rows))
+    line = f'<path d="M{MARGIN + 4 + bound / most * wide:.1f} 0V{high}" stroke="#d33"/>'
+    (CHARTS / f"{name}.svg").write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE * 2} {high + 4}" width="{SIZE * 2}" '
+        f'font-size="10" font-family="sans-serif" fill="#333">{drawn}{line}{names}</svg>\n'
+    )
+    return f"![{what}](validation/{name}.svg)"
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
@@ -75,14 +99,15 @@ def of_own_runs() -> str:
     found = json.loads(path.read_text())
     each = [(setting, one) for setting, several in found["settings"].items() for one in several]
     rows = [
-        (setting, one["case"], f"{one['measured']:.0f}", f"{one['predicted']:.0f}", f"{one['error']:+.1%}")
+        (setting, one["case"], measured, f"{one['predicted']:.0f}", f"{one['error']:+.1%}")
         for setting, one in each
+        for measured in ["{value:.0f} ({low:.0f} to {high:.0f})".format(**one["measured"])]
     ]
-    pairs = [(one["measured"], one["predicted"]) for _, one in each]
+    pairs = [(one["measured"]["value"], one["predicted"]) for _, one in each]
     return f"""\
 Median error {found["median_error"]:.1%}, worst {found["worst_error"]:.1%}; {found["core_share"]} of a core each rank.
 
-{table(("where", "case", "measured", "predicted", "error"), rows)}
+{table(("where", "case", "measured (95 % interval)", "predicted", "error"), rows)}
 
 {scatter("own", pairs, "measured samples/s", "predicted")}
 """
@@ -133,23 +158,56 @@ def of_simulation() -> str:
 """
 
 
+def of_speed() -> str:
+    numbers, link = Numbers(batch=64, rate=253.1, workload="resnet50"), KnownLink(Link(2e-4, 8e-10), 0.0, "")
+    scenario = asked(numbers, Network(Link(0.0, 0.0)), link).scenario
+    began = process_time()
+    for ranks in range(2, 202, 2):
+        for schedule in list(SCHEDULES)[:5]:
+            predict(scenario.but(schedule=schedule), ranks)
+    sweep, rows = process_time() - began, []
+    for schedule in SCHEDULES:
+        began = process_time()
+        predict(scenario.but(schedule=schedule), MANY)
+        rows.append((schedule, 1000 * (process_time() - began)))
+    return f"""\
+ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of a processor, and {MANY:,} ranks
+{max(milliseconds for _, milliseconds in rows):.1f} ms at most.
+
+{bars("speed", rows, 0.0, "ms", f"milliseconds for {MANY:,} ranks, by schedule")}
+"""
+
+
 def of_comparing() -> str:
     path = CHARTS / "comparing.json"
     if not path.exists():
         return "Not simulated yet.\n"
     found: dict[str, Any] = json.loads(path.read_text())
-    equal = [(what, f"{share:.1%}") for what, share in found["equal"].items()]
-    runs = [(f"runs differ; {what}", f"{share:.1%}") for what, share in found["equal_while_runs_differ"].items()]
+    differing = [(f"runs differ; {what}", share) for what, share in found["equal_while_runs_differ"].items()]
+    false = [*found["equal"].items(), *differing]
     planted = [(what, one["median_processes"], f"{one['found']:.1%}") for what, one in found["planted"].items()]
-    changes = [(what, *(f"{share:.1%}" for share in one.values())) for what, one in found["changes"].items()]
+    changes = [(f"3 %, {what}", one) for what, one in found["slow_downs"].items()] + [*found["changes"].items()]
+    seen = [(f"3 % slower, {what}", one["found"]) for what, one in found["planted"].items()]
+    seen += [(f"a change of {what}", one["within_one_run"]) for what, one in changes]
+    changed = [(what, *(f"{share:.1%}" for share in one.values())) for what, one in changes]
     return f"""\
-{found["trials"]} simulations for each figure. Their noise has the shape of {found["cases_drawn_from"]} measured cases.
+{found["trials"]} simulations for each figure. Their noise has the shape of {found["cases_drawn_from"]} measured cases
+(scatter of processes: {found["median_scatter"]:.1%}). Where runs differ as much as their processes, only a history can
+tell that from a change.
 
-{table(("equal runs", "called different"), [*equal, *runs])}
+{table(("equal runs", "called different"), [(what, f"{share:.1%}") for what, share in false])}
+
+{bars("false", false, 0.05, "%", "equal runs called different; at most 5 %, but for those without a history")}
 
 {table(("3 % slower", "processes suggested (median)", "found"), planted)}
 
-{table(("a change of", "found within one run", "and no other", "steady series with a change"), changes)}
+In a history of runs with that number of processes, `history` finds the first run after a slow-down of 3 %. The same of
+normal noise, with changes in standard deviations of a run; three of them are little for ten runs, which have to tell
+the noise as well:
+
+{table(("a change of", "found within one run", "and no other", "steady series with a change"), changed)}
+
+{bars("found", seen, 0.9, "%", "slow-downs and changes that are found; at least 90 %")}
 """
 
 
@@ -178,6 +236,11 @@ measured (samples/s). The model gets one node's times and the exchanges that wer
 it cannot tell `wfbp` from `merged`: both hide all but the last message.
 
 {of_published(Path(sys.argv[1]))}
+## Speed
+
+What `predict` takes itself.
+
+{of_speed()}
 ## Merging
 
 The schedule `merged` against all ways to merge the messages of small networks.

@@ -1,7 +1,7 @@
 """Every way of meeting over several hosts, for real: two hosts of a laboratory, `stagebench run` on the first.
 
 What is joined within a host before it crosses the wire is proven here; the rest is proven by test_adapters.py
-on one host, and with STAGEBENCH_EVERY_PAIR=1 (`tox run -e verify`) here, too.
+on one host, and with STAGEBENCH_EVERY_PAIR=1 (`tox run -e verify`) here, too, with more strategies.
 
 Skipped where no laboratory can be built, or where a framework is not there; the latter fails for the adapters that
 STAGEBENCH_NEED names.
@@ -10,6 +10,7 @@ STAGEBENCH_NEED names.
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 import pytest
 
@@ -26,22 +27,49 @@ from suite.results.run_folder import RunFolder
 
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
 EVERY_PAIR = os.environ.get("STAGEBENCH_EVERY_PAIR") == "1"
+
+
+class Way(NamedTuple):
+    """A strategy with all that its meeting depends on, and further lines of its block."""
+
+    adapter: str
+    strategy: str
+    launcher: str
+    transport: str
+    block: str = ""
+    within: int = 1  # ranks or devices of a host; what is joined there before it crosses the wire is proven only here
+
+    def __str__(self) -> str:
+        return "-".join([self.adapter, self.strategy, self.launcher, *self.block.split()])
+
+
 WAYS = [
-    ("pytorch", "ddp", "ssh", "gloo"),
-    ("pytorch", "parameter_server", "ssh", "tensorpipe"),
-    ("tensorflow", "multiworker_mirrored", "ssh", "ring over grpc"),
-    ("tensorflow", "parameter_server", "ssh", "grpc"),
-    ("mxnet", "dist_sync", "ssh", "ps-lite"),
-    ("mxnet", "dist_async", "ssh", "ps-lite"),
-    ("mxnet", "dist_device_sync", "ssh", "ps-lite"),
-    ("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v"),
-    ("caffempi", "two_level", "mpiexec", "mpi: Open MPI v"),
-    ("caffempi", "data_parallel", "mpiexec", "mpi: Open MPI v"),
-    ("horovod-mxnet", "allreduce", "ssh", "gloo"),
-    ("horovod-mxnet", "allreduce", "mpiexec", "mpi: Open MPI v"),
+    Way("pytorch", "ddp", "ssh", "gloo"),
+    Way("pytorch", "parameter_server", "ssh", "tensorpipe"),
+    Way("tensorflow", "multiworker_mirrored", "ssh", "ring over grpc"),
+    Way("tensorflow", "parameter_server", "ssh", "grpc"),
+    Way("mxnet", "dist_sync", "ssh", "ps-lite"),
+    Way("mxnet", "dist_async", "ssh", "ps-lite"),
+    Way("mxnet", "dist_device_sync", "ssh", "ps-lite", "devices = 2", 2),
+    Way("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v"),
+    Way("caffempi", "two_level", "mpiexec", "mpi: Open MPI v", "ranks = 2", 2),
+    Way("caffempi", "data_parallel", "mpiexec", "mpi: Open MPI v"),
+    Way("horovod-mxnet", "allreduce", "ssh", "gloo"),
+    Way("horovod-mxnet", "allreduce", "mpiexec", "mpi: Open MPI v"),
 ]
-# Those with something to do within a host, too: two of what is joined there. Only here are they proven with both.
-WITHIN = {"two_level": "ranks = 2", "dist_device_sync": "devices = 2"}
+# Too many for every day: by `tox run -e verify`. They meet as `ddp` and `parameter_server` do.
+EVERY = [
+    Way("pytorch", "pipeline", "ssh", "gloo"),
+    Way("pytorch", "hybrid", "ssh", "gloo", "ranks = 2", 2),
+    Way("pytorch", "tensor_parallel", "ssh", "gloo"),
+    Way("pytorch", "branch_parallel", "ssh", "gloo", 'workload = "googlenet"\nbatch = 2'),
+    Way("pytorch", "zero1", "ssh", "gloo"),
+    Way("pytorch", "fsdp", "ssh", "gloo"),
+    Way("pytorch", "accumulate", "ssh", "gloo"),
+    Way("pytorch", "local_sgd", "ssh", "gloo", "knobs.period = 2"),
+    Way("pytorch", "parameter_server", "ssh", "tensorpipe", 'knobs.mode = "async"\nknobs.staleness = 1'),
+    Way("pytorch", "parameter_server", "ssh", "tensorpipe", "knobs.server_ranks = 1\nknobs.backups = 1"),
+]
 PLAN = """
 name = "over-hosts"
 [sampling]
@@ -51,14 +79,15 @@ warmup_steps = 2
 warmup_limit = 1.0
 seconds = 0.0
 processes = 1
-[[cases]]
-adapter = "{}"
-strategy = "{}"
-launcher = "{}"
+[defaults]
 workload = "mnist_small"
 nodes = 2
 passes = ["native"]
-{}
+[[cases]]
+adapter = "{0.adapter}"
+strategy = "{0.strategy}"
+launcher = "{0.launcher}"
+{0.block}
 """
 
 
@@ -78,18 +107,18 @@ def laboratory(tmp_path_factory):
         build.down(state)
 
 
-@pytest.mark.parametrize(("name", "strategy", "launcher", "transport"), WAYS, ids=["-".join(way[:3]) for way in WAYS])
-def test_ranks_on_two_hosts_are_measured(laboratory, tmp_path, name, strategy, launcher, transport):
-    absent = pytest.fail if name in NEEDED else pytest.skip
+@pytest.mark.parametrize("way", WAYS + EVERY * EVERY_PAIR, ids=str)
+def test_ranks_on_two_hosts_are_measured(laboratory, tmp_path, way):
+    absent = pytest.fail if way.adapter in NEEDED else pytest.skip
     try:
-        find(adapters()[name])
+        find(adapters()[way.adapter])
     except Unavailable as error:
         absent(str(error))
     plan, run, hosts = tmp_path / "plan.toml", tmp_path / "run", laboratory.layout.hosts
-    plan.write_text(PLAN.format(name, strategy, launcher, WITHIN.get(strategy, "")))
+    plan.write_text(PLAN.format(way))
     before = [wire(host) for host in hosts]
     tokens = [sys.executable, "-m", "suite.cli", "run", str(plan), "--hosts", ",".join(hosts), "-o", str(run)]
-    proven = EVERY_PAIR or strategy in WITHIN
+    proven = EVERY_PAIR or way.within > 1
     tokens += [] if proven else ["--no-proofs"]
     done = subprocess.run(
         entering(laboratory, hosts[0], tokens), env=environment(laboratory), capture_output=True, text=True, timeout=900
@@ -104,11 +133,12 @@ def test_ranks_on_two_hosts_are_measured(laboratory, tmp_path, name, strategy, l
     assert [rank.hello.host for rank in record.ranks] == [
         host for host in hosts for _ in range(placement.ranks_per_node)
     ]
-    assert placement.ranks_per_node * placement.devices == (2 if strategy in WITHIN else 1)
-    assert all(rank.joined.transport.startswith(transport) for rank in record.ranks)
+    assert placement.ranks_per_node * placement.devices == way.within
+    assert all(rank.joined.transport.startswith(way.transport) for rank in record.ranks)
     proofs = folder.proofs().values()
     assert [proof.reason for proof in proofs if not proof.passed] == []
     assert len(proofs) == proven
-    # Every step brings the gradients of every parameter.
-    gradients = 4 * 402_442
-    assert all(wire(host).received - was.received > 5 * gradients for host, was in zip(hosts, before, strict=True))
+    # Every step brings the gradients of every parameter, or what a network in parts hands on; local SGD every second.
+    step = record.ranks[0].notes.get("exchanged_bytes", 4 * 402_442)
+    steps = 2 if way.strategy == "local_sgd" else 5
+    assert all(wire(host).received - was.received > steps * step for host, was in zip(hosts, before, strict=True))

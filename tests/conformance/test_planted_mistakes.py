@@ -3,15 +3,19 @@
 The mistakes are planted in the reference, one a class; a proof and the look at its behaviour run in this process.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from stagebench_conformance import probe
-from stagebench_conformance.measured import DECAY
+from stagebench_conformance.measured import DECAY, Measured
 
 from adapters.reference.layers.pointwise import Dropout
 from adapters.reference.strategies.single import Single
+from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.proofs.judgement import judge
+from suite.results.rank_report import HostUse
 from suite.supervision import Attempt
 from suite.worker import behaviour, evidence, messages
 from suite.worker.contract import SGD, Batch
@@ -74,6 +78,18 @@ def network(edit):
         data = graph.to_dict()
         edit(data)
         Right.build(self, Graph.from_dict(data), weights)
+
+    return {"build": build}
+
+
+def backward(name, change):
+    """Another gradient by the inputs of that layer."""
+
+    def build(self, graph, weights):
+        Right.build(self, graph, weights)
+        (found,) = (each for each in self._network.layers if each.node.name == name)
+        right = found.backward
+        found.backward = lambda kept, gradient: [change(each) for each in right(kept, gradient)]
 
     return {"build": build}
 
@@ -174,12 +190,16 @@ PROVEN = {  # mistake: (how, the words that the reason begins with)
     "native steps": (given("step", brighter), "native parameter of"),
     "two updates": (instead("step", steps_twice), "native parameter of"),
     "no update": (instead("update", nothing), "staged parameter of"),
-    "no backward": (instead("backward", nothing), "gradient of conv1.bias is missing"),
-    "gradients summed": (instead("backward", sums), "gradient of conv1.bias is off by 1 "),
+    "no backward": (instead("backward", nothing), "gradient of fc2.bias is missing"),
+    "gradients summed": (instead("backward", sums), "gradient of fc2.bias is off by 1 "),
+    "backward of the LRN": (backward("norm1", lambda it: it * 1.1), "gradient of conv1.bias is off by"),
+    "backward of a convolution": (backward("left", np.flip), "gradient of grouped.bias is off by"),
+    "backward of an average": (backward("counted", np.zeros_like), "gradient of right.bias is off by"),
+    "backward of a layer": (backward("fc1", np.zeros_like), "gradient of right.bias is off by"),
     "pixels": (given("to_device", brighter), "logits of logits is off by"),
     "labels": (
         given("to_device", lambda batch: batch._replace(labels=(batch.labels + 1) % 7)),
-        "gradient of conv1.bias is off by",
+        "gradient of fc2.bias is off by",
     ),
     "loss": (answer("loss", lambda found: 2 * found), "staged loss of iteration 1 is off by 1 "),
     "no number": (answer("loss", lambda found: float("nan")), "staged loss of iteration 1 is not finite"),
@@ -210,7 +230,7 @@ PROVEN = {  # mistake: (how, the words that the reason begins with)
     "padding not counted": (layer("hanging", count_padding=False), "logits of logits is off by"),
     "pooling": (layer("pool1", "avg_pool", kernel=3, stride=2, pad=1, ceil=True), "logits of logits is off by"),
     "no rectifier": (layer("sum_relu", "dropout", rate=0.0), "logits of logits is off by"),
-    "weight of a head": (network(heads), "gradient of conv1.bias is off by"),
+    "weight of a head": (network(heads), "gradient of side.weight is off by"),
     "prediction of zeros": (answer("predict", np.zeros_like), "predict of logits is off by 1 "),
     "prediction by the batch": (instead("predict", trains), "predict of logits is off by"),
     "parameters": (answer("parameter_count", lambda found: found + 1), "parameter_count is"),
@@ -274,5 +294,16 @@ def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
     assert "; ".join(problems).startswith(words)
 
 
-def test_there_are_thirty_of_them():
-    assert len({**PROVEN, **BEHAVING, **ALONE}) >= 30
+def test_more_threads_than_were_asked_for_are_noticed():
+    use = HostUse(seconds=2.0, involuntary_switches=0, busy_cpu_s=4.0, steal_cpu_s=0.0, cores=4, own_cpu_s=3.9)
+    Measured()._threads_of(use, Case("odd", "single", "probe", Placement(threads=2)))
+    with pytest.raises(AssertionError, match=r"1\.95 processors were busy, 1 threads were asked for"):
+        Measured()._threads_of(use, Case("odd", "single", "probe"))
+
+
+def test_the_documentation_lists_them():
+    page = Path(__file__).parents[2] / "docs" / "planted-mistakes.md"
+    listed = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    rows = [f"| {name} | `{words.strip()}` |" for name, (_, words) in {**PROVEN, **BEHAVING, **ALONE}.items()]
+    assert listed[1:] == rows
+    assert len(rows) >= 30

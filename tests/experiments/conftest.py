@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from cluster.lab.agent import entering, environment
+from cluster.lab.state import State
 from suite.results.run_folder import RunFolder
 
 GIVE_UP = 3600.0  # seconds after which a plan is no longer waited for
@@ -25,12 +27,13 @@ def pytest_configure(config):
 
 @pytest.fixture
 def experiment(tmp_path, request):
-    """Measures a plan at a scale and writes its report; what came of it."""
+    """Measures a plan at a scale, perhaps over a laboratory's hosts, and writes its report; what came of it."""
 
-    def run(name: str, scale: str = "") -> SimpleNamespace:
+    def run(name: str, scale: str = "", laboratory: State | None = None) -> SimpleNamespace:
         began, folder = time.monotonic(), tmp_path / Path(name).stem
         scaled = ("--scale", scale) if scale else ()
-        measured = stagebench("run", name, *scaled, "-o", str(folder), "--json")
+        hosts = ("--hosts", ",".join(laboratory.layout.hosts)) if laboratory else ()
+        measured = stagebench("run", name, *scaled, *hosts, "-o", str(folder), "--json", laboratory=laboratory)
         assert measured.returncode == 0, measured.stdout + measured.stderr
         reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))
         assert reported.returncode == 0, reported.stderr
@@ -42,10 +45,12 @@ def experiment(tmp_path, request):
     return run
 
 
-def stagebench(*words: str) -> "subprocess.CompletedProcess[str]":
-    """The command line, in a process of its own."""
+def stagebench(*words: str, laboratory: State | None = None) -> "subprocess.CompletedProcess[str]":
+    """The command line, in a process of its own; in the first host of a laboratory, where there is one."""
+    tokens = [sys.executable, "-m", "suite.cli", *words]
     return subprocess.run(
-        [sys.executable, "-m", "suite.cli", *words],
+        entering(laboratory, laboratory.layout.hosts[0], tokens) if laboratory else tokens,
+        env=environment(laboratory) if laboratory else None,
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,

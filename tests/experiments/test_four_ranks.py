@@ -1,4 +1,4 @@
-"""Every strategy of every adapter on four ranks or devices, measured with its proof; other ways of its knobs, too."""
+"""Every strategy of every adapter on four ranks or devices, with its proof; by knobs and with a schedule, too."""
 
 import json
 
@@ -21,6 +21,9 @@ steps = 12
 seconds = 0.0
 processes = 1
 warmup_steps = 2
+
+[training]
+epochs = 2
 """
 # What a strategy's knobs make another way of; small as it is, mnist_small has three layers to cut between.
 WAYS = [
@@ -39,7 +42,20 @@ WAYS = [
     ("caffempi", "data_parallel", {"overlap": "layerwise"}),
     ("horovod-mxnet", "allreduce", {"controller": "mpi"}),  # which wants a launcher of MPI's
 ]
-LARGER = {("pytorch", "pipeline"): "alexnet"}
+LARGER = {
+    ("pytorch", "pipeline"): 'workload = "alexnet"\n',
+    ("pytorch", "branch_parallel"): 'workload = "googlenet"\nbatch = 2\n',
+}
+# A rate that rises and falls, in the pass that has one.
+SCHEDULED = 'passes = ["train"]\ndata = "real"\nwarmup_epochs = 1\ndecay = "cosine"\n'
+SCHEDULES = [
+    ("pytorch", "ddp", "ranks"),
+    ("tensorflow", "multiworker_mirrored", "ranks"),
+    ("mxnet", "dist_sync", "ranks"),
+    ("jax", "pmap", "devices"),
+    ("caffempi", "data_parallel", "ranks"),
+    ("horovod-mxnet", "allreduce", "ranks"),
+]
 NOWHERE = {("pytorch", "dp")}  # GPUs only
 BY_NAME = {"horovod-pytorch", "horovod-tensorflow"}  # compiled where asked for
 
@@ -56,27 +72,33 @@ def ways():
                         yield name, which, over, knobs
 
 
-def block(name, strategy, over, knobs):
+def block(name, strategy, over, knobs, more="", count=FOUR):
     launcher = 'launcher = "mpiexec"\n' if knobs.get("controller") == "mpi" else ""
     told = ", ".join(f"{knob} = {json.dumps(value)}" for knob, value in knobs.items())
-    network = LARGER.get((name, strategy), "mnist_small")
+    network = LARGER.get((name, strategy), "")
     return (
-        f'[[cases]]\nadapter = "{name}"\nstrategy = "{strategy}"\n{over} = {FOUR}\nworkload = "{network}"\n'
-        f"{launcher}knobs = {{ {told} }}\n"
+        f'[[cases]]\nadapter = "{name}"\nstrategy = "{strategy}"\n{over} = {count}\n'
+        f"{network}{launcher}knobs = {{ {told} }}\n{more}"
     )
 
 
 def test_every_strategy_on_four(experiment, tmp_path):
     plan, asked = tmp_path / "four.toml", list(ways())
     assert {(name, strategy) for name, strategy, _ in WAYS} <= {way[:2] for way in asked}
-    plan.write_text(HEAD + "\n".join(block(*way) for way in asked))
+    scheduled = [block(*each, {}, SCHEDULED) for each in SCHEDULES]
+    plan.write_text(HEAD + "\n".join([block(*way) for way in asked] + scheduled))
     done = experiment(str(plan))
     refused = {(row.case.adapter, row.case.strategy) for row in done.folder.cases if row.outcome}
     assert {pair for pair in refused if pair[0] not in BY_NAME} == NOWHERE
-    measured = [(row, done.folder.record(row.id, 0)) for row in done.folder.cases if not row.outcome]
-    assert len(measured) >= len(asked) - len(NOWHERE) - len(BY_NAME)
-    proofs = done.folder.proofs()
+    assert len(all_proven(done.folder)) >= len(asked) + len(scheduled) - len(NOWHERE) - len(BY_NAME)
+
+
+def all_proven(folder):
+    """The records of a run, each with a proof that passed."""
+    measured = [(row, folder.record(row.id, 0)) for row in folder.cases if not row.outcome]
+    proofs = folder.proofs()
     for row, record in measured:
         assert record.outcome == "ok", record.reason
         assert record.proof in proofs, (row.case, record.proof_reason)
         assert proofs[record.proof].passed, (row.case, record.proof_reason)
+    return measured

@@ -52,6 +52,14 @@ def test_a_look_at_an_experiment_answers_too(name, experiment):
     assert done.outcomes["ok"] > 1
 
 
+def test_googlenet_is_cut_along_its_branches_beside_the_other_strategies(experiment):
+    done = experiment("model-parallel", "branches")
+    strategies = {"single", "ddp", "tensor_parallel", "branch_parallel", "pipeline"}
+    assert {row.case.strategy for row in summarise(done.folder) if row.comparable} == strategies
+    (page,) = [text for text in done.pages.values() if 'id="parts"' in text]
+    assert "on 2 devices: pytorch/" in page
+
+
 SAME_STEPS, SAME_LOSS = 50, 1e-3
 EVERYWHERE = {"pytorch", "tensorflow", "mxnet", "cntk", "jax", "caffempi"}
 

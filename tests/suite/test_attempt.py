@@ -212,11 +212,22 @@ def test_megabytes_of_output_neither_block_nor_stay_in_memory(tmp_path):
 @pytest.mark.parametrize("environment", ["None", "{}"], ids=["marked", "cleared environment"])
 @pytest.mark.parametrize("session", [False, True], ids=["same session", "own session"])
 def test_grandchildren_do_not_outlive_the_attempt(tmp_path, session, environment):
-    # Found by its mark or its session, though its parent is gone; without either, as a descendant.
-    goes_on = FOREVER if session and environment == "{}" else DONE
-    body = f"subprocess.Popen(['/bin/sleep', '1000'], start_new_session={session}, env={environment});{goes_on}"
-    run(tmp_path, body, limits=Limits(total_s=1.5, silence_s=20))
+    """Found by its mark or its session, though its parent is gone; without either, because we adopt it."""
+    body = f"subprocess.Popen(['/bin/sleep', '1000'], start_new_session={session}, env={environment});{DONE}"
+    assert run(tmp_path, body).outcome == "ok"
     assert standing_in(tmp_path) == []
+    states = [child.status() for child in psutil.Process().children()]
+    assert psutil.STATUS_ZOMBIE not in states, "what was adopted has been waited for"
+
+
+def test_a_child_that_others_started_is_left_alone(tmp_path):
+    other = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
+    try:
+        run(tmp_path, DONE)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_a_person_s_interrupt_ends_the_group_and_goes_on(tmp_path):
@@ -236,19 +247,20 @@ def test_an_error_of_the_listener_ends_the_group(tmp_path):
     assert standing_in(tmp_path) == []
 
 
-def test_ranks_do_not_outlive_a_killed_controller(tmp_path):
+def test_ranks_and_what_they_started_do_not_outlive_a_killed_controller(tmp_path):
     program = f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT)!r}]
 from pathlib import Path
 from suite.supervision import Limits, run
 from suite.contracts.launcher import Process
-tokens = (sys.executable, "-c", "import time; open('up', 'w').close(); time.sleep(1000)")
+child = "subprocess.Popen(['/bin/sleep', '1000'], start_new_session=True)"
+tokens = (sys.executable, "-c", f"import subprocess, time; {{child}}; open('up', 'w').close(); time.sleep(1000)")
 run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
 """
     controller = subprocess.Popen([sys.executable, "-c", program])
     wait_until(lambda: (tmp_path / "up").exists())
-    assert len(standing_in(tmp_path)) == 1
+    assert len(standing_in(tmp_path)) == 2
     controller.kill()
     controller.wait()
     wait_until(lambda: standing_in(tmp_path) == [])

@@ -8,7 +8,7 @@ import pytest
 
 from suite.analysis.summary import summarise
 from suite.contracts.case import Sampling
-from suite.errors import RequestError
+from suite.errors import RequestError, StoreError
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.results.collect import collect
@@ -72,6 +72,13 @@ def test_a_folder_that_is_a_run_already_is_left_alone(runs, tmp_path):
         collect([first], second)
 
 
+def test_a_place_that_cannot_be_written_is_named(runs, tmp_path):
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "all"
+    with pytest.raises(StoreError, match=rf"^cannot write {place}: .*; free some space, or name an empty place with"):
+        collect([runs[0][0]], place)
+
+
 def test_the_same_case_twice_is_refused(runs, tmp_path):
     first, case = runs[0]
     twin = MadeRun(tmp_path / "twin")
@@ -124,6 +131,16 @@ def test_a_run_with_an_invalid_record_is_not_collected(runs, tmp_path):
     with pytest.raises(RequestError, match=f"records/{path.name} .*; run that before it is collected"):
         collect([first, second], tmp_path / "all")
     assert not (tmp_path / "all").exists()
+
+
+def test_a_link_in_a_run_is_not_followed_out_of_the_new_one(runs, tmp_path):
+    (first, _), (second, _) = runs
+    (tmp_path / "elsewhere").mkdir()
+    (first / "attempts" / "x").symlink_to(tmp_path / "elsewhere")
+    (second / "attempts" / "x").mkdir()
+    (second / "attempts" / "x" / "file").write_text("")
+    collect([first, second], tmp_path / "all")
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_run_of_format_1_is_written_in_todays(tmp_path):

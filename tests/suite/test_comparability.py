@@ -3,8 +3,9 @@
 import pytest
 
 from suite.analysis.comparability import DISQUALIFYING, NOTED
+from suite.analysis.machines import moved
 from suite.analysis.summary import summarise
-from suite.contracts.case import Sampling
+from suite.contracts.case import Placement, Sampling
 from suite.results.records import METHOD
 from tests.reports.made_run import case_of
 
@@ -45,8 +46,9 @@ def nan_loss_without_exchange(record):
 
 
 def slow_stages(record):
-    stages = record["ranks"][0]["passes"]["staged"]["stage_s"]
-    stages["forward"] = [3 * seconds for seconds in stages["forward"]]
+    staged = record["ranks"][0]["passes"]["staged"]
+    staged["stage_s"]["forward"] = [3 * seconds for seconds in staged["stage_s"]["forward"]]
+    staged["wall_s"] *= 3
 
 
 def older_method(record):
@@ -60,6 +62,16 @@ def other_proof(record):
 def other_processor(record):
     for rank in record["ranks"]:
         rank["hello"]["machine"] = {**(rank["hello"].get("machine") or {}), "cpu": "another"}
+
+
+def on(cpu="A", cores=2, gpus=()):
+    """Ranks that report this machine."""
+
+    def change(record):
+        for rank in record["ranks"]:
+            rank["hello"] |= {"machine": {"cpu": cpu, "gpus": list(gpus)}, "host_cores": cores}
+
+    return change
 
 
 def crowded(record):
@@ -99,6 +111,45 @@ def test_marks(run, change, sampling, repeats, marks):
     assert row.marks == marks
     assert row.comparable == (not set(marks) & set(DISQUALIFYING))
     assert set(marks) <= {*DISQUALIFYING, *NOTED}
+
+
+CARD = "GPU {}: NVIDIA H100 (UUID: GPU-{})"
+
+
+@pytest.mark.parametrize(
+    ("machine", "marks"),
+    [
+        ({}, []),  # another host of the same kind
+        ({"gpus": [CARD.format(1, "b")]}, []),
+        ({"cpu": "B"}, ["other machine"]),
+        ({"cores": 4}, ["other machine"]),
+        ({"gpus": []}, ["other machine"]),
+    ],
+)
+def test_a_row_that_was_measured_on_another_machine_than_the_others_is_marked(run, machine, marks):
+    cases = [run.add(case_of(batch=batch, sampling=FULL)) for batch in (8, 16)]
+    for case in cases:
+        run.changed(case, on(gpus=[CARD.format(0, "a")]))
+    run.changed(cases[1], on(**{"gpus": [CARD.format(0, "c")], **machine}), [2])
+    found = [[mark for mark in row.marks if mark != "no proof"] for row in summarise(run.folder)]
+    assert found == [[], marks]
+
+
+def test_hosts_that_the_plan_names_may_differ_from_other_hosts(run):
+    for host, cpu in (("a", "A"), ("b", "B")):
+        case = run.add(case_of(placement=Placement(hosts=(host,)), sampling=FULL))
+        run.changed(case, on(cpu=cpu))
+    assert [row.marks for row in summarise(run.folder)] == [["no proof"], ["no proof"]]
+
+
+def test_a_run_that_goes_on_elsewhere_says_so(run):
+    bench = next(iter(run.folder.hosts().values()))
+    assert moved(run.folder, bench.but(cpu="B")) is None, "nothing was measured yet"
+    run.add(case_of())
+    assert moved(run.folder, bench.but(host="twin")) is None
+    told = moved(run.folder, bench.but(cpu="B"))
+    assert told.startswith(f"{run.folder.path} was begun on AMD EPYC 7B13, and this is B; rows that are measured on")
+    assert told.endswith("go on there, or name a new folder with -o")
 
 
 @pytest.mark.parametrize(("core_of", "marks"), [([0, 1], []), ([0, 0], ["more threads than cores"]), ([], [])])

@@ -8,8 +8,11 @@ import pytest
 
 from suite.analysis.summary import summarise, unused_records
 from suite.contracts.case import Sampling
+from suite.results.invariants import broken
+from suite.results.rank_report import Pass, Rank
+from suite.results.records import Record
 from suite.results.stored import sealed
-from tests.reports.made_run import case_of, learner_of
+from tests.reports.made_run import case_of, learner_of, record_of
 
 FULL = Sampling(processes=3)
 
@@ -29,7 +32,15 @@ FULL = Sampling(processes=3)
         (lambda record: native(record).update(wall_s=1e-3), "its steps take .* s together, in 0.001 s of wall time"),
         (lambda record: native(record).update(wall_s=float("inf")), "is not readable JSON"),
         (lambda record: native(record).update(step_s=[], samples=0), "0 steps in"),
+        (lambda record: native(record).update(wall_s=0.0), "50 steps in 0 s; there is one at least"),
+        (lambda record: native(record)["step_s"].__setitem__(7, -1e-6), "50 steps in .* none takes less than no time"),
         (lambda record: native(record)["io_s"].pop(), "49 times of io_s for 50 steps"),
+        (lambda record: native(record)["io_s"].__setitem__(7, -0.01), r"a time of io_s is -0\.01 s"),
+        (lambda record: native(record)["io_s"].__setitem__(7, 99.0), "its waits for input take .* s together, in"),
+        (lambda record: staged(record)["stage_s"]["update"].pop(), "49 times of update for 50 steps"),
+        (lambda record: staged(record)["stage_s"].update(update=[1.0] * 50), "its stages take .* s together, in"),
+        (lambda record: of(record, "resident")["pairs_s"][3].__setitem__(1, 0.0), "a block of steps took no time"),
+        (lambda record: record.update(seconds=1.0), "its passes take .* s together, and the whole process 1 s"),
         (lambda record: native(record).update(name="staged"), "it calls itself 'staged'"),
         (lambda record: record["ranks"].append(record["ranks"][0]), r"it has the ranks \[0, 0\], and its case has 1"),
         (lambda record: record.update(seconds=-1.0), "neither can be below 0"),
@@ -48,8 +59,64 @@ def test_a_record_that_cannot_be_is_invalid_named_and_gives_no_figure(run, chang
     assert f"1 record skipped, invalid: {row.reason}" == unused_records(run.folder)
 
 
+def of(record, name):
+    return record["ranks"][0]["passes"][name]
+
+
 def native(record):
-    return record["ranks"][0]["passes"]["native"]
+    return of(record, "native")
+
+
+def staged(record):
+    return of(record, "staged")
+
+
+STEP = {"name": "native", "samples": 8, "steady": True, "warmup_s": [], "step_s": [1.0], "wall_s": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        ({}, True),
+        ({"step_s": [0.0]}, True),  # a clock may not tell two marks apart
+        ({"step_s": [1.051]}, True),  # a device's clock may be 5 % and 1 ms off
+        ({"step_s": [1.0511]}, False),
+        ({"io_s": [1.051]}, True),
+        ({"io_s": [1.0511]}, False),
+        ({"io_s": [-0.001]}, True),
+        ({"io_s": [-0.0011]}, False),
+        ({"stage_s": {"forward": [0.5], "backward": [0.5509]}}, True),
+        ({"stage_s": {"forward": [0.5], "backward": [0.5511]}}, False),
+        ({"pairs_s": [[1e-9, 1.0]]}, True),
+        ({"warmup_s": [0.5, 0.501]}, False),  # 2.001 s of a process that took 1.9
+        ({"warmup_s": [0.5, 0.495]}, True),
+        ({"step_s": [0.5, 0.5], "samples": 16}, True),
+        ({"step_s": [0.5, 0.5], "samples": 15}, False),
+    ],
+)
+def test_where_the_bounds_of_a_pass_are(change, holds):
+    case = case_of()
+    record = Record.model_validate(record_of(case, 0, seconds=1.9, ranks=[{"rank": 0}]))
+    one = Rank(rank=0, passes={"native": Pass.model_validate({**STEP, **change})})
+    assert (broken(record.but(ranks=(one,))) is None) == holds
+
+
+def test_ranks_that_took_different_steps_are_invalid_but_readers_may(run):
+    case = run.proven(case_of(ranks=2, sampling=FULL))
+
+    def shorter(name):
+        def change(record):
+            found = record["ranks"][1]["passes"][name]
+            found["samples"] -= 8
+            for times in (found["step_s"], found.get("io_s") or [0.0]):
+                times.pop()
+
+        return change
+
+    run.changed(case, shorter("io_only"), [0])
+    assert run.only().outcome == "ok", run.only().reason
+    run.changed(case, shorter("native"), [0])
+    assert "its ranks took 49 and 50 steps in the pass 'native'" in run.only().reason
 
 
 def test_a_record_in_another_s_place_counts_nowhere_else(run):

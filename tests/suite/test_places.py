@@ -63,6 +63,9 @@ def test_a_second_session_is_refused_and_told_who_holds_the_folder(tmp_path: Pat
         assert other.stdout.readline() == "held\n"
         with pytest.raises(RequestError, match=rf"in use by another session \(process {other.pid}\)"), held(place):
             pass
+        (place / ".lock").write_text("")
+        with pytest.raises(RequestError, match=r"\(process unknown\); wait for it"), held(place):
+            pass
         other.communicate("\n")
     with held(place):  # it has ended: nothing is left to clean up
         assert (place / ".lock").read_text() == f"{os.getpid()}\n"

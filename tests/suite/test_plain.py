@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from suite.contracts.launcher import Process
-from suite.plain import plain
+from suite.plain import plain, without_homes
 from suite.supervision import Limits, run
 from suite.supervision.logs import last_lines
 from suite.worker.variables import Variables, settings
@@ -53,6 +53,9 @@ def test_codes_are_taken_out(text, left):
 def test_the_home_folder_is_a_tilde(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert plain("/home/ada/x and /home/ada, not /home/adamant") == "~/x and ~, not /home/adamant"
+    assert without_homes("-I/home/ada/x /Users/grace/y /home/bo") == "-I~/x ~/y ~"
+    monkeypatch.setenv("HOME", "/root")
+    assert plain("/root/x, /data/root/x, file:///root, -L/root") == "~/x, /data/root/x, file://~, -L~"
     monkeypatch.setenv("HOME", "/")
     assert plain("/x") == "/x"
 

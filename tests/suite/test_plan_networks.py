@@ -49,7 +49,7 @@ def graph_text(**changes: object) -> str:
 def test_a_python_file_s_network_is_a_workload(file: Callable) -> None:
     workload = read(file("mine.py", PYTHON + "\nproof_batch = 16\n"))
     assert (workload.name, workload.graph().classes, workload.proof_batch) == ("mine", 10, 16)
-    assert workload.dataset == "digits"
+    assert (workload.dataset, workload.proof_lr) == ("digits", 0.001)
     assert workload.source.endswith("/mine.py")
 
 
@@ -96,6 +96,9 @@ def test_what_is_wrong_names_the_file_and_the_place(file: Callable, name: str, t
 def test_a_file_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"no file .*nets/a\.py; name a Python file that uses workloads\.build"):
         read(tmp_path / "nets" / "a.py")
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(RequestError, match=r"no file .*folder\.py; name a Python file"):
+        read(tmp_path / "folder.py")
 
 
 def test_a_plan_names_it_by_its_path_from_the_plan_s_folder(toys: SimpleNamespace, file: Callable) -> None:

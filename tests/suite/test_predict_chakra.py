@@ -70,6 +70,27 @@ def test_every_rank_has_the_graph_with_its_seconds_and_its_bytes(tmp_path):
     assert paths[1].read_bytes() == paths[0].read_bytes()
 
 
+def test_chakra_reads_it_itself(tmp_path):
+    reason = "its reader is not installed: pip install git+https://github.com/mlcommons/chakra"
+    schema = pytest.importorskip("chakra.schema.protobuf.et_def_pb2", reason=reason)
+    reader = pytest.importorskip("chakra.src.third_party.utils.protolib", reason=reason)
+    path, _ = chakra.write(tmp_path / "trace", scenario(), 2)
+    spans, names = timeline(scenario(), 2).spans, {value: name for name, value in schema.NodeType.items()}
+    with reader.openFileRd(path) as file:
+        metadata, node, found = schema.GlobalMetadata(), schema.Node(), []
+        assert reader.decodeMessage(file, metadata)
+        while reader.decodeMessage(file, node):
+            found.append((names[node.type], node.duration_micros, list(node.data_deps)))
+            node = schema.Node()
+    assert metadata.version == chakra.VERSION
+    assert found == [
+        ("COMM_COLL_NODE", 0, list(span.after))
+        if span.task == "message"
+        else ("COMP_NODE", round(1e6 * (span.end - span.begin)), list(span.after))
+        for span in spans
+    ]
+
+
 def test_one_message_for_all_has_all_bytes(tmp_path):
     (path, _) = chakra.write(tmp_path / "trace", scenario(schedule="fused"), 2)
     (node,) = [node for node in messages(path.read_bytes()) if node.get(3) == [7]]

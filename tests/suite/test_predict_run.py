@@ -102,16 +102,35 @@ def without_times_of_exchanges(record):
             layer["communication_s"] = 0.0
 
 
-def test_what_a_run_took_beyond_its_exchange_grows_with_it(run):
-    def slower(record):
+def taking(times):
+    """A change to a record: its native steps take so many times as long."""
+
+    def change(record):
         for rank in record["ranks"]:
             one = rank["passes"]["native"]
-            one |= {"step_s": [1.2 * each for each in one["step_s"]], "wall_s": 1.2 * one["wall_s"]}
+            one |= {"step_s": [times * each for each in one["step_s"]], "wall_s": times * one["wall_s"]}
             alone = rank["passes"]["compute_only"]
-            alone["pairs_s"] = [[1.2 * native, own] for native, own in alone["pairs_s"]]
+            alone["pairs_s"] = [[times * native, own] for native, own in alone["pairs_s"]]
 
+    return change
+
+
+def test_ranks_that_wait_for_each_other_are_not_charged_to_the_exchange(run):
+    """Else a start-up that grows with the number of ranks would multiply it."""
+    run.changed(follow_the_model(run, "sequential", 2), taking(3.0))
+    (series,) = series_of(summarise(run.folder))
+    asked = fit(run.folder, series, UNKNOWN, None, True)
+    scenario = asked.scenario
+    assert scenario.interference == 1.0
+    assert predict(scenario, 2).iteration == pytest.approx(series.budget.native)
+    two, many = (predict(scenario, ranks) for ranks in (2, 64))
+    assert two.stragglers < many.stragglers < 6 * two.stragglers
+    assert asked.sources[-1].startswith("stragglers: ")
+
+
+def test_what_a_run_took_beyond_its_exchange_grows_with_it(run):
     case = follow_the_model(run, "sequential", 2)
-    run.changed(case, slower)
+    run.changed(case, taking(1.2))
     (series,) = series_of(summarise(run.folder))
     scenario = fit(run.folder, series, UNKNOWN, None, True).scenario
     assert scenario.schedule == "sequential"

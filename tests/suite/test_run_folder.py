@@ -17,6 +17,7 @@ from suite.results.records import FORMAT, About
 from suite.results.run_folder import RunFolder
 from suite.results.stored import parsed, text_of
 from tests.reports.made_run import MadeRun, case_of
+from workloads.graph import Graph
 from workloads.networks import by_name
 
 
@@ -46,6 +47,9 @@ def test_a_network_is_kept_and_found_again(folder: RunFolder) -> None:
     assert found is not None
     assert found.digest == graph.digest
     assert network_of(folder.path, case.on(graph_digest="another")) is None
+    own = Graph.from_dict({**graph.to_dict(), "name": "mine"})
+    folder.keep_network(own)
+    assert network_of(folder.path, case.on(workload="mine", graph_digest=own.digest)) is not None
     shutil.rmtree(kept.parent)
     kept.parent.write_text("")
     with pytest.raises(RequestError, match=f"{folder.path} cannot be a run folder: File exists"):
@@ -104,6 +108,7 @@ def test_a_begun_run_keeps_its_plan_and_scale(folder: RunFolder) -> None:
             "a = 1\nb = 1\nc = 1\nd = 1\n",
             "no a there, a = 1 here, no b there, b = 1 here, no c there, c = 1 here, and 2 more",
         ),
+        ("a = 1\nb = 1\n", "no a there, a = 1 here, no b there, b = 1 here, one = 1 there, no one here"),
     ):
         with pytest.raises(RequestError) as refused:
             folder.adopt_plan(plan)
@@ -114,6 +119,17 @@ def test_a_begun_run_keeps_its_plan_and_scale(folder: RunFolder) -> None:
     with pytest.raises(RequestError) as refused:
         folder.adopt_plan("one = 1\n", "small")
     assert str(refused.value) == f"{folder.path} was begun without --scale; go on so, or name a new folder with -o"
+
+
+def test_a_begun_run_of_another_format_does_not_go_on(folder: RunFolder) -> None:
+    assert not RunFolder(folder.path / "nowhere").begun
+    path = folder.path / "run.json"
+    content = json.loads(path.read_text())
+    del content["format"]  # as format 1 has it
+    path.write_text(json.dumps(content))
+    (folder.path / "records" / "x-r0.json").write_text("")
+    with pytest.raises(RequestError, match=r"another version of stagebench \(format 1, method 1; this one writes"):
+        folder.create(About())
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
+from suite.supervision import processes
 from suite.worker.messages import Phase
 from workloads.networks import by_name
 
@@ -67,6 +68,7 @@ def run(folder: RunFolder, cases, listener=None, settings=SETTINGS, settings_of_
 
 
 def test_cases_take_turns_and_each_process_has_a_record(folder):
+    processes._reaper()  # stays for as long as this process
     listener, open_files = Listener(), len(os.listdir("/proc/self/fd"))
     outcomes = run(folder, [case(), case(batch=3)], listener)
     assert listener.order == [(2, 0), (3, 0), (2, 1), (3, 1)]
@@ -346,7 +348,11 @@ def test_the_command_runs_a_plan_and_resumes_it(tmp_path):
     assert first.returncode == 0, first.stderr
     assert json.loads(first.stdout) == {"folder": str(tmp_path / "out"), "outcomes": {"ok": 1}}
     stamp = next((tmp_path / "out" / "records").iterdir()).stat().st_mtime_ns
-    assert stagebench(*words).returncode == 0
+    (host,) = (tmp_path / "out" / "hosts").iterdir()
+    host.write_text(json.dumps({**json.loads(host.read_text()), "cpu": "another"}))
+    again = stagebench(*words)
+    assert again.returncode == 0
+    assert "was begun on another, " in again.stderr
     assert next((tmp_path / "out" / "records").iterdir()).stat().st_mtime_ns == stamp
     assert (tmp_path / "out" / "plan.toml").read_text() == PLAN
 

@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import t, ttest_ind
 
 from suite.analysis import stats
-from suite.analysis.stats import NO_VERDICT, Interval, Rates, ratio
+from suite.analysis.stats import NO_VERDICT, Centre, Interval, Rates, centre, independent, rates_of, ratio
 
 
 def rates(*values, first=0):
@@ -108,3 +109,149 @@ def test_outliers_are_marked_and_nothing_else():
     assert stats.outliers(values).tolist() == [False] * 5 + [True, False]
     assert not stats.outliers([1.0]).any()
     assert not stats.outliers(np.arange(100.0)).any()
+
+
+# --- the arithmetic, to the digit ----------------------------------------------
+
+
+def half(interval):
+    """On logarithms."""
+    return math.log(interval.high / interval.value)
+
+
+def of_logarithms(*values):
+    return rates(*(100 * math.exp(value) for value in values))
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "mean", "error", "degrees"),
+    [
+        ([10, 1, 2, 3, 4], 1, 3, 2 / math.sqrt(5), 2),  # 2 2 3 4 4
+        ([10, 1, 2, 3, 4], 0, 4, math.sqrt(12.5 / 5), 4),
+        ([10, 1, 2, 3], 1, 4, math.sqrt(50 / 3 / 4), 3),
+        ([*range(1, 10), 100], 1, 5.5, math.sqrt(42.5 / 9 / 10) * 9 / 5, 5),  # 3 3 3 4 5 6 7 8 8 8
+    ],
+)
+def test_a_centre_is_a_winsorised_mean_and_its_error(values, share, mean, error, degrees):
+    found = centre(values, share)
+    assert found == Centre(pytest.approx(mean), pytest.approx(error), len(values), degrees)
+    assert centre(values) == centre(values, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "chance"),
+    [(1.0, 0.5, 2 * t.sf(2, 4)), (-1.0, 0.5, 2 * t.sf(2, 4)), (0.0, 0.5, 1.0), (0.0, 0.0, 1.0), (0.1, 0.0, 0.0)],
+)
+def test_the_chance_of_a_centre_is_two_sided(value, error, chance):
+    found = Centre(value, error, 5, 4)
+    assert found.chance == pytest.approx(chance)
+    assert found.half_width() == pytest.approx(error * t.ppf(0.975, 4))
+    assert found.half_width(0.9) == pytest.approx(error * t.ppf(0.95, 4))
+
+
+def test_the_interval_of_a_median_is_wider_than_that_of_a_mean():
+    found = of_logarithms(0.0, 0.1, 0.3)
+    error = np.std([0.0, 0.1, 0.3], ddof=1) / math.sqrt(3)
+    assert half(found.interval) == pytest.approx(math.sqrt(3 * math.pi / (4 + math.pi)) * t.ppf(0.975, 2) * error)
+
+
+def test_steps_of_a_lone_process_are_taken_in_batches_from_the_end():
+    steps = np.linspace(0.1, 0.2, 25) ** 2
+    batches = [np.mean(steps[at : at + 3]) for at in range(1, 25, 3)]
+    assert half(Rates({0: 1.0}, steps).interval) == pytest.approx(centre(np.log(batches)).half_width())
+    assert half(Rates({0: 1.0}, steps[:2]).interval) == pytest.approx(centre(np.log(steps[:2])).half_width())
+
+
+def test_rates_from_steps():
+    one, other = np.array([0.1, 0.3]), np.array([0.4])
+    assert rates_of({}, 8) is None
+    assert rates_of({3: one, 4: other}, 8) == Rates({3: 40.0, 4: 20.0})
+    assert rates_of({3: one}, 8).by_round == {3: 40.0}
+    assert rates_of({3: one}, 8).steps is one
+
+
+@pytest.mark.parametrize(("level", "given"), [(0.95, {}), (0.9, {"level": 0.9})])
+def test_a_ratio_of_few_rounds_has_students_interval(level, given):
+    found = ratio(of_logarithms(0.1, 0.3, 0.2), of_logarithms(0.0, 0.1, 0.1), **given)
+    logarithms = [0.1, 0.2, 0.1]
+    width = t.ppf(0.5 + level / 2, 2) * np.std(logarithms, ddof=1) / math.sqrt(3)
+    assert (math.log(found.value), half(found)) == (pytest.approx(np.mean(logarithms)), pytest.approx(width))
+
+
+@pytest.mark.parametrize("last", [0.5, 2.5])
+def test_a_ratio_of_five_rounds_is_the_narrower_of_two_at_half_the_chance_each(last):
+    logarithms = [0.1, 0.2, 0.3, 0.4, last]
+    found = ratio(of_logarithms(*logarithms), rates(*[100.0] * 5))
+    plain, drawn_in = (centre(logarithms, share) for share in (0, 1))
+    widths = {one: t.ppf(0.9875, one.degrees) * one.error for one in (plain, drawn_in)}
+    narrower = plain if last == 0.5 else drawn_in
+    assert min(widths, key=widths.get) == narrower
+    assert (math.log(found.value), half(found)) == (pytest.approx(narrower.value), pytest.approx(widths[narrower]))
+
+
+def test_two_medians_without_common_rounds_are_taken_for_independent():
+    ours, theirs = of_logarithms(0.0, 0.2), rates(50.0, 55.0, first=9)
+    found = ratio(ours, theirs)
+    assert found.value == pytest.approx(ours.value / theirs.value)
+    assert half(found) == pytest.approx(math.hypot(half(ours.interval), half(theirs.interval)))
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (4, 3), (3, 7), (5, 6)])
+def test_independent_runs_are_compared_by_welchs_test(counts):
+    random = np.random.default_rng(counts)
+    ours, theirs = (random.normal(0.1, 0.05, count) for count in counts)
+    found = independent(of_logarithms(*ours), of_logarithms(*theirs))
+    known = ttest_ind(ours, theirs, equal_var=False)
+    assert len(found) == (2 if min(counts) >= 5 else 1)
+    assert found[0].chance == pytest.approx(known.pvalue)
+    assert (found[0].degrees, found[0].count) == (pytest.approx(known.df), min(counts))
+    assert found[0].value == pytest.approx(ours.mean() - theirs.mean())
+
+
+def test_independent_runs_of_equal_processes_or_of_one():
+    assert independent(rates(2.0), rates(1.0, 1.0)) is None
+    (found,) = independent(rates(2.0, 2.0), rates(1.0, 1.0, 1.0))
+    assert found == Centre(pytest.approx(math.log(2)), 0.0, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "processes", "verdict"),
+    [
+        (1.0, 1.2, 2, "no detectable difference"),
+        (1.001, 1.2, 2, "faster"),
+        (0.8, 1.0, 2, "no detectable difference"),
+        (0.8, 0.999, 2, "slower"),
+        (1.1, 1.2, 1, NO_VERDICT),
+    ],
+)
+def test_a_verdict_needs_an_interval_without_1_and_two_rounds(low, high, processes, verdict):
+    assert Interval(1.0, low, high, processes).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("share", "error", "shown"),
+    [
+        (0.5, None, True),
+        (0.5, 0.3, True),
+        (0.5, 0.301, False),
+        (-0.3, 0.3, True),
+        (-0.301, 0.3, False),
+        (1.3, 0.3, True),
+        (1.301, 0.3, False),
+        (0.0, None, True),
+        (1.0, None, True),
+        (-0.001, None, False),
+        (1.001, 0.0, False),
+    ],
+)
+def test_a_share_is_shown_where_its_error_leaves_it_determined(share, error, shown):
+    assert stats.determined(share, error) == (share if shown else None)
+
+
+@pytest.mark.parametrize(("least", "most", "far"), [(-5, 9, 0), (-5.01, 9, 1), (-5, 9.01, 1)])
+def test_far_out_is_three_quartile_ranges_beyond(least, most, far):
+    assert stats.outliers([least, 1, 1, 2, 2, 2, 3, 3, most]).sum() == far
+
+
+def test_no_interval_overflows():
+    assert stats.around(2.0, 1000.0, 2) == Interval(2.0, 2.0 / math.exp(100), 2.0 * math.exp(100), 2)

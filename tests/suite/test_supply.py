@@ -1,5 +1,6 @@
 """Locks agree with what tox installs; advisories are found in a snapshot, or the tool says that it has none."""
 
+import configparser
 import json
 import re
 import sys
@@ -42,7 +43,7 @@ def test_a_lock_has_the_pins_of_tox(environment, pin):
 def test_without_a_snapshot_it_says_so(monkeypatch, capsys):
     monkeypatch.delenv("STAGEBENCH_ADVISORIES", raising=False)
     assert supply.advisories() == 0
-    assert "no snapshot, so no advisories were looked at" in capsys.readouterr().out
+    assert "no snapshot, so no advisories and no yanked versions were looked at" in capsys.readouterr().out
 
 
 def test_a_locked_version_of_an_advisory_is_named(monkeypatch, capsys, tmp_path):
@@ -51,6 +52,22 @@ def test_a_locked_version_of_an_advisory_is_named(monkeypatch, capsys, tmp_path)
     monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path))
     assert supply.advisories() == 1
     assert "jax: jax 0.10.2: PYSEC-1" in capsys.readouterr().out
+
+
+def test_a_locked_version_that_was_yanked_is_named(monkeypatch, capsys, tmp_path):
+    yanked = {"mpi4py-4.1.2-cp311.whl": "wrong ABI", "mpi4py-4.1.2.tar.gz": "wrong ABI", "mpi4py-4.0.0.tar.gz": False}
+    page = {"name": "mpi4py", "files": [{"filename": name, "yanked": why} for name, why in yanked.items()]}
+    (tmp_path / "mpi4py.json").write_text(json.dumps(page))
+    monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path))
+    assert supply.advisories() == 1
+    assert "caffempi: mpi4py 4.1.2: yanked (wrong ABI)\n" in capsys.readouterr().out
+
+
+def test_every_framework_that_tox_makes_has_a_lock():
+    tox = configparser.RawConfigParser()
+    tox.read(supply.ROOT / "tox.ini")
+    names = ",".join(tox["base"][kind] for kind in ("names", "compiled", "by_name")).split(",")
+    assert set(names) <= {*supply.ENVIRONMENTS, supply.CNTK}
 
 
 def test_licences_come_from_the_bills(monkeypatch, capsys, tmp_path):

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from suite.analysis.change_points import FEWEST, Noise, change_points, noise
-from suite.analysis.power import processes_needed
-from suite.analysis.stats import Rates
-from suite.analysis.verdicts import SAME, SLOWER, Sides, judged
+from suite.analysis.power import processes_needed, processes_noise
+from suite.analysis.stats import Centre, Interval, Rates, centre
+from suite.analysis.verdicts import FASTER, SAME, SLOWER, Evidence, Judged, Sides, judged
 
 
 def rates(random, count, level=0.0, scatter=0.02):
@@ -66,10 +67,24 @@ def test_change_points(values, begins):
     assert change_points(values) == begins
 
 
-def test_a_change_must_be_as_large_as_asked():
+def test_a_change_that_is_surely_smaller_than_asked_is_none():
     values = [0, 1, 0, 1, 0, 1, 9, 10, 9, 10, 9, 10]
-    assert change_points(values, 8.9) == [6]
-    assert change_points(values, 9.1) == []
+    assert change_points(values, 9.6) == [6], "9 and a confidence interval of 0.7"
+    assert change_points(values, 9.8) == []
+
+
+@pytest.mark.parametrize(("runs", "size"), [(10, 4.0), (20, 3.0)])
+def test_a_change_is_found_within_one_run_and_a_steady_series_has_none(runs, size):
+    """As large as a slow-down of 3 % is with the suggested number of processes, and smaller in longer series."""
+    random, found, false, trials = np.random.default_rng(runs), 0, 0, 200
+    for _ in range(trials):
+        at = int(random.integers(3, runs - 2))
+        values = random.normal(0, 1, runs)
+        false += bool(change_points(values))
+        values[at:] += size
+        found += any(abs(each - at) <= 1 for each in change_points(values))
+    assert found / trials >= 0.93
+    assert false / trials <= 0.1, "5 % and three standard errors"
 
 
 def test_noise_is_that_about_the_levels():
@@ -78,3 +93,67 @@ def test_noise_is_that_about_the_levels():
     assert found is not None
     assert (found.deviation, found.degrees) == (pytest.approx(math.sqrt(3 / 10)), 10)
     assert noise(values[: FEWEST - 1]) is None
+
+
+# --- the arithmetic, to the digit ----------------------------------------------
+
+
+def of(*logarithms):
+    return Rates({at: 100 * math.exp(each) for at, each in enumerate(logarithms)})
+
+
+def half(one):
+    return math.log(one.ratio.high / one.ratio.value)
+
+
+def test_the_evidence_of_several_ways_pays_for_all_of_them():
+    found = Centre(1.0, 0.5, 5, 4)
+    assert Evidence(found, 2).chance == pytest.approx(4 * t.sf(2, 4))
+    assert Evidence(Centre(0.1, 0.5, 5, 4), 2).chance == 1.0
+    assert Evidence(found).half_width() == pytest.approx(0.5 * t.ppf(0.975, 4))
+    assert Evidence(found, 2).half_width(0.9) == pytest.approx(0.5 * t.ppf(0.975, 4))
+
+
+def test_holms_levels():
+    """Of three, and of what is left after each that shows a difference; after the first that does not, none does."""
+    steady = (0.0, 0.01, -0.01)
+    shifts = {"clear": 0.5, "not so clear": 0.06, "none": 0.001}
+    moved = {name: of(*(each + shift for each in steady)) for name, shift in shifts.items()}
+    found = judged({name: Sides(of(*steady), after) for name, after in moved.items()}, 0)
+    assert [one.verdict for one in found.values()] == [FASTER, FASTER, SAME]
+    error = math.sqrt(2) * centre(steady, 0).error
+    for one, left in zip(found.values(), (3, 2, 1), strict=True):
+        assert half(one) == pytest.approx(error * t.ppf(1 - 0.025 / left, 4))
+    found = judged({name: Sides(of(*steady), of(*steady)) for name in shifts}, 0)
+    assert [half(one) for one in found.values()] == [pytest.approx(error * t.ppf(1 - 0.025 / 3, 4))] * 3
+
+
+@pytest.mark.parametrize(
+    ("factor", "threshold", "verdict"),
+    [(1.02, 0.03, SAME), (1.02, 0.01, FASTER), (1 / 1.02, 0.03, SAME), (1 / 1.02, 0.01, SLOWER), (1.0, 0.0, SAME)],
+)
+def test_a_change_that_is_certainly_smaller_than_the_threshold_is_none(factor, threshold, verdict):
+    sides = Sides(of(0.0, 0.0), of(math.log(factor), math.log(factor)))
+    assert judged({0: sides}, threshold)[0].verdict == verdict
+
+
+def test_the_resolution_is_the_smallest_slow_down_that_would_have_shown():
+    assert Judged(SAME, Interval(1.0, 0.8, 1.25, 3), None).resolution == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("deviation", "hopeless"), [(0.0086, False), (0.0087, True)])
+def test_what_runs_differ_by_is_their_noise_and_no_number_of_processes_lowers_it(deviation, hopeless):
+    before, after, runs = of(0.0, 0.0002), of(0.0, 0.0001), Noise(deviation, 6)
+    (found,) = judged({0: Sides(before, after, runs)}, 0.03).values()
+    assert half(found) == pytest.approx(t.ppf(0.975, 6) * deviation * math.sqrt(2))  # 0.0298 and 0.0301
+    assert found.needs == (None if hopeless else processes_needed(processes_noise(before, after), 0.03))
+    assert found.ratio.processes == 2
+
+
+def test_more_cases_need_more_processes_each():
+    sides = Sides(of(0.0, 0.02, 0.01), of(0.0, 0.01, 0.02))
+    (one,) = judged({0: sides}, 0.03).values()
+    several = judged(dict.fromkeys(range(8), sides), 0.03)
+    noise = processes_noise(sides.before, sides.after)
+    assert (one.needs, several[0].needs) == (processes_needed(noise, 0.03), processes_needed(noise, 0.03, 8))
+    assert one.needs < several[0].needs

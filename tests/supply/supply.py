@@ -3,7 +3,8 @@
     python tests/supply/supply.py lock        locks/ENV.txt beside this: what tox's `deps` lead to, with hashes
     python tests/supply/supply.py sbom        sbom/ENV.json (CycloneDX) of the environments that stand in .tox
     python tests/supply/supply.py licences    a table of them
-    python tests/supply/supply.py advisories  locked versions against a folder of OSV files (STAGEBENCH_ADVISORIES)
+    python tests/supply/supply.py advisories  locked versions against a folder (STAGEBENCH_ADVISORIES) of OSV files, and
+                                              of an index's own pages as JSON, which say what was yanked (PEP 691)
 
 uv (for CNTK pip) resolves, cyclonedx-py writes the bills; nothing here asks an index by itself.
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 LOCKS, BILLS = ROOT / "tests" / "supply" / "locks", ROOT / "sbom"
@@ -32,7 +34,7 @@ CNTK = "cntk"  # its Python is older than any that uv resolves for: its own pip 
 CONTROLLER = "stagebench"
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
 NO_SNAPSHOT = (
-    "no snapshot, so no advisories were looked at: STAGEBENCH_ADVISORIES names no folder of OSV files; "
+    "no snapshot, so no advisories and no yanked versions were looked at: STAGEBENCH_ADVISORIES names no folder; "
     "unpack osv.dev's export for PyPI into one, and name it there"
 )
 
@@ -74,10 +76,16 @@ def lock_by_download(environment: str) -> None:
     (LOCKS / f"{environment}.txt").write_text("".join(pins))
 
 
+def pin_of(file: str) -> tuple[str, str]:
+    """(name, version) of a wheel or a source archive."""
+    stem = file.removesuffix(".tar.gz").removesuffix(".zip")
+    name, version = stem.split("-")[:2] if file.endswith(".whl") else stem.rsplit("-", 1)
+    return name, version
+
+
 def pin(path: Path) -> str:
-    """The lock's lines for a wheel or a source archive."""
-    stem = path.name.removesuffix(".tar.gz")
-    name, version = stem.split("-")[:2] if path.suffix == ".whl" else stem.rsplit("-", 1)
+    """The lock's lines for one of them."""
+    name, version = pin_of(path.name)
     return f"{normal(name)}=={version} \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
@@ -122,8 +130,19 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def named(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(package, version, why) of an advisory's file, or of an index's page."""
+    for affected in content.get("affected", []):
+        for version in affected.get("versions", []):
+            yield affected["package"]["name"], version, content["id"]
+    for file in content.get("files", []):
+        if file.get("yanked"):
+            reason = f" ({file['yanked']})" if isinstance(file["yanked"], str) else ""
+            yield content["name"], pin_of(file["filename"])[1], f"yanked{reason}"
+
+
 def advisories() -> int:
-    """Those of the snapshot that name a locked version; a version that was yanked has an advisory there, too."""
+    """Those of the snapshot that name a locked version; likewise what was yanked."""
     place = os.environ.get("STAGEBENCH_ADVISORIES", "")
     files = sorted(Path(place).rglob("*.json")) if place else []
     if not files:
@@ -131,10 +150,9 @@ def advisories() -> int:
         return 0
     known: dict[tuple[str, str], list[str]] = {}
     for path in files:
-        advisory = json.loads(path.read_text())
-        for affected in advisory.get("affected", []):
-            for version in affected.get("versions", []):
-                known.setdefault((normal(affected["package"]["name"]), version), []).append(advisory["id"])
+        for package, version, why in named(json.loads(path.read_text())):
+            if why not in known.setdefault((normal(package), version), []):
+                known[normal(package), version].append(why)
     found = [(row, known[row[1:]]) for row in locked() if row[1:] in known]
     for (environment, name, version), ids in found:
         sys.stdout.write(f"{environment}: {name} {version}: {', '.join(ids)}\n")

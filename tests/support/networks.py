@@ -18,6 +18,22 @@ def two_heads(width=6, grouped=False):
     return b.graph
 
 
+def two_blocks():
+    """A block of three branches, a head that reads its input, too, and a residual block of two; dropout at the end."""
+    b = Builder("blocks", (3, 12, 12), 5)
+    stem = b.conv_relu("stem", "input", 6, 3, pad=1)
+    branches = [
+        b.conv_relu("wide", stem, 4, 3, pad=1),
+        b.conv_bn("deep", b.conv_relu("reduce", stem, 3, 1), 5, 3, pad=1),
+        b.max_pool("pool", stem, 3, 1, pad=1),
+    ]
+    x = b.concat("joined", *branches)
+    b.head(b.dense("side", b.flatten("side_flat", b.avg_pool("side_pool", stem, 4, 4)), 5), 0.3)
+    x = b.relu("sum_relu", b.add("sum", b.conv_bn("left", x, 8, 3, pad=1), b.conv("right", x, 8, 1)))
+    b.head(b.dense("fc", b.dropout("d", b.flatten("flat", b.max_pool("p", x, 3, 2, ceil=True)), 0.5), 5))
+    return b.graph
+
+
 def one_convolution(normalised=False):
     """A convolution, with a bias or normalised, and a dense layer: quick, where the layers are not the question."""
     b = Builder("convolution", (2, 6, 6), 3)

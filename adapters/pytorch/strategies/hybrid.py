@@ -21,6 +21,7 @@ class Hybrid(Averaging, Pipeline):
         super().build(graph, weights)
         if self.setup.replicas == 1:
             return
+        self._exchanged_bytes += graph.gradient_bytes(self._dtype.itemsize) // self.setup.model_parallel_size
         replicas = self.group.same_stage(self.setup.model_parallel_size)
         # Running statistics stay every network's own, as DDP leaves them that does not send them.
         options = {"bucket_cap_mb": "auto", "gradient_as_bucket_view": self.setup.tuned, "forward_sync_buffers": False}

@@ -13,7 +13,7 @@ from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.replica import counted_macs
 from adapters.pytorch.stages import Gather, Neighbours, StagedSchedule, StageNet
 from suite.worker.contract import LayerTimes, Setup, Unsupported
-from suite.worker.pipeline_stages import stages
+from suite.worker.pipeline_stages import exchanged_bytes, stages
 from workloads.graph import Graph
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
@@ -27,6 +27,7 @@ class Pipeline(TorchTrainer):
     _staged: Any = None
     _native: Any = None  # the schedule of a step
     _gather: Any = None
+    _exchanged_bytes = 0  # what a rank contributes to the exchanges of a step, the mean over ranks
 
     def __init__(self, setup: Setup) -> None:
         """Ranks in a row hold the network's stages in order."""
@@ -46,6 +47,7 @@ class Pipeline(TorchTrainer):
         # A cut where one value crosses: a pooled value rather than what it was pooled from.
         cut = stages(graph, self.setup.model_parallel_size, one_value=True)
         self._borders = [stage.begin for stage in cut]
+        self._exchanged_bytes = exchanged_bytes(graph, cut, self.setup.batch, self._crosses.itemsize)
         self._stage = StageNet(graph, cut[self._index], weights, self.setup.tuned)
         self._stage.place(self._device, self._dtype, self._layout, self.setup.precision)
         self._loss_of = functools.partial(loss_of, self._head_weights)
@@ -118,7 +120,7 @@ class Pipeline(TorchTrainer):
         about = {"schedule": self._schedule.__name__, "microbatches": self._count, "stages begin at": self._borders}
         about["staged"] = "every forward before the first backward"
         about["bubble"] = "waiting for the neighbours, the transfer of what crosses included"
-        return dict(super().notes(), pipeline=about)
+        return dict(super().notes(), pipeline=about, exchanged_bytes=self._exchanged_bytes)
 
     # --- for the subclass -------------------------------------------------------
 

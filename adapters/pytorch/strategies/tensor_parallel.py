@@ -8,30 +8,23 @@ without a share compute the same everywhere and exchange nothing.
 from typing import Any, Dict
 
 import numpy as np
-import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 from adapters.pytorch.base import to_numpy
-from adapters.pytorch.replica import ReplicaTrainer
+from adapters.pytorch.replica import SharedTrainer
 from adapters.pytorch.strategies.fsdp import gathered
-from suite.worker.contract import Setup, Unsupported
-from suite.worker.dropout_masks import dropout_seed
-from workloads.graph import Graph
+from suite.worker.contract import Setup
 
 
-class TensorParallel(ReplicaTrainer):
+class TensorParallel(SharedTrainer):
     """One network on all ranks together."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._fused = False  # torch 2.13's fused optimisers take no DTensor beside other tensors
-
-    def step_alone(self, batch: Any) -> None:
-        """A rank does not have the network that it would train."""
-        raise Unsupported("under 'tensor_parallel' a rank has a share of the dense layers and cannot compute alone")
 
     def gradients(self) -> Dict[str, np.ndarray]:
         return {name: to_numpy(gathered(parameter.grad)) for name, parameter in self._net.trainable()}
@@ -42,15 +35,13 @@ class TensorParallel(ReplicaTrainer):
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), tensor_parallel="parallelize_module, %d dense layers by columns" % self._cut)
 
-    def _begin_build(self, graph: Graph) -> None:
-        """With the same masks of dropout on every rank."""
-        super()._begin_build(graph)
-        torch.manual_seed(dropout_seed(self.setup.seed, 0))
-
     def _wrap(self) -> None:
-        dense = [name for name, layer in self._net.layers.named_children() if isinstance(layer, nn.Linear)]
-        self._cut = len(dense)
-        mesh = init_device_mesh(self._device.type, (self.setup.world,))
+        dense = {name: layer for name, layer in self._net.layers.named_children() if isinstance(layer, nn.Linear)}
+        self._cut, world = len(dense), self.setup.world
+        # A share of the outputs is gathered, and a whole gradient of the input summed up.
+        numbers = sum(layer.out_features / world + layer.in_features for layer in dense.values())
+        self._exchanged_bytes = int(numbers * self.setup.batch * self._crosses.itemsize)
+        mesh = init_device_mesh(self._device.type, (world,))
         plan = {"layers." + name: ColwiseParallel(output_layouts=Replicate()) for name in dense}
         parallelize_module(self._net, mesh, plan)
         for name in dense:

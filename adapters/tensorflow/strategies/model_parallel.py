@@ -12,7 +12,7 @@ from adapters.tensorflow.net import COUNT
 from adapters.tensorflow.optimisers import states
 from adapters.tensorflow.pipeline import Pipeline, StageFunctions, StageNet
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
-from suite.worker.pipeline_stages import stages
+from suite.worker.pipeline_stages import exchanged_bytes, stages
 
 
 class ModelParallel(TensorFlowTrainer):
@@ -191,7 +191,9 @@ class ModelParallel(TensorFlowTrainer):
             share = 100.0 * sum(layer.macs for layer in layers) / max(1, self.graph.macs)
             rows.append("%s: %s to %s (%.0f %%)" % (device, layers[0].name, layers[-1].name, share))
         found = dict(super().notes(), stages="; ".join(rows), microbatches=self._microbatches)
-        return dict(found, bubble=BUBBLE, split=SPLIT)
+        itemsize = np.dtype(self.setup.precision).itemsize
+        exchanged = exchanged_bytes(self.graph, self._places, self.setup.batch, itemsize)
+        return dict(found, bubble=BUBBLE, split=SPLIT, exchanged_bytes=exchanged)
 
 
 BUBBLE = "of forward and backward: the mean over the devices of the time in which a device had nothing to do"

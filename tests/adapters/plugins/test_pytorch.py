@@ -81,7 +81,7 @@ def test_a_pipeline_holds_one_network():
     pipeline = DDP.on(strategy="pipeline", placement=ranks, batch=4)
     assert (ADAPTER.model_parallel_size(pipeline), ADAPTER.microbatches(pipeline)) == (4, 4)
     assert ADAPTER.unsupported(pipeline) is None
-    assert "nobody to hand on to" in ADAPTER.unsupported(pipeline.on(placement=Placement()))
+    assert "ask for two ranks, or use 'single'" in ADAPTER.unsupported(pipeline.on(placement=Placement()))
     few = pipeline.on(knobs=whole({"schedule": "1f1b", "microbatches": 2}))
     assert "1f1b wants as many pieces as there are stages, 4" in ADAPTER.unsupported(few)
     assert ADAPTER.model_parallel_size(pipeline.on(strategy="hybrid")) == 2

@@ -5,6 +5,8 @@ import pytest
 
 from tests.support import networks, processes
 
+NAP = 0.5  # seconds, as in rank.py
+
 
 @pytest.mark.parametrize(
     ("strategy", "optimiser", "tuning"),
@@ -29,11 +31,35 @@ def test_one_rank_is_plain_sgd(proven):
     proven(networks.two_heads(), world=1, strategy="local_sgd")
 
 
-def test_ranks_that_hold_dense_layers_together_stay_alike_where_units_are_dropped(ranks, tmp_path):
+@pytest.mark.parametrize(
+    ("world", "precision", "tuning"), [(2, "float64", "tuned"), (3, "float64", "default"), (2, "float32", "tuned")]
+)
+def test_branches_of_blocks_are_proven(proven, world, precision, tuning):
+    options = {"strategy": "branch_parallel", "model_parallel_size": world, "tuning": tuning, "precision": precision}
+    found = proven(networks.two_blocks(), world, **options)
+    assert len(found) == world
+
+
+@pytest.mark.parametrize(
+    ("strategy", "graph", "notes"),
+    [
+        ("tensor_parallel", networks.two_heads(), "parallelize_module, 2 dense layers by columns"),
+        ("branch_parallel", networks.two_blocks(), "ranks of every block's branches: 0, 1, 1; 0, 1"),
+    ],
+)
+def test_ranks_that_hold_a_network_together_stay_alike_where_units_are_dropped(ranks, tmp_path, strategy, graph, notes):
     """What every rank has whole is the same on all: each is given the same batch, and drops the same units."""
-    found = ranks("train", networks.two_heads(), batch=8, strategy="tensor_parallel", model_parallel_size=2)
+    found = ranks("train", graph, batch=8, strategy=strategy, model_parallel_size=2)
     assert found[0]["losses"] == found[1]["losses"]
     assert found[0]["losses"][0] != found[0]["losses"][5]
-    assert found[0]["notes"]["tensor_parallel"] == "parallelize_module, 2 dense layers by columns"
+    assert found[0]["notes"][strategy] == notes
+    assert found[0]["notes"]["exchanged_bytes"] > 0
     ours, theirs = processes.saved_by(tmp_path, "trained")
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_rank_waits_for_the_other_s_branches(ranks):
+    found = ranks("train", networks.two_blocks(), batch=8, strategy="branch_parallel", model_parallel_size=2)
+    waited, slept = ([sum(bubble.values()) for bubble in each["bubbles"]] for each in found)
+    assert all(first > NAP / 2 for first in waited)
+    assert all(0 < second < NAP / 2 for second in slept)

@@ -94,11 +94,19 @@ class Conformance:
         )
 
     def cases(self) -> list[Case]:
-        """Every strategy and tuning on mnist_small that it does not refuse; none for the oracle itself."""
+        """Every strategy and tuning on mnist_small that it does not refuse; none for the oracle itself.
+
+        A strategy that cannot cut mnist_small is tried on the probe, which has branches.
+        """
         if self.adapter not in adapters() or adapters()[self.adapter].oracle:
             return []
-        found = cases_to_verify(self._wanted())
-        return [case for case, refused in found if refused is None]
+        probe.register()
+        found: list[Case] = []
+        for workload in ("mnist_small", "probe"):
+            there = {case.strategy for case in found}
+            asked = cases_to_verify(replace(self._wanted(), workloads=[workload]))
+            found += [case for case, refused in asked if refused is None and case.strategy not in there]
+        return found
 
     def lowered(self) -> list[Case]:
         """Every case; without `every_pair` the first strategy in every tuning, the others in their last."""

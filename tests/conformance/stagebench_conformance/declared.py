@@ -26,7 +26,7 @@ class Declared(Conformance):
 
     def refusal(self, case: Case) -> str | None:
         """What the plan's check answers."""
-        able, graph = self.it().capabilities, workloads()["mnist_small"].graph()
+        able, graph = self.it().capabilities, workloads()[case.workload].graph()
         return checks.refusal(self.it(), able, case, graph, launchers())
 
     def test_its_declaration_is_whole(self) -> None:
@@ -119,7 +119,7 @@ class Declared(Conformance):
         """And one for one device per rank, several devices."""
         for strategy in self.it().capabilities.strategies:
             one = Placement(launcher=usual(strategy, launchers()), device=self.plain().placement.device)
-            case = self.plain().on(strategy=strategy.name)
+            case = self.plain().on(strategy=strategy.name, workload="probe" if strategy.cut else "mnist_small")
             ranks = self.refusal(case.on(placement=replace(one, ranks_per_node=2)))
             assert (ranks is None) == strategy.distributed, ranks
             if not strategy.several_devices:

@@ -1,0 +1,44 @@
+"""Whether a run stayed on its machine: one that is resumed elsewhere mixes figures that say nothing of each other."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from suite.results.rank_report import Machine
+from suite.results.records import Host
+from suite.results.run_folder import ResultFolder
+
+
+def described(machine: Machine, cores: int | None) -> str:
+    """What makes its speed: processor, all of its cores, GPUs without what tells one from another of its model."""
+    gpus = Counter(gpu.partition(" (")[0].rpartition(": ")[2] for gpu in machine.gpus)
+    parts = [machine.cpu or "unknown processor", f"{cores} cores" if cores else ""]
+    return ", ".join(filter(None, [*parts, *(f"{count} {name}" for name, count in sorted(gpus.items()))]))
+
+
+def measured_elsewhere(places: Iterable[tuple[str, Sequence[str], frozenset[str]]]) -> set[str]:
+    """The rows with a process on other machines than most; given (row, its named hosts, machines) of every process.
+
+    Rows whose hosts the plan names are held against those of the same hosts alone.
+    """
+    by_hosts: dict[tuple[str, ...], list[tuple[str, frozenset[str]]]] = defaultdict(list)
+    for row, hosts, machines in places:
+        if machines:  # format 1 did not keep them
+            by_hosts[tuple(hosts)].append((row, machines))
+    found = set()
+    for several in by_hosts.values():
+        ((usual, _),) = Counter(machines for _, machines in several).most_common(1)
+        found |= {row for row, machines in several if machines != usual}
+    return found
+
+
+def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
+    """That a run which is resumed has records, and none of its hosts is a machine like this one."""
+    known = {described(host, host.cores_installed) for host in folder.hosts().values()}
+    this = described(here, here.cores_installed)
+    if not folder.begun or not known or this in known:
+        return None
+    return (
+        f"{folder.path} was begun on {' and '.join(sorted(known))}, and this is {this}; rows that are measured on "
+        "another machine than the others will be marked, and not compared: go on there, or name a new folder with -o"
+    )
