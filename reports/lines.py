@@ -31,15 +31,20 @@ class Line:
 
 def lines_figure(lines: Sequence[Line], across: str, up: str, mode: str = "lines", log: bool = False) -> Figure:
     """All lines on the same axes; `log`: a logarithmic abscissa with a tick at every value."""
-    frame = layout(320 + LEGEND_ROW * len(lines))
-    frame |= {"xaxis": axis(across), "yaxis": axis(up), "showlegend": True}
+    frame = with_legend(len(lines))
+    frame |= {"xaxis": axis(across), "yaxis": axis(up)}
     if log:
         values = sorted({value for line in lines for value in line.x})
         frame["xaxis"] |= {"type": "log", "tickvals": values, "ticktext": [f"{value:g}" for value in values]}
-    # Under the axis and its title, whatever the height: places are shares of what the margins leave.
-    frame |= {"legend": {"orientation": "v", "y": -46 / 266, "yanchor": "top", "x": 0}}
-    frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 42 + LEGEND_ROW * len(lines)}
     return {"data": [_trace(index, line, across, mode) for index, line in enumerate(lines)], "layout": frame}
+
+
+def with_legend(lines: int) -> Figure:
+    """A layout whose legend of so many lines stands under the axis and its title."""
+    frame = layout(320 + LEGEND_ROW * lines)
+    frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 42 + LEGEND_ROW * lines}
+    # Places are shares of what the margins leave.
+    return frame | {"showlegend": True, "legend": {"orientation": "v", "y": -46 / 266, "yanchor": "top", "x": 0}}
 
 
 def _trace(index: int, line: Line, across: str, mode: str) -> Figure:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
-from reports.figure import Figure, axis, colour, layout, whiskers
-from reports.lines import SYMBOLS
+from reports.figure import Figure, axis, colour, whiskers
+from reports.lines import SYMBOLS, with_legend
 from reports.names import names
 from reports.panels import Panel
 from reports.text import share
@@ -41,11 +41,9 @@ def scaling(panel: Panel, predicted: Sequence[Answer] = ()) -> Figure | None:
         for trace in (_ideal(index, rows), _line(index, rows, title), *_predicted(index, rows, title, predicted))
     ]
     devices = sorted({count for trace in traces for count in trace["x"]})
-    frame = layout(360)
+    frame = with_legend(len(series))
     frame["xaxis"] = {**axis("devices"), "tickvals": devices, "range": [0.8, max(devices) + 0.2]}
     frame["yaxis"] = {**axis("samples/s, all devices together"), "rangemode": "tozero"}
-    frame |= {"showlegend": True, "legend": {"orientation": "h", "y": -0.22, "x": 0}}
-    frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 40}
     return {"data": traces, "layout": frame}
 
 

@@ -61,8 +61,8 @@
       layout: {
         height: 340, margin: { l: 60, r: 16, t: 12, b: 42 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
         font: { family: "system-ui, sans-serif", size: 12, color: "--ink" }, hoverlabel: { align: "left" },
-        xaxis: { ...axis("step"), domain: [0, 0.72] }, xaxis2: { domain: [0.76, 1], showticklabels: false, fixedrange: true },
-        yaxis: { ...axis("ms"), rangemode: "tozero" }, showlegend: named.length > 1, legend: { orientation: "h", y: 1.12 },
+        xaxis: { ...axis("step"), domain: [0, 0.72], zeroline: false }, xaxis2: { domain: [0.76, 1], showticklabels: false, fixedrange: true },
+        yaxis: { ...axis("ms"), rangemode: "tozero" }, showlegend: named.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
       },
     });
     copy.onclick = () => stagebench.copy([["step", ...named.map(([name]) => `${name}, ms`)], ...Array.from({ length: Math.max(...named.map(([, times]) => times.length)) }, (_, step) => [step + 1, ...named.map(([, times]) => times[step])])], copy);

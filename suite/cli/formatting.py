@@ -54,14 +54,20 @@ def apart(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def _settings(case: Case) -> dict[str, Any]:
-    """All values, those of a part by their own names; the graph has a name already."""
-    values = {**case.to_dict(), "graph_digest": ""}
-    parts = [value for value in values.values() if isinstance(value, dict)]
-    return {name: value for part in (values, *parts) for name, value in part.items() if not isinstance(value, dict)}
+    """All values, those of a part by its name, too: a knob may be called `mode`. The graph has a name already."""
+    found: dict[str, Any] = {}
+    for name, value in case.to_dict().items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{key}": each for key, each in value.items()}
+        elif name != "graph_digest":
+            found[name] = value
+    return found
 
 
 def _said(name: str, value: Any) -> str:
-    return str(value) if isinstance(value, str) else f"{name}={value}"
+    if name == "passes":
+        return f"{value[0]} alone" if len(value) == 1 else f"{len(value)} passes"
+    return value if isinstance(value, str) else f"{name.rpartition('.')[2]}={value}"
 
 
 def numbers(record: Record) -> dict[str, str]:

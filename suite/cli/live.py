@@ -61,9 +61,11 @@ class LiveDisplay(Observer[Case, Record]):
 
     def begin(self, cases: list[Case], processes: int, done: int) -> None:
         """What will not be measured, each reason once for an adapter; then start drawing."""
+        from rich.text import Text
+
         for one in once_per_reason(self._refused):
             symbol, colour = formatting.mark(one.outcome)
-            self._print(symbol, colour, one.label, (one.outcome, colour))
+            self._print(symbol, colour, Text(one.outcome, colour), one.label)
             self._print_reason(one.reason, colour)
         self._estimate.begin(processes, done)
         self._apart = formatting.apart(cases)

@@ -81,6 +81,8 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
         cells = [_cells(row, called) for row, called in zip(measured, _names(measured, narrow), strict=True)]
         known = [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)]
         tables.show(cells, [name for name in known if not narrow or name in NARROW])
+    for why in sorted({row.against.verdict for row in measured if row.against and ": " in row.against.verdict}):
+        _say(f"{why}; resume the run, or measure more processes")
     for one in once_per_reason(row.refused for row in rows if reasons and row.outcome != "ok"):
         _say(f"{one.outcome}: {one.label}{': ' if one.reason else ''}{one.reason}")
     if measured:

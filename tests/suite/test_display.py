@@ -68,7 +68,7 @@ def session(display: Observer) -> None:
     display.end()
 
 
-def test_plain_lines() -> None:
+def test_lonelines() -> None:
     stream = io.StringIO()
     session(PlainDisplay(stream))
     lines = [line.split("; about")[0] for line in stream.getvalue().splitlines()]
@@ -117,14 +117,15 @@ def test_live_lines_fit_and_tell_all(width: int) -> None:
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_cases_of_the_same_label_are_told_apart(width: int) -> None:
-    cases = [ONE.on(tuning="tuned"), ONE.on(tuning="default", knobs={"memory_format": "channels_last"}), ONE.on(seed=2)]
+    lone = ONE.on(seed=2, passes=("native",))
+    cases = [ONE.on(tuning="tuned"), ONE.on(tuning="default", knobs={"mode": "sync"}), lone]
     stream, plain = io.StringIO(), io.StringIO()
     for display in (LiveDisplay(Console(file=stream, width=width)), PlainDisplay(plain)):
         display.begin(cases, 3, 0)
         for case in cases:
             display.finished(case, record(case))
         display.end()
-    words = ["tuned seed=1", "default seed=1 channels_last", "default seed=2"]
+    words = ["tuned seed=1 6 passes", "default seed=1 6 passes sync", "default seed=2 native alone"]
     lines = plain.getvalue().splitlines()[1:4]
     assert [line.split(" batch 8 imagenet-like ")[1].split(":")[0] for line in lines] == words
     assert all(word in stream.getvalue() for word in words)
@@ -182,7 +183,7 @@ def test_one_is_not_many() -> None:
     assert stream.getvalue() == "1 case, 1 process\n"
 
 
-def test_a_pipe_gets_plain_lines() -> None:
+def test_a_pipe_gets_lonelines() -> None:
     assert isinstance(for_terminal(io.StringIO()), PlainDisplay)
 
 

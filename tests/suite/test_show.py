@@ -32,6 +32,15 @@ def test_a_terminal_shows_what_fits_and_who_leads(run, monkeypatch, capsys, colu
     assert any("quick" in line for line in rows) == shown
 
 
+def test_why_there_is_no_verdict_is_said_once_with_a_remedy(tmp_path, capsys):
+    made = MadeRun(tmp_path / "run")
+    for adapter in ("pytorch", "caffempi"):
+        made.proven(case_of(adapter), repeats=1)
+    print_results(made.folder)
+    remedy = "no verdict: fewer than two rounds in common; resume the run, or measure more processes"
+    assert capsys.readouterr().out.count(remedy) == 1
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_escape_codes_of_a_run_folder_reach_no_terminal(tmp_path, monkeypatch, capsys, terminal):
     made = MadeRun(tmp_path / "run")
