@@ -24,6 +24,7 @@ from workloads.graph import Graph
 C_co = TypeVar("C_co", covariant=True)
 
 
+ALONE = {"communication": "comm_only", "io": "io_only"}  # by stage the pass that measures nothing else
 # Of a block's choice, what a case has as it is.
 COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
 
@@ -250,9 +251,8 @@ def _input(choice: Choice, form: str) -> Input:
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:
     """The passes less those of stages that the strategy cannot tell apart."""
-    if strategy is None or "communication" in strategy.separable:
-        return passes
-    return tuple(name for name in passes if name != "comm_only")
+    lost = {name for stage, name in ALONE.items() if strategy and stage not in strategy.separable}
+    return tuple(name for name in passes if name not in lost)
 
 
 def empty_passes(case: Case) -> dict[str, str]:

@@ -7,11 +7,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from suite.contracts.adapter import Strategy
 from suite.contracts.case import PASSES, Case, Placement, Sampling, Schedule, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
 from suite.plan.model import Pass, SamplingBlock, TrainingBlock
+from suite.plan.resolve import measurable
 from suite.results.records import CaseEntry
 from suite.worker.job import DataSet
 from workloads.networks import by_name
@@ -324,6 +326,13 @@ def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cas
     assert len({r.case.id for r in read}) == 4
     assert stored_and_read(read[3].case) == read[3].case
     assert len(cases(SINGLE + ways)) == 1, "synthetic data are not read"
+
+
+def test_stages_that_cannot_be_told_apart_have_no_pass_alone() -> None:
+    apart = ("io", "h2d", "forward", "backward", "communication", "update")
+    found = [measurable(Strategy("s", "", separable=tuple(set(apart) - {lost})), PASSES) for lost in apart]
+    lost = [set(PASSES) - set(each) for each in found]
+    assert lost == [{"io_only"}, set(), set(), set(), {"comm_only"}, set()]
 
 
 def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -> None:
