@@ -25,6 +25,7 @@ from suite.analysis.roofline import BYTES, of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import unused_records
+from suite.contracts.case import Sampling
 from suite.foreign.folder import ForeignRun
 from suite.predict.answer import Answer
 from suite.predict.from_run import beside_measured
@@ -66,6 +67,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "first_chart": overview.chart(groups[:FIRST], adapters),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(rows),
+        "full": Sampling(),
         "every": every,
         "rows": rows,
         "shared_reasons": facts.shared_reasons(rows),

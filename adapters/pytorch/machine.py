@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import torch
 
@@ -34,7 +34,7 @@ def cuda(setup: Setup) -> torch.device:
         else:
             built, remedy = "without CUDA", "install a PyTorch that is built with it"
         raise no_cuda("PyTorch %s is built %s" % (torch.__version__, built), remedy)
-    own = own_devices(setup, torch.cuda.device_count())
+    own = own_gpus(setup)
     torch.cuda.set_device(own[0])
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -42,10 +42,15 @@ def cuda(setup: Setup) -> torch.device:
     return torch.device("cuda", own[0])
 
 
+def own_gpus(setup: Setup) -> List[int]:
+    """Their numbers."""
+    return own_devices(setup, torch.cuda.device_count())
+
+
 def yardstick(setup: Setup) -> Yardstick:
     devices = [torch.device("cpu")]
     if setup.device == "cuda":
-        devices = [torch.device("cuda", number) for number in own_devices(setup, torch.cuda.device_count())]
+        devices = [torch.device("cuda", number) for number in own_gpus(setup)]
     dtype = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}[setup.precision]
 
     def product(side: int) -> Callable[[], Any]:

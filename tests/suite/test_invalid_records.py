@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from suite.analysis.summary import summarise, unused_records
-from suite.contracts.case import Sampling
+from suite.contracts.case import Placement, Sampling
 from suite.results.invariants import broken
 from suite.results.rank_report import Pass, Rank
 from suite.results.records import Record
@@ -39,7 +39,7 @@ FULL = Sampling(processes=3)
         (lambda record: native(record)["io_s"].__setitem__(7, 99.0), "its waits for input take .* s together, in"),
         (lambda record: staged(record)["stage_s"]["update"].pop(), "49 times of update for 50 steps"),
         (lambda record: staged(record)["stage_s"].update(update=[1.0] * 50), "its stages take .* s together, in"),
-        (lambda record: of(record, "resident")["pairs_s"][3].__setitem__(1, 0.0), "a block of steps took no time"),
+        (lambda record: of(record, "resident")["pairs_s"][3].__setitem__(1, 0.0), ": a block of steps took no time; "),
         (lambda record: record.update(seconds=1.0), "its passes take .* s together, and the whole process 1 s"),
         (lambda record: native(record).update(name="staged"), "it calls itself 'staged'"),
         (lambda record: record["ranks"].append(record["ranks"][0]), r"it has the ranks \[0, 0\], and its case has 1"),
@@ -99,6 +99,14 @@ def test_where_the_bounds_of_a_pass_are(change, holds):
     record = Record.model_validate(record_of(case, 0, seconds=1.9, ranks=[{"rank": 0}]))
     one = Rank(rank=0, passes={"native": Pass.model_validate({**STEP, **change})})
     assert (broken(record.but(ranks=(one,))) is None) == holds
+
+
+@pytest.mark.parametrize(("samples", "holds"), [(16, True), (8, False)])
+def test_a_rank_consumes_a_batch_for_each_of_its_devices(samples, holds):
+    case = case_of(placement=Placement(devices=2))
+    one = Rank(rank=0, passes={"native": Pass.model_validate({**STEP, "samples": samples})})
+    record = Record.model_validate(record_of(case, 0, ranks=[one]))
+    assert (broken(record) is None) == holds
 
 
 def test_ranks_that_took_different_steps_are_invalid_but_readers_may(run):
@@ -168,7 +176,7 @@ def test_ranks_that_wait_for_each_other_take_as_many_steps(run):
     for key in ("loss_steps", "losses"):
         second["training"][key].pop()
     run.proven(case, repeats=1, ranks=[first, second])
-    assert "its ranks trained for different numbers of epochs or steps" in run.only().reason
+    assert "json: its ranks trained for different numbers of epochs or steps; " in run.only().reason
     declared = {"knob_defaults": {}, "separable": [], "model_parallel_size": 1, "microbatches": 1}
     for synchronous, outcome in ((True, "invalid"), (False, "ok")):
         said = {**declared, "synchronous": synchronous}

@@ -170,6 +170,7 @@ def test_invariants_name_the_rank_and_what_is_missing(run: MadeRun) -> None:
     first, second = record.ranks
     assert broken(record) is None
     assert broken(record.but(outcome="crash", ranks=(second,))) is None
+    assert broken(record.but(outcome="crash", ranks=(), seconds=0.0)) is None
     assert broken(record.but(ranks=(second,))) == "its outcome is ok, and 1 of 2 ranks reported"
     assert broken(record.but(ranks=(second, first))) == "it has the ranks [1, 0], and its case has 2"
     staged = second.passes["staged"]

@@ -124,7 +124,10 @@ def test_holms_levels():
     error = math.sqrt(2) * centre(steady, 0).error
     for one, left in zip(found.values(), (3, 2, 1), strict=True):
         assert half(one) == pytest.approx(error * t.ppf(1 - 0.025 / left, 4))
-    found = judged({name: Sides(of(*steady), of(*steady)) for name in shifts}, 0)
+    unsure = of(*(each + 0.0265 for each in steady))  # of chance 0.03: enough for one case, and not for three
+    assert judged({0: Sides(of(*steady), unsure)}, 0)[0].verdict == FASTER
+    found = judged({name: Sides(of(*steady), unsure) for name in shifts}, 0)
+    assert {one.verdict for one in found.values()} == {SAME}
     assert [half(one) for one in found.values()] == [pytest.approx(error * t.ppf(1 - 0.025 / 3, 4))] * 3
 
 
@@ -148,6 +151,16 @@ def test_what_runs_differ_by_is_their_noise_and_no_number_of_processes_lowers_it
     assert half(found) == pytest.approx(t.ppf(0.975, 6) * deviation * math.sqrt(2))  # 0.0298 and 0.0301
     assert found.needs == (None if hopeless else processes_needed(processes_noise(before, after), 0.03))
     assert found.ratio.processes == 2
+
+
+def test_the_narrower_way_and_the_wider_noise_are_taken():
+    before, after = (0.0, 0.01, 0.02, 0.03, 0.04), (0.1, 0.11, 0.12, 0.13, -2.5)
+    (found,) = judged({0: Sides(of(*before), of(*after))}, 0).values()
+    assert math.log(found.ratio.value) == pytest.approx(centre(after).value - centre(before).value)
+    steady = (0.0, 0.01, -0.01)
+    runs = Noise(0.005, 1)  # a smaller error than the processes', of which less is known
+    (found,) = judged({0: Sides(of(*steady), of(*steady), runs)}, 0).values()
+    assert half(found) == pytest.approx(t.ppf(0.975, 1) * 0.005 * math.sqrt(2))
 
 
 def test_more_cases_need_more_processes_each():

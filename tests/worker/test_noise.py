@@ -106,15 +106,27 @@ def test_links_are_those_that_the_system_names(tmp_path):
     assert machine.gpu_links(str(tmp_path / "pci")) == ["8.0 GT/s PCIe x16"]
 
 
-@pytest.mark.parametrize(("small", "noted"), [(0, False), (1, False), (5, True)])
-def test_subnormal_parameters_are_named(small, noted):
+def numbers(small):
+    """A thousand, of which so many are subnormal, and half are zero."""
     values = np.ones(1000, dtype=np.float32)
     values[:small] = 1e-40
     values[500:] = 0.0
+    return {"fc.weight": values}
 
+
+@pytest.mark.parametrize(
+    ("parameters", "gradients", "named"),
+    [(0, 0, None), (1, 1, None), (5, 0, "0.5 % of the parameters"), (0, 20, "2 % of the gradients")],
+)
+def test_subnormal_numbers_are_named(parameters, gradients, named):
     class Trained(toy.ToyTrainer):
         def parameters(self):
-            return {"fc.weight": values}
+            return numbers(parameters)
 
-    note = subnormal_note(Trained(trainers.setup()))
-    assert note == ({"subnormal": "0.5 % of the parameters"} if noted else {})
+        def gradients(self):
+            assert self.calls == ["forward", "backward"]
+            return numbers(gradients)
+
+    assert subnormal_note(Trained(trainers.setup()), "a batch") == ({"subnormal": named} if named else {})
+    alone = subnormal_note(Trained(trainers.setup()))
+    assert alone == ({"subnormal": named} if parameters > 1 else {}), "without a batch there are no gradients"
