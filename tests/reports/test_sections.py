@@ -119,7 +119,7 @@ def test_unproven_rows_stand_in_no_chart_and_say_why(page, source):
     )
     for chart in re.findall(r"<h3>mnist_small on digits.npz</h3>.*?</script>", source, re.S):
         assert "reference" not in chart
-    legend = re.search(r'<section id="speed">.*?<p class="keys">(.*?)</p>', source, re.S).group(1)
+    legend = re.search(r'<section id="speeds">.*?<p class="keys">(.*?)</p>', source, re.S).group(1)
     assert "reference" not in legend, "no legend without a row"
 
 
