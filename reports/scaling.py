@@ -44,7 +44,8 @@ def scaling(panel: Panel, predicted: Sequence[Answer] = ()) -> Figure | None:
     frame = with_legend(len(series))
     frame["xaxis"] = {**axis("devices"), "tickvals": devices, "range": [0.8, max(devices) + 0.2]}
     rates = [row.rate for rows in series.values() for row in rows if row.rate]
-    frame["yaxis"] = axis("samples/s, all devices together") | from_zero(rates, [y for trace in traces for y in trace["y"]])
+    lines = [y for trace in traces for y in trace["y"]]
+    frame["yaxis"] = axis("samples/s, all devices together") | from_zero(rates, lines)
     return {"data": traces, "layout": frame}
 
 
