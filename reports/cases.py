@@ -76,16 +76,16 @@ def details(rows: Sequence[Row]) -> Iterator[File]:
 
 
 def _detail(row: Row) -> dict[str, Any]:
-    """What case.js shows: every number in words already, but the steps of its chart."""
+    """What case.js shows: every number in words already, but the steps of its charts, which are in units of 0.1 µs."""
     return {
         "label": row.case.label,
         "outcome": row.outcome,
         "reason": row.reason,
         "marks": [[mark, DISQUALIFYING.get(mark) or NOTED.get(mark, ""), mark in DISQUALIFYING] for mark in row.marks],
         "groups": [[title, list(facts)] for title, facts in _groups(row) if facts],
-        "steps": [[f"process {process.repeat}", _milliseconds(process.step_seconds)] for process in row.measured],
+        "steps": [[f"process {process.repeat}", _ticks(process.step_seconds)] for process in row.measured],
         "stages": [
-            [stage, _milliseconds(seconds), STAGE_COLOURS.get(stage, STAGE_COLOURS["other"])]
+            [stage, _ticks(seconds), STAGE_COLOURS.get(stage, STAGE_COLOURS["other"])]
             for stage, seconds in next((one.stage_seconds for one in row.measured if one.stage_seconds), {}).items()
             if seconds.any()
         ],
@@ -94,8 +94,9 @@ def _detail(row: Row) -> dict[str, Any]:
     }
 
 
-def _milliseconds(seconds: Values) -> list[float]:
-    found: list[float] = (seconds.astype(float) * 1000).round(4).tolist()
+def _ticks(seconds: Values) -> list[int]:
+    """In units of 0.1 µs: whole numbers become text three times as fast as others."""
+    found: list[int] = (seconds * 1e7).round().astype(int).tolist()
     return found
 
 

@@ -18,6 +18,7 @@ from reports.matrix import words_of as words_of_place
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
 from reports.stragglers import stragglers_of
+from reports.study import study_of
 from suite.analysis.best import USUAL
 from suite.analysis.comparability import DISQUALIFYING, NOTED
 from suite.analysis.roofline import BYTES, of_row
@@ -33,6 +34,7 @@ from suite.results.run_folder import RunFolder
 SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
 IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
+STUDY = "paper"  # the plan whose page has the study's tables
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
@@ -109,6 +111,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "epochs": epochs_of(rows),
         "exchanges": exchanges_of(rows),
         "stragglers": stragglers_of(rows),
+        "study": study_of(folder, rows) if plan.name == STUDY else None,
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,
     }

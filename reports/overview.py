@@ -76,10 +76,14 @@ def _behind(group: Group, index: int) -> str:
 
 def _why(group: Group, index: int) -> str:
     """The stage in which a row loses most against the one it is compared with; nothing where no budget can tell."""
-    fastest = next((row for row in group.rows if row.id == group.against[index].fastest), group.rows[index])
-    slower, faster = group.rows[index].budget, fastest.budget
+    ours = group.rows[index]
+    fastest = next((row for row in group.rows if row.id == group.against[index].fastest), ours)
+    slower, faster = ours.budget, fastest.budget
     if slower is None or faster is None or group.against[index].verdict != "slower":
         return ""
+    unclear = [group.names[group.rows.index(row)] for row in (ours, fastest) if "large residual" in row.marks]
+    if unclear:  # the other's stages are no measure of what it does at once
+        return f", where the stages cannot tell (large residual: {listed(unclear)})"
     lost = {name: (getattr(slower, name) or 0.0) - (getattr(faster, name) or 0.0) for name in STAGES}
     stage = max(lost, key=lambda name: lost[name])
     return f", mostly by {LOST.get(stage, stage)}: {milliseconds(lost[stage])} ms more an iteration"

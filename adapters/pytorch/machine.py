@@ -10,6 +10,7 @@ import torch
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick
+from suite.worker.tuning import chosen
 
 
 def prepare(setup: Setup, compiled: bool = False) -> torch.device:
@@ -22,6 +23,7 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
         return cuda(setup)
     if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
         raise Unavailable("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
+    torch.backends.mkldnn.enabled = setup.knobs.get("onednn") != "off"
     return torch.device("cpu")
 
 
@@ -36,7 +38,7 @@ def cuda(setup: Setup) -> torch.device:
     torch.cuda.set_device(own[0])
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.benchmark = setup.tuned
+    torch.backends.cudnn.benchmark = chosen(setup, "cudnn_autotune", default="off", tuned="on") == "on"
     return torch.device("cuda", own[0])
 
 

@@ -18,6 +18,9 @@ class Machine(Stored):
     os: str | None = None
     gpus: tuple[str, ...] = ()
     gpu_driver: str | None = None
+    sockets: int | None = None  # processors
+    gpu_links: tuple[str, ...] = ()  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
+    networks: tuple[str, ...] = ()  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where unknown
 
 
 class Hello(Stored):

@@ -27,6 +27,9 @@ class Machine(NamedTuple):
     os: Optional[str] = None
     gpus: List[str] = []  # as nvidia-smi lists them: number, model, UUID
     gpu_driver: Optional[str] = None
+    sockets: Optional[int] = None  # processors
+    gpu_links: List[str] = []  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
+    networks: List[str] = []  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where they do not say it
 
 
 class Hello(NamedTuple):

@@ -3,6 +3,7 @@ import re
 import pytest
 
 from reports.heat import heat_maps
+from reports.overview import groups_of, sentence
 from reports.panels import for_charts
 from reports.site import render, write, write_single
 from reports.text import in_words, number, share
@@ -106,6 +107,14 @@ def test_a_reader_finds(page, words):
     assert words in page.text
 
 
+def test_the_runner_ups_stage_is_named_only_where_stages_add_up(folder):
+    group = next(group for group in groups_of(summarise(folder)) if "mostly by" in sentence(group))
+    for row in group.rows:
+        row.marks.append("large residual")
+    assert "mostly by" not in sentence(group)
+    assert "the stages cannot tell (large residual: " in sentence(group)
+
+
 def test_tables_hold_what_the_charts_draw(page, folder):
     for row in summarise(folder):
         if row.rate:
@@ -119,7 +128,7 @@ def test_unproven_rows_stand_in_no_chart_and_say_why(page, source):
     )
     for chart in re.findall(r"<h3>mnist_small on digits.npz</h3>.*?</script>", source, re.S):
         assert "reference" not in chart
-    legend = re.search(r'<section id="speed">.*?<p class="keys">(.*?)</p>', source, re.S).group(1)
+    legend = re.search(r'<section id="speeds">.*?<p class="keys">(.*?)</p>', source, re.S).group(1)
     assert "reference" not in legend, "no legend without a row"
 
 

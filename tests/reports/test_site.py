@@ -78,7 +78,10 @@ def test_every_case_is_listed_and_described_in_its_piece(folder: RunFolder) -> N
     assert {piece["of"] for piece in pieces} == {len(rows)}
     told = {name: content(text) for name, text in details(rows)}
     for row in rows:
-        assert told[f"case-{row.id[:2]}.js"][row.id]["label"] == row.case.label
+        shown = told[f"case-{row.id[:2]}.js"][row.id]
+        assert shown["label"] == row.case.label
+        steps = [[time / 1e7 for time in times] for _, times in shown["steps"]]
+        assert steps == [pytest.approx(process.step_seconds.tolist(), abs=1e-7) for process in row.measured]
 
 
 def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:

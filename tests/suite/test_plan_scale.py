@@ -74,6 +74,16 @@ def resolved(toys: SimpleNamespace, plan_file: Write) -> Callable[..., list[Reso
 Made = Callable[..., list[Resolved]]
 
 
+def test_the_whole_set_is_not_divided(plan_file: Write) -> None:
+    text = PLAN.replace("batch = [8, 12, 64, 256]", 'batch = [64, "all"]')
+    text = text.replace("batch = [8, 12,\n  256]", 'batch = [64, "all"]')
+    plan = load(plan_file(text), "small")
+    assert plan.scale
+    block = plan.scale.scaled(plan.blocks[0].block)
+    assert block
+    assert block.batch == [4, "all"]
+
+
 def test_a_scale_keeps_divides_and_merges(resolved: Made) -> None:
     cases = [each.case for each in resolved(scale="small")]
     told = [(case.adapter, case.workload, case.batch, case.placement.ranks, case.knobs["bucket"]) for case in cases]
