@@ -11,7 +11,7 @@ from typing import Any
 from reports.charts import STAGE_COLOURS
 from reports.frame import script_json
 from reports.names import settings
-from reports.text import in_words, interval, milliseconds, number, scientific
+from reports.text import in_words, interval, memory, milliseconds, number, scientific, share
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process
@@ -76,16 +76,16 @@ def details(rows: Sequence[Row]) -> Iterator[File]:
 
 
 def _detail(row: Row) -> dict[str, Any]:
-    """What case.js shows: every number in words already, but the steps of its chart."""
+    """What case.js shows: every number in words already, but the steps of its charts, which are in units of 0.1 µs."""
     return {
         "label": row.case.label,
         "outcome": row.outcome,
         "reason": row.reason,
         "marks": [[mark, DISQUALIFYING.get(mark) or NOTED.get(mark, ""), mark in DISQUALIFYING] for mark in row.marks],
         "groups": [[title, list(facts)] for title, facts in _groups(row) if facts],
-        "steps": [[f"process {process.repeat}", _milliseconds(process.step_seconds)] for process in row.measured],
+        "steps": [[f"process {process.repeat}", _ticks(process.step_seconds)] for process in row.measured],
         "stages": [
-            [stage, _milliseconds(seconds), STAGE_COLOURS.get(stage, STAGE_COLOURS["other"])]
+            [stage, _ticks(seconds), STAGE_COLOURS.get(stage, STAGE_COLOURS["other"])]
             for stage, seconds in next((one.stage_seconds for one in row.measured if one.stage_seconds), {}).items()
             if seconds.any()
         ],
@@ -94,8 +94,9 @@ def _detail(row: Row) -> dict[str, Any]:
     }
 
 
-def _milliseconds(seconds: Values) -> list[float]:
-    found: list[float] = (seconds.astype(float) * 1000).round(4).tolist()
+def _ticks(seconds: Values) -> list[int]:
+    """In units of 0.1 µs: whole numbers become text three times as fast as others."""
+    found: list[int] = (seconds * 1e7).round().astype(int).tolist()
     return found
 
 
@@ -120,6 +121,10 @@ def _speed(row: Row) -> Iterator[Fact]:
     if row.against:
         ratio = row.against.ratio
         yield "against the fastest of its group", f"{number(ratio.value)} ({interval(ratio)}): {row.against.verdict}"
+    if row.utilisation:
+        yield "of the measured peak of its devices", share(row.utilisation)
+    if row.joules_per_sample:
+        yield "joules per sample", number(row.joules_per_sample)
     if row.scaling:
         found = row.scaling.efficiency.scaled(100)
         words = f"{number(found.value)} % ({interval(found)}) of {row.scaling.baseline_label}"
@@ -171,6 +176,14 @@ def _process(process: Process) -> Iterator[Fact]:
     yield "processors", ", ".join(sorted(about.processors)) or "unknown"
     yield "transport", about.transport or "none"
     yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
+    for name, clock in (("cores", process.noise.clock_hz), ("GPUs", process.noise.gpu_clock_hz)):
+        if clock:
+            yield f"clock of its {name} at the end", f"{clock / 1e9:.2f} GHz"
+    if process.memory:
+        yield "memory of each rank at most", ", ".join(memory(each.host_bytes) for each in process.memory)
+        on_devices = [memory(each.device_bytes) for each in process.memory if each.device_bytes]
+        if on_devices:
+            yield "on its devices", ", ".join(on_devices)
     yield from (
         (f"last loss, {name.replace('_', ' ')}", number(loss))
         for name, loss in process.losses.items()

@@ -18,12 +18,14 @@ from reports.matrix import words_of as words_of_place
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
 from reports.stragglers import stragglers_of
+from reports.study import study_of
 from suite.analysis.best import USUAL
 from suite.analysis.comparability import DISQUALIFYING, NOTED
 from suite.analysis.roofline import BYTES, of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import unused_records
+from suite.contracts.case import Sampling
 from suite.foreign.folder import ForeignRun
 from suite.predict.answer import Answer
 from suite.predict.from_run import beside_measured
@@ -32,6 +34,7 @@ from suite.results.run_folder import RunFolder
 SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
 IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
+STUDY = "paper"  # the plan whose page has the study's tables
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
@@ -64,6 +67,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "first_chart": overview.chart(groups[:FIRST], adapters),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(rows),
+        "full": Sampling(),
         "every": every,
         "rows": rows,
         "shared_reasons": facts.shared_reasons(rows),
@@ -107,6 +111,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "epochs": epochs_of(rows),
         "exchanges": exchanges_of(rows),
         "stragglers": stragglers_of(rows),
+        "study": study_of(folder, rows) if plan.name == STUDY else None,
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,
     }

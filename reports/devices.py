@@ -11,6 +11,7 @@ from reports.lines import Line, lines_figure
 from reports.names import common, names
 from reports.panels import Panel, beside_others
 from reports.scaling import of_a_node
+from suite.analysis.comparability import FOREIGN
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
@@ -19,6 +20,8 @@ from suite.groups import grouped
 
 Value = Callable[["Epochs"], Spread | None]
 FIRST, SECOND = 1, 2
+BY_SIZE = "by size of the data set"
+LINES = 6  # that a chart can hold and be read: two strategies at three batches
 
 
 @dataclass(frozen=True)
@@ -165,25 +168,34 @@ def _alike(case: Case) -> str:
 
 
 def _charts(found: list[Series]) -> list[Chart]:
-    """Figures 5a to 5e in their order; what does not vary has none."""
-    once, least = min(one.case.input.repeat for one in found), min(one.case.batch for one in found)
-    by_batch = [one for one in found if one.case.input.repeat == once]
-    by_repeat = [one for one in found if one.case.batch == least]
+    """Figures 5a to 5e in their order; what does not vary has none.
+
+    At the article's sizes where it fixes one: 5b on the largest data set, 5c to 5e at the middle batch, 5d on the
+    smallest set.
+    """
+    repeats, batches = {one.case.input.repeat for one in found}, sorted({one.case.batch for one in found})
+    middle = batches[len(batches) // 2]
+    by_batch = _together([one for one in found if one.case.input.repeat == max(repeats)])
+    by_repeat = _together([one for one in found if one.case.batch == middle])
+    epochs = [one for one in found if one.case.batch == middle and one.case.input.repeat == min(repeats)]
 
     def sizes(case: Case) -> tuple[object, ...]:
         return case.data, case.input.repeat, case.batch
 
-    def network(case: Case) -> tuple[object, ...]:
-        return case.adapter, case.strategy, str(case.knobs), case.workload, case.data
-
-    batches = [group for group in _groups(by_batch, network) if len(group) > 1]
-    repeats = [group for group in _groups(by_repeat, network) if len(group) > 1]
     drawn = [_by_devices("all strategies and networks", group, _rate) for group in _groups(found, sizes)]
-    drawn += [_by_devices("by batch", group, _rate) for group in batches]
-    drawn += [_by_devices("by size of the data set", group, _seconds, "seconds") for group in repeats]
-    drawn += [_by_devices("by size of the data set", group, _rate) for group in repeats]
-    drawn += [_first_and_second(group) for group in _groups(found, lambda case: (case.workload, case.data))]
+    drawn += [_by_devices("by batch", group, _rate) for group in by_batch if len(batches) > 1]
+    drawn += [_by_devices(BY_SIZE, group, _seconds, "seconds") for group in by_repeat if len(repeats) > 1]
+    drawn += [_by_devices(BY_SIZE, group, _rate) for group in by_repeat if len(repeats) > 1]
+    drawn += [_first_and_second(group) for group in _groups(epochs, lambda case: (case.workload, case.data))]
     return [chart for chart in drawn if chart]
+
+
+def _together(found: list[Series]) -> list[list[Series]]:
+    """A chart for each network and data set, both frameworks in it as in the article; a strategy's own if too full."""
+    groups = _groups(found, lambda case: (case.workload, case.data))
+    if max(map(len, groups), default=0) <= LINES:
+        return groups
+    return _groups(found, lambda case: (case.adapter, case.strategy, str(case.knobs), case.workload, case.data))
 
 
 def _rate(point: Epochs) -> Spread | None:
@@ -228,12 +240,17 @@ def _first_and_second(group: list[Series]) -> Chart | None:
 
 def _panel(title: str, group: list[Series]) -> tuple[list[Series], Panel]:
     """Which series may share a chart, and what stands above it."""
-    kept, warning = beside_others([row for one in group for row in one.rows])
+    rows = [row for one in group for row in one.rows]
+    kept, warning = beside_others(rows)
+    if all(FOREIGN in row.marks for row in rows):  # an article's figure is drawn as it drew it
+        kept, warning = rows, f"not to be compared: {FOREIGN}"
     shown = [one for one in group if all(row in kept for row in one.rows)]
     everywhere = [row.case for one in shown for row in one.rows]
-    first = group[0].case
-    words = f"{first.workload} on " if len({one.case.workload for one in group}) == 1 else ""
-    title = f"{words}{first.data_name}: {title}"
+    first, alike = group[0].case, [one.case for one in group]
+    words = f"{first.workload} on " if len({case.workload for case in alike}) == 1 else ""
+    sizes = [f"{first.input.repeat}× data"] * (len({case.input.repeat for case in alike}) == 1)  # noqa: RUF001
+    sizes += [f"batch {first.batch} per device"] * (len({case.batch for case in alike}) == 1)
+    title = ", ".join([f"{words}{first.data_name}: {title}", *sizes])
     return shown, Panel(
         title, [one.rows[-1] for one in shown], _names(shown), common(everywhere) if shown else "", warning
     )

@@ -85,7 +85,7 @@ def software_of(rows: list[Row]) -> list[Software]:
 
 def noise_of(rows: list[Row]) -> list[str]:
     """How noisy the machine was, and which rows it hit; nothing where no record tells."""
-    every = [(row, process.noise) for row in rows for process in row.measured]
+    every = [(row, process.noise) for row in rows for process in row.processes if process.outcome == "ok"]
     kinds = (
         ("other programs took", [noise.busy_share for _, noise in every if noise.busy_share is not None]),
         ("a hypervisor gave away", [noise.steal_share for _, noise in every if noise.steal_share is not None]),

@@ -8,7 +8,7 @@ from reports.figure import Chart
 from reports.lines import Line, lines_figure
 from reports.names import common, names, varying
 from reports.panels import Panel, beside_others
-from reports.tradeoff import TradeOff, answers, trade_off_charts, trade_offs
+from reports.tradeoff import BatchTable, TradeOff, answers, batch_table, trade_off_charts, trade_offs, without_series
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
@@ -39,6 +39,16 @@ class Lessons:
     def trade_offs(self) -> list[TradeOff]:
         """What batch sizes and the like cost and bring, over seeds."""
         return trade_offs(self.rows)
+
+    @property
+    def by_batch(self) -> BatchTable | None:
+        """The trade-offs as a table of batch sizes."""
+        return batch_table(self.trade_offs)
+
+    @property
+    def others(self) -> list[TradeOff]:
+        """Those of which one batch was tried."""
+        return without_series(self.trade_offs)
 
     @property
     def answers(self) -> list[str]:

@@ -56,19 +56,20 @@ def _lines(panel: Panel, places: list[Place]) -> list[tuple[str, list[Row | None
     series: dict[str, dict[Place, Row]] = {}
     for row in panel.rows:
         if row.several_devices:
-            cells = series.setdefault(_anywhere(row.case).id, {})
+            cells = series.setdefault(anywhere(row.case).id, {})
             if row.scaling and row.scaling.baseline_id in known:
                 cells.setdefault((1, 1), known[row.scaling.baseline_id])
             cells[place_of(row.case)] = max(cells.get(place_of(row.case), row), row, key=lambda row: row.speed)
     there = {row.id for cells in series.values() for row in cells.values()}
     for row in panel.rows:
         if not row.several_devices and row.id not in there:
-            series.setdefault(_anywhere(row.case).id, {})[1, 1] = row
-    called = names([_anywhere(max(cells.items())[1].case) for cells in series.values()])
+            series.setdefault(anywhere(row.case).id, {})[1, 1] = row
+    called = names([anywhere(max(cells.items())[1].case) for cells in series.values()])
     return [(name, [cells.get(place) for place in places]) for name, cells in zip(called, series.values(), strict=True)]
 
 
-def _anywhere(case: Case) -> Case:
+def anywhere(case: Case) -> Case:
+    """The case without its place, rate and passes: what a strategy on one device and on many have in common."""
     place = Placement(device=case.placement.device, threads=case.placement.threads)
     batch = case.batch if case.scaling == "weak" else case.global_batch
     return replace(case, placement=place, batch=batch, lr=0.0, passes=())

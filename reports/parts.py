@@ -74,8 +74,8 @@ def traffic(row: Row) -> float | None:
     The mean over devices where they differ; None on one device, and where nobody counted.
     """
     noted = [process.about.notes.get("exchanged_bytes") for process in row.measured]
-    reported = [process.gradient_bytes for process in row.measured] + noted
-    return next((float(each) for each in reported if isinstance(each, int | float) and each), None)
+    gradients = [process.gradient_bytes for process in row.measured]  # of pipelines side by side a part of it
+    return next((float(each) for each in [*noted, *gradients] if isinstance(each, int | float) and each), None)
 
 
 def _duels(panel: Panel) -> Iterable[Duel]:

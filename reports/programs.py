@@ -75,11 +75,15 @@ def read(path: Path, framework: str | None) -> tuple[Result, ...]:
 def article(printed: Printed) -> Iterator[Result]:
     """The data-parallel article's lines: https://github.com/r-o-s-h-a-n/data_parallel_benchmark.
 
-    The speed is the second epoch's: the first one pays what is paid once.
+    The speed is the second epoch's: the first one pays what is paid once. Its files are called FRAMEWORK_results.txt.
     """
+    named = re.match(r"([a-z]+)_results\b", printed.name)
+    framework = printed.framework or (named and named[1])
     for line, found in printed.matches(r"^\s*(\{.*\"n_dataset_repeat\".*\})\s*$"):
-        if printed.framework is None:
-            raise printed.refused("the lines do not say which framework ran; add --framework, such as pytorch")
+        if not framework:
+            raise printed.refused(
+                "neither its lines nor its name say which framework ran; add --framework, such as pytorch"
+            )
         try:
             values = json.loads(found[1])
             repeat, batch, devices = (int(values[name]) for name in ("n_dataset_repeat", "batch_size", "n_gpus"))
@@ -88,7 +92,7 @@ def article(printed: Printed) -> Iterator[Result]:
         except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
             raise printed.refused(f"line {line} is no result of the article ({error!r}); correct it") from None
         case = _case(
-            printed.framework,
+            framework,
             "data-parallel",
             f"mnist_{size}",
             Placement(device="cuda", devices=devices),

@@ -30,6 +30,7 @@ class Page:
 PAGES = (
     Page("index.html", "Overview", ("overview", "case_table"), ("case_table.js",)),
     Page("speed.html", "Speed", ("speeds", "best", "steps")),
+    Page("study.html", "The study's tables", ("study",)),
     Page("stages.html", "Stages", ("stages", "parts", "layers")),
     Page("scaling.html", "Scaling", ("scaling", "devices")),
     Page("communication.html", "Communication", ("aggregation", "exchange")),

@@ -52,6 +52,26 @@ class TradeOff:
     def after(self) -> Spread | None:
         return spread([lesson.target_seconds for lesson in self.lessons])
 
+    @property
+    def reached(self) -> int:
+        """How many trainings reached the target."""
+        return self.epoch.of if self.epoch else 0
+
+    @property
+    def mebibytes(self) -> Spread | None:
+        """The most memory that a rank held."""
+        return spread([max(row.memory) / 2**20 if row.memory else None for row in self.rows])
+
+
+@dataclass(frozen=True)
+class BatchTable:
+    """A column a batch of all devices, and of each series its trade-off at every batch that it was tried with."""
+
+    batches: list[int]
+    series: list[tuple[str, list[TradeOff | None]]]
+    epochs: int
+    target: float
+
 
 def trade_offs(rows: Iterable[Row]) -> list[TradeOff]:
     """A line for each group of rows that differ in their seeds alone, when some group has several trainings."""
@@ -64,30 +84,49 @@ def trade_offs(rows: Iterable[Row]) -> list[TradeOff]:
 
 
 def trade_off_charts(title: str, found: list[TradeOff]) -> list[Chart]:
-    """Time to the target, best accuracy and time of all epochs by batch; none where no line has two batches."""
+    """Time to the target, best accuracy, time of all epochs and memory by batch; none where no line has two batches."""
     rows, warning = beside_others([row for one in found for row in one.rows])
     longer = _by_series([one for one in found if all(row in rows for row in one.rows)])
     if not longer:
         return []
-    called = names([replace(group[0].case, seed=0, batch=1) for group in longer])
+    called = _called(longer)
     panel = Panel("", rows, called, "medians over trainings; bars from the least to the most", warning)
     target = found[0].target
     drawn: list[tuple[str, str, Callable[[TradeOff], Spread | None]]] = [
         (f"time to an accuracy of {target:g}", "seconds of training", lambda one: one.after),
         ("best accuracy", "accuracy", lambda one: one.best),
         ("time of all epochs", "seconds of training", lambda one: one.seconds),
+        ("memory", "MiB that a rank held at most", lambda one: one.mebibytes),
     ]
     return [
         (replace(panel, title=f"{title}: {what}, by batch"), _by_batch(longer, called, up, value))
         for what, up, value in drawn
+        if any(value(one) for group in longer for one in group)
     ]
+
+
+def batch_table(found: list[TradeOff]) -> BatchTable | None:
+    """The measures over batch sizes; None where no series has two."""
+    series = _by_series(found)
+    if not series:
+        return None
+    batches = sorted({one.case.global_batch for group in series for one in group})
+    by_batch = [{one.case.global_batch: one for one in group} for group in series]
+    cells = [[group.get(batch) for batch in batches] for group in by_batch]
+    training = series[0][0].case.training
+    return BatchTable(batches, list(zip(_called(series), cells, strict=True)), training.epochs, training.target)
+
+
+def without_series(found: list[TradeOff]) -> list[TradeOff]:
+    """Those that stand in no such table."""
+    there = {one.name for group in _by_series(found) for one in group}
+    return [one for one in found if one.name not in there]
 
 
 def answers(found: list[TradeOff]) -> list[str]:
     """For everything of which several batches were tried: which is soonest at the target, which goes best."""
     series = _by_series(found)
-    called = names([replace(group[0].case, seed=0, batch=1) for group in series])
-    return [_answer(name, group) for name, group in zip(called, series, strict=True)]
+    return [_answer(name, group) for name, group in zip(_called(series), series, strict=True)]
 
 
 def _answer(name: str, group: list[TradeOff]) -> str:
@@ -108,6 +147,10 @@ def _by_series(found: list[TradeOff]) -> list[list[TradeOff]]:
     series = grouped(found, lambda one: replace(one.case, seed=0, batch=1, lr=0.0).id)
     ordered = (sorted(group, key=lambda one: one.case.global_batch) for group in series.values())
     return [group for group in ordered if len(group) > 1]
+
+
+def _called(series: list[list[TradeOff]]) -> list[str]:
+    return names([replace(group[0].case, seed=0, batch=1) for group in series])
 
 
 def _by_batch(

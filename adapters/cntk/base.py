@@ -34,6 +34,7 @@ class CNTKTrainer(Trainer):
         self._forget()
         # What `build` makes: the learner that updates, the one that exchanges around it (or the same), their trainers.
         self._net = self._local = self._learner = self._trainer = self._local_trainer = None  # type: Any
+        self._change_rate = None  # type: Any
         self._outputs = self._last_trainer = None  # type: Any
         self._found: Dict[Any, Any] = {}  # by the last staged forward
 
@@ -54,7 +55,7 @@ class CNTKTrainer(Trainer):
         mask_seed = partial(dropout_seed, setup.seed, setup.rank)
         self._net = Net(graph, weights, self._dtype, setup.batch, mask_seed, fast=setup.tuned)
         # One state, in the local learner: step, step_alone and the stages all go through it.
-        self._local = local_learner(setup, self._net.parameters)
+        self._local, self._change_rate = local_learner(setup, self._net.parameters)
         self._learner = self.distributed_learner(self._local)
         self._trainer = self._trainer_with(self._learner)
         # What a staged forward wants: each sample's loss, and the logits.
@@ -147,6 +148,9 @@ class CNTKTrainer(Trainer):
         if self._local_trainer is None:
             self._local_trainer = self._trainer_with(self._local)
         self._step_with(self._local_trainer, batch)
+
+    def set_learning_rate(self, rate: float) -> None:
+        self._change_rate(rate)
 
     # --- evidence -----------------------------------------------------------
 

@@ -1,17 +1,49 @@
 """CNTK's local learners: the update rules."""
 
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from suite.worker.contract import SGD, Adam, Setup
+from suite.worker.contract import SGD, Adam, Setup, Unsupported
 
 
-def local_learner(setup: Setup, parameters: List[Any]) -> Any:
-    """The setup's optimiser; it takes sums of gradients, and the number of samples in them."""
-    rule = setup.optimiser
-    return adam(rule, parameters) if isinstance(rule, Adam) else momentum(rule, parameters, setup.batch * setup.world)
+def local_learner(setup: Setup, parameters: List[Any]) -> Tuple[Any, Callable[[float], None]]:
+    """(the setup's optimiser, what gives it another rate); it takes sums of gradients and the samples in them."""
+    rule, samples = setup.optimiser, setup.batch * setup.world
+    if isinstance(rule, Adam):
+        learner = adam(rule, parameters)
+        return learner, lambda rate: learner.reset_learning_rate(constant_rate(rate))
+    if setup.changing_rate:
+        return momentum_at_any_rate(rule, parameters, samples)
+    return momentum(rule, parameters, samples), fixed
+
+
+def fixed(rate: float) -> None:
+    """Nobody asked for it (`Setup.changing_rate`)."""
+    raise Unsupported("CNTK's momentum_sgd keeps lr*v, which nothing can rescale for a rate of %g" % rate)
+
+
+def momentum_at_any_rate(rule: SGD, parameters: List[Any], samples: int) -> Tuple[Any, Callable[[float], None]]:
+    """SGD: v <- m*v + mean gradient + wd*w, w <- w - rate*v, by CNTK's own operations, and what sets the rate.
+
+    CNTK's momentum_sgd keeps rate*v out of reach. A gradient is the sum over a global batch of so many `samples`.
+    """
+    dtype = parameters[0].dtype
+    rate = C.Parameter((1,), init=rule.lr, dtype=dtype)
+
+    def update(weights: List[Any], gradients: List[Any]) -> Any:
+        moved = []
+        for weight, gradient in zip(weights, gradients):
+            velocity = C.constant(0, shape=weight.shape, dtype=dtype)
+            decayed = gradient * (1.0 / samples) + rule.weight_decay * weight
+            moved.append(C.assign(weight, weight - rate * C.assign(velocity, rule.momentum * velocity + decayed)))
+        return C.combine(moved)
+
+    def change(value: float) -> None:
+        rate.value = np.array([value], dtype=dtype)
+
+    return C.universal(update, parameters), change
 
 
 def momentum(rule: SGD, parameters: List[Any], samples: int) -> Any:
@@ -38,7 +70,7 @@ def adam(rule: Adam, parameters: List[Any]) -> Any:
     ignore = C.learners.IGNORE
     return C.adam(
         parameters,
-        C.learning_parameter_schedule(rule.lr, minibatch_size=ignore),
+        constant_rate(rule.lr),
         C.momentum_schedule(rule.beta1, minibatch_size=ignore),
         unit_gain=True,
         variance_momentum=C.momentum_schedule(rule.beta2, minibatch_size=ignore),
@@ -47,6 +79,11 @@ def adam(rule: Adam, parameters: List[Any]) -> Any:
         minibatch_size=ignore,
         **plain(rule.weight_decay),
     )
+
+
+def constant_rate(rate: float) -> Any:
+    """As a schedule that scales nothing by samples."""
+    return C.learning_parameter_schedule(rate, minibatch_size=C.learners.IGNORE)
 
 
 def plain(decay: float) -> Dict[str, Any]:

@@ -20,8 +20,8 @@ from suite.environments.ask import ask
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
-    Strategy("single", "One process without MPI.", distributed=False),
-    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", mpi=OPEN_MPI),
+    Strategy("single", "One process without MPI.", distributed=False, changing_rate=True),
+    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", mpi=OPEN_MPI, changing_rate=True),
     Strategy(
         "one_bit_sgd",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",

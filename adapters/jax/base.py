@@ -160,6 +160,11 @@ class JaxTrainer(Trainer):
         images, labels = (part.addressable_data(0) for part in batch)
         return node_by_node(self, self._net.graph, nodes, images, labels, in_order=False)
 
+    def peak_device_bytes(self) -> Optional[int]:
+        """None on CPUs, whose allocator keeps no statistics."""
+        found = [device.memory_stats() for device in self._devices]
+        return sum(each["peak_bytes_in_use"] for each in found) if all(found) else None
+
     def yardstick(self) -> Optional[Yardstick]:
         return super().yardstick() or machine.yardstick(self.setup, self._devices)
 

@@ -31,8 +31,8 @@ def prepare(setup: Setup) -> List[Any]:
     jax.config.update("jax_platforms", "cpu")
     with contextlib.suppress(RuntimeError):  # the client stands already and keeps its devices: they are counted below
         jax.config.update("jax_num_cpu_devices", setup.devices)
-    # A step's call returns when the step is done: the loop's clock reads the step, not its dispatch.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    # On one device a step's call returns at once, as it does by default; several would overlap their exchanges (pmap).
+    jax.config.update("jax_cpu_enable_async_dispatch", setup.devices == 1)
     found = jax.devices("cpu")
     if len(found) < setup.devices:
         raise Unavailable(

@@ -8,6 +8,7 @@ from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
+from suite.contracts.kernels import KERNEL_KNOBS, variables
 from suite.contracts.knobs import Knob, Need
 
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
@@ -51,6 +52,7 @@ BY_SERVERS = ("dist_sync", "dist_device_sync", "dist_async")
 COMPRESSING = ("kvstore_device", *BY_SERVERS)
 
 KNOBS = {
+    **KERNEL_KNOBS,
     "lrn": Knob(
         ("composed", "native"),
         "composed",
@@ -144,8 +146,8 @@ class MXNet(Adapter):
         return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(missing)}"
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """A distributed store's members, full float32 on GPUs, what a tuned CPU process wants of the allocator."""
-        found = keep_memory(case)
+        """A distributed store's members, full float32 on GPUs, kernels, what a tuned CPU process asks of malloc."""
+        found = {**keep_memory(case), **variables(case, "MXNET_CUDNN_AUTOTUNE_DEFAULT", "MXNET_MKLDNN_ENABLED")}
         if case.placement.device == "cuda" and case.precision == "float32":
             found.update(FULL_FLOAT32)
         if case.strategy in BY_SERVERS:

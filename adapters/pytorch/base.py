@@ -115,7 +115,9 @@ class TorchTrainer(Trainer):
         return begin.elapsed_time(end) / 1e3 if self._on_cuda else super().elapsed(begin, end)
 
     def peak_device_bytes(self) -> Optional[int]:
-        return torch.cuda.max_memory_allocated(self._device) if self._on_cuda else None
+        if not self._on_cuda:
+            return None
+        return sum(torch.cuda.max_memory_allocated(number) for number in machine.own_gpus(self.setup))
 
     def yardstick(self) -> Optional[Yardstick]:
         return super().yardstick() or machine.yardstick(self.setup)

@@ -3,13 +3,14 @@
 import os
 import re
 import shutil
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import torch
 
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick
+from suite.worker.tuning import chosen
 
 
 def prepare(setup: Setup, compiled: bool = False) -> torch.device:
@@ -22,6 +23,7 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
         return cuda(setup)
     if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
         raise Unavailable("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
+    torch.backends.mkldnn.enabled = setup.knobs.get("onednn") != "off"
     return torch.device("cpu")
 
 
@@ -32,18 +34,23 @@ def cuda(setup: Setup) -> torch.device:
         else:
             built, remedy = "without CUDA", "install a PyTorch that is built with it"
         raise no_cuda("PyTorch %s is built %s" % (torch.__version__, built), remedy)
-    own = own_devices(setup, torch.cuda.device_count())
+    own = own_gpus(setup)
     torch.cuda.set_device(own[0])
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.benchmark = setup.tuned
+    torch.backends.cudnn.benchmark = chosen(setup, "cudnn_autotune", default="off", tuned="on") == "on"
     return torch.device("cuda", own[0])
+
+
+def own_gpus(setup: Setup) -> List[int]:
+    """Their numbers."""
+    return own_devices(setup, torch.cuda.device_count())
 
 
 def yardstick(setup: Setup) -> Yardstick:
     devices = [torch.device("cpu")]
     if setup.device == "cuda":
-        devices = [torch.device("cuda", number) for number in own_devices(setup, torch.cuda.device_count())]
+        devices = [torch.device("cuda", number) for number in own_gpus(setup)]
     dtype = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}[setup.precision]
 
     def product(side: int) -> Callable[[], Any]:

@@ -8,6 +8,7 @@ from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
+from suite.contracts.kernels import KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need
 
 NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
@@ -99,6 +100,7 @@ AUTO = ("auto", True, False)
 REPLICATED = ("ddp", "accumulate", "zero1")  # those that wrap the network in DistributedDataParallel
 
 KNOBS = {
+    **KERNEL_KNOBS,
     "memory_format": Knob(
         ("auto", "contiguous", "channels_last"),
         "auto",

@@ -1,6 +1,6 @@
 """Layer kind to layer, and the network that runs them: forward, loss, backward."""
 
-from typing import Any, Dict, List, NamedTuple, Tuple, Type
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Type
 
 import numpy as np
 
@@ -31,6 +31,12 @@ Run = NamedTuple(
     [("loss", float), ("logits", np.ndarray), ("kept", List[Any]), ("seeds", Dict[str, np.ndarray])],
 )
 
+Lap = Callable[[int], None]
+
+
+def ignored(index: int) -> None:
+    """Of a layer whose time nobody takes."""
+
 
 class Network:
     """A graph lowered to layers with float64 parameters."""
@@ -43,9 +49,12 @@ class Network:
             own = {parameter.name[len(node.name) + 1 :]: weights[parameter.name] for parameter in node.parameters}
             self.layers.append(LAYERS[node.kind](node, own, seed))
 
-    def forward(self, images: np.ndarray, labels: np.ndarray, observe: bool) -> Run:
-        """Logits and loss of float64 images; with `observe`, running statistics take this batch in."""
-        values, kept = self._values(images)
+    def forward(self, images: np.ndarray, labels: np.ndarray, observe: bool, lap: Lap = ignored) -> Run:
+        """Logits and loss of float64 images; with `observe`, running statistics take this batch in.
+
+        `lap` gets a layer's index when it is done, here and in `backward`; the losses have the index after the last.
+        """
+        values, kept = self._values(images, lap)
         if observe:
             for layer, own in zip(self.layers, kept):
                 layer.observe(own)
@@ -54,6 +63,7 @@ class Network:
             mean, gradient = cross_entropy(values[head.layer], labels)
             loss += head.weight * mean
             seeds[head.layer] = head.weight * gradient
+        lap(len(self.layers))
         return Run(loss, values[self.graph.heads[-1].layer], kept, seeds)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
@@ -63,16 +73,18 @@ class Network:
             values[layer.node.name] = layer.predict([values[name] for name in layer.node.inputs])
         return values[self.graph.heads[-1].layer]
 
-    def backward(self, run: Run, weight: float) -> None:
+    def backward(self, run: Run, weight: float, lap: Lap = ignored) -> None:
         """Add weight x the gradients of a run's loss to the layers' gradients."""
         by_value = {name: weight * gradient for name, gradient in run.seeds.items()}
-        for layer, kept in zip(reversed(self.layers), reversed(run.kept)):
+        lap(len(self.layers))
+        for index in range(len(self.layers) - 1, -1, -1):
+            layer = self.layers[index]
             gradient = by_value.pop(layer.node.name, None)
-            if gradient is None:  # nothing that bears loss reads this layer
-                continue
-            for name, part in zip(layer.node.inputs, layer.backward(kept, gradient)):
-                # No in-place sum: layers may hand the same array to several inputs.
-                by_value[name] = by_value[name] + part if name in by_value else part
+            if gradient is not None:  # else nothing that bears loss reads this layer
+                for name, part in zip(layer.node.inputs, layer.backward(run.kept[index], gradient)):
+                    # No in-place sum: layers may hand the same array to several inputs.
+                    by_value[name] = by_value[name] + part if name in by_value else part
+            lap(index)
 
     def macs(self) -> int:
         """Multiply-accumulates of one sample, from the shapes that really come out."""
@@ -91,11 +103,12 @@ class Network:
             for role, tensor in getattr(layer, kind).items()
         }
 
-    def _values(self, images: np.ndarray) -> Tuple[Dict[str, np.ndarray], List[Any]]:
+    def _values(self, images: np.ndarray, lap: Lap = ignored) -> Tuple[Dict[str, np.ndarray], List[Any]]:
         values, kept = {"input": images}, []
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
             values[layer.node.name], own = layer.forward([values[name] for name in layer.node.inputs])
             kept.append(own)
+            lap(index)
         return values, kept
 
 

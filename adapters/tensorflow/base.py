@@ -149,6 +149,11 @@ class TensorFlowTrainer(Trainer):
         sample = tf.TensorSpec(shape, self.setup.precision)
         return macs(compiled(self.heads).get_concrete_function(sample).graph)
 
+    def peak_device_bytes(self) -> Optional[int]:
+        if self.setup.device != "cuda":
+            return None
+        return sum(tf.config.experimental.get_memory_info("GPU:%d" % n)["peak"] for n in range(self.setup.devices))
+
     def yardstick(self) -> Optional[Yardstick]:
         return super().yardstick() or machine.yardstick(self.setup, self.devices)
 

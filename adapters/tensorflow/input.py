@@ -20,6 +20,7 @@ from suite.worker.view import View
 POSITIONS = 4096  # that Python is asked for at a time
 UNDER_WAY = 4  # samples begun and not yet delivered, a reader
 
+Begin = Callable[[Any], Any]  # a pipeline -> its iterator
 Explain = Callable[[int, Exception], OSError]  # (batches delivered before it, the error) -> the file's
 
 
@@ -37,12 +38,12 @@ def refusal(source: Any) -> Optional[str]:
     return None
 
 
-def input_reader(view: View, setup: Setup) -> "TensorReader":
+def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader":
     """What reads a view's files or arrays, which `refusal` has nothing against."""
-    return from_arrays(view, setup) if view.source.arrays is not None else from_files(view, setup)
+    return from_arrays(view, setup, begin) if view.source.arrays is not None else from_files(view, setup, begin)
 
 
-def from_files(view: View, setup: Setup) -> "TensorReader":
+def from_files(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader":
     files, photographs = view.source.files, view.source.photographs
     assert files is not None
     assert photographs is not None
@@ -56,10 +57,10 @@ def from_files(view: View, setup: Setup) -> "TensorReader":
     pipeline = mapped(read, positions(view, setup).unbatch(), under_way(setup))
     words = "tf.data: decode_and_crop_jpeg, ScaleAndTranslate; a pool of %d threads" % max(1, setup.readers)
     explain = Culprit(view, setup, [path for path, _ in files], pixels)
-    return TensorReader(pipeline.batch(setup.batch, drop_remainder=True), setup, words, explain)
+    return TensorReader(pipeline.batch(setup.batch, drop_remainder=True), setup, words, explain, begin)
 
 
-def from_arrays(view: View, setup: Setup) -> "TensorReader":
+def from_arrays(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader":
     found = view.source.arrays
     assert found is not None
     images, labels = tf.constant(channels_last(found[0])), tf.constant(found[1], tf.int64)
@@ -71,7 +72,7 @@ def from_arrays(view: View, setup: Setup) -> "TensorReader":
 
     pipeline = mapped(take, positions(view, setup), setup.readers or None)
     words = "tf.data: gathered from memory; a pool of %d threads" % max(1, setup.readers)
-    return TensorReader(pipeline, setup, words, lambda _, error: OSError(str(error)))
+    return TensorReader(pipeline, setup, words, lambda _, error: OSError(str(error)), begin)
 
 
 def channels_last(images: np.ndarray) -> np.ndarray:
@@ -115,24 +116,29 @@ class TensorBatch(NamedTuple):
 class TensorReader(Reader):
     """The batches of a pipeline that ends in batched (images, labels)."""
 
-    def __init__(self, pipeline: Any, setup: Setup, words: str, explain: Explain) -> None:
+    def __init__(self, pipeline: Any, setup: Setup, words: str, explain: Explain, begin: Begin = iter) -> None:
         """Begin to read at once; `words` say what reads."""
         if setup.readers:
             pipeline = pipeline.prefetch(setup.prefetch * setup.readers)
         self.words, self._explain, self._taken = words, explain, 0
+        self.distributed = begin is not iter  # over devices: its batches are tf.distribute's
         with tf.device("CPU:0"):
-            self._batches: Any = iter(pipeline.with_options(options(setup)))
+            self._batches: Any = begin(pipeline.with_options(options(setup)))
         # While the interpreter ends, a thread that asks Python for positions never returns; the iterator waits for it.
         atexit.register(self.close)
 
     def next_batch(self) -> TensorBatch:
         """The next batch; OSError names the file that cannot be read."""
+        return TensorBatch(*self.take(next))
+
+    def take(self, function: Callable[[Any], Any]) -> Any:
+        """What a function makes of the iterator, of which it takes one batch; errors as `next_batch`."""
         try:
-            images, labels = next(self._batches)
+            found = function(self._batches)
         except tf.errors.OpError as error:
             raise self._explain(self._taken, error) from None
         self._taken += 1
-        return TensorBatch(images, labels)
+        return found
 
     def close(self) -> None:
         """Stop the threads: they go with the iterator."""

@@ -7,6 +7,7 @@ from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
+from suite.contracts.kernels import KERNEL_KNOBS, variables
 from suite.contracts.knobs import Knob, Need
 
 NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
@@ -19,6 +20,14 @@ STRATEGIES = (
         "MirroredStrategy: one process drives several devices (CPU: logical ones) and sums by the knob cross_device.",
         distributed=False,
         several_devices=True,
+        changing_rate=True,
+    ),
+    Strategy(
+        "keras_fit",
+        "The same by Keras: model.fit's own function of a step, on a data set that MirroredStrategy distributes.",
+        distributed=False,
+        several_devices=True,
+        separable=("forward", "backward", "communication", "update"),  # a step takes its batch by itself
         changing_rate=True,
     ),
     Strategy(
@@ -65,6 +74,7 @@ STRATEGIES = (
 
 BETWEEN_GPUS = Need("device", ("cuda",), "NCCL exchanges between GPUs only", ("nccl",))
 KNOBS = {
+    **KERNEL_KNOBS,
     "xla": Knob(
         ("auto", "off", "update", "step"),
         "auto",
@@ -87,7 +97,7 @@ KNOBS = {
         "auto",
         "How gradients are summed: by NCCL (GPUs), by copies within two halves and then between them, or all on one "
         "device; auto: NCCL on GPUs, reduction_to_one on CPUs.",
-        strategies=("mirrored",),
+        strategies=("mirrored", "keras_fit"),
         needs=(BETWEEN_GPUS,),
     ),
     "collective": Knob(
@@ -166,7 +176,8 @@ class TensorFlow(Adapter):
         """What must stand before TensorFlow is loaded: its log level, oneDNN, and for a tuned CPU the allocator's."""
         # 1 leaves out INFO (which CPU features were compiled in), not warnings. oneDNN is the default on most x86
         # processors: written down, it is the same on all.
-        return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keep_memory(case)}
+        kernels = variables(case, "TF_CUDNN_USE_AUTOTUNE", "TF_ENABLE_ONEDNN_OPTS")
+        return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **kernels, **keep_memory(case)}
 
     def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """Parameter servers and a coordinator's workers: which each is, how many there are, and its threads."""

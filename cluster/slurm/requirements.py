@@ -1,10 +1,10 @@
 """What keeps a placement from running under this Slurm, in its own words, with the remedy."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
+from cluster.queueing import queue_limit
 from cluster.slurm import pmi
 from cluster.slurm.script import SETTING, cores, resources
 from suite.contracts.case import Placement
@@ -45,14 +45,7 @@ def check(placement: Placement, interpreter: Path) -> None:
 
 def patience() -> float:
     """Seconds that a job may wait in the queue; Unavailable when STAGEBENCH_SLURM_WAIT is no such number."""
-    given = os.environ.get(WAIT, str(USUAL))
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise Unavailable(f"{WAIT} is {given!r}; it is a number of seconds above 0 (without it {USUAL:g})")
-    return seconds
+    return queue_limit(WAIT, USUAL)
 
 
 def partitions() -> str:

@@ -25,14 +25,20 @@
       el("p", {}, el("strong", { class: one.outcome === "ok" ? "good" : "bad" }, one.outcome), one.reason ? `: ${one.reason}` : ""),
       el("ul", {}, ...one.marks.map(([mark, meaning, bad]) => el("li", {}, el("span", { class: bad ? "mark bad" : "mark" }, mark), ` ${meaning}`))),
     );
+    // What came out stands above the charts, how below them.
+    const input = ([title]) => title === "Case" || title.startsWith("Process ");
+    document.getElementById("result").replaceChildren(cards(one.groups.filter((group) => !input(group))));
     document.getElementById("rest").replaceChildren(
-      el("div", { class: "facts" }, ...one.groups.map(([title, facts]) => el("section", {}, el("h3", {}, title), el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))))),
+      cards(one.groups.filter(input)),
       ...one.logs.map(([name, text]) => el("section", {}, el("h3", {}, `Last lines, ${name}`), el("pre", { tabindex: 0 }, text))),
       ...(one.plan ? replay(one.plan) : []),
     );
     series("steps", one.steps);
     series("stages", one.stages);
   }
+
+  const cards = (groups) =>
+    el("div", { class: "facts flow" }, ...groups.map(([title, facts]) => el("section", {}, el("h3", {}, title), el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])))));
 
   const replay = (plan) => [
     el("h3", {}, "Replay"),
@@ -43,7 +49,8 @@
 
   // Step by step, and beside it how the same times are distributed; all of it as CSV.
   const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9AA0A6"];
-  function series(id, named) {
+  function series(id, ticks) {
+    const named = ticks.map(([name, times, own]) => [name, times.map((time) => time / 1e4), own]); // from 0.1 µs to ms
     const place = document.getElementById(id), copy = place.querySelector(".copy");
     place.hidden = !named.length;
     if (!named.length) return;

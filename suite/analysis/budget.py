@@ -98,6 +98,14 @@ class Budget:
         return {**asdict(self), **derived}
 
 
+# What is averaged over processes; of the rest, intervals are joined, and `other` and `hidden` follow.
+AVERAGED = tuple(
+    name
+    for name, field in Budget.__dataclass_fields__.items()
+    if "float" in str(field.type) and name not in ("other", "hidden", "waits")
+)
+
+
 def of_process(
     ranks: Sequence[Rank], devices: int | None = None, reads: bool = False, method: int = METHOD
 ) -> Budget | None:
@@ -108,8 +116,9 @@ def of_process(
     if not ranks or any(not {"native", "staged"} <= set(rank.passes) for rank in ranks):
         return None
     old = method == 1
-    critical = max(ranks, key=lambda rank: _own_work(rank, old))
-    stages = {name: _stage(critical, name, old) for name in (*COMPUTE, "bubble")}
+    staged = [_stages(rank, old) for rank in ranks]
+    critical, timed = max(zip(ranks, staged, strict=True), key=lambda pair: _own_work(pair[0], pair[1], old))
+    stages = {name: timed.get(name, 0.0) for name in (*COMPUTE, "bubble")}
     native = wall_per_step(ranks, "native")
     assert native is not None
     compute_only, comm_only = wall_per_step(ranks, "compute_only"), wall_per_step(ranks, "comm_only")
@@ -142,8 +151,8 @@ def of_process(
         compute_only=compute_only,
         io_only=wall_per_step(ranks, "io_only"),
         staged=wall_per_step(ranks, "staged") or 0.0,
-        staged_communication=_stage(critical, "communication", old),
-        skew=max(_stage(rank, "skew", old) for rank in ranks),
+        staged_communication=timed.get("communication", 0.0),
+        skew=max(each.get("skew", 0.0) for each in staged),
         critical_rank=critical.rank,
         exposed_input=added,
         exposed_communication=exposed,
@@ -158,11 +167,7 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
     if not budgets:
         return None
     center = median if budgets[0].method == 1 else fmean
-    columns: dict[str, Any] = {
-        name: _center([getattr(budget, name) for budget in budgets], center)
-        for name, field in Budget.__dataclass_fields__.items()
-        if "float" in str(field.type) and name not in ("other", "hidden", "waits")
-    }
+    columns: dict[str, Any] = {name: _center([getattr(one, name) for one in budgets], center) for name in AVERAGED}
     rest = [columns[name] for name in ("io", *COMPUTE, "bubble", "communication") if columns[name] is not None]
     exposed, alone = columns["communication"], columns["comm_only"]
     critical = {budget.critical_rank for budget in budgets}
@@ -192,14 +197,14 @@ def waited(rank: Rank) -> float:
     return fmean(rank.passes["native"].io_s or [0.0])
 
 
-def _own_work(rank: Rank, old: bool) -> float:
-    return waited(rank) * old + sum(_stage(rank, name, old) for name in COMPUTE)
+def _own_work(rank: Rank, stages: dict[str, float], old: bool) -> float:
+    return (waited(rank) if old else 0.0) + sum(stages.get(name, 0.0) for name in COMPUTE)
 
 
-def _stage(rank: Rank, name: str, old: bool) -> float:
-    """Over steps; 0.0 for a stage that the adapter does not tell apart."""
-    seconds = (rank.passes["staged"].stage_s or {}).get(name) or [0.0]
-    return median(seconds) if old else fmean(seconds)
+def _stages(rank: Rank, old: bool) -> dict[str, float]:
+    """Over steps, by stage; without those that the adapter does not tell apart."""
+    center = median if old else fmean
+    return {name: center(seconds) for name, seconds in (rank.passes["staged"].stage_s or {}).items() if seconds}
 
 
 def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
@@ -210,7 +215,7 @@ def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
     barriers = [(rank.passes["staged"].stage_s or {}).get("skew") or () for rank in ranks]
     if len(ranks) < 2 or min(map(len, barriers)) < 2:
         return []
-    shortest = [min(step) for step in zip(*barriers, strict=False)]
+    shortest = list(map(min, zip(*barriers, strict=False)))
     return [[own - least for own, least in zip(barrier, shortest, strict=False)] for barrier in barriers]
 
 

@@ -25,7 +25,7 @@ NOTED = {
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "more threads than cores": "the training threads on a host are more than the physical cores that they may use",
     "disturbed": "other programs, or other guests of the machine, had a part of its cores in at least one process",
-    "subnormal": "parameters became too small for normal numbers, with which processors compute slowly",
+    "subnormal": "parameters or gradients became too small for normal numbers, with which processors compute slowly",
     "one process": "the interval knows the noise of steps only",
     "unsteady breakdown": "the warm-up of another pass than native never settled; the speed is not concerned",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",

@@ -27,6 +27,8 @@ def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]] | None:
     found = [one.pairs_s for one in (rank.passes.get(name) for rank in ranks) if one and one.pairs_s]
     if not found or len(found) < len(ranks):
         return None
+    if len(found) == 1:
+        return list(found[0])
     turns = (zip(*blocks, strict=True) for blocks in zip(*found, strict=False))
     return [(max(native), max(other)) for native, other in turns]
 

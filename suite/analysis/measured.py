@@ -20,7 +20,7 @@ from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
-from suite.results.rank_report import LOSSES, Layer, Rank
+from suite.results.rank_report import LOSSES, Layer, Memory, Rank
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
@@ -73,7 +73,7 @@ class Process:
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
     gradient_bytes: int | None  # that each device contributes to one exchange
-    memory: tuple[int, ...]  # bytes that each rank held at most: on its devices, else of its process; () unknown
+    memory: tuple[Memory, ...]  # of each rank at most; () unknown
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     noise: Noise
@@ -121,7 +121,7 @@ def process_of(record: Record, method: int) -> Process:
         learnt=learnt(lessons, case.training.target) if whole and learning else None,
         input_wait=input_wait.of_process(ranks, record.method) if answered else None,
         gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
-        memory=tuple(one.device_bytes or one.host_bytes for one in (rank.memory for rank in ranks) if one),
+        memory=tuple(rank.memory for rank in ranks if rank.memory),
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
@@ -185,6 +185,8 @@ def _mean_layers(tables: Sequence[Sequence[Layer]]) -> list[Layer] | None:
 
 def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]], float]) -> list[Layer]:
     """Tables of the same layers as one; `merge` makes one number of several."""
+    if len(tables) == 1:
+        return list(tables[0])
     return [
         rows[0].model_copy(
             update={

@@ -18,6 +18,8 @@ class Noise:
     steal_share: float | None  # of all cores' time, given to other guests by a hypervisor
     reference_slowdown: float | None  # the fixed computation's median over its best time; 1.0: always as fast
     switches_per_s: float | None  # times that the kernel took a core away from a rank
+    clock_hz: float | None = None  # of the rank whose cores were slowest at the end
+    gpu_clock_hz: float | None = None  # of the host whose GPUs were
 
     @property
     def disturbed(self) -> bool:
@@ -29,19 +31,21 @@ class Noise:
 
 
 def noise_of(record: Record) -> Noise:
-    """Shares and switches are of the native pass."""
+    """Shares and switches are of the native pass, or of a whole training."""
     slow: list[float] = []
     for rank in record.ranks:
         if rank.noise is None:
             continue
         seconds = [*rank.noise.reference_before_s, *rank.noise.reference_after_s]
         slow.append(median(seconds) / min(seconds))
-    uses = [rank.noise.native for rank in record.ranks if rank.noise and rank.noise.native]
+    uses = [use for rank in record.ranks if rank.noise and (use := rank.noise.native or rank.noise.train)]
     return Noise(
         busy_share=_most([max(use.busy_cpu_s - use.own_cpu_s, 0.0) / _cores_s(use) for use in uses if use.own_cpu_s]),
         steal_share=_most([use.steal_cpu_s / _cores_s(use) for use in uses]),
         reference_slowdown=_most(slow),
         switches_per_s=_most([use.involuntary_switches / use.seconds for use in uses]),
+        clock_hz=min((use.clock_hz for use in uses if use.clock_hz), default=None),
+        gpu_clock_hz=min((use.gpu_clock_hz for use in uses if use.gpu_clock_hz), default=None),
     )
 
 

@@ -106,7 +106,8 @@ class Row:
     @property
     def memory(self) -> list[int]:
         """Bytes that each rank held at most, over all processes: on its devices where the framework says, else all."""
-        return [max(each) for each in zip(*(one.memory for one in self.measured if one.memory), strict=False)]
+        known = [[each.device_bytes or each.host_bytes for each in one.memory] for one in self.processes if one.memory]
+        return [max(each) for each in zip(*known, strict=False)]
 
     @property
     def staleness(self) -> Staleness | None:
@@ -211,6 +212,8 @@ def _process(process: Process) -> dict[str, Any]:
         "wall_seconds": process.wall,
         "losses": process.losses,
         "load": process.about.load,
+        "noise": process.noise,
+        "memory": process.memory,
         "hosts": process.about.hosts,
         "wire": process.about.wire,
     }

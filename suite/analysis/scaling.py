@@ -65,18 +65,22 @@ def over_nodes(entries: Sequence[Entry]) -> dict[str, Scaling]:
 def _scaled(
     entries: Sequence[Entry], alike: Callable[[Case], Key], count: Callable[[Placement], int]
 ) -> dict[str, Scaling]:
+    alike_by: dict[str, Callable[[Case], Key]] = {
+        "weak": alike,
+        "strong": lambda case: alike(_with_whole_batch(case)),
+    }
+    wanted = {case.scaling for _, case, _ in entries if count(case.placement) > 1}
     bases: dict[tuple[str, Key], tuple[str, Case, Rates]] = {}
     for id_, case, rates in entries:
         if count(case.placement) == 1:
-            for kept in (("weak", alike(case)), ("strong", alike(_with_whole_batch(case)))):
+            for kept in ((scaling, alike_by[scaling](case)) for scaling in wanted):
                 _, _, best = bases.get(kept, (id_, case, rates))
                 if rates.value >= best.value:
                     bases[kept] = (id_, case, rates)
     found = {}
     for id_, case, rates in entries:
         several = count(case.placement)
-        same = alike(case if case.scaling == "weak" else _with_whole_batch(case))
-        base = bases.get((case.scaling, same)) if several > 1 else None
+        base = bases.get((case.scaling, alike_by[case.scaling](case))) if several > 1 else None
         if base:
             efficiency = ratio(rates, base[2]).scaled(1 / several)
             found[id_] = Scaling(efficiency, base[0], base[1].label, base[2].value)

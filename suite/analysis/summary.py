@@ -9,14 +9,15 @@ import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain
 from typing import Any
 
+from suite.analysis import two_readers
 from suite.analysis.comparability import Key
 from suite.analysis.foreign import imported_rows
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machines import measured_elsewhere
-from suite.analysis.measured import RESIDUAL, Process, process_of
+from suite.analysis.measured import RESIDUAL, Process
 from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
@@ -27,7 +28,6 @@ from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
 from suite.results.run_folder import ResultFolder, RunFolder, case_of
 
-TOGETHER = 200  # records that are read before any is looked at: in turns, each takes a third longer
 INVALID = "invalid"  # what stands in a record's place is not that record
 ORDER = (
     "other method",
@@ -63,11 +63,9 @@ def summarise(folder: RunFolder) -> list[Row]:
 def _measured_rows(folder: RunFolder) -> list[Row]:
     cases, proofs, about = folder.cases, folder.proofs(), folder.about
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
-    records = folder.records(processes)
     with uncollected():
-        while several := list(islice(records, TOGETHER)):
-            for record in several:
-                processes[record.case_id].append(process_of(record, about.method))
+        for case_id, process in chain.from_iterable(two_readers.read(folder, processes, about.method)):
+            processes[case_id].append(process)
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
     places = ((row.id, row.case.placement.hosts, one.about.machines) for row in rows for one in row.processes)

@@ -26,7 +26,7 @@ class Strategy:
     several_devices: bool = False  # True: a rank may drive several devices
     synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...
     # Stages that can be separated: a missing one happens inside another one, its own method
-    # does nothing, and without "communication" there is no comm_only pass.
+    # does nothing; without "communication" there is no comm_only pass, without "io" no io_only pass.
     separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
     # True: all its devices hold one network together, each a part; a knob's name: so many of them in a row do.
     model_parallel: bool | str = False

@@ -24,6 +24,7 @@ class Fit:
     outcome: str | None = None
     reason: str = ""
     path: Path | None = None  # where it stands, when it can be read
+    samples: int = 0  # that it has, then
 
 
 def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
@@ -43,26 +44,29 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
             return Fit(
                 data, "wrong", f"data = {shown(data)}: there is no such file or folder ({found}); {known(data, NAMES)}"
             )
-    misfit = _arrays if kind_of(found) == "arrays" else _folder
+    look = _arrays if kind_of(found) == "arrays" else _folder
     try:
-        refused = misfit(found, graph)
+        samples, refused = look(found, graph)
     except (OSError, ValueError) as error:
         return Fit(value, "wrong", f"data = {data!r} cannot be read: {error}")
-    return Fit(value, "unsupported" if refused else None, refused or "", found)
+    return Fit(value, "unsupported" if refused else None, refused, found, samples)
 
 
-def _arrays(path: Path, graph: Graph) -> str | None:
+def _arrays(path: Path, graph: Graph) -> tuple[int, str]:
+    """(samples, why they do not fit the network)."""
     from suite.worker.array_files import described
 
     shape, labels = described(str(path))
     if (1, *shape[1:]) != tuple(graph.input_shape):
-        return f"{path.name} holds images of 1x{_by(shape[1:])}, {graph.name} wants {_by(graph.input_shape)}"
+        refused = f"{path.name} holds images of 1x{_by(shape[1:])}, {graph.name} wants {_by(graph.input_shape)}"
+        return len(labels), refused
     if labels.max(initial=0) >= graph.classes:
-        return f"{path.name} has labels up to {labels.max()}, {graph.name} has {graph.classes} classes"
-    return None
+        return len(labels), f"{path.name} has labels up to {labels.max()}, {graph.name} has {graph.classes} classes"
+    return len(labels), ""
 
 
-def _folder(path: Path, graph: Graph) -> str | None:
+def _folder(path: Path, graph: Graph) -> tuple[int, str]:
+    """Likewise."""
     from suite.data.check import lone_class
     from suite.worker.sources import listed
 
@@ -72,10 +76,10 @@ def _folder(path: Path, graph: Graph) -> str | None:
     if problem:
         raise ValueError(problem)
     if len(graph.input_shape) != 3 or graph.input_shape[0] != 3:
-        return f"{path.name} holds colour images, {graph.name} wants {_by(graph.input_shape)}"
+        return len(files), f"{path.name} holds colour images, {graph.name} wants {_by(graph.input_shape)}"
     if len(classes) > graph.classes:
-        return f"{path.name} has {len(classes)} classes, {graph.name} tells {graph.classes} apart"
-    return None
+        return len(files), f"{path.name} has {len(classes)} classes, {graph.name} tells {graph.classes} apart"
+    return len(files), ""
 
 
 def _open_one_of_each(files: list[tuple[str, int]]) -> None:

@@ -3,13 +3,13 @@
 What depends on adapters, launchers, workloads and this machine is checked when the plan is resolved.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, WrapValidator
 
 from suite.contracts.case import Input, Sampling, Schedule, Training
 from suite.environments.hosts import refused
@@ -19,15 +19,21 @@ MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 MOST_READERS = 1024  # of a rank
 MOST_SLOWED = 0.95  # of a straggler's time that a load takes: it is twenty times slower then
 MOST_CASES = 10_000  # of a plan: more are seldom meant
+WHOLE = "all"  # a batch: every sample that a training learns from, over all devices together
 
 
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
+def _whole_or(value: Any, count: Callable[[Any], int]) -> Any:
+    return value if value == WHOLE else count(value)
+
+
 T = TypeVar("T")
 Swept = Annotated[list[T], BeforeValidator(_listed), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Batch = Annotated[Count, WrapValidator(_whole_or)]
 Readers = Annotated[int, Field(ge=0, le=MOST_READERS)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -61,7 +67,7 @@ class Block(Strict):
     strategy: Swept[Word] = []
     workload: Swept[Word] = []
     data: Swept[Word] = ["synthetic"]
-    batch: Swept[Count] = [8]
+    batch: Swept[Batch] = [8]  # a table by workload becomes a block for each of them (suite.plan.read)
     scaling: Swept[Literal["weak", "strong"]] = ["weak"]  # "strong": the batch is that of all devices together
     nodes: Swept[Count] = [1]
     ranks: Swept[RanksOfNode] = [1]

@@ -167,7 +167,8 @@ class _Reader:
         own: dict[str, Any] = {key: value for key, value in content.items() if key in Heading.model_fields}
         heading, _ = self.checked(Heading, own, ())
         defaults = self.table(("defaults",))
-        self.checked(Block, defaults, ("defaults",))
+        shared = {key: each for key, each in defaults.items() if key != "batch" or not isinstance(each, dict)}
+        self.checked(Block, shared, ("defaults",))
         blocks = tuple(self.blocks(defaults))
         return Plan(
             name=str(content.get("name", self.file.stem)),
@@ -250,7 +251,24 @@ class _Reader:
         if not isinstance(raw, list) or not raw or not all(isinstance(block, dict) for block in raw):
             self.problems.add(("cases",), "the plan has no [[cases]] block; write at least one")
             return []
-        return [self.written(index, block, defaults) for index, block in enumerate(raw)]
+        return [
+            self.written(index, each, defaults)
+            for index, block in enumerate(raw)
+            for each in self.by_workload(index, block, defaults)
+        ]
+
+    def by_workload(self, index: int, raw: dict[str, Any], defaults: dict[str, Any]) -> list[dict[str, Any]]:
+        """A block whose batch is a table, `{ alexnet = 1024, resnet50 = 32 }`, as a block for each of its workloads."""
+        batches = raw.get("batch", defaults.get("batch"))
+        if not isinstance(batches, dict):
+            return [raw]
+        workloads = raw.get("workload", defaults.get("workload", []))
+        names = [name for name in (workloads if isinstance(workloads, list) else [workloads]) if isinstance(name, str)]
+        for name in (name for name in names if name not in batches):
+            problem = f"the table of batches has no {shown(name)}; {known(name, batches)}; write {name} = ... into it"
+            self.problems.add(("cases", index), problem)
+        found = [{**raw, "workload": name, "batch": batches[name]} for name in names if name in batches]
+        return found or [{**raw, "batch": 1}]
 
     def written(self, index: int, raw: dict[str, Any], defaults: dict[str, Any]) -> Written:
         own, usual = raw.get("knobs", {}), defaults.get("knobs", {})

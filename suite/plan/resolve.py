@@ -15,7 +15,7 @@ from suite.data.record_sets import missing
 from suite.environments.hosts import here
 from suite.errors import RequestError
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
-from suite.plan.model import Block, Choice, Written, choices, count
+from suite.plan.model import WHOLE, Block, Choice, Written, choices, count
 from suite.plan.read import Plan
 from suite.suggest import chosen
 from workloads.catalogue import Workload
@@ -24,6 +24,7 @@ from workloads.graph import Graph
 C_co = TypeVar("C_co", covariant=True)
 
 
+ALONE = {"communication": "comm_only", "io": "io_only"}  # by stage the pass that measures nothing else
 # Of a block's choice, what a case has as it is.
 COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
 
@@ -123,6 +124,9 @@ class _Maker:
         if TRAIN in passes and choice["data"] == "synthetic":
             problem = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
             self.problems.add(path, problem)
+        if TRAIN not in passes and choice["batch"] == WHOLE:
+            problem = "batch = 'all' is every sample that the pass 'train' learns from; for other passes write a number"
+            self.problems.add(choice.written.path("batch"), problem)
 
     def check_input(self, choice: Choice) -> None:
         """Add a random crop of what is no photograph, or of what has been cut already."""
@@ -139,7 +143,7 @@ class _Maker:
     def check_scaling(self, choice: Choice) -> None:
         """Add a batch that all devices together cannot share."""
         devices, batch = choice["nodes"] * choice["ranks"] * choice["devices"], choice["batch"]
-        if choice["scaling"] == "strong" and batch % devices:
+        if choice["scaling"] == "strong" and batch != WHOLE and batch % devices:
             problem = (
                 f"batch = {batch} is for all devices together (scaling = 'strong'), and {batch} samples do not divide "
                 f"over {devices} devices; choose a multiple of {devices}"
@@ -199,6 +203,16 @@ class _Maker:
             self.problems.add(choice.written.path("data", index), found.reason)
         return found
 
+    def batch(self, choice: Choice, workload: Workload, graph: Graph, devices: int) -> int:
+        """Samples per device; "all" and a batch of strong scaling are those of all devices together."""
+        batch: int = choice["batch"]
+        if choice["batch"] == WHOLE:
+            samples = self.fit(choice, workload, graph).samples
+            batch = samples - round(samples * self.plan.training.held_out)  # as suite.worker.split cuts
+        elif choice["scaling"] == "weak":
+            return batch
+        return max(1, batch // devices)
+
     def case(self, choice: Choice, launcher: str, workload: Workload, graph: Graph) -> Case:
         block = choice.block
         placement = Placement(
@@ -209,13 +223,13 @@ class _Maker:
             **{key: choice[key] for key in ("nodes", "devices", "device", "threads", "binding", "share_devices")},
         )
         strong = choice["scaling"] == "strong" and placement.device_count > 1
-        batch = choice["batch"] // placement.device_count if strong else choice["batch"]
+        batch = self.batch(choice, workload, graph, placement.device_count)
         return Case(
             adapter=choice["adapter"],
             strategy=choice["strategy"],
             workload=workload.name,
             placement=placement,
-            batch=max(1, batch),
+            batch=batch,
             scaling="strong" if strong else "weak",
             **settings(choice["optimiser"], workload, batch * placement.device_count, choice["lr"]),
             passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),
@@ -237,9 +251,8 @@ def _input(choice: Choice, form: str) -> Input:
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:
     """The passes less those of stages that the strategy cannot tell apart."""
-    if strategy is None or "communication" in strategy.separable:
-        return passes
-    return tuple(name for name in passes if name != "comm_only")
+    lost = {name for stage, name in ALONE.items() if strategy and stage not in strategy.separable}
+    return tuple(name for name in passes if name not in lost)
 
 
 def empty_passes(case: Case) -> dict[str, str]:

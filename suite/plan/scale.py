@@ -1,7 +1,7 @@
 """Scale profiles: a plan's own smaller versions of itself, for a smaller machine or a first look.
 
     [scale.small]
-    divide_batch = 16           # every batch, at least 1; what becomes equal is merged
+    divide_batch = 16           # every number, at least 1; what becomes equal is merged
     multiply_batch = 4          # likewise
     device = "cuda"             # of every case, instead of the plan's
 
@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from suite.contracts.case import Sampling, Training
-from suite.plan.model import Block, Count, Device, Strict
+from suite.plan.model import WHOLE, Block, Count, Device, Strict
 from suite.plan.problems import KeyPath
 from suite.suggest import known
 
@@ -58,11 +58,13 @@ class Scale:
         knobs = {name: _common(values, self.knobs.get(name, values)) for name, values in block.knobs.items()}
         if not all((*swept.values(), *knobs.values())):
             return None
-        more, less = self.head.multiply_batch, self.head.divide_batch
-        batches = (max(1, batch * more // less) for batch in swept.get("batch", block.batch))
+        batches = map(self._sized, swept.get("batch", block.batch))
         if self.head.device:
             swept["device"] = [self.head.device]
         return block.model_copy(update={**swept, "knobs": knobs, "batch": list(dict.fromkeys(batches))})
+
+    def _sized(self, batch: Any) -> Any:
+        return batch if batch == WHOLE else max(1, batch * self.head.multiply_batch // self.head.divide_batch)
 
     def errors(self, blocks: Sequence[Block]) -> Iterator[tuple[KeyPath, str]]:
         """(place below [scale.NAME], what is wrong): values that no block has, a profile that leaves nothing."""

@@ -18,6 +18,9 @@ class Machine(Stored):
     os: str | None = None
     gpus: tuple[str, ...] = ()
     gpu_driver: str | None = None
+    sockets: int | None = None  # processors
+    gpu_links: tuple[str, ...] = ()  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
+    networks: tuple[str, ...] = ()  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where unknown
 
 
 class Hello(Stored):
@@ -78,7 +81,7 @@ LOSSES = ("native", "staged", "compute_only")  # the passes that have one
 
 
 class HostUse(Stored):
-    """What the system counted on a rank's host during the measured steps of the native pass."""
+    """What the system counted on a rank's host during the measured steps of a pass."""
 
     seconds: float
     involuntary_switches: int  # of the rank's process, by the kernel
@@ -89,6 +92,7 @@ class HostUse(Stored):
     clock_hz: float | None = None  # of the rank's cores, the mean right after the last step
     cpu_joules: float | None = None  # of the host's processors and their memory; None: not readable, or format 3
     gpu_joules: float | None = None  # of all of its GPUs; likewise
+    gpu_clock_hz: float | None = None  # right after the last step, of the one that runs fastest; likewise
 
 
 class Noise(Stored):
@@ -97,6 +101,7 @@ class Noise(Stored):
     reference_before_s: tuple[float, ...]
     reference_after_s: tuple[float, ...]
     native: HostUse | None = None  # None: no native pass, or a system that does not count
+    train: HostUse | None = None  # of the pass `train`: all of its epochs, and the tests between them
 
 
 class Memory(Stored):

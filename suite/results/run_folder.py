@@ -104,7 +104,7 @@ class ResultFolder(Generic[Entry, Measured]):
     @property
     def begun(self) -> bool:
         """Whether anything was measured: until then a run may still become another one."""
-        return bool(self._record_names())
+        return bool(self.record_names())
 
     def adopt_plan(self, text: str, scale: str | None = None) -> None:
         """Keep the plan as given; RequestError when this run has records of another one, or of another scale of it."""
@@ -159,9 +159,12 @@ class ResultFolder(Generic[Entry, Measured]):
         path = self._place(case_id, repeat)
         return self._valid(path) if os.path.lexists(path) else None
 
-    def records(self, of: Collection[str] | None = None) -> Iterator[Measured]:
-        """Every record (of these case ids, when given) by file name, one at a time; `invalid` names the others."""
-        for name in self._record_names():
+    def records(self, of: Collection[str] | None = None, part: slice = slice(None)) -> Iterator[Measured]:
+        """Every record (of these case ids, when given) by file name, one at a time; `invalid` names the others.
+
+        `part`: of all names, in their order.
+        """
+        for name in self.record_names()[part]:
             if of is None or case_of(name) in of:
                 record = self._valid(self.path / "records" / name)
                 if record is not None:
@@ -176,7 +179,7 @@ class ResultFolder(Generic[Entry, Measured]):
     def strays(self) -> list[str]:
         """Names of the record files that belong to no case of cases.json, such as those of an older resolution."""
         known = {entry.id for entry in self.cases}
-        return [name for name in self._record_names() if case_of(name) not in known]
+        return [name for name in self.record_names() if case_of(name) not in known]
 
     def proofs(self) -> dict[str, Proof]:
         return {
@@ -255,7 +258,7 @@ class ResultFolder(Generic[Entry, Measured]):
             number = sum(1 for each in aside.iterdir() if each.name.startswith(path.stem))
             path.rename(aside / f"{path.stem}.{number}.json")
 
-    def _record_names(self) -> list[str]:
+    def record_names(self) -> list[str]:
         """File names: they sort ten times as fast as paths, and a run may have tens of thousands."""
         folder = self.path / "records"
         return sorted(name for name in os.listdir(folder) if name.endswith(".json")) if folder.is_dir() else []

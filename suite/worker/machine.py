@@ -1,5 +1,7 @@
 """What the host under a process is, read from the system; it may hide any of it."""
 
+import glob
+import os
 import platform
 import subprocess
 from typing import List, Optional, Tuple
@@ -8,6 +10,7 @@ from suite.worker.messages import Machine
 
 CPUS, MEMORY = "/proc/cpuinfo", "/proc/meminfo"
 OS = "/etc/os-release"
+NETWORKS, INFINIBAND, PCI = "/sys/class/net", "/sys/class/infiniband", "/sys/bus/pci/devices"
 GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 
 
@@ -23,6 +26,9 @@ def machine() -> Machine:
         os=named[0] if named else None,
         gpus=found,
         gpu_driver=driver,
+        sockets=len({line for line in _text(CPUS).splitlines() if line.startswith("physical id")}) or None,
+        gpu_links=gpu_links(),
+        networks=networks(),
     )
 
 
@@ -36,6 +42,22 @@ def gpus() -> Tuple[List[str], Optional[str]]:
         return [], None
     rows = [[field.strip() for field in line.split(",")] for line in listed.splitlines() if line.count(",") == 3]
     return ["GPU %s: %s (UUID: %s)" % tuple(row[:3]) for row in rows], rows[0][3] if rows else None
+
+
+def gpu_links(devices: str = PCI) -> List[str]:
+    """The fastest link that each graphics device and its slot have in common, in the order of their addresses."""
+    shown = [path for path in sorted(glob.glob(devices + "/*")) if _text(path + "/class").startswith("0x03")]
+    links = [[_text(path + "/max_link_" + name).strip() for name in ("speed", "width")] for path in shown]
+    return ["%s x%s" % (speed, width) for speed, width in links if speed and width.isdigit()]
+
+
+def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[str]:
+    """Interfaces that are up, and InfiniBand's ports, each with its speed where it says one."""
+    up = [path for path in sorted(glob.glob(interfaces + "/*")) if _text(path + "/operstate").strip() == "up"]
+    speeds = [(os.path.basename(path), _text(path + "/speed").strip()) for path in up]
+    found = ["%s, %s Mbit/s" % (name, speed) if speed.isdigit() else name for name, speed in speeds]
+    ports = sorted(glob.glob(infiniband + "/*/ports/*/rate"))
+    return found + ["%s, %s" % (path.split("/")[-4], _text(path).strip()) for path in ports]
 
 
 def _field(path: str, name: str) -> Optional[str]:

@@ -27,6 +27,9 @@ class Machine(NamedTuple):
     os: Optional[str] = None
     gpus: List[str] = []  # as nvidia-smi lists them: number, model, UUID
     gpu_driver: Optional[str] = None
+    sockets: Optional[int] = None  # processors
+    gpu_links: List[str] = []  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
+    networks: List[str] = []  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where they do not say it
 
 
 class Hello(NamedTuple):
@@ -109,7 +112,7 @@ class Pass(NamedTuple):
 
 
 class HostUse(NamedTuple):
-    """What the system counted on this rank's host during the measured steps of the native pass."""
+    """What the system counted on this rank's host during the measured steps of a pass."""
 
     seconds: float
     involuntary_switches: int  # of this process, by the kernel
@@ -120,6 +123,7 @@ class HostUse(NamedTuple):
     clock_hz: Optional[float] = None  # of the rank's cores, the mean right after the last step
     cpu_joules: Optional[float] = None  # of the host's processors and their memory (RAPL); None: not readable
     gpu_joules: Optional[float] = None  # of all of its GPUs (NVML); likewise
+    gpu_clock_hz: Optional[float] = None  # right after the last step, of the one that runs fastest; likewise
 
 
 class Noise(NamedTuple):
@@ -128,6 +132,7 @@ class Noise(NamedTuple):
     reference_before_s: List[float]
     reference_after_s: List[float]
     native: Optional[HostUse] = None  # None: no native pass, or a system that does not count
+    train: Optional[HostUse] = None  # of the pass `train`: all of its epochs, and the tests between them
 
 
 class Memory(NamedTuple):

@@ -27,7 +27,7 @@ class Counts(NamedTuple):
     busy: float
     steal: float
     processors: Dict[str, energy.Counter]
-    gpu_joules: Optional[float]
+    gpus: Optional[energy.Gpus]
 
 
 def reference() -> List[float]:
@@ -60,7 +60,8 @@ class Meter:
             cores=os.cpu_count() or 1,
             clock_hz=clock,
             cpu_joules=energy.joules(before.processors, after.processors),
-            gpu_joules=_less(after.gpu_joules, before.gpu_joules),
+            gpu_joules=after.gpus.joules - before.gpus.joules if after.gpus and before.gpus else None,
+            gpu_clock_hz=after.gpus.clock_hz if after.gpus else None,
         )
 
 
@@ -112,10 +113,6 @@ def _growth(before: Optional[Dict[int, float]], after: Optional[Dict[int, float]
     if before is None or after is None:
         return None
     return sum(spent - before.get(pid, 0.0) for pid, spent in after.items())
-
-
-def _less(after: Optional[float], before: Optional[float]) -> Optional[float]:
-    return None if after is None or before is None else after - before
 
 
 def _pair(line: str) -> Tuple[str, str]:

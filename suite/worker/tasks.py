@@ -22,7 +22,7 @@ from suite.worker.training import Training
 from workloads import weights
 from workloads.graph import Graph
 
-SUBNORMAL = 1e-3  # a share of all parameters
+SUBNORMAL = 1e-3  # a share of all parameters, or of all gradients
 
 
 class Diverged(Exception):
@@ -35,7 +35,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
     feed = feed_of(trainer, task, output)
     outbox.send(messages.Notes(feed.notes()))
     passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress))
-    before = reference(trainer)
+    before, staged = reference(trainer), False
     for name in task.passes:
         if passes.skipped(name):
             continue
@@ -49,12 +49,14 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         outbox.send(found)
         if name == "staged":  # now: the passes to come exchange too, in another way
             send_layers(passes, outbox)
+            staged = True
         check_loss(found, outbox)
     outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
-    outbox.send(peak_memory(trainer))
+    send_memory(trainer, outbox)
     if task.peaks:  # afterwards: the matrices take memory too
         measure_peaks(trainer, outbox)
-    outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer))))
+    batch = feed.resident().place(None) if staged else None
+    outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer, batch))))
 
 
 def send_layers(passes: Passes, outbox: Outbox) -> None:
@@ -72,9 +74,14 @@ def reference(trainer: Trainer) -> List[float]:
     return noise.reference()
 
 
-def peak_memory(trainer: Trainer) -> messages.Memory:
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts it in KiB
-    return messages.Memory(resident, trainer.peak_device_bytes())
+def send_memory(trainer: Trainer, outbox: Outbox) -> None:
+    """The most so far; a note where the framework fails to say, which must not cost a measurement that is done."""
+    resident, on_devices = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, None  # Linux counts it in KiB
+    try:
+        on_devices = trainer.peak_device_bytes()
+    except Exception as error:
+        outbox.send(messages.Notes({"memory": "of devices not known: %s: %s" % (type(error).__name__, error)}))
+    outbox.send(messages.Memory(resident, on_devices))
 
 
 def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
@@ -89,15 +96,28 @@ def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
         outbox.send(messages.Notes({"peaks": "not measured: %s: %s" % (type(error).__name__, error)}))
 
 
-def subnormal_note(trainer: Trainer) -> Dict[str, Any]:
-    """A note where more parameters than SUBNORMAL are too small for normal numbers: processors compute slowly then."""
+def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:
+    """A note where more numbers than SUBNORMAL are too small to be normal: processors compute slowly then.
+
+    Of the parameters; with a batch, on which a staged iteration is begun, of this rank's gradients, too.
+    """
+    found = [("parameters", subnormal(trainer.parameters()))]
+    if batch is not None:
+        trainer.forward(batch)
+        trainer.backward()
+        found.append(("gradients", subnormal(trainer.gradients())))
+    named = ["%.2g %% of the %s" % (100.0 * part, name) for name, part in found if part > SUBNORMAL]
+    return {"subnormal": ", ".join(named)} if named else {}
+
+
+def subnormal(tensors: Dict[str, np.ndarray]) -> float:
+    """The share of their numbers that are subnormal."""
     small = total = 0
-    for tensor in trainer.parameters().values():
+    for tensor in tensors.values():
         size = np.abs(tensor)
         small += int(np.count_nonzero((size > 0) & (size < np.finfo(size.dtype).tiny)))
         total += size.size
-    found = small / float(max(total, 1))
-    return {"subnormal": "%.2g %% of the parameters" % (100.0 * found)} if found > SUBNORMAL else {}
+    return small / float(max(total, 1))
 
 
 def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
@@ -151,9 +171,14 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase("train"))
-    training = Training(trainer, task.graph, outbox.progress)
+    training, meter = Training(trainer, task.graph, outbox.progress), noise.Meter()
+    before = reference(trainer)
+    meter.begin()
     found = training.run(reading.view, testing, task.epochs, task.schedule, task.patience)
+    use = meter.end()
     outbox.send(found)
+    outbox.send(messages.Noise(before, reference(trainer), train=use))
+    send_memory(trainer, outbox)
     outbox.send(messages.Notes(dict(trainer.notes(), **reading.notes())))
     last = found.epochs[-1].loss
     if not is_finite(last):

@@ -242,9 +242,10 @@ class Trainer(ABC):
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
     def gradient_bytes(self) -> Optional[int]:
-        """What each of this rank's devices contributes to one exchange; None for one device, or a part of a network.
+        """What each of this rank's devices contributes to one exchange; None where no gradients are exchanged.
 
-        The default: every parameter's gradient in the type of the parameters, which in mixed precision are float32.
+        The default: every parameter's gradient in the type of the parameters, which in mixed precision are float32;
+        None for a part of a network, unless a strategy averages parts.
         """
         setup = self.setup
         if setup.world * setup.devices == 1 or setup.model_parallel_size > 1:

@@ -28,8 +28,11 @@ def inputs(path: Path) -> RunFolder:
 
 
 def paper(path: Path) -> RunFolder:
-    """Two networks, two frameworks, devices of one node and nodes."""
-    run = MadeRun(path)
+    """Two networks, two frameworks, devices of one node and nodes; a network without oneDNN."""
+    run = MadeRun(path, "paper")
+    for value, slower in (("on", 1.0), ("off", 2.0)):
+        case = case_of("pytorch", data="synthetic", passes=("native",), knobs={"onednn": value})
+        run.proven(case, slower=slower)
     for workload in ("alexnet", "resnet50"):
         for adapter in BOTH:
             for nodes, ranks in ((1, 1), (1, 2), (1, 4), (2, 2), (4, 1), (4, 2)):
@@ -88,7 +91,6 @@ def _parted(record: dict[str, Any], declared: dict[str, Any], held: tuple[int, .
     for rank, gibibytes in zip(record["ranks"], held, strict=True):
         rank["memory"] = {"host_bytes": gibibytes * 2**30}
         if declared["model_parallel_size"] > 1:
-            rank["passes"]["native"]["gradient_bytes"] = None
             rank["notes"]["exchanged_bytes"] = 5 * 2**20
 
 
@@ -114,7 +116,8 @@ def batches(path: Path) -> RunFolder:
         for batch in (8, 32, 128, 512):
             for seed in (1, 2, 3):
                 case = learner(adapter, 1, batch=batch, seed=seed, lr=0.01, training=Training(epochs=8, target=0.97))
-                run.proven(case, repeats=1, ranks=taught(case))
+                ranks = [{**one, "memory": {"host_bytes": batch << 20}} for one in taught(case)]
+                run.proven(case, repeats=1, ranks=ranks)
     return run.folder
 
 

@@ -159,15 +159,15 @@ def proof_of(case: Case, passed: bool = True) -> dict[str, Any]:
 class MadeRun:
     """A run folder in the making."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, plan: str = "quick") -> None:
         """Write run.json, the plan and a host."""
         self.folder, self._cases = RunFolder(path), []
         command = ("stagebench", "run", "quick", "-o", "results/quick")
-        self.folder.create(
-            About(stagebench="0.1.0", created="2026-11-20T10:00:00+00:00", plan="quick", command=command)
-        )
-        (path / "plan.toml").write_text('name = "quick"\ntitle = "Two trainers, real images"\n')
-        what = {"cpu": "AMD EPYC 7B13", "cores": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1"}
+        self.folder.create(About(stagebench="0.1.0", created="2026-11-20T10:00:00+00:00", plan=plan, command=command))
+        (path / "plan.toml").write_text(f'name = "{plan}"\ntitle = "Two trainers, real images"\n')
+        what = {"cpu": "AMD EPYC 7B13", "cores": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1", "sockets": 1}
+        what |= {"gpus": ["GPU 0: NVIDIA H100 (UUID: GPU-1)"], "gpu_links": ["8.0 GT/s PCIe x16"]}
+        what |= {"networks": ["eth0, 10000 Mbit/s"]}
         self.folder.write_host(Host(host="bench", **what, os="Debian GNU/Linux 12", python="3.11.7"))
 
     def write(self, name: str, content: Any) -> None:
@@ -268,7 +268,7 @@ def learner_of(off: float, slower: float = 1.0) -> dict[str, Any]:
 
 def everything(path: Path) -> RunFolder:
     """A run with one of everything that a page must show."""
-    run = MadeRun(path)
+    run = MadeRun(path, "paper")
     for workload in ("alexnet", "resnet50"):
         for adapter in ("pytorch", "caffempi"):
             for ranks in (1, 2, 4):

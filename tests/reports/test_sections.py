@@ -7,6 +7,7 @@ from reports.panels import for_charts
 from reports.site import render, write, write_single
 from reports.text import in_words, number, share
 from suite.analysis.summary import summarise
+from suite.contracts.case import Sampling
 from suite.errors import StoreError
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
@@ -78,6 +79,7 @@ def test_nothing_is_fetched(page, source):
         "samples that all ranks consumed ÷ wall time of the slowest rank",
         "alexnet · 2 ranks: pytorch/ddp leads with",
         "= staged ÷ native",
+        f"({Sampling.steps} steps, {Sampling.seconds:g} s, {Sampling.processes} processes, {Sampling.breakdowns} of",
         "quick 116 88.0",
         "between ranks the transfer of activations and their gradients is in it",
         "fc6",
@@ -117,7 +119,7 @@ def test_unproven_rows_stand_in_no_chart_and_say_why(page, source):
     )
     for chart in re.findall(r"<h3>mnist_small on digits.npz</h3>.*?</script>", source, re.S):
         assert "reference" not in chart
-    legend = re.search(r'<section id="speed">.*?<p class="keys">(.*?)</p>', source, re.S).group(1)
+    legend = re.search(r'<section id="speeds">.*?<p class="keys">(.*?)</p>', source, re.S).group(1)
     assert "reference" not in legend, "no legend without a row"
 
 

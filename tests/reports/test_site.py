@@ -78,7 +78,24 @@ def test_every_case_is_listed_and_described_in_its_piece(folder: RunFolder) -> N
     assert {piece["of"] for piece in pieces} == {len(rows)}
     told = {name: content(text) for name, text in details(rows)}
     for row in rows:
-        assert told[f"case-{row.id[:2]}.js"][row.id]["label"] == row.case.label
+        shown = told[f"case-{row.id[:2]}.js"][row.id]
+        assert shown["label"] == row.case.label
+        steps = [[time / 1e7 for time in times] for _, times in shown["steps"]]
+        assert steps == [pytest.approx(process.step_seconds.tolist(), abs=1e-7) for process in row.measured]
+
+
+def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    case = run.proven(case_of(), repeats=1)
+    use = {"seconds": 1.0, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
+    noise = {"reference_before_s": [0.1], "reference_after_s": [0.1], "native": {**use, "clock_hz": 3.1e9}}
+    memory = {"host_bytes": 3 << 30, "device_bytes": 5 << 30}
+    run.changed(case, lambda record: record["ranks"][0].update(noise=noise, memory=memory), [0])
+    ((_, text),) = details(summarise(run.folder))
+    facts = dict(next(dict(found["groups"]) for found in content(text).values())["Process 0"])
+    assert (facts["memory of each rank at most"], facts["on its devices"]) == ("3.0 GiB", "5.0 GiB")
+    assert facts["clock of its cores at the end"] == "3.10 GHz"
+    assert "clock of its GPUs at the end" not in facts
 
 
 def test_what_failed_shows_its_last_lines(folder: RunFolder) -> None:

@@ -92,7 +92,7 @@ def test_the_charts_of_all_pages_are_found_by_name(tmp_path: Path) -> None:
     page = render(run, summarise(run))
     found = dict(charts_of(page))
     assert len(found) == page.count('<div class="chart"')
-    assert {"overview", "speed-alexnet-on-imagenet-like", "learning-alexnet-on-photographs-loss-by-step"} <= set(found)
+    assert {"overview", "speeds-alexnet-on-imagenet-like", "learning-alexnet-on-photographs-loss-by-step"} <= set(found)
 
 
 @pytest.mark.slow

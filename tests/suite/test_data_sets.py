@@ -178,7 +178,7 @@ def test_a_person_s_own_mnist_goes_before_digits(data_home: Path) -> None:
     digits(data_home / "digits.npz")
     assert fit("real", "digits", graph, data_home).data == "digits"
     put_mnist(data_home / "mnist")
-    assert fit("real", "digits", graph, data_home) == Fit("mnist", path=data_home / "mnist")
+    assert fit("real", "digits", graph, data_home) == Fit("mnist", path=data_home / "mnist", samples=5)
     assert locate("mnist", by_name()["mnist_small"]) == DataSet("arrays", str(data_home / "mnist"))
     assert fit(str(data_home / "mnist"), "digits", graph, data_home).outcome is None
 

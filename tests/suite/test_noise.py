@@ -31,6 +31,20 @@ def test_the_noisiest_host_and_rank_count() -> None:
     assert found.switches_per_s == pytest.approx(5.0)
 
 
+def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
+    clocked = use(11.0).but(clock_hz=3e9, gpu_clock_hz=1.9e9)
+    several = (
+        Rank(rank=number, noise=noise)
+        for number, noise in enumerate(
+            Reported(reference_before_s=[0.1], reference_after_s=[0.1], train=each)
+            for each in (clocked, clocked.but(clock_hz=2e9))
+        )
+    )
+    found = noise_of(record(*several))
+    assert found.busy_share == pytest.approx(0.2)
+    assert (found.clock_hz, found.gpu_clock_hz) == (2e9, 1.9e9)
+
+
 def test_what_nobody_could_tell_is_none() -> None:
     assert noise_of(record(Rank(rank=0))) == Noise(None, None, None, None)
     assert noise_of(record(rank(0, use(None), 0.1))).busy_share is None

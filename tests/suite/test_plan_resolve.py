@@ -7,11 +7,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from suite.contracts.adapter import Strategy
 from suite.contracts.case import PASSES, Case, Placement, Sampling, Schedule, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
 from suite.plan.model import Pass, SamplingBlock, TrainingBlock
+from suite.plan.resolve import measurable
 from suite.results.records import CaseEntry
 from suite.worker.job import DataSet
 from workloads.networks import by_name
@@ -68,6 +70,32 @@ def test_lr_scales_with_the_global_batch_unless_given(cases: Cases) -> None:
     block = SINGLE.replace("single", "ddp") + "batch = 64\nranks = [1, 4]\n"
     assert [r.case.lr for r in cases(block)] == pytest.approx([0.01, 0.04])
     assert [r.case.lr for r in cases(block + "lr = 0.5\n")] == [0.5, 0.5]
+
+
+def test_a_batch_may_be_all_that_a_training_learns_from(cases: Cases, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", images=np.zeros((21, 28, 28), np.uint8), labels=np.arange(21) % 10)
+    learning = 'data = "mine.npz"\npasses = ["train"]\nbatch = [4, "all"]\nranks = [1, 2]\n'
+    found = cases("[training]\nheld_out = 0.25\n" + SINGLE.replace("single", "ddp") + learning)
+    assert [r.case.batch for r in found] == [4, 4, 16, 8]  # 5 of 21 are held out
+    assert found[2].case.lr == pytest.approx(0.01 * 16 / 64)
+    with pytest.raises(RequestError, match="batch = 'all' is every sample that the pass 'train' learns from"):
+        cases(SINGLE + 'data = "mine.npz"\nbatch = "all"\n')
+
+
+def test_batches_may_be_a_table_by_workload(cases: Cases) -> None:
+    block = SINGLE.replace('"mnist_small"', '["alexnet", "mnist_small"]')
+    table = "batch = { alexnet = 4, mnist_small = [8, 16] }\n"
+    for text in (block + table, "[defaults]\n" + table + block):
+        assert [(r.case.workload, r.case.batch) for r in cases(text)] == [
+            ("alexnet", 4),
+            ("mnist_small", 8),
+            ("mnist_small", 16),
+        ]
+    assert [r.case.batch for r in cases("[defaults]\n" + table + block + "batch = 2\n")] == [2, 2]
+    with pytest.raises(RequestError, match=r"the table of batches has no 'alexnet'; known: mnist_small"):
+        cases(block + "batch = { mnist_small = 8 }\n")
+    with pytest.raises(RequestError, match="batch = 0: should be greater than or equal to 1"):
+        cases(block + "batch = { alexnet = 0, mnist_small = 8 }\n")
 
 
 def test_strong_scaling_shares_one_batch_among_all_devices(cases: Cases) -> None:
@@ -298,6 +326,13 @@ def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cas
     assert len({r.case.id for r in read}) == 4
     assert stored_and_read(read[3].case) == read[3].case
     assert len(cases(SINGLE + ways)) == 1, "synthetic data are not read"
+
+
+def test_stages_that_cannot_be_told_apart_have_no_pass_alone() -> None:
+    apart = ("io", "h2d", "forward", "backward", "communication", "update")
+    found = [measurable(Strategy("s", "", separable=tuple(set(apart) - {lost})), PASSES) for lost in apart]
+    lost = [set(PASSES) - set(each) for each in found]
+    assert lost == [{"io_only"}, set(), set(), set(), {"comm_only"}, set()]
 
 
 def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -> None:

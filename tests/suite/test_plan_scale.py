@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from suite.analysis.comparability import group
 from suite.analysis.inputs import MODES, fed_alike, mode_of
 from suite.cli import app
 from suite.errors import RequestError
@@ -71,6 +72,16 @@ def resolved(toys: SimpleNamespace, plan_file: Write) -> Callable[..., list[Reso
 
 
 Made = Callable[..., list[Resolved]]
+
+
+def test_the_whole_set_is_not_divided(plan_file: Write) -> None:
+    text = PLAN.replace("batch = [8, 12, 64, 256]", 'batch = [64, "all"]')
+    text = text.replace("batch = [8, 12,\n  256]", 'batch = [64, "all"]')
+    plan = load(plan_file(text), "small")
+    assert plan.scale
+    block = plan.scale.scaled(plan.blocks[0].block)
+    assert block
+    assert block.batch == [4, "all"]
 
 
 def test_a_scale_keeps_divides_and_merges(resolved: Made) -> None:
@@ -240,6 +251,15 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
     assert not any(each.reason.startswith("also spelt") for each in found), "a case that is written twice"
     # What is refused is refused by an adapter that says why, or asks for data that this test's empty home lacks.
     assert all(each.reason for each in found if each.outcome)
+
+
+def test_the_quick_plan_may_conclude_soon_and_asks_what_an_ordinary_script_loses() -> None:
+    cases = [each.case for each in resolve(load("quick"), adapters(), launchers(), workloads())]
+    assert all(case.sampling.processes >= 5 > case.sampling.breakdowns for case in cases)
+    assert len({group(case) for case in cases[:6]}) == 1 < len({case.adapter for case in cases[:6]})
+    alone = [case for case in cases if (case.strategy, case.workload) == ("single", "mnist_small")]
+    asked = {(case.adapter, case.tuning) for case in alone}
+    assert asked == {(adapter, tuning) for adapter, _ in asked for tuning in ("default", "tuned")}
 
 
 # They ask what an exchange costs, what a slow rank does, and when a training is done.

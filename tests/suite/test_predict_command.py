@@ -14,7 +14,7 @@ from suite.errors import RequestError
 from suite.predict.scenario import SCHEDULES
 from suite.results.records import About
 from tests.reports.made_run import MadeRun, case_of
-from workloads.networks.resnet50 import resnet50
+from workloads.networks.resnet import resnet50
 
 Run = Callable[..., SimpleNamespace]
 NUMBERS = (

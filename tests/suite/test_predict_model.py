@@ -14,7 +14,7 @@ from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
 from suite.predict.schedules import BUCKET, FIRST_BUCKET, messages
 from suite.predict.stragglers import Jitter
 from suite.predict.what_if import helps
-from workloads.networks.resnet50 import resnet50
+from workloads.networks.resnet import resnet50
 
 LINK_OF_TEN_GBIT = Link(50e-6, 0.8e-9, 0.1e-9)
 

@@ -12,7 +12,7 @@ from suite.predict.known_link import KnownLink
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from tests.reports.made_run import case_of
-from workloads.networks.resnet50 import resnet50
+from workloads.networks.resnet import resnet50
 
 UNKNOWN = Network(Link(0.0, 0.0))
 LINK = Link(5e-2, 1e-9)  # makes every schedule differ from every other

@@ -11,7 +11,7 @@ from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from tests.reports.made_run import MadeRun, case_of
 from workloads.build import Builder
-from workloads.networks.resnet50 import resnet50
+from workloads.networks.resnet import resnet50
 
 PEAK = Peak(2e9, 1e6, "a toy")  # 2,000 operations take as long as a byte
 

@@ -53,8 +53,9 @@ def placed(trainer, graph):
 
 
 def prove(trainer, graph, folder):
-    """A task: the proof against FOLDER/oracle."""
-    return proofs.prove(trainer, graph, trainer.setup.batch, folder / "oracle")
+    """A task: the proof against FOLDER/oracle, and what is exchanged."""
+    found = proofs.prove(trainer, graph, trainer.setup.batch, folder / "oracle")
+    return dict(found, gradient_bytes=trainer.gradient_bytes())
 
 
 def exchange(trainer, graph, folder):

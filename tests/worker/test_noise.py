@@ -86,15 +86,47 @@ def test_gpus_by_uuid_and_their_driver(tmp_path, monkeypatch):
     assert machine.gpus() == ([], None)
 
 
-@pytest.mark.parametrize(("small", "noted"), [(0, False), (1, False), (5, True)])
-def test_subnormal_parameters_are_named(small, noted):
+def test_links_are_those_that_the_system_names(tmp_path):
+    for name, content in {
+        "net/eth0/operstate": "up\n",
+        "net/eth0/speed": "10000\n",
+        "net/eth1/operstate": "up\n",
+        "net/eth1/speed": "-1\n",
+        "net/lo/operstate": "unknown\n",
+        "ib/mlx5_0/ports/1/rate": "56 Gb/sec (4X FDR)\n",
+        "pci/0000:17:00.0/class": "0x030200\n",
+        "pci/0000:17:00.0/max_link_speed": "8.0 GT/s PCIe\n",
+        "pci/0000:17:00.0/max_link_width": "16\n",
+        "pci/0000:18:00.0/class": "0x020000\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    found = machine.networks(str(tmp_path / "net"), str(tmp_path / "ib"))
+    assert found == ["eth0, 10000 Mbit/s", "eth1", "mlx5_0, 56 Gb/sec (4X FDR)"]
+    assert machine.gpu_links(str(tmp_path / "pci")) == ["8.0 GT/s PCIe x16"]
+
+
+def numbers(small):
+    """A thousand, of which so many are subnormal, and half are zero."""
     values = np.ones(1000, dtype=np.float32)
     values[:small] = 1e-40
     values[500:] = 0.0
+    return {"fc.weight": values}
 
+
+@pytest.mark.parametrize(
+    ("parameters", "gradients", "named"),
+    [(0, 0, None), (1, 1, None), (5, 0, "0.5 % of the parameters"), (0, 20, "2 % of the gradients")],
+)
+def test_subnormal_numbers_are_named(parameters, gradients, named):
     class Trained(toy.ToyTrainer):
         def parameters(self):
-            return {"fc.weight": values}
+            return numbers(parameters)
 
-    note = subnormal_note(Trained(trainers.setup()))
-    assert note == ({"subnormal": "0.5 % of the parameters"} if noted else {})
+        def gradients(self):
+            assert self.calls == ["forward", "backward"]
+            return numbers(gradients)
+
+    assert subnormal_note(Trained(trainers.setup()), "a batch") == ({"subnormal": named} if named else {})
+    alone = subnormal_note(Trained(trainers.setup()))
+    assert alone == ({"subnormal": named} if parameters > 1 else {}), "without a batch there are no gradients"

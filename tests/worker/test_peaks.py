@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from toy import ToyTrainer
 
-from suite.worker import energy, messages, peaks
-from suite.worker.tasks import measure_peaks
+from suite.worker import energy, messages, noise, peaks
+from suite.worker.tasks import measure_peaks, send_memory
 from tests.support import jobs
 from tests.support.trainers import setup
 
@@ -69,6 +69,18 @@ def test_a_rank_reports_its_peaks_or_why_it_has_none(quick):
     assert sent[-1].notes == {"peaks": "not measured: MemoryError: told to in yardstick"}
 
 
+def test_memory_that_a_framework_fails_to_tell_costs_a_note():
+    class Failing(ToyTrainer):
+        def peak_device_bytes(self):
+            raise ValueError("no statistics of GPU:0")
+
+    sent = Sent()
+    send_memory(Failing(setup()), sent)
+    assert sent[0].notes == {"memory": "of devices not known: ValueError: no statistics of GPU:0"}
+    assert sent[1].host_bytes > 10**7
+    assert sent[1].device_bytes is None
+
+
 def test_peaks_come_last_since_matrices_take_memory(make_job, work):
     toy = {"trainer": "toy:ToyTrainer", "precision": "float32", "knobs": {}}
     _, found = work(make_job(jobs.measure("native", peaks=True), **toy))
@@ -110,14 +122,21 @@ def test_counters_that_cannot_be_read_give_nothing(tmp_path):
     assert energy.processors(str(tmp_path)) == {}
 
 
-def test_gpus_are_added_up_where_pynvml_is_there(monkeypatch):
+def test_the_energy_of_gpus_is_added_up_and_the_clock_is_that_of_the_busy_one(monkeypatch):
     fake = type("pynvml", (), {})
     fake.nvmlInit = staticmethod(lambda: None)
     fake.nvmlDeviceGetCount = staticmethod(lambda: 2)
     fake.nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)
     fake.nvmlDeviceGetTotalEnergyConsumption = staticmethod(lambda handle: 1500 + handle)
+    fake.NVML_CLOCK_SM = 1
+    fake.nvmlDeviceGetClockInfo = staticmethod(lambda handle, kind: [210, 1980][handle] * kind)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    assert energy.gpus() == pytest.approx(3.001)
+    assert energy.gpus() == (pytest.approx(3.001), 1.98e9)
+    meter = noise.Meter()
+    meter.begin()
+    fake.nvmlDeviceGetTotalEnergyConsumption = staticmethod(lambda handle: 2500 + handle)
+    use = meter.end()
+    assert use is None or (use.gpu_joules, use.gpu_clock_hz) == (pytest.approx(2.0), 1.98e9)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert energy.gpus() is None
 

@@ -44,6 +44,11 @@ def test_epochs_are_trained_tested_and_reported(make_job, work, arrays):
     notes = {key: note for each in sent if isinstance(each, messages.Notes) for key, note in each.notes.items()}
     assert notes["tested"].endswith("50 samples to test with")
     assert not [each for each in sent if isinstance(each, messages.Pass)], "no speed beside it"
+    (noise,), (memory,) = (messages.of_type(kind, sent) for kind in (messages.Noise, messages.Memory))
+    assert memory.host_bytes > 10**7
+    assert min(noise.reference_before_s + noise.reference_after_s) > 0
+    if noise.train is not None:  # a system that counts
+        assert noise.train.seconds >= sum(epoch.train_s + epoch.test_s for epoch in found.epochs)
 
 
 def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_path):

@@ -1,4 +1,4 @@
-"""The five networks: exact counts, and arithmetic recomputed from the papers' tables."""
+"""The built-in networks: exact counts, and arithmetic recomputed from the papers' tables."""
 
 import pytest
 
@@ -8,8 +8,10 @@ PARAMETERS = {
     "alexnet": 60965224,
     "googlenet": 13378280,
     "resnet50": 25557032,
+    "resnet152": 60192808,
     "mnist_small": 402442,
     "mnist_large": 4104202,
+    "mnist_stated": 2636554,
 }
 
 
@@ -26,10 +28,10 @@ def alexnet_macs():
     return sum(width * width * out * volume for width, out, volume in convolutions) + dense
 
 
-def resnet50_macs():
+def resnet_macs(*depths):
     """Table 1 of He 2015, the stride on the 3x3 convolution."""
     total, channels, size = 112 * 112 * 64 * 3 * 49, 64, 56
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+    for width, blocks in zip((64, 128, 256, 512), depths, strict=True):
         for block in range(blocks):
             before, size = size, size // 2 if block == 0 and width > 64 else size
             total += before**2 * channels * width + size**2 * width * width * 9 + size**2 * width * 4 * width
@@ -64,7 +66,8 @@ def googlenet_macs():
 MACS = {
     "alexnet": alexnet_macs(),
     "googlenet": googlenet_macs(),
-    "resnet50": resnet50_macs(),
+    "resnet50": resnet_macs(3, 4, 6, 3),
+    "resnet152": resnet_macs(3, 8, 36, 3),
     "mnist_small": 28 * 28 * 32 * 9 + 14 * 14 * 32 * 64 + 64 * 10,
     "mnist_large": 28 * 28 * 128 * 9
     + 14 * 14 * 256 * 128 * 9
@@ -72,6 +75,14 @@ MACS = {
     + 3 * 3 * 512 * 512
     + 512 * 512
     + 512 * 10,
+    "mnist_stated": 28 * 28 * 64 * 9
+    + 14 * 14 * 128 * 64 * 9
+    + 7 * 7 * 256 * 128 * 9
+    + 4 * 4 * 512 * 256 * 9
+    + 2 * 2 * 512 * 512
+    + 512 * 64
+    + 64 * 64
+    + 64 * 10,
 }
 
 SHAPES = {
@@ -94,8 +105,10 @@ SHAPES = {
         "res5c_relu": (2048, 7, 7),
         "pool5": (2048, 1, 1),
     },
+    "resnet152": {"res3b7_relu": (512, 28, 28), "res4b35_a": (256, 14, 14), "res5c_relu": (2048, 7, 7)},
     "mnist_small": {"pool1": (32, 14, 14), "flat": (6272,)},
     "mnist_large": {"pool2": (256, 7, 7), "pool3": (512, 3, 3), "flat": (4608,)},
+    "mnist_stated": {"pool3": (256, 4, 4), "pool4": (512, 2, 2), "flat": (2048,)},
 }
 
 names = pytest.mark.parametrize("name", sorted(PARAMETERS))
@@ -123,8 +136,8 @@ def test_multiply_accumulates(name):
 
 
 def test_multiply_accumulates_as_published():
-    """AlexNet 724 M, GoogLeNet's main branch 1.6 G, ResNet-50 v1.5 4.09 G."""
-    assert (MACS["alexnet"], MACS["resnet50"]) == (724406816, 4089184256)
+    """AlexNet 724 M, GoogLeNet's main branch 1.6 G, ResNet-50 v1.5 4.09 G, ResNet-152 11.5 G."""
+    assert (MACS["alexnet"], MACS["resnet50"], MACS["resnet152"]) == (724406816, 4089184256, 11513626624)
     assert 1.5e9 < MACS["googlenet"] < 1.65e9
 
 
@@ -150,7 +163,7 @@ def test_what_papers_say_and_frameworks_differ_in():
     assert [googlenet[x].attrs["rate"] for x in ("pool5_drop", "loss1_drop_fc", "loss2_drop_fc")] == [0.4, 0.7, 0.7]
     resnet = {layer.name: layer for layer in by_name()["resnet50"].graph().layers}
     assert [resnet["res3a_" + x].attrs["stride"] for x in "abc"] == [1, 2, 1]  # v1.5
-    assert len(by_name()["resnet50"].graph().buffers) == 2 * 53
+    assert [len(by_name()[name].graph().buffers) for name in ("resnet50", "resnet152")] == [2 * 53, 2 * 155]
 
 
 def test_optimisers_are_sane():

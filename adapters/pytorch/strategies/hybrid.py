@@ -1,6 +1,6 @@
 """`hybrid`: pipelines side by side, each with a batch of its own; every stage is data parallel."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import numpy as np
 
@@ -33,6 +33,12 @@ class Hybrid(Averaging, Pipeline):
         native, self._native, ddp, self._ddp = self._native, self._native_alone, self._ddp, None
         self.step(batch)
         self._native_alone, self._native, self._ddp = self._native, native, ddp
+
+    def gradient_bytes(self) -> Optional[int]:
+        """Of this rank's stage."""
+        if self._exchange is None:
+            return None
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._stage.parameters())
 
     def _module(self) -> Any:
         return self._stage if self._ddp is None else self._ddp

@@ -9,7 +9,8 @@ from typing import Dict, List
 import numpy as np
 
 from adapters.reference.lower import Network, Run
-from suite.worker.contract import Adam, Batch, Joined, Setup, Unsupported
+from suite.worker.contract import Adam, Batch, Joined, LayerTimes, Setup, Unsupported
+from suite.worker.layers import LayerClock, repeated
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
@@ -120,6 +121,19 @@ class Single(Trainer):
 
     def macs(self) -> int:
         return self._network.macs()
+
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
+        """Laps of the batch in one piece, whatever the shards."""
+        clock, network = LayerClock(self, self._network.graph), self._network
+
+        def once() -> None:
+            clock.begin()
+            run = network.forward(batch.images, batch.labels, observe=False, lap=clock.forward)
+            clock.begin()
+            network.backward(run, 1.0, clock.backward)
+            network.forget_gradients()
+
+        return repeated(clock, once)
 
 
 def blas() -> str:

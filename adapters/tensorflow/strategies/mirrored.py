@@ -71,16 +71,16 @@ class Mirrored(Replicas):
 
 def on_replicas(distribution: Any, body: Callable[[int], Any]) -> List[Any]:
     """What `body` returns on each device of this process, given the device's number; inside a tf.function."""
-    alone = len(distribution.extended.worker_devices) == 1
-
-    def replica() -> Any:
-        if alone:
-            return body(0)
-        return body(int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)))
-
-    whole = distribution.run(replica)
+    whole = distribution.run(lambda: body(replica_of(distribution)))
     leaves = [distribution.experimental_local_results(leaf) for leaf in tf.nest.flatten(whole)]
     return [tf.nest.pack_sequence_as(whole, list(part)) for part in zip(*leaves)]
+
+
+def replica_of(distribution: Any) -> int:
+    """The number of the device that is traced for; inside the strategy's run."""
+    if len(distribution.extended.worker_devices) == 1:
+        return 0
+    return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
 TRAINER = Mirrored

@@ -18,7 +18,7 @@ DISTRIBUTED = ("data_parallel", "two_level", "parameter_server", "parameter_serv
 def test_data_parallel_needs_an_engine_of_mpi_and_single_does_not() -> None:
     capabilities = plugin.CaffeMPI().capabilities
     assert {s.name: (starters(s, launchers()), s.distributed) for s in capabilities.strategies} == {
-        "single": (("local", "ssh", "mpiexec", "slurm"), False),
+        "single": (("local", "ssh", "mpiexec", "slurm", "spark", "ray"), False),
         **dict.fromkeys(DISTRIBUTED, (("mpiexec", "slurm"), True)),
     }
 

@@ -95,3 +95,13 @@ def test_libraries_that_the_wheel_leaves_to_the_system_are_named_with_their_pack
     assert ADAPTER.missing(PYTHON).endswith("apt-get install libquadmath0")
     monkeypatch.setattr(plugin, "find_library", lambda name: "lib.so")
     assert ADAPTER.missing(PYTHON) is None
+
+
+def test_kernels_are_left_as_they_come_unless_a_plan_asks():
+    gpu = DIST.on(strategy="single", placement=Placement(device="cuda"), precision="float64")
+    assert ADAPTER.environ(gpu.on(knobs=whole({"cudnn_autotune": "on"})), PYTHON) == {
+        "MXNET_CUDNN_AUTOTUNE_DEFAULT": "1"
+    }
+    without = DIST.on(strategy="single", knobs=whole({"onednn": "off"}))
+    assert ADAPTER.environ(without, PYTHON) == {"MXNET_MKLDNN_ENABLED": "0"}
+    assert "needs device = 'cpu'" in refusal(ADAPTER, gpu.on(knobs=whole({"onednn": "off"}), precision="float32"))

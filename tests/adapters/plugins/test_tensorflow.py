@@ -54,6 +54,7 @@ def test_strategies_say_where_they_spread():
     assert found == {
         "single": (False, False),
         "mirrored": (False, True),
+        "keras_fit": (False, True),
         "multiworker_mirrored": (True, False),
         "parameter_server": (True, False),
         "coordinator": (False, True),
@@ -132,3 +133,17 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
     on_gpu = ALONE.on(tuning="tuned", placement=Placement(device="cuda"))
     assert "MALLOC_TRIM_THRESHOLD_" not in ADAPTER.environ(on_gpu, PYTHON)
     assert ADAPTER.environ(ALONE.on(tuning="tuned"), PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "wanted"),
+    [
+        ("cpu", {}, {"TF_ENABLE_ONEDNN_OPTS": "1"}),
+        ("cpu", {"onednn": "off"}, {"TF_ENABLE_ONEDNN_OPTS": "0"}),
+        ("cuda", {"cudnn_autotune": "off"}, {"TF_CUDNN_USE_AUTOTUNE": "0"}),
+    ],
+)
+def test_the_vendors_kernels_are_variables(device, asked, wanted):
+    case = ALONE.on(placement=Placement(device=device), knobs=whole(asked))
+    assert wanted.items() <= ADAPTER.environ(case, PYTHON).items()
+    assert ("TF_CUDNN_USE_AUTOTUNE" in ADAPTER.environ(case, PYTHON)) == ("cudnn_autotune" in asked)

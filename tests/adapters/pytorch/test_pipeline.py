@@ -33,7 +33,7 @@ def test_a_pipeline_is_proven(proven, schedule, world, tuning):
 
 
 def test_pipelines_side_by_side_are_proven(proven):
-    proven(
+    found = proven(
         network(),
         4,
         pieces=2,
@@ -43,6 +43,8 @@ def test_pipelines_side_by_side_are_proven(proven):
         optimiser="adam",
         schedule="1f1b",
     )
+    sent = [each["gradient_bytes"] for each in found]
+    assert (sent[:2], sum(sent[:2])) == (sent[2:], network().gradient_bytes(itemsize=8)), "each stage is exchanged"
 
 
 def test_it_tells_what_it_waited(ranks, tmp_path):

@@ -152,6 +152,17 @@ def test_buckets_are_closed_when_they_are_full():
     assert sizes == [[10], [300, 10], [10, 1000]]
 
 
+def test_memory_of_all_of_a_rank_s_gpus_is_added_up(trainer, monkeypatch):
+    ours = trainer()
+    assert ours.peak_device_bytes() is None, "a CPU has no allocator of its own"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda number: 10**number)
+    ours._on_cuda = True
+    ours.setup = ours.setup._replace(device="cuda", devices=2, local_rank=1)
+    assert ours.peak_device_bytes() == 1100
+    ours._on_cuda = False
+
+
 def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
     ours = trainer()
     yardstick = machine.yardstick(ours.setup)

@@ -6,7 +6,7 @@ import pytest
 from adapters.reference.worker import trainer as reference
 from suite.worker.contract import SGD, Adam, Unsupported
 from suite.worker.feed import share, synthetic
-from tests.support import trainers
+from tests.support import networks, trainers
 from workloads import weights
 from workloads.graph import Graph
 
@@ -165,6 +165,14 @@ def test_counting_multiplications_changes_nothing():
     before = made.parameters()
     assert made.macs() == 4 * 4 * 4 * 2 * 9 + 3 * 64 == graph.macs
     assert all((tensor == before[name]).all() for name, tensor in made.parameters().items())
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_every_layer_has_its_times_and_its_moment(shards):
+    made = trainer(knobs={"shards": shards})
+    rows = [row for row in trainers.timed_layers(made, networks.two_heads()) if row.bytes]
+    assert [row.ready_s for row in rows] == sorted((row.ready_s for row in rows), reverse=True)
+    assert not made.gradients()
 
 
 def test_a_batch_that_does_not_divide_is_refused():

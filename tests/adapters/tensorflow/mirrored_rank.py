@@ -5,7 +5,10 @@ import tensorflow as tf
 
 from adapters.tensorflow import worker
 from suite.worker.contract import Batch
+from suite.worker.sources import ArraySource
+from suite.worker.view import View
 from tests.support import rank
+from tests.support.jobs import READ_ONCE
 from workloads import weights
 
 
@@ -37,5 +40,23 @@ def prove_and_exchange(trainer, graph, folder):
     return dict(found, maximum=trainer.maximum(float(trainer.setup.rank)))
 
 
+def read_and_train(trainer, graph, folder):
+    """A task: weights after steps on batches that are read, by which the strategy has them."""
+    stream = np.random.RandomState(0)
+    np.savez(
+        folder / "set.npz", images=stream.randint(0, 255, (40, 28, 28)).astype(np.uint8), labels=np.arange(40) % 10
+    )
+    source = ArraySource(str(folder / "set.npz"), graph.input_shape)
+    trainer.build(graph, dict(weights.initial(graph)))
+    trainer.open_input(View(source, READ_ONCE, 1, str(folder / "skipped.log")))
+    losses = []
+    for _ in range(4):
+        trainer.step(trainer.to_device(trainer.next_batch()))
+        losses.append(trainer.loss())
+    trainer.forward(trainer.to_device(trainer.next_batch()))
+    rank.keep(folder, "trained", trainer, trainer.parameters())
+    return {"losses": losses, "logits": trainer.logits().tolist(), "notes": trainer.notes()}
+
+
 if __name__ == "__main__":
-    rank.main(worker.trainer, {"prove_and_exchange": prove_and_exchange})
+    rank.main(worker.trainer, {"prove_and_exchange": prove_and_exchange, "read_and_train": read_and_train})

@@ -14,6 +14,7 @@ PLAIN, ADAM = SGD(0.001, 0.9, 0.0), Adam(1e-3, 0.9, 0.999, 1e-7, 1e-4)
 MEMORY, COPIES = "memory: reduction to one device", "memory: hierarchical copies"
 GROUPS = {  # ranks, the rule, options, the transport that is expected
     "mirrored": (1, PLAIN, {"strategy": "mirrored", "tuning": "default"}, MEMORY),
+    "keras": (1, PLAIN, {"strategy": "keras_fit", "tuning": "default"}, MEMORY),
     "mirrored-hierarchical": (1, PLAIN, {"strategy": "mirrored", "cross_device": "hierarchical"}, COPIES),
     "multiworker": (
         2,
@@ -61,3 +62,22 @@ def test_the_exchange_averages_and_a_lone_step_does_not(group):
         assert not np.array_equal(alone[0][name], alone[1][name])
         moved = [second[device][name] - alone[device][name] for device in range(2)]
         assert all(np.abs(each).max() > 0 for each in moved)
+
+
+def test_keras_trains_on_the_same_batches_from_its_distributed_data_set(tmp_path):
+    ends = []
+    for strategy in ("mirrored", "keras_fit"):
+        folder = tmp_path / strategy
+        folder.mkdir()
+        options = {"strategy": strategy, "devices": 2, "batch": 8, "readers": 1}
+        program = Path(__file__).with_name("mirrored_rank.py")
+        tokens = processes.rank_tokens(program, "read_and_train", folder, **options)
+        processes.run_together(processes.ranks(tokens, 1, processes.variables(TF_CPP_MIN_LOG_LEVEL="1")))
+        (found,), (trained,) = processes.found_by(folder, 1), processes.saved_by(folder, "trained", 1)
+        ends.append((found, trained))
+    (ours, weights), (theirs, others) = ends
+    assert "loop" in theirs["notes"]
+    np.testing.assert_allclose(theirs["losses"], ours["losses"], rtol=1e-6)
+    np.testing.assert_allclose(theirs["logits"], ours["logits"], atol=1e-6)
+    for name, each in weights.items():
+        np.testing.assert_allclose(others[name], each, atol=1e-7, err_msg=name)

@@ -149,6 +149,15 @@ def test_it_reports_threads_and_versions(trainer):
     assert tf.config.threading.get_intra_op_parallelism_threads() == 1
 
 
+def test_memory_of_all_of_a_rank_s_gpus_is_added_up(trainer, monkeypatch):
+    ours = trainer()
+    assert ours.peak_device_bytes() is None, "a CPU has no allocator of its own"
+    peaks = {"GPU:0": {"current": 1, "peak": 100}, "GPU:1": {"current": 1, "peak": 1000}}
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", peaks.__getitem__)
+    ours.setup = ours.setup._replace(device="cuda", devices=2)
+    assert ours.peak_device_bytes() == 1100
+
+
 def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
     ours = trainer()
     yardstick = machine.yardstick(ours.setup, ours.devices)

@@ -1,11 +1,11 @@
-"""CNTK's Adam against the rule of suite.worker.trainer, written out in NumPy."""
+"""CNTK's learners against the rules of suite.worker.trainer, written out in NumPy."""
 
 import numpy as np
 import pytest
 
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.learners import adam
-from suite.worker.contract import Adam
+from adapters.cntk.learners import adam, momentum_at_any_rate
+from suite.worker.contract import SGD, Adam
 from suite.worker.feed import synthetic
 from tests.support.networks import one_convolution
 from tests.support.proofs import updated_by_hand
@@ -29,6 +29,22 @@ def test_the_learner_follows_the_rule_for_sums_over_any_number_of_samples(precis
         expected = updated_by_hand({"w": begin}, gradients, rule)["w"]
         learner.update({parameter: C.NDArrayView.from_data(np.array(gradient * samples, precision))}, samples)
         np.testing.assert_allclose(parameter.value, expected, rtol=CLOSE[precision], atol=CLOSE[precision])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_momentum_keeps_its_velocity_when_the_rate_changes(precision):
+    rule, stream, samples = SGD(0.1, 0.9, 0.05), np.random.RandomState(1), 4
+    weight = stream.standard_normal((3, 5)).astype(precision)
+    parameter = C.Parameter(weight.shape, init=weight, dtype=weight.dtype)
+    learner, change = momentum_at_any_rate(rule, [parameter], samples)
+    velocity = np.zeros_like(weight)
+    for rate in (0.1, 0.1, 0.01, 0.2):
+        change(rate)
+        gradient = stream.standard_normal(weight.shape).astype(precision)
+        learner.update({parameter: C.NDArrayView.from_data(np.array(gradient * samples, precision))}, samples)
+        velocity = rule.momentum * velocity + gradient + rule.weight_decay * weight
+        weight = weight - rate * velocity
+        np.testing.assert_allclose(parameter.value, weight, rtol=CLOSE[precision], atol=CLOSE[precision])
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])

@@ -1,12 +1,12 @@
-"""ResNet-50 v1.5 (He et al. 2015; the stride sits on the 3x3 convolution, as trained today).
+"""ResNet-50 and ResNet-152 v1.5 (He et al. 2015; the stride sits on the 3x3 convolution, as trained today).
 
-He-normal weights over fan-out, every gamma 1 (He et al. 2015). 25,557,032 parameters.
+He-normal weights over fan-out, every gamma 1 (He et al. 2015). 25,557,032 and 60,192,808 parameters.
 """
 
 from workloads.build import Builder
 from workloads.graph import Graph
 
-STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # width, stride of the first block
 HE = {"weight": {"kind": "he_fan_out"}}
 
 
@@ -22,13 +22,24 @@ def bottleneck(b: Builder, name: str, x: str, width: int, stride: int, project: 
 
 def resnet50() -> Graph:
     """224 x 224 images, 1000 classes."""
-    b = Builder("resnet50", (3, 224, 224), 1000)
+    return resnet("resnet50", (3, 4, 6, 3))
+
+
+def resnet152() -> Graph:
+    """224 x 224 images, 1000 classes."""
+    return resnet("resnet152", (3, 8, 36, 3))
+
+
+def resnet(name: str, depths: tuple) -> Graph:
+    """Blocks of each stage; they are named as in the authors' models: a to f, or a, b1, b2, ... where they are more."""
+    b = Builder(name, (3, 224, 224), 1000)
     x = b.relu("conv1_relu", b.conv_bn("conv1", "input", 64, 7, stride=2, pad=3, init=HE))
     x = b.max_pool("pool1", x, 3, 2, pad=1)
-    for stage, (width, blocks, stride) in enumerate(STAGES, start=2):
+    for stage, ((width, stride), blocks) in enumerate(zip(STAGES, depths), start=2):
         for block in range(blocks):
             first = block == 0
-            x = bottleneck(b, "res%d%s" % (stage, "abcdef"[block]), x, width, stride if first else 1, first)
+            letter = "abcdef"[block] if blocks <= 6 else "b%d" % block if block else "a"
+            x = bottleneck(b, "res%d%s" % (stage, letter), x, width, stride if first else 1, first)
     x = b.flatten("flat", b.avg_pool("pool5", x, 7, 1))
     b.head(b.dense("fc", x, 1000, {"weight": {"kind": "gaussian", "std": 0.01}}))
     return b.graph

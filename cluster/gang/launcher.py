@@ -1,0 +1,135 @@
+"""What the launchers over Spark and Ray share: the Python that has the engine's package, and what it is to run."""
+
+import json
+import uuid
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import remote
+from cluster.gang.driver import DEATH, NAME
+from cluster.gang.node import REMOTE, Gang
+from cluster.local import numbers
+from cluster.queueing import queue_limit
+from suite.contracts.case import Placement
+from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request
+from suite.environments.find import survey
+from suite.errors import RequestError, Unavailable
+
+LOST = 20.0  # seconds without a sign of life from a task, after which its ranks are ended
+WAIT = 300.0  # seconds for the nodes, unless a variable says otherwise
+PATIENCE = 10.0  # seconds that a driver gets to leave its cluster
+PATTERNS = FailurePatterns(deaths=(DEATH,), any_order=True)  # ranks that miss a killed one may be named with it
+
+
+@dataclass(frozen=True)
+class Package:
+    """An engine's package, as `suite.environments.find` looks for the Python that has it."""
+
+    name: str
+    requires: tuple[str, ...]
+    environment: str = "engines"
+    remedy: str = "tox run -e engines --notest"
+
+    def missing(self, interpreter: Path) -> str | None:
+        """Its package is all that is looked for."""
+        return None
+
+
+class GangLauncher(Launcher):
+    """Starts a driver of the engine, which starts a task on every node; the task starts the node's ranks.
+
+    The attempt's folder must be on a file system that the nodes share, and the environments at the same paths there.
+    """
+
+    chooses_hosts = True
+    sidecars_on_first_host = True
+    package: str  # the module that the driver imports
+    driver: str  # its file beside this one
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """Of the cluster; Unavailable when nobody named one."""
+
+    @abstractmethod
+    def check(self, placement: Placement, python: Path) -> None:
+        """Unavailable says what the cluster lacks for a placement, with the remedy."""
+
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        """The engine's package, a cluster that answers, nodes enough."""
+        try:
+            self.check(placement, self._python())
+            self._wait()
+        except Unavailable as error:
+            return str(error)
+        return None
+
+    def processes(self, request: Request) -> list[Process]:
+        """The driver; RequestError for what `missing` tells."""
+        problem = self.missing(request.placement, request.interpreter)
+        if problem is not None:
+            raise RequestError(problem)
+        proof = uuid.uuid4().hex
+        (request.folder / REMOTE).write_text(f"# {proof}\n{Path(remote.__file__).read_text()}")
+        (request.folder / NAME).write_text(json.dumps(self._gang(request, proof), indent=1))
+        python, driver = str(self._python()), str(Path(__file__).with_name(self.driver))
+        return [
+            Process(
+                (python, driver, str(request.folder)),
+                self.variables(python),
+                known_by=(self.name.capitalize(),),
+                queues=True,
+                patience=PATIENCE,
+                failures=PATTERNS,
+            )
+        ]
+
+    def variables(self, python: str) -> dict[str, str]:
+        """What the driver needs in its environment."""
+        return {}
+
+    def _gang(self, request: Request, proof: str) -> Gang:
+        place, remote_file = request.placement, str(request.folder / REMOTE)
+        per_node = range(place.ranks_per_node)
+        first = (node * place.ranks_per_node for node in range(place.nodes))
+        return Gang(
+            folder=str(request.folder),
+            proof=proof,
+            guard=[str(request.interpreter), "-I", "-S", "-B", remote_file, f"{LOST:g}"],
+            command=list(request.command),
+            environ=request.environ,
+            ranks=[[numbers(start + local, place.ranks, local) for local in per_node] for start in first],
+            sidecars=[list(tokens) for tokens in request.sidecars],
+            cores=cores(place),
+            gpus=gpus(place),
+            hosts=list(place.hosts),
+            address=self.address,
+            wait_s=self._wait(),
+        )
+
+    def _wait(self) -> float:
+        return queue_limit(f"STAGEBENCH_{self.name.upper()}_WAIT", WAIT)
+
+    def _python(self) -> Path:
+        """The Python that has the engine's package; Unavailable names every place that was looked at."""
+        package = Package(self.name, (self.package,))
+        looked_at = survey(package)
+        for candidate, problem in looked_at:
+            if problem is None:
+                return candidate.path
+        tried = "; ".join(f"{candidate.origin} ({candidate.path}) {problem}" for candidate, problem in looked_at)
+        raise Unavailable(
+            f"no Python has {self.package}: {tried}. Make an environment with `{package.remedy}`, or name a Python "
+            f"with STAGEBENCH_PYTHON_{self.name.upper()}"
+        )
+
+
+def cores(placement: Placement) -> int:
+    """What the ranks of a node compute with."""
+    return placement.ranks_per_node * placement.threads * placement.devices
+
+
+def gpus(placement: Placement) -> int:
+    """What the ranks of a node drive."""
+    return 0 if placement.device == "cpu" else placement.ranks_per_node * placement.devices

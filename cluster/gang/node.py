@@ -1,0 +1,190 @@
+"""A node's part: what one task of Spark's or Ray's does for all ranks of its node.
+
+It travels to the task by value, so nothing of stagebench need be installed there. Standard library only.
+"""
+
+from __future__ import annotations  # a function that travels by value takes the types of its signature along
+
+import json
+import os
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from typing import IO, TypedDict
+
+REMOTE = "remote.py"  # in the attempt's folder: cluster/remote.py, under a line that proves whose it is
+SAID = "stagebench: "  # begins what a task raises, which engines pass on among words of their own
+BEAT, STEP = 5.0, 0.1  # seconds between two signs of life to a rank's guard; between two looks at the ranks
+LEAVE = 5.0  # seconds that a guard gets to end its program
+SEEN_WITHIN = 5  # seconds: new files may take some to be seen on a network file system
+# The engines' own variables, and an MPI's that the engine's daemons may have inherited.
+FOREIGN = ("PYTHON", "PYSPARK_", "SPARK_", "RAY_", "OMPI_COMM_WORLD_", "PMIX_", "PMI_")
+
+
+class Gang(TypedDict):
+    """What is to run on the nodes: a plain dictionary, which JSON and every engine can carry."""
+
+    folder: str  # the attempt's, which all nodes share
+    proof: str  # in the first line of REMOTE there
+    guard: list[str]  # the tokens before a program's own: REMOTE ends it when this task ends
+    command: list[str]  # a rank's
+    environ: dict[str, str]  # of every rank and sidecar
+    ranks: list[list[dict[str, str]]]  # by node, then by rank: the variables that say who it is
+    sidecars: list[list[str]]  # the tokens of each, for the first node
+    cores: int  # of a node that its ranks compute with
+    gpus: int  # of a node
+    hosts: list[str]  # one a node; empty where the engine may choose
+    address: str  # of the cluster
+    wait_s: float  # seconds that the nodes may be waited for
+
+
+Place = tuple[str, str, int]  # of a node: its host's name, its address, a free port
+Programs = dict[str, subprocess.Popen[bytes]]  # by rank, or by their tokens
+
+
+def look(gang: Gang, peer: str) -> Place:
+    """Where this task runs; `peer` is another node's address, "" where there is none.
+
+    RuntimeError when the attempt's folder is not seen here.
+    """
+    path = os.path.join(gang["folder"], REMOTE)
+    for _ in range(SEEN_WITHIN + 1):
+        with suppress(OSError), open(path) as stream:
+            if gang["proof"] in stream.readline():
+                break
+        time.sleep(1)
+    else:
+        raise RuntimeError(
+            f"{SAID}{socket.gethostname()} does not see {gang['folder']} of this run: name a folder that all hosts "
+            "share, at the same path, with -o"
+        )
+    with socket.socket() as listener, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        listener.bind(("", 0))
+        probe.connect((peer or "127.0.0.1", 9))  # nothing is sent
+        return socket.gethostname(), probe.getsockname()[0], listener.getsockname()[1]
+
+
+def numbered(hosts: list[str], names: list[tuple[str, ...]]) -> list[int]:
+    """The tasks in the order of the named hosts, or in their own; `names` are what each task's host is called.
+
+    Spark takes the hosts that it likes: RuntimeError where one that was named is not among them.
+    """
+    order: list[int] = []
+    for host in hosts:
+        found = [at for at, called in enumerate(names) if host in called and at not in order]
+        if not found:
+            taken = ", ".join(called[0] for called in names)
+            raise RuntimeError(
+                f"{SAID}Spark took the hosts {taken}, and {', '.join(hosts)} were asked for: leave `hosts` out, or "
+                "name a cluster of these hosts with STAGEBENCH_SPARK_MASTER"
+            )
+        order.append(found[0])
+    return order or list(range(len(names)))
+
+
+def hold(gang: Gang, number: int, places: list[Place]) -> None:
+    """Run the ranks of node `number` until all are done, and on node 0 the sidecars meanwhile.
+
+    `places` are those of all nodes, in order; ranks meet on the first. RuntimeError names what failed; then, as when
+    the task is ended, nothing that it started goes on.
+    """
+    _, address, port = places[0]
+    shared = {**own_variables(), **gang["environ"], "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    ranks: Programs = {}
+    beside: Programs = {}
+    try:
+        if number == 0:
+            report_begun(gang, places)
+            for index, tokens in enumerate(gang["sidecars"], 1):
+                beside[" ".join(tokens)] = started(gang, tokens, shared, f"launcher-{index}.log")
+        for who in gang["ranks"][number]:
+            rank = who["STAGEBENCH_RANK"]
+            ranks[rank] = started(gang, gang["command"], {**shared, **who}, log_of(rank))
+        watch(gang, ranks, beside)
+    finally:
+        end([*ranks.values(), *beside.values()])
+
+
+def own_variables() -> dict[str, str]:
+    """This node's own variables, without the engine's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+
+
+def report_begun(gang: Gang, places: list[Place]) -> None:
+    """Say that the ranks' turn has come, as suite.contracts.engine_messages has it."""
+    line = {"type": "begun", "time_s": time.time(), "nodes": ", ".join(host for host, _, _ in places)}
+    with open(os.path.join(gang["folder"], "engine.jsonl"), "a") as stream:
+        stream.write(json.dumps(line) + "\n")
+
+
+def started(gang: Gang, tokens: list[str], variables: dict[str, str], log: str) -> subprocess.Popen[bytes]:
+    """A program behind its guard, whose standard input is its lifeline."""
+    with open(os.path.join(gang["folder"], log), "wb") as output:
+        try:
+            return subprocess.Popen(
+                [*gang["guard"], *tokens],
+                env=variables,
+                cwd=gang["folder"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise RuntimeError(
+                f"{SAID}{socket.gethostname()} cannot start {gang['guard'][0]} ({error.strerror}): environments must "
+                "lie at the same path on every host"
+            ) from error
+
+
+def watch(gang: Gang, ranks: Programs, beside: Programs) -> None:
+    """Return when all ranks are done; RuntimeError when one of them, or a sidecar, ends badly before that."""
+    beaten = 0.0
+    while any(rank.poll() is None for rank in ranks.values()):
+        failed(gang, ranks, beside)
+        if time.monotonic() - beaten > BEAT:
+            beaten = time.monotonic()
+            for each in (*ranks.values(), *beside.values()):
+                beat(each.stdin)
+        time.sleep(STEP)
+    failed(gang, ranks, {})
+
+
+def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
+    """RuntimeError for those that have ended badly."""
+    dead = [ended(gang, rank, each.returncode) for rank, each in ranks.items() if each.poll()]
+    dead += [f"{tokens} ended with exit code {each.returncode}" for tokens, each in beside.items() if each.poll()]
+    if dead:
+        raise RuntimeError(SAID + "; ".join(dead))
+
+
+def beat(lifeline: IO[bytes] | None) -> None:
+    """Say that this task lives."""
+    assert lifeline is not None
+    with suppress(OSError):  # the guard has ended: the next look finds out how
+        lifeline.write(b".")
+        lifeline.flush()
+
+
+def ended(gang: Gang, rank: str, code: int) -> str:
+    """How a rank ended, on one line; a guard says 128 + N for signal N."""
+    how = f"by signal {code - 128}" if 128 < code < 160 else f"with exit code {code}"
+    with open(os.path.join(gang["folder"], log_of(rank)), errors="replace") as stream:
+        last = stream.read().strip().rpartition("\n")[2]
+    return f"rank {rank} on {socket.gethostname()} ended {how}" + (f": {last}" if last else "")
+
+
+def log_of(rank: str) -> str:
+    """Where stands what a rank wrote before it opened its own log."""
+    return f"launcher-rank-{rank}.log"
+
+
+def end(programs: list[subprocess.Popen[bytes]]) -> None:
+    """Let their guards end them, and wait for that."""
+    for each in programs:
+        assert each.stdin is not None
+        with suppress(OSError):
+            each.stdin.close()
+    for each in programs:
+        with suppress(subprocess.TimeoutExpired):
+            each.wait(LEAVE)

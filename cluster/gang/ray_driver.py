@@ -1,0 +1,78 @@
+"""`python ray_driver.py FOLDER`, where Ray is: all ranks of an attempt in one placement group, a bundle a node."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# For a moment only: beside an installed stagebench stand packages that this Python may not be able to load.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from cluster.gang import node
+from cluster.gang.driver import main
+from cluster.gang.node import SAID, Gang
+
+sys.path.pop(0)
+
+import ray
+from ray import cloudpickle
+from ray.util.placement_group import placement_group, placement_group_table
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+
+def work(gang: Gang) -> None:
+    """Run the ranks to their end. TimeoutError: there was no room for them; RuntimeError: what failed."""
+    cloudpickle.register_pickle_by_value(node)
+    ray.init(address=gang["address"], log_to_driver=False, logging_level="ERROR")
+    group = placement_group(bundles(gang), strategy="STRICT_SPREAD")
+    await_room(group, gang)
+    hosts = addresses(group)
+    peers = [next((other for other in hosts if other != host), "") for host in hosts]
+    places = ray.get(on_each(gang, group, node.look, [(peer,) for peer in peers]))
+    waiting = on_each(gang, group, node.hold, [(number, places) for number in range(len(hosts))])
+    while waiting:
+        done, waiting = ray.wait(waiting)
+        ray.get(done)  # raises what a task raised
+    ray.shutdown()
+
+
+def bundles(gang: Gang) -> list[dict[str, float]]:
+    """What each node must have free; every Ray node has a resource that is named after its address."""
+    needs = {kind: float(count) for kind, count in (("CPU", gang["cores"]), ("GPU", gang["gpus"])) if count}
+    if not gang["hosts"]:
+        return [dict(needs) for _ in gang["ranks"]]
+    names = ("NodeManagerHostname", "NodeManagerAddress")
+    known = {each[name]: each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"] for name in names}
+    return [{**needs, f"node:{known[host]}": 0.001} for host in gang["hosts"]]
+
+
+def await_room(group: Any, gang: Gang) -> None:
+    """Until the group has its nodes; TimeoutError after the seconds that it may take."""
+    deadline = time.monotonic() + gang["wait_s"]
+    while not group.wait(1):
+        if time.monotonic() > deadline:
+            nodes, wanted = len(gang["ranks"]), f"{gang['cores']} CPUs and {gang['gpus']} GPUs"
+            raise TimeoutError(
+                f"{SAID}Ray had no {nodes} nodes with {wanted} free within {gang['wait_s']:g} s; ask for less, wait "
+                "for other jobs (`ray status`), or let it wait longer with STAGEBENCH_RAY_WAIT"
+            )
+
+
+def addresses(group: Any) -> list[str]:
+    """Of the nodes that the group got, in the order of its bundles."""
+    known = {each["NodeID"]: each["NodeManagerAddress"] for each in ray.nodes()}
+    taken = placement_group_table(group)["bundles_to_node_id"]
+    return [known[taken[number]] for number in sorted(taken)]
+
+
+def on_each(gang: Gang, group: Any, function: Any, arguments: list[tuple[Any, ...]]) -> list[Any]:
+    """Start a function on every node with its arguments: the references to what it returns."""
+    remote = ray.remote(num_cpus=gang["cores"], num_gpus=gang["gpus"], max_retries=0)(function)
+    placed = [PlacementGroupSchedulingStrategy(group, bundle) for bundle in range(len(arguments))]
+    return [
+        remote.options(scheduling_strategy=place).remote(gang, *each)
+        for place, each in zip(placed, arguments, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    main("Ray", work)

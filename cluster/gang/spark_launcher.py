@@ -1,0 +1,72 @@
+"""`spark`: every attempt is an application of its own, its ranks one barrier stage."""
+
+import os
+import re
+import shutil
+import socket
+from pathlib import Path
+
+from cluster.gang.launcher import GangLauncher
+from suite.contracts.case import Placement
+from suite.contracts.hooks import hookimpl
+from suite.contracts.launcher import Launcher
+from suite.errors import Unavailable
+
+MASTER = "STAGEBENCH_SPARK_MASTER"
+SECONDS = 5.0  # for a master to take a connection
+STANDALONE = re.compile(r"spark://(?P<addresses>.+)")  # host:port, several of them between commas
+
+
+class Spark(GangLauncher):
+    """Named hosts must be those that Spark takes, for it takes which it likes; their order is ours."""
+
+    name = "spark"
+    title = "Spark's barrier mode"
+    order = 40
+    package = "pyspark"
+    driver = "spark_driver.py"
+
+    @property
+    def address(self) -> str:
+        """The master's."""
+        named = os.environ.get(MASTER, "")
+        if not named:
+            raise Unavailable(
+                f"{MASTER} names no Spark cluster; set it to the master's address as spark-submit takes it "
+                "(spark://host:7077, yarn)"
+            )
+        return named
+
+    def check(self, placement: Placement, python: Path) -> None:
+        """Java, and a master that takes connections; how many executors there will be, Spark says when it runs."""
+        home = os.environ.get("JAVA_HOME")
+        if not shutil.which("java", path=f"{home}/bin" if home else None):
+            where = f"in JAVA_HOME ({home})" if home else "on PATH"
+            raise Unavailable(
+                f"there is no java {where}, which Spark runs in: apt-get install default-jre-headless, or name another "
+                "with JAVA_HOME"
+            )
+        found = STANDALONE.fullmatch(self.address)
+        if found and not any(map(listens, found["addresses"].split(","))):
+            raise Unavailable(
+                f"no Spark master answers at {self.address}: start it (sbin/start-master.sh), or correct {MASTER}"
+            )
+
+    def variables(self, python: str) -> dict[str, str]:
+        """The Python of tasks: the driver's, unless a person has named the cluster's own."""
+        return {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python), "PYSPARK_DRIVER_PYTHON": python}
+
+
+def listens(address: str) -> bool:
+    """Whether a connection to host:port is taken."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), SECONDS):
+            return True
+    except (OSError, ValueError, OverflowError):
+        return False
+
+
+@hookimpl
+def stagebench_launchers() -> list[Launcher]:
+    return [Spark()]

@@ -1,0 +1,30 @@
+"""The vendors' kernels, as knobs of every adapter whose framework computes by cuDNN on GPUs and by oneDNN on CPUs."""
+
+from suite.contracts.case import Configuration
+from suite.contracts.knobs import Knob, Need
+
+KERNEL_KNOBS = {
+    "cudnn_autotune": Knob(
+        ("auto", "on", "off"),
+        "auto",
+        "Whether cuDNN times its algorithms on the first batches and keeps the fastest; auto: as the framework has it, "
+        "and on when tuned.",
+        needs=(Need("device", ("cuda",), "cuDNN computes on GPUs"),),
+    ),
+    "onednn": Knob(
+        ("on", "off"),
+        "on",
+        "Whether oneDNN computes, or the framework's own kernels.",
+        needs=(Need("device", ("cpu",), "oneDNN computes on CPUs here"),),
+    ),
+}
+
+
+def variables(case: Configuration, autotune: str, onednn: str) -> dict[str, str]:
+    """The settings as a framework's environment variables of those names; none for what is left as it comes."""
+    found = {}
+    if case.knobs.get("cudnn_autotune", "auto") != "auto":
+        found[autotune] = "1" if case.knobs["cudnn_autotune"] == "on" else "0"
+    if case.knobs.get("onednn") == "off":
+        found[onednn] = "0"
+    return found

@@ -1,0 +1,78 @@
+"""The whole of `stagebench run` over a Spark and a Ray on two hosts of a laboratory."""
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from cluster.lab.agent import entering
+from cluster.lab.people import processes
+from suite.results.run_folder import RunFolder
+from tests.cluster.engines.clusters import Node
+from tests.cluster.engines.conftest import ENGINES
+from workloads.networks.mnist import mnist_small
+
+PLAN = """
+name = "hosts"
+
+[defaults]
+workload = "mnist_small"
+data = "synthetic"
+adapter = "pytorch"
+strategy = "ddp"
+nodes = 2
+passes = ["native"]
+batch = 2
+time_limit = 120
+
+[sampling]
+quick = true
+warmup_steps = 2
+warmup_limit = 0.1
+steps = 5
+seconds = 0.0
+processes = 1
+
+[[cases]]
+hosts = {hosts}
+"""
+
+
+@pytest.fixture(scope="module")
+def variables(engine, laboratory, tmp_path_factory):
+    """Of the engine's cluster, a node on each host."""
+    layout = laboratory.layout
+    nodes = [Node(layout.address(host), tuple(entering(laboratory, host, []))) for host in layout.hosts]
+    with ENGINES[engine][2](tmp_path_factory.mktemp(f"{engine}-on-hosts"), nodes) as found:
+        yield found
+
+
+def left_in(folder, hosts):
+    """What still stands in an attempt's folder."""
+    found = []
+    for host in hosts:
+        for process in processes(host):
+            try:
+                found += [process.name()] if process.cwd().startswith(str(folder)) else []
+            except psutil.Error:  # it has gone
+                continue
+    return found
+
+
+def test_ddp_runs_on_the_named_hosts_in_their_order_and_over_the_wire(
+    engine, variables, laboratory, head_node, pytorch, tmp_path
+):
+    hosts = laboratory.layout.hosts[::-1]
+    (tmp_path / "plan.toml").write_text(PLAN.replace("{hosts}", repr(list(hosts))))
+    options = ("--launcher", engine, "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
+    tokens, own = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
+    done = subprocess.run(
+        tokens, env={**own, **variables}, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    (record,) = RunFolder.open(tmp_path / "run").records()
+    assert (record.outcome, record.reason, done.returncode) == ("ok", "", 0), done.stderr
+    assert [rank.hello.host for rank in record.ranks] == list(hosts)
+    exchanged = 7 * mnist_small().gradient_bytes() / 2
+    assert all(rank.wire["eth0"].sent_bytes > exchanged for rank in record.ranks)
+    assert left_in(tmp_path, hosts) == []

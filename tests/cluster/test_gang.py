@@ -1,0 +1,232 @@
+"""`spark` and `ray` without a cluster: what they refuse, what they hand over, and a node's part with real programs."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.gang import launcher, node
+from cluster.gang.driver import NAME, explain
+from cluster.gang.ray_launcher import ADDRESS, Ray, nodes
+from cluster.gang.spark_launcher import MASTER, Spark
+from suite.contracts.case import Placement
+from suite.contracts.launcher import Request
+from suite.errors import RequestError
+from suite.supervision.engine_logs import first_death
+
+HERE = Path(sys.executable)
+TWO = Placement(nodes=2, ranks_per_node=2, threads=3)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_named(monkeypatch):
+    for name in (MASTER, ADDRESS, "JAVA_HOME", "PYSPARK_PYTHON", "STAGEBENCH_SPARK_WAIT", "STAGEBENCH_RAY_WAIT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """A program on PATH, and the Python that has the engine's package."""
+
+    def make(name, text="exit 0"):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", str(path.parent), prepend=":")
+        monkeypatch.setattr(launcher.GangLauncher, "_python", lambda self: path)
+        nodes.cache_clear()
+        return path
+
+    yield make
+    nodes.cache_clear()
+
+
+def request_for(folder, placement=TWO, sidecars=()):
+    return Request(placement, ("worker", "a b"), HERE, {"A": "x 'y' $z"}, folder, 29500, sidecars)
+
+
+# --- refusals ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [Spark(), Ray()], ids=["spark", "ray"])
+def test_a_python_without_the_package_is_named_with_the_remedy(engine, monkeypatch, tmp_path):
+    variable = f"STAGEBENCH_PYTHON_{engine.name.upper()}"
+    monkeypatch.setenv(variable, "/no/such/python")
+    assert engine.missing(TWO, HERE) == (
+        f"no Python has {engine.package}: {variable} (/no/such/python) is not an executable file. Make an environment "
+        f"with `tox run -e engines --notest`, or name a Python with {variable}"
+    )
+    with pytest.raises(RequestError, match="no Python has"):
+        engine.processes(request_for(tmp_path))
+
+
+def test_spark_wants_java_and_a_master_that_answers(program, monkeypatch):
+    program("python")
+    with monkeypatch.context() as bare:
+        bare.setenv("PATH", "/nowhere")
+        assert "there is no java on PATH, which Spark runs in: apt-get install" in Spark().missing(TWO, HERE)
+        bare.setenv("JAVA_HOME", "/no/jdk")
+        assert "there is no java in JAVA_HOME (/no/jdk)" in Spark().missing(TWO, HERE)
+    program("java")
+    assert Spark().missing(TWO, HERE).startswith(f"{MASTER} names no Spark cluster; set it to the master's address")
+    monkeypatch.setenv(MASTER, "spark://127.0.0.1:1,127.0.0.1:x")
+    assert Spark().missing(TWO, HERE) == (
+        "no Spark master answers at spark://127.0.0.1:1,127.0.0.1:x: start it (sbin/start-master.sh), or correct "
+        f"{MASTER}"
+    )
+    monkeypatch.setenv(MASTER, "yarn")
+    assert Spark().missing(TWO, HERE) is None
+    monkeypatch.setenv("STAGEBENCH_SPARK_WAIT", "soon")
+    assert Spark().missing(TWO, HERE).startswith("STAGEBENCH_SPARK_WAIT is 'soon'; it is a number of seconds above 0")
+
+
+CLUSTER = json.dumps([["a", "10.0.0.1", 6.0, 0], ["b", "10.0.0.2", 8.0, 2]])
+THERE = "it has a (10.0.0.1) with 6 CPUs and 0 GPUs; b (10.0.0.2) with 8 CPUs and 2 GPUs."
+
+
+@pytest.mark.parametrize(
+    ("placement", "reason"),
+    [
+        (TWO, None),
+        (Placement(nodes=2, threads=6, hosts=("10.0.0.2", "a")), None),
+        (Placement(nodes=3), f"nodes = 3, ranks = 1 want 3 of the Ray cluster's nodes, each with 1 CPUs: {THERE} Ask"),
+        (Placement(nodes=2, threads=7), f"want 2 of the Ray cluster's nodes, each with 7 CPUs: {THERE} Ask for less"),
+        (Placement(nodes=2, device="cuda"), f"each with 1 CPUs and 1 GPUs: {THERE} Ask for less, or start Ray on"),
+        (Placement(hosts=("c",)), f"the Ray cluster has no node 'c' with 1 CPUs: {THERE} Correct `hosts`"),
+        (Placement(hosts=("a",), threads=7), "the Ray cluster has no node 'a' with 7 CPUs"),
+    ],
+)
+def test_ray_says_what_its_nodes_lack(program, placement, reason):
+    program("python", f"echo a warning\necho '{CLUSTER}'")
+    said = Ray().missing(placement, HERE)
+    assert said is None if reason is None else reason in said
+
+
+def test_a_ray_cluster_that_does_not_answer_is_told_in_its_words(program):
+    program("python", "echo 'ConnectionError: nobody at home' >&2; exit 1")
+    assert Ray().missing(TWO, HERE).startswith("no Ray cluster answers (ConnectionError: nobody at home); start one (`")
+
+
+# --- what is handed over ---------------------------------------------------------
+
+
+def test_the_driver_is_given_ranks_by_node_and_its_own_python(program, tmp_path, monkeypatch):
+    python = program("java")
+    monkeypatch.setenv(MASTER, "yarn")
+    sidecar = ("python", "server.py")
+    (process,) = Spark().processes(request_for(tmp_path, sidecars=(sidecar,)))
+    assert process.tokens == (str(python), str(Path(node.__file__).with_name("spark_driver.py")), str(tmp_path))
+    assert process.environ == {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    assert (process.rank, process.queues, process.known_by) == (None, True, ("Spark",))
+    gang = json.loads((tmp_path / NAME).read_text())
+    assert [[who["RANK"] + who["LOCAL_RANK"] for who in each] for each in gang["ranks"]] == [["00", "11"], ["20", "31"]]
+    assert gang["guard"] == [str(HERE), "-I", "-S", "-B", str(tmp_path / node.REMOTE), "20"]
+    handed = {key: gang[key] for key in ("command", "environ", "sidecars", "cores", "gpus", "hosts", "address")}
+    assert handed == {
+        "command": ["worker", "a b"],
+        "environ": {"A": "x 'y' $z"},
+        "sidecars": [list(sidecar)],
+        "cores": 6,
+        "gpus": 0,
+        "hosts": [],
+        "address": "yarn",
+    }
+
+
+def test_nodes_are_numbered_as_hosts_were_named_or_as_they_come():
+    names = [("b", "10.0.0.2"), ("a", "10.0.0.1"), ("a", "10.0.0.1")]
+    assert node.numbered([], names) == [0, 1, 2]
+    assert node.numbered(["a", "10.0.0.2", "a"], names) == [1, 0, 2]
+    with pytest.raises(RuntimeError, match="Spark took the hosts b, a, a, and a, c were asked for: leave `hosts` out"):
+        node.numbered(["a", "c"], names)
+
+
+# --- a node's part ---------------------------------------------------------------
+
+WAITS = "import time; time.sleep(600)"
+DIES = "import os, signal, sys; print('the last words', flush=True); "
+MEETS = "import os; open(os.environ['RANK'], 'w').write(os.environ['MASTER_ADDR'] + os.environ.get('SPARK_X', ''))"
+
+
+@pytest.fixture
+def gang(tmp_path, monkeypatch):
+    """What two ranks of one node are given, that run a line of Python each."""
+    monkeypatch.setattr(launcher.GangLauncher, "_python", lambda self: HERE)
+    monkeypatch.setattr(Ray, "check", lambda self, placement, python: None)
+    monkeypatch.setenv("SPARK_X", "not for ranks")
+
+    def make(*lines, sidecar=None):
+        beside = ((str(HERE), "-c", sidecar),) if sidecar else ()
+        Ray().processes(request_for(tmp_path, Placement(ranks_per_node=len(lines)), beside))
+        made = json.loads((tmp_path / NAME).read_text())
+        text = f"import os; exec({list(lines)!r}[int(os.environ['RANK'])])"
+        return {**made, "command": [str(HERE), "-c", text]}
+
+    return make
+
+
+def held(gang):
+    node.hold(gang, 0, [node.look(gang, "")])
+
+
+def test_a_node_holds_its_ranks_until_they_are_done(gang, tmp_path):
+    held(gang(MEETS, MEETS, sidecar=WAITS))
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["127.0.0.1", "127.0.0.1"]
+    assert json.loads((tmp_path / "engine.jsonl").read_text())["type"] == "begun"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sidecar", "said"),
+    [
+        ((WAITS, DIES + "os.kill(os.getpid(), signal.SIGKILL)"), None, r"rank 1 on \S+ ended by signal 9: the l"),
+        ((DIES + "sys.exit(3)", WAITS), None, r"rank 0 on \S+ ended with exit code 3: the last words$"),
+        ((WAITS,), "raise SystemExit(4)", r"SystemExit\(4\) ended with exit code 4$"),
+    ],
+)
+def test_a_node_names_what_failed_and_ends_the_rest(gang, tmp_path, ranks, sidecar, said):
+    with pytest.raises(RuntimeError, match=f"{node.SAID}.*{said}"):
+        held(gang(*ranks, sidecar=sidecar))
+
+
+def test_a_folder_that_is_not_shared_is_told(gang, tmp_path, monkeypatch):
+    monkeypatch.setattr(node, "SEEN_WITHIN", 0)
+    made = gang(WAITS)
+    (tmp_path / node.REMOTE).write_text("# another run's\n")
+    with pytest.raises(RuntimeError, match=f"does not see {tmp_path} of this run: name a folder that all hosts share"):
+        held(made)
+
+
+def test_an_interpreter_that_is_not_there_is_told(gang):
+    made = gang(WAITS)
+    made["guard"][0] = "/no/such/python"
+    with pytest.raises(RuntimeError, match=r"cannot start /no/such/python \(No such file or directory\): environments"):
+        held(made)
+
+
+# --- what a driver says -----------------------------------------------------------
+
+JAVA = "org.apache.spark.SparkException: Job aborted\n  RuntimeError: {}\n\n\tat org.apache.spark.Task.run(Task:1)"
+
+
+def test_a_rank_that_died_is_found_in_the_engine_s_words(tmp_path, capsys):
+    died = f"{node.SAID}rank 0 on a ended with exit code 1; rank 1 on a ended by signal 9: a: b"
+    explain("Ray", tmp_path, RuntimeError(JAVA.format(died)))
+    (tmp_path / "log").write_text(capsys.readouterr().out)
+    assert first_death(tmp_path / "log", launcher.PATTERNS, {}) == (1, -9)
+    assert not (tmp_path / "engine.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (RuntimeError(JAVA.format(f"{node.SAID}b does not see /x")), "crash", "b does not see /x"),
+        (TimeoutError(f"{node.SAID}Ray had no 3 nodes"), "timeout", "Ray had no 3 nodes"),
+        (ConnectionError("\nlost\nat a place"), "crash", "Ray's driver failed: ConnectionError: lost"),
+    ],
+)
+def test_what_else_failed_explains_the_end_of_the_ranks(tmp_path, error, kind, message):
+    explain("Ray", tmp_path, error)
+    said = json.loads((tmp_path / "engine.jsonl").read_text())
+    assert (said["type"], said["kind"], said["message"], said["certain"]) == ("failed", kind, message, True)

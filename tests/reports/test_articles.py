@@ -1,0 +1,119 @@
+"""Each source's tables and figures, by name and column, on the pages of the plans that repeat it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reports.study import depth
+from tests.reports.parsed import Page
+from workloads.networks import by_name
+
+TRADE_OFF = "The trade-off: mnist_small on digits.npz"
+AGGREGATING = [
+    *("Network, framework", "devices", "gradients, MiB", "alone, s", "exposed, s", "hidden, of alone"),
+    "iteration, s",
+]
+PLACES = ["1 device", "2 devices", "4 devices", "2 nodes of 2", "4 nodes of 1", "4 nodes of 2"]
+# By made run and heading: the columns of the table that follows it.
+TABLES = {
+    ("paper", "Table 2: hardware of each node"): ["Node", "CPU", "cores", "memory", "GPUs", "PCIe", "network"],
+    ("paper", "Table 3: software"): ["Framework", "versions", "interpreter", "transport"],
+    ("paper", "Table 4: networks"): ["Network", "layers", "parameters", "batch per device"],
+    ("paper", "Table 5: seconds of each stage on one device"): [
+        *("Network, framework", "reading", "host to device", "forward", "backward", "update", "other", "total"),
+        "reading alone",
+    ],
+    ("paper", "Table 6: aggregating gradients within a node"): AGGREGATING,
+    ("paper", "Table 7: aggregating gradients over nodes"): AGGREGATING,
+    ("paper", "Table 8: samples/s"): ["Case", *(each for place in PLACES for each in (place, "efficiency"))],
+    ("batches", TRADE_OFF): ["Batch, all devices together", "8", "32", "128", "512"],
+    ("epochs", "Epochs over devices"): [
+        *("Strategy", "devices"),
+        *("first, samples/s", "speed-up, first", "efficiency, first"),
+        *("second, samples/s", "speed-up, second", "efficiency, second"),
+    ],
+    ("time_to_train", "Time to train"): [
+        *("Strategy", "nodes", "devices", "minutes", "speed-up", "epochs", "epochs per worker", "ended early"),
+        *("best accuracy", "hosts; connected by"),
+    ],
+}
+# Likewise the axes of the figure that follows it, across and up.
+FIGURES = {
+    "Figure 3: seconds per iteration on one device": ("seconds per iteration", None),
+    "Figure 4: speed-up within a node": ("devices", "speed-up over one device"),
+    "Figure 5: speed-up over nodes": ("devices", "speed-up over one device"),
+}
+MEASURES = ["time of 8 epochs, s", "epoch in which 0.97 is reached", "time to 0.97, s", "best accuracy", "memory, MiB"]
+
+
+@pytest.fixture(scope="module")
+def pages(rendered: Callable[[str], str]) -> dict[str, str]:
+    return {name: rendered(name) for name, _ in TABLES}
+
+
+def after(page: str, heading: str) -> str:
+    """What stands between a heading and the next one; charts have headings of their own."""
+    end = r"<h2>|<h3>(?:Table|Figure|Kernels|Curves)|</section>"
+    found = re.search(rf"<h[23]>{re.escape(heading)}</h[23]>(.*?)(?:{end})", page, re.DOTALL)
+    assert found, f"no heading {heading!r}"
+    return found[1]
+
+
+@pytest.mark.parametrize(("name", "heading"), TABLES)
+def test_a_table_has_the_source_s_columns(pages: dict[str, str], name: str, heading: str) -> None:
+    (table,) = re.findall(r"<thead>(.*?)</thead>", after(pages[name], heading), re.DOTALL)
+    assert re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table) == TABLES[name, heading]
+
+
+@pytest.mark.parametrize("heading", FIGURES)
+def test_a_figure_has_the_study_s_axes(pages: dict[str, str], heading: str) -> None:
+    drawn = figures(after(pages["paper"], heading))
+    assert len(drawn) == 2  # networks
+    for layout in (one["layout"] for one in drawn):
+        across, up = (layout[axis].get("title", {}).get("text") for axis in ("xaxis", "yaxis"))
+        assert (across, up) == FIGURES[heading]
+
+
+def figures(html: str) -> list[dict[str, Any]]:
+    return Page(html).figures
+
+
+def test_speed_ups_begin_with_one_device_and_take_nodes_of_as_many_devices_together(pages: dict[str, str]) -> None:
+    (alexnet, _) = figures(after(pages["paper"], "Figure 5: speed-up over nodes"))
+    lines = {trace["name"]: trace for trace in alexnet["data"]}
+    assert lines["pytorch/ddp · nodes of 2"]["x"] == [1, 2, 4, 8]
+    assert lines["pytorch/ddp · nodes of 2"]["y"][0] == 1.0
+    assert lines["pytorch/ddp · nodes of 1"]["x"] == [1, 4]
+
+
+def test_nodes_and_links_are_drawn_as_found(pages: dict[str, str]) -> None:
+    (drawn,) = figures(after(pages["paper"], "Figure 1: nodes and links"))
+    words = [note["text"] for note in drawn["layout"]["annotations"]]
+    assert words == [
+        "GPU 0<br>NVIDIA H100<br>8.0 GT/s PCIe x16",
+        "<b>bench</b><br>1 \u00d7 AMD EPYC 7B13, 2 cores, 8.0 GiB",
+        "eth0, 10000 Mbit/s",
+    ]
+
+
+def test_kernels_are_compared_with_and_without(pages: dict[str, str]) -> None:
+    row = after(pages["paper"], "Kernels of the vendors")
+    assert "oneDNN · pytorch/single alexnet batch 8" in row
+    assert "<td>faster</td>" in row
+
+
+def test_the_trade_off_has_the_source_s_measures_as_rows(pages: dict[str, str]) -> None:
+    heads = re.findall(r'<th scope="row"[^>]*>(.*?)</th>', after(pages["batches"], TRADE_OFF))
+    assert heads == MEASURES * 2  # adapters
+    assert "memory, by batch" in pages["batches"]
+
+
+def test_a_run_of_another_plan_has_no_study(pages: dict[str, str]) -> None:
+    assert [name for name, page in pages.items() if 'id="study"' in page] == ["paper"]
+
+
+@pytest.mark.parametrize(("name", "layers"), [("alexnet", 8), ("googlenet", 22), ("resnet50", 50), ("resnet152", 152)])
+def test_layers_are_counted_as_networks_are_named(name: str, layers: int) -> None:
+    assert depth(by_name()[name].graph()) == layers

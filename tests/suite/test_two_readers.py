@@ -1,0 +1,35 @@
+"""Many records are read by two interpreters: the rows are the same, whatever becomes of the other one."""
+
+import json
+import sys
+
+import pytest
+
+from suite.analysis import two_readers
+from suite.analysis.summary import summarise, unused_records
+from tests.reports.made_run import case_of
+
+
+def told(folder):
+    return json.dumps([row.to_dict() for row in summarise(folder)])
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_rows_are_the_same_and_so_are_the_names_of_what_is_invalid(run, monkeypatch, works):
+    first, second = run.proven(case_of(ranks=2)), run.proven(case_of("caffempi"))
+    run.changed(first, lambda record: record.update(repeat=7), [0])
+    run.changed(second, lambda record: record.update(repeat=7), [0, 1])
+    alone, named = told(run.folder), unused_records(run.folder)
+    monkeypatch.setattr(two_readers, "MANY", 1)
+    monkeypatch.setattr(two_readers.os, "sched_getaffinity", lambda _: {0, 1})
+    asked = two_readers.subprocess.Popen
+    others = []
+    executable = sys.executable if works else "/bin/false"
+    monkeypatch.setattr(
+        two_readers.subprocess,
+        "Popen",
+        lambda command, **more: others.append(asked([executable, *command[1:]], **more)) or others[-1],
+    )
+    assert (told(run.folder), unused_records(run.folder)) == (alone, named)
+    assert [other.returncode == 0 for other in others] == [works]
+    assert named.startswith("3 records skipped")
