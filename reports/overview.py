@@ -13,6 +13,7 @@ from suite.analysis.rows import Row
 from suite.groups import grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
+UNTOLD = 10  # times the low end of an interval: with a higher end it says nothing
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
 
@@ -71,15 +72,21 @@ def listed(words: Sequence[str]) -> str:
 
 def _behind(group: Group, index: int) -> str:
     ratio = group.against[index].ratio
+    if ratio.high > UNTOLD * ratio.low:
+        return f"how far {group.names[index]} is behind is not determined"
     return f"{group.names[index]} reaches {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
 
 
 def _why(group: Group, index: int) -> str:
     """The stage in which a row loses most against the one it is compared with; nothing where no budget can tell."""
-    fastest = next((row for row in group.rows if row.id == group.against[index].fastest), group.rows[index])
-    slower, faster = group.rows[index].budget, fastest.budget
+    ours = group.rows[index]
+    fastest = next((row for row in group.rows if row.id == group.against[index].fastest), ours)
+    slower, faster = ours.budget, fastest.budget
     if slower is None or faster is None or group.against[index].verdict != "slower":
         return ""
+    unclear = [group.names[group.rows.index(row)] for row in (ours, fastest) if "large residual" in row.marks]
+    if unclear:  # the other's stages are no measure of what it does at once
+        return f", where the stages cannot tell (large residual: {listed(unclear)})"
     lost = {name: (getattr(slower, name) or 0.0) - (getattr(faster, name) or 0.0) for name in STAGES}
     stage = max(lost, key=lambda name: lost[name])
     return f", mostly by {LOST.get(stage, stage)}: {milliseconds(lost[stage])} ms more an iteration"
@@ -112,7 +119,7 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
             y -= MEMBER
         y -= MEMBER
     figure = layout(round(-y) + 52)
-    figure["xaxis"] |= axis("per cent of the leader's samples/s, 95 % intervals") | {"range": [0, WIDEST]}
+    figure["xaxis"] |= axis("% of the leader's samples/s; 95 % intervals") | {"range": [0, WIDEST]}
     figure["yaxis"] = {"visible": False, "range": [y, 4], "fixedrange": True}
     figure["annotations"] = notes
     figure["shapes"] = [

@@ -40,7 +40,8 @@ def up(
 
     given = (cores or len(os.sched_getaffinity(0))) if slurm else 0
     layout = build.up(checked_layout(name, count, network), rate, given).layout
-    first = f"Next: stagebench lab exec {layout.hosts[0]} -- stagebench run PLAN --hosts {','.join(layout.hosts)}"
+    where = " ".join(filter(None, (f"--name {name}" if name != NAME else "", layout.hosts[0])))
+    first = f"Next: stagebench lab exec {where} -- stagebench run PLAN --hosts {','.join(layout.hosts)}"
     typer.echo(" ".join(filter(None, (f"{', '.join(layout.hosts)} are up.", pacing(rate), first))))
 
 

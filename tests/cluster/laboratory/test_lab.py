@@ -237,6 +237,7 @@ def test_the_commands_from_up_to_down(laboratory, tmp_path):
     variables = {**os.environ, "STAGEBENCH_LAB": name}
     said = stagebench("lab", "up", "2", "--rate", "100mbit", env=variables)
     assert said.stdout.startswith(f"{name}1, {name}2 are up."), said.stderr
+    assert f"lab exec --name {name} {name}1 -- " in said.stdout
     try:
         done = stagebench("lab", "exec", f"{name}2", "--", "sh", "-c", "hostname; exit 5", env=variables)
         assert (done.stdout, done.returncode) == (f"{name}2\n", 5)
