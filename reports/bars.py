@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from reports.figure import Figure, places, rows_figure, whiskers
+from reports.figure import Figure, from_zero, places, rows_figure, whiskers
 from reports.panels import Panel
 from reports.text import number
 from suite.analysis.stats import Interval
@@ -38,7 +38,10 @@ def bars(
     ]
     if beside is not None:
         traces.append(_diamonds(panel, beside, second))
-    return rows_figure(panel, traces, unit, [number(one.value) for one in values])
+    figure = rows_figure(panel, traces, unit, [number(one.value) for one in values])
+    if spread and not beside:
+        figure["layout"]["xaxis"] |= from_zero(values)
+    return figure
 
 
 def _diamonds(panel: Panel, beside: Sequence[float | None], second: str) -> Figure:

@@ -5,6 +5,7 @@ chart is drawn, so that charts follow the light or dark scheme. Row names are an
 above the bars: beside them they would leave no room on a phone.
 """
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -17,6 +18,7 @@ Chart = tuple[Panel, Figure]
 # Okabe & Ito (2008): told apart with any kind of colour vision.
 SERIES_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9AA0A6")
 BAR, LINE = 19, 16  # pixels: a bar, a line of its name
+BEYOND = 1.6  # of the largest value: where an axis ends at the latest
 WRAP = 44  # characters of a name that fit beside its number on a phone
 
 
@@ -69,6 +71,12 @@ def axis(title: str) -> Figure:
         "zerolinecolor": "--muted",
         "fixedrange": True,
     }
+
+
+def from_zero(values: Sequence[Interval], others: Sequence[float] = ()) -> Figure:
+    """An axis that begins at zero and holds `others`; an interval that knows nothing reaches beyond, and hides none."""
+    top = max([BEYOND * one.value for one in values] + [*others], default=0.0)
+    return {"range": [0, top]} if any(one.high > top for one in values) else {"rangemode": "tozero"}
 
 
 def layout(height: int) -> Figure:

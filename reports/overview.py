@@ -13,6 +13,7 @@ from suite.analysis.rows import Row
 from suite.groups import grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
+UNTOLD = 10  # times the low end of an interval: with a higher end it says nothing
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
 
@@ -71,6 +72,8 @@ def listed(words: Sequence[str]) -> str:
 
 def _behind(group: Group, index: int) -> str:
     ratio = group.against[index].ratio
+    if ratio.high > UNTOLD * ratio.low:
+        return f"how far {group.names[index]} is behind is not determined"
     return f"{group.names[index]} reaches {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
 
 
@@ -116,7 +119,7 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
             y -= MEMBER
         y -= MEMBER
     figure = layout(round(-y) + 52)
-    figure["xaxis"] |= axis("per cent of the leader's samples/s, 95 % intervals") | {"range": [0, WIDEST]}
+    figure["xaxis"] |= axis("% of the leader's samples/s; 95 % intervals") | {"range": [0, WIDEST]}
     figure["yaxis"] = {"visible": False, "range": [y, 4], "fixedrange": True}
     figure["annotations"] = notes
     figure["shapes"] = [

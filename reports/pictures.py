@@ -47,7 +47,7 @@ def as_charts(folder: RunFolder | CommFolder, directory: Path) -> None:
     shades = _light()
     tasks = [
         {
-            "fig": _themed(figure, shades),
+            "fig": _themed(_on_paper(figure), shades),
             "path": str(made(directory) / f"{name}.{format_}"),
             "opts": {"format": format_, "width": WIDTH, "height": figure["layout"]["height"], "scale": scale},
         }
@@ -58,6 +58,10 @@ def as_charts(folder: RunFolder | CommFolder, directory: Path) -> None:
         kaleido.write_fig_from_object_sync(tasks)
     except Exception as error:  # of the browser, whatever it was
         raise RequestError(f"kaleido could not draw ({error}); it needs Chrome or Chromium on PATH") from error
+
+
+def _on_paper(figure: Figure) -> Figure:
+    return {**figure, "layout": {**figure["layout"], "paper_bgcolor": "--page"}}
 
 
 def _light() -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
-from reports.figure import Figure, axis, colour, whiskers
+from reports.figure import Figure, axis, colour, from_zero, whiskers
 from reports.lines import SYMBOLS, with_legend
 from reports.names import names
 from reports.panels import Panel
@@ -43,7 +43,9 @@ def scaling(panel: Panel, predicted: Sequence[Answer] = ()) -> Figure | None:
     devices = sorted({count for trace in traces for count in trace["x"]})
     frame = with_legend(len(series))
     frame["xaxis"] = {**axis("devices"), "tickvals": devices, "range": [0.8, max(devices) + 0.2]}
-    frame["yaxis"] = {**axis("samples/s, all devices together"), "rangemode": "tozero"}
+    rates = [row.rate for rows in series.values() for row in rows if row.rate]
+    lines = [y for trace in traces for y in trace["y"]]
+    frame["yaxis"] = axis("samples/s, all devices together") | from_zero(rates, lines)
     return {"data": traces, "layout": frame}
 
 

@@ -44,6 +44,7 @@ WAYS = [
 ]
 LARGER = {
     ("pytorch", "pipeline"): 'workload = "alexnet"\n',
+    ("tensorflow", "model_parallel"): 'workload = "alexnet"\n',
     ("pytorch", "branch_parallel"): 'workload = "googlenet"\nbatch = 2\n',
 }
 # A rate that rises and falls, in the pass that has one.

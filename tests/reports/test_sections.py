@@ -2,11 +2,13 @@ import re
 
 import pytest
 
+from reports.figure import from_zero
 from reports.heat import heat_maps
 from reports.overview import groups_of, sentence
 from reports.panels import for_charts
 from reports.site import render, write, write_single
 from reports.text import in_words, number, share
+from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
 from suite.contracts.case import Sampling
 from suite.errors import StoreError
@@ -58,6 +60,12 @@ def test_scaling_says_speed_up_efficiency_and_what_exchanging_adds(page, folder)
         ends = f"{share(found.low)} … {share(found.high)}"
         speed_up = number(found.value * row.case.placement.device_count)
         assert f"{speed_up} {share(found.value)} {ends} {share(row.budget.exposed_share)}" in page.text
+
+
+def test_an_interval_that_knows_nothing_hides_no_others():
+    sure, lost = Interval(100.0, 90.0, 110.0, 3), Interval(80.0, 0.5, 90_000.0, 2)
+    assert from_zero([sure, sure]) == {"rangemode": "tozero"}
+    assert from_zero([sure, lost]) == {"range": [0, 160.0]}
 
 
 def test_nothing_is_fetched(page, source):
