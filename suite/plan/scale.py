@@ -74,7 +74,11 @@ class Scale:
             there = [block.knobs[name] for block in blocks if name in block.knobs]
             yield from _unknown(("keep", "knobs", name), f"knob {name}", values, there)
         if blocks and not any(self.scaled(block) for block in blocks):
-            yield ("keep",), f"the scale {self.name!r} keeps no block: none has a value of every key that is kept"
+            yield (
+                ("keep",),
+                f"the scale {self.name!r} keeps no block: none has a value of every key that is kept; keep values that "
+                "one block has",
+            )
 
 
 def _common(values: list[Any] | None, kept: list[Any]) -> list[Any]:

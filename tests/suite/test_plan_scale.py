@@ -137,7 +137,12 @@ def test_passes_and_training_are_scaled_too(toys: SimpleNamespace, plan_file: Wr
         ("[scale.small.training]\nepochs", "[scale.small.training]\nepoch", 19, "unknown key 'epoch'"),
         ("[scale.plain]", "[scale]\nplain = 3", 21, "scale.plain is a table: write [scale.plain], not plain = 3"),
         ("[scale.plain]", "[scale.plain]\nkeep = 3", 21, "scale.plain.keep is a table"),
-        ("[scale.plain]", '[scale.plain.keep]\nadapter = "beta"\nranks = 2', 20, "the scale 'plain' keeps no block"),
+        (
+            "[scale.plain]",
+            '[scale.plain.keep]\nadapter = "beta"\nranks = 2',
+            20,
+            "the scale 'plain' keeps no block: none has a value of every key that is kept; keep values",
+        ),
     ],
 )
 def test_a_slip_is_told_whether_the_scale_is_used_or_not(
