@@ -1,7 +1,6 @@
 """A group of processes: started together, ended together, nothing left behind."""
 
 import atexit
-import ctypes
 import os
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from suite.environments.inherited import inherited
 from suite.supervision import guard, reaper
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: Open MPI's daemons leave session and parent
-PR_SET_CHILD_SUBREAPER = 36
 FORCED = 5.0  # seconds after SIGKILL; after SIGTERM it is the processes' patience
 
 
@@ -44,7 +42,6 @@ class Group:
         self._processes, self._folder = processes, folder
         self._mark = uuid.uuid4().hex
         self._started: list[subprocess.Popen[bytes]] = []
-        self._strangers: set[psutil.Process] = set()  # children of ours that are no part of the group
         self._waiters: list[threading.Thread] = []
         self._deaths: list[Death] = []
         self._changed = threading.Event()
@@ -52,14 +49,9 @@ class Group:
 
     def start(self) -> None:
         """Start them all; one that cannot be started ends with guard.CANNOT_START and says why in its log."""
-        adopt_orphans(True)
         tell_reaper(f"+ {self._mark} {max((process.patience for process in self._processes), default=0.0)}")
-        try:
-            for index, process in enumerate(self._processes):
-                self._start(index, process)
-        finally:
-            started = {child.pid for child in self._started}
-            self._strangers = {child for child in psutil.Process().children() if child.pid not in started}
+        for index, process in enumerate(self._processes):
+            self._start(index, process)
 
     def _start(self, index: int, process: Process) -> None:
         with (self._folder / f"launcher-{index}.log").open("wb") as log:
@@ -103,10 +95,6 @@ class Group:
             for child in self._started:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(FORCED)
-            for orphan in self._orphans():  # dead by now, and nobody else waits for it
-                with suppress(ChildProcessError):
-                    os.waitpid(orphan.pid, os.WNOHANG)
-            adopt_orphans(False)
             tell_reaper(f"- {self._mark}")
 
     def _wait_for(self, index: int, pid: int) -> None:
@@ -130,9 +118,9 @@ class Group:
             time.sleep(0.02)
 
     def _survivors(self) -> set[psutil.Process]:
-        """Running processes with our mark, in our sessions, adopted, or descended from such."""
+        """Running processes with our mark, in our sessions, or descended from such."""
         sessions = {child.pid for child in self._started}
-        ours = {process for process in psutil.process_iter() if self._belongs(process, sessions)} | self._orphans()
+        ours = {process for process in psutil.process_iter() if self._belongs(process, sessions)}
         return set(running(ours | {child for process in ours for child in descendants(process)}))
 
     def _belongs(self, process: psutil.Process, sessions: set[int]) -> bool:
@@ -140,22 +128,6 @@ class Group:
             return os.getsid(process.pid) in sessions or process.environ().get(MARKER) == self._mark
         except (OSError, psutil.Error):  # gone, or somebody else's
             return False
-
-    def _orphans(self) -> set[psutil.Process]:
-        """Children of ours that we did not start: what a process of the group left behind, in a session of its own."""
-        known = {child.pid for child in self._started} | {child.pid for child in self._strangers}
-        found = set()
-        for child in psutil.Process().children():
-            with suppress(ProcessLookupError):
-                if child.pid not in known and os.getsid(child.pid) != os.getsid(0):
-                    found.add(child)
-        return found
-
-
-def adopt_orphans(adopt: bool) -> None:
-    """Become the parent of what descends from us and has lost its own, in place of init; Linux alone can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 @cache

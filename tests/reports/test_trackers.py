@@ -100,5 +100,5 @@ def test_every_chart_is_a_picture(folder: RunFolder, tmp_path: Path) -> None:
     pytest.importorskip("kaleido")
     path = write(folder, "charts", tmp_path)
     drawn = sorted(each.name for each in path.iterdir())
-    assert {"speed-alexnet-on-imagenet-like.png", "stages-alexnet-on-imagenet-like.svg"} <= set(drawn)
-    assert "--ink" not in (path / "speed-alexnet-on-imagenet-like.svg").read_text()
+    assert {"speeds-alexnet-on-imagenet-like.png", "stages-alexnet-on-imagenet-like.svg"} <= set(drawn)
+    assert "--ink" not in (path / "speeds-alexnet-on-imagenet-like.svg").read_text()

@@ -148,7 +148,8 @@ def test_a_run_that_goes_on_elsewhere_says_so(run):
     run.add(case_of())
     assert moved(run.folder, bench.but(host="twin")) is None
     told = moved(run.folder, bench.but(cpu="B"))
-    assert told.startswith(f"{run.folder.path} was begun on AMD EPYC 7B13, and this is B; rows that are measured on")
+    assert told.startswith(f"{run.folder.path} was begun on AMD EPYC 7B13, 1 NVIDIA H1")
+    assert ", and this is B, 1 NVIDIA H1" in told
     assert told.endswith("go on there, or name a new folder with -o")
 
 

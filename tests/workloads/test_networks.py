@@ -31,7 +31,7 @@ def alexnet_macs():
 def resnet_macs(*depths):
     """Table 1 of He 2015, the stride on the 3x3 convolution."""
     total, channels, size = 112 * 112 * 64 * 3 * 49, 64, 56
-    for width, blocks in zip((64, 128, 256, 512), depths, strict=True):
+    for width, blocks in zip((64, 128, 256, 512), depths):
         for block in range(blocks):
             before, size = size, size // 2 if block == 0 and width > 64 else size
             total += before**2 * channels * width + size**2 * width * width * 9 + size**2 * width * 4 * width

@@ -6,7 +6,7 @@ from tests.support import trainers
 
 # The plugin is the controller's, Python 3.11; all else runs in CNTK's environment, Python 3.6.
 OLD = sys.version_info < (3, 11)
-INSIDE = ["adam", "images", "input", "lower", "mpi", "trainer"]
+INSIDE = ["adam", "images", "input", "learners", "lower", "mpi", "trainer"]
 collect_ignore = [] if OLD else ["test_%s.py" % name for name in INSIDE]
 
 
