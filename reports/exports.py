@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,6 +21,7 @@ from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import write_whole
 from suite.plain import without_homes
+from suite.results.rank_report import Pass
 from suite.results.run_folder import RunFolder
 from suite.suggest import known
 
@@ -130,48 +132,51 @@ def _clean(text: str) -> str:
 
 
 def as_trace(folder: RunFolder) -> str:
-    """The staged iterations of every case's first process, for Perfetto or chrome://tracing; a process a rank.
+    """The staged steps of every case's first process, for Perfetto or chrome://tracing; a process a rank.
 
-    Ranks measure durations, each with its own clock. Here an iteration begins at the same moment on all of them, its
-    stages follow each other, and communication begins together, behind the barrier.
+    Ranks stand on one clock, rank 0's, whose error is at most `clock_error_s` of `otherData`, in seconds by case; null
+    where a run recorded none: its ranks begin together there, as behind the barrier that they leave.
     """
     events: list[dict[str, Any]] = []
-    done: set[str] = set()
-    ranks = 0
+    errors: dict[str, float | None] = {}
+    pids = count()
     for record in folder.records():
-        staged = [rank.passes["staged"].stage_s for rank in record.ranks if "staged" in rank.passes]
-        if record.case_id in done or not staged or len(staged) < len(record.ranks):
+        staged = [rank.passes["staged"] for rank in record.ranks if "staged" in rank.passes]
+        if record.case_id in errors or not staged or len(staged) < len(record.ranks):
             continue
-        done.add(record.case_id)
-        for rank in range(len(staged)):
-            label = f"{record.case.label}, rank {rank}"
-            events.append({"ph": "M", "name": "process_name", "pid": ranks + rank, "args": {"name": label}})
-        events += _laid_out([dict(stages or {}) for stages in staged], ranks)
-        ranks += len(staged)
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"run": folder.about.id}}) + "\n"
+        spans = [each.span_s for each in staged if each.span_s]
+        first = min((begin for begin, _ in spans), default=0.0)
+        known = len(spans) == len(staged)
+        error = errors[record.case_id] = max(each.clock_error_s or 0.0 for each in staged) if known else None
+        exact = "clock not agreed" if error is None else f"clock within {error * 1e6:.1f} µs"
+        for rank, each in enumerate(staged):
+            named = {"process_name": {"name": f"{record.case.label}, rank {rank}"}, "process_labels": {"labels": exact}}
+            pid = next(pids)
+            events += [{"ph": "M", "name": name, "pid": pid, "args": args} for name, args in named.items()]
+            events += _laid_out(each, pid, first)
+    other = {"run": folder.about.id, "clock_error_s": errors}
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}) + "\n"
 
 
-ORDER = ("io", "h2d", "forward", "backward", "bubble", "communication", "update")
+ORDER = ("io", "h2d", "forward", "backward", "bubble", "skew", "communication", "update")
 
 
-def _laid_out(ranks: Sequence[dict[str, Sequence[float]]], first: int) -> Iterator[dict[str, Any]]:
-    """Complete events in microseconds, step by step."""
-    begin = 0.0
-    for step in range(min(len(times) for stages in ranks for times in stages.values())):
-        before = [sum(stages[name][step] for name in ORDER[:5] if name in stages) for stages in ranks]
-        ends = []
-        for index, stages in enumerate(ranks):
-            now = begin
-            for name in ORDER:
-                if name == "communication":
-                    now = begin + max(before)
-                if stages.get(name):
-                    lasts = stages[name][step]
-                    event = {"ph": "X", "cat": "staged", "name": name, "pid": first + index, "tid": 0}
-                    yield event | {"ts": now * 1e6, "dur": lasts * 1e6, "args": {"step": step}}
-                    now += lasts
-            ends.append(now)
-        begin = max(ends)
+def _laid_out(staged: Pass, pid: int, first: float) -> Iterator[dict[str, Any]]:
+    """A rank's stages as complete events in microseconds, one after the other without a gap, from its begin to its end.
+
+    A pipeline's waiting, measured as a sum, stands behind the backward.
+    """
+    stages = [(name, times) for name in ORDER if (times := (staged.stage_s or {}).get(name))]
+    total = sum(sum(times) for _, times in stages)
+    begin, end = staged.span_s or (first, first + total)
+    now, stretch = begin - first, (end - begin) / (total or 1.0)
+    for step in range(len(staged.step_s)):
+        for name, times in stages:
+            lasts = times[step] * stretch
+            event = {"ph": "X", "cat": "staged", "name": name, "pid": pid, "tid": 0, "args": {"step": step}}
+            if lasts > 0:
+                yield event | {"ts": now * 1e6, "dur": lasts * 1e6}
+            now += lasts
 
 
 TABLES: dict[str, tuple[str, Callable[[Sheet], str | bytes]]] = {

@@ -22,6 +22,7 @@ Timed = NamedTuple(
         ("warmup_s", List[float]),
         ("steady", bool),
         ("step_s", List[float]),  # on the trainer's time line, mark to mark
+        ("begin_s", float),  # of the first step, on this rank's `time.perf_counter`; of blocks in turns 0
         ("wall_s", float),  # from the common barrier until this rank's last step is done
         ("returned", List[Any]),  # what the body returned, a step each
     ],
@@ -54,8 +55,8 @@ class Loop:
         steps = self._sampling.steps if alone else self._agreed_steps(warmup)
         measured()
         least_s = self._sampling.seconds if alone else 0.0
-        seconds, wall, returned = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
-        return Timed(warmup, steady, seconds, wall, returned)
+        seconds, begin, wall, returned = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
+        return Timed(warmup, steady, seconds, begin, wall, returned)
 
     def in_turns(self, name: str, native: Side, other: Side) -> Tuple[Timed, List[List[float]]]:
         """(all blocks of `other` as one, [native, other] seconds per step of every pair of blocks).
@@ -68,7 +69,7 @@ class Loop:
         every = reported_every(warmup)
         for _ in range(BLOCK_STEPS):
             native.body()
-        total, found = Timed(warmup, True, [], 0.0, []), []  # type: Timed, List[List[float]]
+        total, found = Timed(warmup, True, [], 0.0, 0.0, []), []  # type: Timed, List[List[float]]
         for number in range(pairs):
             pair = [0.0, 0.0]
             for place in (0, 1) if number % 2 == 0 else (1, 0):
@@ -77,7 +78,7 @@ class Loop:
                 for _ in range(side.untimed):
                     side.body()
                 done = (2 * number + (pair != [0.0, 0.0])) * steps
-                seconds, wall, returned = self._timed(name, side.body, steps, every, done, 2 * pairs * steps)
+                seconds, _, wall, returned = self._timed(name, side.body, steps, every, done, 2 * pairs * steps)
                 pair[place] = wall / steps
                 if side is other:
                     total = total._replace(wall_s=total.wall_s + wall)
@@ -88,8 +89,10 @@ class Loop:
 
     def _timed(
         self, name: str, body: Callable[[], Any], steps: int, every: int, done: int, of: int, least_s: float = 0.0
-    ) -> Tuple[List[float], float, List[Any]]:
-        """(seconds of each step, wall seconds from a common barrier until all is done, what the body returned).
+    ) -> Tuple[List[float], float, float, List[Any]]:
+        """(seconds of each step, when the first began, wall seconds until all was done, what the body returned).
+
+        It begins on all ranks behind a common barrier.
 
         Progress is reported at the first step, and `every` so many. `done` of the pass's `of` steps were run before.
         """
@@ -107,7 +110,7 @@ class Loop:
                 self._progress(name=name, phase="measure", step=done + len(returned), of=max(of, len(returned)))
         trainer.synchronize()
         wall = time.perf_counter() - begin
-        return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], wall, returned
+        return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned
 
     def _warm_up(self, name: str, body: Callable[[], Any]) -> Tuple[List[float], bool]:
         """(seconds of each step, whether no trend was left), the same decision on every rank.

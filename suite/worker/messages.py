@@ -109,6 +109,8 @@ class Pass(NamedTuple):
     # Of a pass that takes turns with native steps, [native, its own] seconds per step of every pair of blocks.
     pairs_s: Optional[List[List[float]]] = None
     gradient_bytes: Optional[int] = None  # of "native": what each device contributes to one exchange
+    span_s: Optional[List[float]] = None  # of "staged": begin and end of the measured steps, on the common clock
+    clock_error_s: Optional[float] = None  # bound on the common clock's error there
 
 
 class HostUse(NamedTuple):

@@ -17,6 +17,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from suite.worker.clock import StageClock
+from suite.worker.common_clock import CommonClock
 from suite.worker.contract import LayerTimes
 from suite.worker.loop import RESUMED, Loop, Side, Timed
 from suite.worker.messages import HostUse, Pass
@@ -113,11 +114,17 @@ class Passes:
             clock.forget()
             bubbles.clear()
             trainer.forget_layer_times()
+            common.agree()
 
         feed.drain()
+        common = CommonClock(trainer.setup.rank, trainer.maximum)
         timed = self._loop.run("staged", body, measured)
+        begin, error = timed.begin_s + common.offset, common.error
+        common.agree()  # again: clocks drift
+        span = [begin, timed.begin_s + timed.wall_s + common.offset]
         stages = without_bubbles(clock.seconds(), bubbles)
-        return self._result("staged", timed)._replace(stage_s=stages, loss=trainer.loss())
+        found = self._result("staged", timed)._replace(stage_s=stages, loss=trainer.loss())
+        return found._replace(span_s=span, clock_error_s=max(error, common.error))
 
     def _comm_only(self) -> Pass:
         self._trainer.forward(self._feed.resident().place(None))

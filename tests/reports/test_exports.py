@@ -4,6 +4,7 @@ import csv
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -100,22 +101,39 @@ def test_what_a_plan_brings_is_text_in_every_format(tmp_path: Path) -> None:
     ElementTree.parse(tmp_path / "junit.xml")
 
 
-def test_a_trace_has_a_process_a_rank_and_starts_communication_together(folder: RunFolder, tmp_path: Path) -> None:
-    events = json.loads(write(folder, "trace", tmp_path).read_text())["traceEvents"]
-    named = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
-    assert sorted(named) == list(range(len(named)))
+def test_a_trace_has_a_process_a_rank_on_one_clock(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    agreed, unknown = run.proven(case_of(ranks=2)), run.proven(case_of(workload="resnet50", ranks=2))
+    begins, seconds = (100.5, 100.002), []
+
+    def stand(record: dict[str, Any]) -> None:
+        for rank, begin in zip(record["ranks"], begins, strict=True):
+            staged = rank["passes"]["staged"]
+            seconds.append(sum(map(sum, staged["stage_s"].values())))
+            # The second rank's clock is slow: it lost a tenth of the time, which agreeing again has shown.
+            staged |= {"span_s": [begin, begin + seconds[-1] * (1 + 0.1 * rank["rank"])], "clock_error_s": 3e-6}
+
+    run.changed(agreed, stand, [0])
+    trace = json.loads(write(run.folder, "trace", tmp_path).read_text())
+    assert trace["otherData"]["clock_error_s"] == {agreed.id: 3e-6, unknown.id: None}
+    events = trace["traceEvents"]
     # The Trace Event Format: complete events in microseconds, each of a process that is named.
     for event in events:
-        assert {"ph", "name", "pid"} <= set(event)
-        assert event["ph"] == "M" or (event["ts"] >= 0 and event["dur"] >= 0 and {"tid", "cat", "args"} <= set(event))
-    ranks = [pid for pid, name in named.items() if name.startswith("pytorch/ddp alexnet 4 ranks")]
-    assert len(ranks) == 4
-    exchanges = [event for event in events if event["pid"] in ranks and event["name"] == "communication"]
-    begins = {event["ts"] for event in exchanges if event["args"]["step"] == 3}
-    assert len(begins) == 1
-    for pid in ranks:
+        assert {"ph", "name", "pid", "args"} <= set(event)
+        assert event["ph"] == "M" or (event["ts"] >= 0 and event["dur"] > 0 and {"tid", "cat"} <= set(event))
+    named = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    labels = [event["args"]["labels"] for event in events if event["name"] == "process_labels"]
+    assert labels == ["clock within 3.0 µs"] * 2 + ["clock not agreed"] * 2
+    spans = {}
+    for pid, name in named.items():
         own = sorted((event["ts"], event["dur"]) for event in events if event["pid"] == pid and event["ph"] == "X")
-        assert all(ts + dur <= after + 1e-3 for (ts, dur), (after, _) in pairwise(own))
+        assert all(ts + dur == pytest.approx(after, abs=1e-3) for (ts, dur), (after, _) in pairwise(own))
+        spans[name] = (own[0][0] / 1e6, sum(own[-1]) / 1e6)
+    assert [name[-6:] for name in spans] == ["rank 0", "rank 1"] * 2
+    first, second, *others = spans.values()
+    assert first == pytest.approx((0.498, 0.498 + seconds[0]))
+    assert second == pytest.approx((0.0, 1.1 * seconds[1]))
+    assert [begin for begin, _ in others] == [0.0, 0.0]  # behind the barrier that they left together
 
 
 def test_every_format_is_written(folder: RunFolder, tmp_path: Path) -> None:

@@ -1,9 +1,14 @@
 """The passes: what each calls, in which order, and what its record holds."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 import toy
+import wires
 
+from suite.worker import common_clock
 from suite.worker.contract import Unsupported
 from suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, StreamFeed, own_synthetic, share, synthetic
 from suite.worker.loop import Loop
@@ -35,6 +40,16 @@ def passes(sampling, feed=streamed, **changes):
     return trainer, made
 
 
+def trimmed(calls):
+    """Without the questions before the first step and after the last: the clock in common is agreed there."""
+    calls = list(calls)
+    while calls[0] == "maximum":
+        calls.pop(0)
+    while calls[-1] == "maximum":
+        calls.pop()
+    return calls
+
+
 def resident(trainer):
     return ResidentFeed(trainer, own_synthetic(by_name()["mnist_small"].graph(), 4, 1, 0))
 
@@ -46,11 +61,11 @@ def test_what_is_called(sampling, name):
     assert trainer.calls[:READ_AHEAD] == ["next_batch"] * READ_AHEAD  # what had been read ahead is read away first
     del trainer.calls[:READ_AHEAD]
     # The loop's own collective calls stand between warm-up and measurement.
-    once = ITERATIONS[name]
+    once, calls = ITERATIONS[name], trimmed(trainer.calls)
     length = len(once)
-    assert trainer.calls[: WARMUP * length] == once * WARMUP
-    assert trainer.calls[-3 * length :] == once * 3
-    assert set(trainer.calls[WARMUP * length : -3 * length]) == {"maximum"}
+    assert calls[: WARMUP * length] == once * WARMUP
+    assert calls[-3 * length :] == once * 3
+    assert set(calls[WARMUP * length : -3 * length]) == {"maximum"}
     assert record.name == name
     assert record.samples == 3 * 4
     assert (len(record.warmup_s), len(record.step_s)) == (WARMUP, 3)
@@ -109,12 +124,38 @@ def test_what_has_nothing_to_measure_is_skipped(sampling, name, feed, world, rea
     assert passes(sampling, feed=feed, world=world)[1].skipped(name) == reason
 
 
+@pytest.mark.parametrize("one_kernel", [True, False])
+def test_ranks_say_when_the_staged_steps_were_on_one_clock(sampling, monkeypatch, one_kernel):
+    monkeypatch.setattr(common_clock, "_is_one_kernel", lambda maximum: one_kernel)
+    shared, found = wires.Threads(2), {}
+
+    def live(rank):
+        trainer = toy.ToyTrainer(trainers.setup(rank=rank, world=2, knobs={"sleep": {"update": 0.003}}))
+        trainer.maximum = lambda value: max(shared.exchange(rank, value))
+        found[rank] = Passes(trainer, streamed(trainer), Loop(trainer, sampling, lambda **_: None)).run("staged")
+
+    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(2)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    one, other = found[0], found[1]
+    assert one.clock_error_s == other.clock_error_s
+    assert (one.clock_error_s == 0.0) is one_kernel
+    assert began < one.span_s[0] < one.span_s[1] < time.perf_counter()
+    for each in (one, other):  # both read the same clock here
+        assert each.span_s[1] - each.span_s[0] == pytest.approx(each.wall_s, abs=2 * each.clock_error_s + 1e-9)
+    assert other.span_s[0] < one.span_s[1] + one.clock_error_s
+    assert one.span_s[0] < other.span_s[1] + one.clock_error_s
+
+
 def test_one_rank_needs_no_barrier_before_communication(sampling):
     trainer, made = passes(sampling, feed=resident)
     made.run("staged")
     stages = [call for call in trainer.calls if call != "maximum"]
     assert stages == ["forward", "backward", "communicate", "update"] * STEPS
-    assert trainer.calls[: WARMUP * 4] == stages[: WARMUP * 4]  # no "maximum" among them
+    assert trimmed(trainer.calls)[: WARMUP * 4] == stages[: WARMUP * 4]  # no "maximum" among them
 
 
 def test_a_trainer_that_cannot_leave_its_exchange_out_says_so():

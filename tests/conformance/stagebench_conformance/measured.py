@@ -161,6 +161,10 @@ class Measured(Conformance):
             if "comm_only" not in case.passes:  # where the exchange has no stage of its own, it may not be left out
                 expected -= {name for name in ("compute_only",) if "not measured" in str(rank.notes.get(name))}
         assert set(rank.passes) == expected, rank.notes
+        staged = rank.passes["staged"]
+        begin, end = staged.span_s or (0.0, 0.0)
+        error = 2 * (staged.clock_error_s or 0.0) + 1e-3 * staged.wall_s  # and clocks drift, by far less
+        assert abs(end - begin - staged.wall_s) <= error, "the group's `maximum` loses digits, or is no barrier"
         assert rank.memory is not None
         assert rank.memory.host_bytes > 10**7
         assert rank.noise is not None
