@@ -63,7 +63,8 @@ class Fit(tf.keras.callbacks.Callback):
     def __init__(self, model: Model, batches: Iterable[Any]) -> None:
         super().__init__()
         self._asked, self._made = Semaphore(0), Semaphore(0)
-        self._over, self._logs, self._error = False, {}, None  # type: bool, Any, Optional[BaseException]
+        self._over, self._logs = False, {}  # type: bool, Any
+        self._error: Optional[BaseException] = None
         self._thread = Thread(target=self._fit, args=(model, Batches(batches)), daemon=True)
         self._thread.start()
         atexit.register(self.close)  # it holds a reader's iterator: see TensorReader
