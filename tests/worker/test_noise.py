@@ -101,12 +101,6 @@ def test_a_quiet_host_is_waited_for_and_not_for_ever(monkeypatch):
     assert not any(found[55:])  # it was waited for long enough
 
 
-def test_thresholds_are_those_of_the_mark():
-    """Which the half that trains cannot import."""
-    controller = pytest.importorskip("suite.analysis.noise")
-    assert (noise.BUSY, noise.STOLEN) == (controller.BUSY, controller.STOLEN)
-
-
 def test_the_clock_is_that_of_the_rank_s_cores(tmp_path):
     for core, khz in ((0, 1000), (1, 3000), (2, 9000)):
         (tmp_path / str(core)).write_text("%d\n" % khz)
