@@ -108,6 +108,12 @@ def test_the_readme_s_pictures_are_drawn(browser: Any, site: Path, tmp_path: Pat
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures(browser, site, tmp_path))
 
 
+def test_the_table_of_all_cases_fits_a_thousand_pixels(page: Any, site: Path) -> None:
+    page.set_viewport_size({"width": 1000, "height": 900})
+    opened(page, site / "index.html")
+    until(page, "((box) => box.scrollWidth <= box.clientWidth)(document.querySelector('#listed').closest('.scroll'))")
+
+
 def rows(page: Any) -> list[str]:
     return page.locator("#listed tbody tr").all_inner_texts()
 
