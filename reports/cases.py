@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
+import numpy as np
+
 from reports.charts import STAGE_COLOURS
 from reports.frame import script_json
 from reports.names import settings
@@ -85,9 +87,9 @@ def _detail(row: Row) -> dict[str, Any]:
         "groups": [[title, list(facts)] for title, facts in _groups(row) if facts],
         "steps": [[f"process {process.repeat}", _ticks(process.step_seconds)] for process in row.measured],
         "stages": [
-            [stage, _ticks(seconds), STAGE_COLOURS.get(stage, STAGE_COLOURS["other"])]
+            [stage, _ticks(np.asarray(seconds)), STAGE_COLOURS.get(stage, STAGE_COLOURS["other"])]
             for stage, seconds in next((one.stage_seconds for one in row.measured if one.stage_seconds), {}).items()
-            if seconds.any()
+            if any(seconds)
         ],
         "logs": [log for process in row.processes for log in _logs(process)],
         "plan": "" if FOREIGN in row.marks else _plan(row),

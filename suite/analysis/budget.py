@@ -228,7 +228,7 @@ def _overlappable(rank: Rank, comm_only: float, stages: dict[str, float], method
 def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm_only: float) -> Difference:
     """The exchange alone less its exposed part; both have their noise."""
     steps = max((rank.passes["comm_only"].step_s for rank in ranks), key=sum)
-    noise = variance(steps) / len(steps) if len(steps) > 1 else 0.0
+    noise = variance(steps, fmean(steps)) / len(steps) if len(steps) > 1 else 0.0
     return mean([comm_only - (native - other) for native, other in exchange], noise)
 
 

@@ -36,8 +36,8 @@ def _exposed(ranks: Sequence[Rank]) -> tuple[float, float] | None:
     turns = pairs(ranks, "resident")
     if turns is None:
         return None
-    added = fmean(native - other for native, other in turns)
-    return added, added / fmean(native for native, _ in turns)
+    native, other = (fmean(each) for each in zip(*turns, strict=True))
+    return native - other, (native - other) / native
 
 
 def _waited_on_host(ranks: Sequence[Rank]) -> tuple[float, float] | None:

@@ -1,5 +1,6 @@
 """One record as numbers of one process group, and what speaks against them."""
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class Process:
     samples: int  # all ranks', native pass
     wall: float  # slowest rank's, from the common barrier
     budget: Budget | None
-    stage_seconds: dict[str, Values]  # by stage: every step of the staged pass, of the budget's critical rank
+    stage_seconds: dict[str, "array[float]"]  # by stage: every step of the staged pass, of the budget's critical rank
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
     layers: list[Layer] | None
@@ -132,10 +133,10 @@ def process_of(record: Record, method: int) -> Process:
     )
 
 
-def _stage_seconds(ranks: Sequence[Rank], budget: Budget | None) -> dict[str, Values]:
+def _stage_seconds(ranks: Sequence[Rank], budget: Budget | None) -> dict[str, "array[float]"]:
     critical = next((rank for rank in ranks if budget and rank.rank == budget.critical_rank), None)
     stages = critical.passes["staged"].stage_s if critical else None
-    return {name: np.array(seconds, dtype=np.float32) for name, seconds in (stages or {}).items()}
+    return {name: array("f", seconds) for name, seconds in (stages or {}).items()}
 
 
 def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:

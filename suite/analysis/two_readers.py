@@ -1,11 +1,11 @@
-"""The records of a run as processes. Of many, a second interpreter on another core reads every other one."""
+"""The records of a run as processes. Of many, a second interpreter on another core reads half."""
 
 import gc
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,18 +15,19 @@ from suite.results.run_folder import RunFolder
 
 TOGETHER = 200  # records that are read before any is looked at: in turns, each takes a third longer
 MANY = 4000  # records: fewer are read before another interpreter has begun
-
-OURS, THEIRS = slice(0, None, 2), slice(1, None, 2)  # of the records in the order of their names
+OURS = 0.53  # of the records: the other one begins later, and passes on what it finds
 
 Found = list[tuple[str, Process]]  # by case id
 
 
 def read(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[Found]:
     """Every record of these case ids, in no order; `folder.invalid` names afterwards what is none."""
-    if len(folder.record_names()) < MANY or len(os.sched_getaffinity(0)) < 2:
-        yield from _part(folder, cases, method, slice(None))
+    names = folder.record_names()
+    if len(names) < MANY or len(os.sched_getaffinity(0)) < 2:
+        yield from _part(folder, cases, method, names)
         return
-    command = (sys.executable, "-m", __name__, str(folder.path))
+    ours, theirs = names[: int(OURS * len(names))], names[int(OURS * len(names)) :]
+    command = (sys.executable, "-m", __name__, str(folder.path), theirs[0], theirs[-1])
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with (
         TemporaryFile() as found,
@@ -35,12 +36,12 @@ def read(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[Fou
         ) as other,
     ):
         try:
-            yield from _part(folder, cases, method, OURS)
+            yield from _part(folder, cases, method, ours)
         except BaseException:
             other.kill()
             raise
         if other.wait() != 0:  # whatever went wrong there, if it does here it is said
-            yield from _part(folder, cases, method, THEIRS)
+            yield from _part(folder, cases, method, theirs)
             return
         found.seek(0)
         while some := pickle.load(found):
@@ -48,21 +49,22 @@ def read(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[Fou
         folder.invalid = dict(sorted({**folder.invalid, **pickle.load(found)}.items()))
 
 
-def _part(folder: RunFolder, cases: Collection[str], method: int, part: slice) -> Iterator[Found]:
-    records = folder.records(cases, part)
+def _part(folder: RunFolder, cases: Collection[str], method: int, names: Sequence[str]) -> Iterator[Found]:
+    records = folder.records(cases, names)
     while several := list(islice(records, TOGETHER)):
         yield [(record.case_id, process_of(record, method)) for record in several]
 
 
-def main() -> None:
-    """The other one: its part, an empty list after the last, and why records are none."""
+def main(path: str, first: str, last: str) -> None:
+    """The other one: the records from one name to another, an empty list after the last, and why records are none."""
     gc.disable()  # as whoever reads the first part
-    folder, stream = RunFolder.open(Path(sys.argv[1])), sys.stdout.buffer
-    for some in _part(folder, {entry.id for entry in folder.cases}, folder.about.method, THEIRS):
+    folder, stream = RunFolder.open(Path(path)), sys.stdout.buffer
+    names = [name for name in folder.record_names() if first <= name <= last]  # others may have come meanwhile
+    for some in _part(folder, {entry.id for entry in folder.cases}, folder.about.method, names):
         pickle.dump(some, stream, pickle.HIGHEST_PROTOCOL)
     pickle.dump([], stream)
     pickle.dump(folder.invalid, stream)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import itemgetter
 
 from suite.results.rank_report import Pass, Rank
 from suite.results.records import AnyRecord, Record
@@ -68,13 +69,15 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
 
 def _of_times(measured: Pass) -> Iterator[str]:
     """What a pass consists of is not longer than the pass."""
-    steps, stages, wall = measured.step_s, measured.stage_s or {}, measured.wall_s
-    parts = {"steps": steps, "waits for input": measured.io_s or (), "stages": chain(*stages.values())}
-    for what, seconds in parts.items():
-        if (total := sum(seconds)) > CLOCKS * wall + CLOCKS_S:
-            yield f"its {what} take {total:g} s together, in {wall:g} s of wall time"
-    for name, times in {"io_s": measured.io_s, **stages}.items():
-        if times is not None and len(times) != len(steps):
+    steps, waits, stages, wall = measured.step_s, measured.io_s, measured.stage_s or {}, measured.wall_s
+    spent = {"steps": sum(steps), "waits for input": sum(waits or ()), "stages": sum(map(sum, stages.values()))}
+    if max(spent.values()) > CLOCKS * wall + CLOCKS_S:
+        what, total = max(spent.items(), key=itemgetter(1))
+        yield f"its {what} take {total:g} s together, in {wall:g} s of wall time"
+    for name, times in (("io_s", waits), *stages.items()):
+        if times is None:
+            continue
+        if len(times) != len(steps):
             yield f"{len(times)} times of {name} for {len(steps)} steps"
         if times and min(times) < -CLOCKS_S:
             yield f"a time of {name} is {min(times):g} s"

@@ -19,7 +19,7 @@ Nobody else reads or writes its JSON. What is read is of the types in suite.resu
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, Self
@@ -159,12 +159,12 @@ class ResultFolder(Generic[Entry, Measured]):
         path = self._place(case_id, repeat)
         return self._valid(path) if os.path.lexists(path) else None
 
-    def records(self, of: Collection[str] | None = None, part: slice = slice(None)) -> Iterator[Measured]:
+    def records(self, of: Collection[str] | None = None, names: Sequence[str] | None = None) -> Iterator[Measured]:
         """Every record (of these case ids, when given) by file name, one at a time; `invalid` names the others.
 
-        `part`: of all names, in their order.
+        `names`: those of `record_names` that are read; None: all.
         """
-        for name in self.record_names()[part]:
+        for name in self.record_names() if names is None else names:
             if of is None or case_of(name) in of:
                 record = self._valid(self.path / "records" / name)
                 if record is not None:

@@ -87,15 +87,18 @@ def measure(name, rounds):
     from adapters.cntk.framework import cntk
     from adapters.cntk.worker import trainer as cntk_trainer
     from suite.worker.contract import SGD
+    from suite.worker.dropout_masks import dropout_seed
     from suite.worker.feed import synthetic
     from tests.support.trainers import setup
     from workloads import weights
 
     graph, batch, optimiser = by_name()[name].graph(), BATCH[name], SGD(1e-4, 0.9, 5e-4)
-    ours = cntk_trainer(setup(batch=batch, tuning="tuned", knobs={"block_steps": 10}, optimiser=optimiser))
+    asked = setup(batch=batch, tuning="tuned", knobs={"block_steps": 10}, optimiser=optimiser)
+    ours = cntk_trainer(asked)
     ours.start()
     initial = dict(weights.initial(graph))
     ours.build(graph, initial)
+    masks = [dropout_seed(asked.seed, asked.rank, layer.name) for layer in graph.layers if layer.kind == "dropout"]
     host = synthetic(graph, batch, 1)
     placed = ours.to_device(host)
     ones = np.eye(graph.classes, dtype=np.float32)[host.labels]
@@ -104,7 +107,7 @@ def measure(name, rounds):
     first = ours.loss()
     for way, kit, feed in (("tricks", Tricks, placed), ("usual", Usual, (host.images, ones))):
         images, labels, one = trainer(
-            name, kit(initial.values(), 1000003), graph.input_shape, graph.classes, batch, optimiser
+            name, kit(initial.values(), masks), graph.input_shape, graph.classes, batch, optimiser
         )
         ways[way] = stepping(one, {images: feed[0], labels: feed[1]})
         ways[way]()

@@ -1,8 +1,8 @@
 """The five networks as CNTK's users write them by hand: what the adapter's speed is held against.
 
 Written once on a kit of layers: `Usual` is cntk.layers, as CNTK's own examples use them;
-`Tricks` is what an expert writes with plain operations. Both take the weights in the order
-in which the workload's graph has its layers.
+`Tricks` is what an expert writes with plain operations. Both take the weights, and the seeds of
+dropout, in the order in which the workload's graph has its layers.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ BAND = (np.abs(np.subtract.outer(np.arange(512), np.arange(512))) <= 2).astype(n
 class Usual:
     """cntk.layers."""
 
-    def __init__(self, values, seed):
-        self.values, self.seed = list(values), seed
+    def __init__(self, values, seeds):
+        self.values, self.seeds = list(values), list(seeds)
 
     def take(self, *parameters):
         for parameter in parameters:
@@ -65,8 +65,7 @@ class Usual:
         return C.local_response_normalization(x, 2, 1.0, 1e-4, 0.75)
 
     def dropout(self, x, rate):
-        self.seed += 1
-        return C.layers.Dropout(rate, seed=self.seed)(x)
+        return C.layers.Dropout(rate, seed=self.seeds.pop(0))(x)
 
 
 class Tricks(Usual):

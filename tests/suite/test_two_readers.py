@@ -33,3 +33,20 @@ def test_rows_are_the_same_and_so_are_the_names_of_what_is_invalid(run, monkeypa
     assert (told(run.folder), unused_records(run.folder)) == (alone, named)
     assert [other.returncode == 0 for other in others] == [works]
     assert named.startswith("3 records skipped")
+
+
+def test_a_record_that_comes_meanwhile_moves_none_from_one_reader_to_the_other(run, monkeypatch):
+    """A page of a run in progress: the other one lists the records later."""
+    case = run.proven(case_of())
+    name, *_ = run.folder.record_names()
+    newest = run.folder.path / "records" / name
+    text = newest.read_bytes()
+    newest.unlink()
+    monkeypatch.setattr(two_readers, "MANY", 1)
+    monkeypatch.setattr(two_readers.os, "sched_getaffinity", lambda _: {0, 1})
+    asked = two_readers.subprocess.Popen
+    monkeypatch.setattr(
+        two_readers.subprocess, "Popen", lambda *command, **more: newest.write_bytes(text) and asked(*command, **more)
+    )
+    found = [process.repeat for some in two_readers.read(run.folder, [case.id], 4) for _, process in some]
+    assert sorted(found) == [1, 2]
