@@ -156,7 +156,7 @@ def test_stacks_add_up_to_the_native_time(page, folder):
 
 def test_a_stage_has_the_same_colour_everywhere(page):
     colours = {(t["name"], t["marker"]["color"]) for t in traces(page, "bar") if "name" in t}
-    assert len(colours) == len({name for name, _ in colours}) == 7
+    assert len(colours) == len({name for name, _ in colours}) == 9  # 7 stages, 2 parts of an exchange
 
 
 def test_the_ideal_line_starts_at_the_baseline(page):
