@@ -116,7 +116,9 @@ def losses(evidence: Evidence) -> Iterator[Failure]:
         return
     for login in evidence.lost:
         there = next((rank for rank in range(evidence.ranks) if evidence.host(rank) == login.host), None)
-        what = f"was not reached: its login {ended(login.code)} (correct `hosts` or --hosts, or make a login there work)"
+        what = (
+            f"was not reached: its login {ended(login.code)} (correct `hosts` or --hosts, or make a login there work)"
+        )
         if all(evidence.sent(rank, Hello) for rank in range(evidence.ranks)):
             what = f"was lost: its login {ended(login.code)}"
         yield Failure(login.time_s, there, "crash", what, host=login.host)
