@@ -1,5 +1,8 @@
 """The charts that have one row a case: speeds, stages, step times."""
 
+from dataclasses import replace
+from itertools import compress
+
 import numpy as np
 
 from reports.bars import bars
@@ -15,6 +18,7 @@ STAGE_COLOURS = dict(
     zip(STAGES, ("#56B4E9", "#CC79A7", "#0072B2", "#E69F00", "#F0E442", "#D55E00", "#009E73", "#9AA0A6"), strict=True)
 )
 STAGE_TITLES = {"communication": "exposed communication"}
+EXCHANGE_COLOURS = {"exposed": STAGE_COLOURS["communication"], "hidden": "#56B4E9"}
 
 
 def speeds(panel: Panel, adapters: list[str]) -> Figure:
@@ -26,30 +30,46 @@ def speeds(panel: Panel, adapters: list[str]) -> Figure:
 
 def stages(panel: Panel) -> Figure | None:
     """The closed budget, stacked: milliseconds per iteration; None when no row has one."""
-    rows = [(row, name) for row, name in zip(panel.rows, panel.names, strict=True) if row.budget]
-    if not rows:
-        return None
-    shown = Panel(panel.title, [row for row, _ in rows], [name for _, name in rows], panel.common)
+    shown = _only(panel, [row.budget is not None for row in panel.rows])
     budgets = [row.budget for row in shown.rows if row.budget]
-    traces = []
-    for stage in STAGES:
-        values = [(getattr(budget, stage) or 0.0) * 1000 for budget in budgets]
-        if stage == "bubble" and not any(values):
-            continue  # nobody holds a network in parts
-        title = STAGE_TITLES.get(stage, stage)
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": title,
-                "x": values,
-                "y": places(shown),
-                "width": 0.0,
-                "marker": {"color": STAGE_COLOURS[stage], "line": {"color": "--page", "width": 0.5}},
-                "hovertemplate": f"{title}: %{{x:.3g}} ms<extra></extra>",
-            }
-        )
-    figure = rows_figure(shown, traces, "ms per iteration", [f"{number(one.native * 1000)} ms" for one in budgets])
+    parts = {stage: [getattr(budget, stage) for budget in budgets] for stage in STAGES}
+    if not any(parts["bubble"]):
+        del parts["bubble"]  # nobody holds a network in parts
+    titled = {STAGE_TITLES.get(stage, stage): (STAGE_COLOURS[stage], each) for stage, each in parts.items()}
+    return _stacked(shown, titled, [f"{number(one.native * 1000)} ms" for one in budgets]) if budgets else None
+
+
+def aggregation(panel: Panel) -> Figure | None:
+    """What exchanging gradients adds to an iteration, and what computing hides; None when nothing is exchanged."""
+    shown = _only(panel, [row.budget is not None and row.several_devices for row in panel.rows])
+    budgets = [row.budget for row in shown.rows if row.budget]
+    exposed = [budget.communication for budget in budgets]
+    parts = dict(zip(EXCHANGE_COLOURS, (exposed, [budget.hidden for budget in budgets]), strict=True))
+    titled = {name: (EXCHANGE_COLOURS[name], each) for name, each in parts.items()}
+    labels = ["–" if one is None else f"{number(one * 1000)} ms exposed" for one in exposed]  # noqa: RUF001
+    return _stacked(shown, titled, labels) if budgets else None
+
+
+def _only(panel: Panel, kept: list[bool]) -> Panel:
+    return replace(panel, rows=[*compress(panel.rows, kept)], names=[*compress(panel.names, kept)])
+
+
+def _stacked(panel: Panel, parts: dict[str, tuple[str, list[float | None]]], labels: list[str]) -> Figure:
+    """A bar a row: by title the colour and the seconds of each part; what is below zero stands at the left."""
+    traces: list[Figure] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": title,
+            "x": [(seconds or 0.0) * 1000 for seconds in values],
+            "y": places(panel),
+            "width": 0.0,
+            "marker": {"color": shade, "line": {"color": "--page", "width": 0.5}},
+            "hovertemplate": f"{title}: %{{x:.3g}} ms<extra></extra>",
+        }
+        for title, (shade, values) in parts.items()
+    ]
+    figure = rows_figure(panel, traces, "ms per iteration", labels)
     figure["layout"]["barmode"] = "relative"
     return figure
 

@@ -134,7 +134,7 @@ def import_(
 
     results = [result for file in files for result in read(file, framework)]
     write(results, output, ("stagebench", *sys.argv[1:]))
-    typer.echo(f"{output}: {len(results)} foreign results. Next: stagebench report {output} -o {output}/report")
+    typer.echo(f"{output}: {len(results)} foreign results\nNext: stagebench report {output} -o {output}/report")
 
 
 def publish(

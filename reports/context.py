@@ -85,6 +85,8 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "place": lambda row: words_of_place(place_of(row.case)),
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
         "stage_charts": _drawn(panels, charts.stages),
+        "aggregation_charts": _drawn(panels, charts.aggregation),
+        "exchange_colours": charts.EXCHANGE_COLOURS,
         "scaling_charts": _drawn(panels, lambda panel: scaling(panel, predicted)),
         "predicted": predicted,
         "scenarios": [scenario_of(answer) for answer in predicted if answer.asked.scenario.stages == 1],

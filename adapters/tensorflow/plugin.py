@@ -11,6 +11,7 @@ from suite.contracts.kernels import KERNEL_KNOBS, variables
 from suite.contracts.knobs import Knob, Need
 
 NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
+NOT_COMPILED = "Keras updates, and compiles no step of several devices; leave the knob xla at 'auto'"
 SERVERS_UPDATE = {("xla", "update"): NO_KERNELS, ("xla", "step"): NO_KERNELS}
 
 STRATEGIES = (
@@ -24,11 +25,12 @@ STRATEGIES = (
     ),
     Strategy(
         "keras_fit",
-        "The same by Keras: model.fit's own function of a step, on a data set that MirroredStrategy distributes.",
+        "The same by Keras: its model.fit and its optimiser, on a data set that MirroredStrategy distributes.",
         distributed=False,
         several_devices=True,
         separable=("forward", "backward", "communication", "update"),  # a step takes its batch by itself
         changing_rate=True,
+        refuses={("xla", "update"): NOT_COMPILED, ("xla", "step"): NOT_COMPILED},
     ),
     Strategy(
         "multiworker_mirrored",
@@ -142,7 +144,7 @@ class TensorFlow(Adapter):
     name = "tensorflow"
     title = "TensorFlow"
     trainer = "adapters.tensorflow.worker:trainer"
-    requires = ("tensorflow",)
+    requires = ("tensorflow", "keras")
     arithmetic_variables = ("TF_", "XLA_")
     other_variables = ("TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL")
     # bfc_allocator and the CPU's; a copy to a full GPU (tensorflow/tensorflow#7025); XLA.

@@ -6,15 +6,19 @@ A driver runs in the Python that has the engine's package: standard library only
 import json
 import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 from cluster.gang.node import SAID, Gang
 from suite.contracts.engine_messages import EngineFailed, report
 
 NAME = "gang.json"  # in the attempt's folder
+BEAT = 5.0  # seconds between two signs of life
 DEATH = re.compile(r"rank (?P<rank>\d+) on \S+ ended (by signal (?P<signal>\d+)|with exit code (?P<code>\d+))")
 
 
@@ -31,6 +35,25 @@ def main(engine: str, work: Callable[[Gang], None]) -> None:
     except Exception as error:
         explain(engine, folder, error)
         os._exit(1)
+
+
+def beating() -> int:
+    """A port where whoever connects gets a sign of life every few seconds, as long as this process lives."""
+    listener = socket.create_server(("", 0))
+    Thread(target=beat, args=(listener,), daemon=True).start()
+    port: int = listener.getsockname()[1]
+    return port
+
+
+def beat(listener: socket.socket) -> None:
+    tasks: list[socket.socket] = []
+    listener.settimeout(BEAT)
+    while True:
+        with suppress(TimeoutError):
+            tasks.append(listener.accept()[0])
+        for task in tasks:
+            with suppress(OSError):  # it has gone
+                task.send(b".")
 
 
 def explain(engine: str, folder: Path, error: Exception) -> None:

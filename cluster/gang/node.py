@@ -7,6 +7,7 @@ from __future__ import annotations  # a function that travels by value takes the
 
 import json
 import os
+import select
 import socket
 import subprocess
 import time
@@ -15,7 +16,8 @@ from typing import IO, TypedDict
 
 REMOTE = "remote.py"  # in the attempt's folder: cluster/remote.py, under a line that proves whose it is
 SAID = "stagebench: "  # begins what a task raises, which engines pass on among words of their own
-BEAT, STEP = 5.0, 0.1  # seconds between two signs of life to a rank's guard; between two looks at the ranks
+STEP = 0.1  # seconds between two looks at the ranks
+REACHED = 20.0  # seconds within which the driver is to answer
 LEAVE = 5.0  # seconds that a guard gets to end its program
 SEEN_WITHIN = 5  # seconds: new files may take some to be seen on a network file system
 # The engines' own variables, and an MPI's that the engine's daemons may have inherited.
@@ -40,6 +42,7 @@ class Gang(TypedDict):
 
 
 Place = tuple[str, str, int]  # of a node: its host's name, its address, a free port
+Driver = tuple[str, int]  # the address and the port where it gives signs of life
 Programs = dict[str, subprocess.Popen[bytes]]  # by rank, or by their tokens
 
 
@@ -83,16 +86,17 @@ def numbered(hosts: list[str], names: list[tuple[str, ...]]) -> list[int]:
     return order or list(range(len(names)))
 
 
-def hold(gang: Gang, number: int, places: list[Place]) -> None:
+def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
     """Run the ranks of node `number` until all are done, and on node 0 the sidecars meanwhile.
 
     `places` are those of all nodes, in order; ranks meet on the first. RuntimeError names what failed; then, as when
-    the task is ended, nothing that it started goes on.
+    the task is ended or the link to the driver cut, nothing that it started goes on.
     """
     _, address, port = places[0]
     shared = {**own_variables(), **gang["environ"], "MASTER_ADDR": address, "MASTER_PORT": str(port)}
     ranks: Programs = {}
     beside: Programs = {}
+    lifeline = reached(driver)
     try:
         if number == 0:
             report_begun(gang, places)
@@ -101,8 +105,9 @@ def hold(gang: Gang, number: int, places: list[Place]) -> None:
         for who in gang["ranks"][number]:
             rank = who["STAGEBENCH_RANK"]
             ranks[rank] = started(gang, gang["command"], {**shared, **who}, log_of(rank))
-        watch(gang, ranks, beside)
+        watch(gang, ranks, beside, lifeline)
     finally:
+        lifeline.close()
         end([*ranks.values(), *beside.values()])
 
 
@@ -137,17 +142,38 @@ def started(gang: Gang, tokens: list[str], variables: dict[str, str], log: str) 
             ) from error
 
 
-def watch(gang: Gang, ranks: Programs, beside: Programs) -> None:
-    """Return when all ranks are done; RuntimeError when one of them, or a sidecar, ends badly before that."""
-    beaten = 0.0
+def reached(driver: Driver) -> socket.socket:
+    """A connection to the driver."""
+    try:
+        return socket.create_connection(driver, REACHED)
+    except OSError as error:
+        raise RuntimeError(
+            f"{SAID}{socket.gethostname()} cannot reach the driver at {driver[0]} port {driver[1]} "
+            f"({error.strerror or error}): let the cluster's hosts connect to the one where stagebench was started"
+        ) from error
+
+
+def watch(gang: Gang, ranks: Programs, beside: Programs, lifeline: socket.socket) -> None:
+    """Return when all ranks are done; RuntimeError when one of them, or a sidecar, ends badly before that.
+
+    The driver's signs of life are handed on to the guards, which end their programs when none come: an engine may keep
+    a task for minutes after its link was cut.
+    """
     while any(rank.poll() is None for rank in ranks.values()):
         failed(gang, ranks, beside)
-        if time.monotonic() - beaten > BEAT:
-            beaten = time.monotonic()
+        if select.select([lifeline], [], [], STEP)[0]:
+            heed(lifeline)
             for each in (*ranks.values(), *beside.values()):
                 beat(each.stdin)
-        time.sleep(STEP)
     failed(gang, ranks, {})
+
+
+def heed(lifeline: socket.socket) -> None:
+    """Take the driver's signs of life; RuntimeError when it has ended."""
+    with suppress(OSError):
+        if lifeline.recv(64):
+            return
+    raise RuntimeError(f"{SAID}the driver has ended")
 
 
 def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
@@ -159,7 +185,7 @@ def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
 
 
 def beat(lifeline: IO[bytes] | None) -> None:
-    """Say that this task lives."""
+    """Say that the driver lives."""
     assert lifeline is not None
     with suppress(OSError):  # the guard has ended: the next look finds out how
         lifeline.write(b".")

@@ -8,7 +8,7 @@ from typing import Any
 # For a moment only: beside an installed stagebench stand packages that this Python may not be able to load.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from cluster.gang import node
-from cluster.gang.driver import main
+from cluster.gang.driver import beating, main
 from cluster.gang.node import SAID, Gang
 
 sys.path.pop(0)
@@ -28,7 +28,8 @@ def work(gang: Gang) -> None:
     hosts = addresses(group)
     peers = [next((other for other in hosts if other != host), "") for host in hosts]
     places = ray.get(on_each(gang, group, node.look, [(peer,) for peer in peers]))
-    waiting = on_each(gang, group, node.hold, [(number, places) for number in range(len(hosts))])
+    own = (ray.util.get_node_ip_address(), beating())
+    waiting = on_each(gang, group, node.hold, [(number, places, own) for number in range(len(hosts))])
     while waiting:
         done, waiting = ray.wait(waiting)
         ray.get(done)  # raises what a task raised

@@ -11,8 +11,8 @@ from pathlib import Path
 # For a moment only: beside an installed stagebench stand packages that this Python may not be able to load.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from cluster.gang import node
-from cluster.gang.driver import main
-from cluster.gang.node import SAID, Gang, Place, hold, look, numbered
+from cluster.gang.driver import beating, main
+from cluster.gang.node import SAID, Driver, Gang, Place, hold, look, numbered
 
 sys.path.pop(0)
 
@@ -29,9 +29,12 @@ def work(gang: Gang) -> None:
     try:
         context = SparkContext(conf=SparkConf().setMaster(gang["address"]).setAll(settings(gang).items()))
         context.setLogLevel("ERROR")
-        context.parallelize(range(nodes), nodes).barrier().mapPartitions(partial(task, gang)).collect()
+        own = (context.getConf().get("spark.driver.host"), beating())
+        context.parallelize(range(nodes), nodes).barrier().mapPartitions(partial(task, gang, own)).collect()
     except Py4JJavaError as error:
         said = str(error.java_exception)
+        if SAID not in said:  # Spark's own words, which name a lost executor in their second line; then comes its stack
+            said = " ".join(said.partition("Driver stacktrace:")[0].split())
         if NO_SLOTS not in said:
             raise RuntimeError(said) from error
         raise TimeoutError(
@@ -67,7 +70,7 @@ def settings(gang: Gang) -> dict[str, str]:
     }
 
 
-def task(gang: Gang, partition: Iterator[int]) -> Iterator[None]:
+def task(gang: Gang, driver: Driver, partition: Iterator[int]) -> Iterator[None]:
     """A node, in a barrier task: meet the others, then hold the ranks."""
     context = BarrierTaskContext.get()
     own, hosts = context.partitionId(), [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
@@ -75,7 +78,7 @@ def task(gang: Gang, partition: Iterator[int]) -> Iterator[None]:
     gathered = map(json.loads, context.allGather(json.dumps(look(gang, peer))))
     places: list[Place] = [(host, address, port) for host, address, port in gathered]
     order = numbered(gang["hosts"], [(*place[:2], host) for place, host in zip(places, hosts, strict=True)])
-    hold(gang, order.index(own), [places[at] for at in order])
+    hold(gang, order.index(own), [places[at] for at in order], driver)
     return iter(())
 
 

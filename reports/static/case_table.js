@@ -23,6 +23,7 @@
   ];
   const at = Object.fromEntries(COLUMNS.map((column, index) => [column.name, index]));
   const NUMBERS = ["devices", "batch", "rate"];
+  const LONG = ["verdict", "marks"]; // their words go on on a second line
   const MOST = 100; // rows at first
   const rows = [];
   let state = new URLSearchParams(location.hash.slice(1));
@@ -84,9 +85,10 @@
     return columns.map(({ name }, index) => {
       const value = row[at[name]];
       if (index === 0) return el("th", { scope: "row" }, el("a", { href: "case.html#" + row[at.id] }, value));
-      if (name === "rate") return el("td", { class: "strong" }, number(value), value === null ? null : el("span", { class: "ends" }, `${number(row[at.low])} … ${number(row[at.high])}`));
-      if (name === "marks") return el("td", { class: "word marks" }, ...value.map((mark) => el("span", { class: "mark" }, mark)));
-      return el("td", { class: NUMBERS.includes(name) ? null : "word" }, value);
+      if (name === "rate") return el("td", { class: "strong" }, number(value), value === null || row[at.low] === row[at.high] ? null : el("span", { class: "ends" }, row[at.high] > 10 * row[at.low] ? "interval not determined" : `${number(row[at.low])} … ${number(row[at.high])}`));
+      if (name === "settings") return el("td", { class: "word long" }, value.replace(/[_=]/g, "$&\u200b")); // lines may end there
+      const shape = NUMBERS.includes(name) ? null : LONG.includes(name) ? "word long" : "word";
+      return el("td", { class: shape }, ...(name === "marks" ? value.map((mark) => el("span", { class: "mark" }, mark)) : [value]));
     });
   }
 

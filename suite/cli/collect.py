@@ -18,4 +18,4 @@ def collect(
     from suite.results.collect import collect as joined
 
     count = joined(runs, output)
-    typer.echo(f"{output}: {count} records of {len(runs)} runs. Next: stagebench report {output} -o {output}/report")
+    typer.echo(f"{output}: {count} records of {len(runs)} runs\nNext: stagebench report {output} -o {output}/report")

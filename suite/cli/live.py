@@ -104,15 +104,13 @@ class LiveDisplay(Observer[Case, Record]):
         outcome = "" if record.outcome == "ok" else f"{record.outcome}  "
         tail = outcome + "".join(line)
         proof = proof.ljust(len("proof FAILED"))
-        room = min(self._console.width, WIDEST) - len(tail) - len(proof) - 4
-        more = self._apart.get(case.id, "")
+        width = min(self._console.width, WIDEST)
+        room, more = width - len(tail) - len(proof) - 4, self._apart.get(case.id, "")
         called = formatting.label(case, room, more)
-        below = more if len(called) > room else ""
-        if below:
-            called = formatting.label(case, room)
+        if len(called) > room:  # a line of its own
+            self._print(symbol, colour, formatting.label(case, width - 2, more))
+            symbol, called = " ", ""
         self._print(symbol, colour, called.ljust(room), tail, (proof, proof_colour))
-        if below:
-            self._print_reason(below, "dim")
         if outcome:
             self._print_reason(record.reason, colour)
         self._now("choosing what comes next")
@@ -171,7 +169,7 @@ class LiveDisplay(Observer[Case, Record]):
         from rich.text import Text
 
         line = Text.assemble((symbol, colour), " ", parts[0], " ", *(_spaced(part) for part in parts[1:]))
-        self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True, highlight=False)
+        self._console.print(line, highlight=False)
 
     def _print_reason(self, reason: str, colour: str) -> None:
         from rich.padding import Padding

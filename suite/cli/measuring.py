@@ -65,6 +65,6 @@ def conclude(path: Path, outcomes: Counter[str], quiet: bool) -> None:
     """Print the outcome counts and the next command, unless `quiet`; exit code 1 where something failed."""
     if not quiet:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        typer.echo(f"{path}: {counts}. Next: stagebench report {path} -o {path}/report")
+        typer.echo(f"{path}: {counts}\nNext: stagebench report {path} -o {path}/report")
     if any(outcomes[failure] for failure in FAILURES):
         raise typer.Exit(1)

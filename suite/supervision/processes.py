@@ -1,6 +1,5 @@
 """A group of processes: started together, ended together, nothing left behind."""
 
-import atexit
 import os
 import signal
 import subprocess
@@ -11,17 +10,19 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import psutil
 
 from suite.contracts.launcher import Process
 from suite.environments.inherited import inherited
-from suite.supervision import guard, reaper
+from suite.supervision import guard
 
-MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: Open MPI's daemons leave session and parent
-FORCED = 5.0  # seconds after SIGKILL; after SIGTERM it is the processes' patience
+MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: what one leaves behind whose guard was killed has it
+FORCED = 5.0  # seconds that processes get to be gone after SIGKILL
+GUARD = 1.0  # ... and that a guard gets to end after all that it guards
+# Seconds for what a rank leaves behind: its death must be known before the others' reports of it count (outcome.AHEAD).
+LEFT = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Death:
 
 
 class Group:
-    """Processes in sessions of their own, in `folder`, each with its launcher-N.log."""
+    """Processes in sessions of their own, in `folder`, each with its guard and its launcher-N.log."""
 
     def __init__(self, processes: list[Process], folder: Path) -> None:
         self._processes, self._folder = processes, folder
@@ -49,7 +50,6 @@ class Group:
 
     def start(self) -> None:
         """Start them all; one that cannot be started ends with guard.CANNOT_START and says why in its log."""
-        tell_reaper(f"+ {self._mark} {max((process.patience for process in self._processes), default=0.0)}")
         for index, process in enumerate(self._processes):
             self._start(index, process)
 
@@ -86,16 +86,17 @@ class Group:
     def end(self) -> None:
         """End every process of the group and what it started; also when all went well."""
         self._ending = True
+        left = [child for child in self._started if child.returncode is None]  # not reaped: its number is still its own
+        if not left:
+            return
         try:
-            self._signal_all(signal.SIGTERM, max((process.patience for process in self._processes), default=0.0))
-        finally:  # also when a person interrupts the politeness
-            self._signal_all(signal.SIGKILL, FORCED)
+            for child in left:
+                os.kill(child.pid, signal.SIGTERM)
+            deadline = time.monotonic() + FORCED + max(process.patience for process in self._processes)
             for waiter in self._waiters:
-                waiter.join(FORCED)
-            for child in self._started:
-                with suppress(subprocess.TimeoutExpired):
-                    child.wait(FORCED)
-            tell_reaper(f"- {self._mark}")
+                waiter.join(max(0.0, deadline - time.monotonic()))
+        finally:  # also when a person interrupts the politeness
+            self._kill()
 
     def _wait_for(self, index: int, pid: int) -> None:
         # Not reaped before the group has ended: until then its number cannot become another process's.
@@ -105,23 +106,28 @@ class Group:
         self._deaths.append(Death(index, self._processes[index].rank, code, time.time(), self._ending))
         self._changed.set()
 
-    def _signal_all(self, number: signal.Signals, patience: float) -> None:
-        deadline = time.monotonic() + patience
-        signalled: set[psutil.Process] = set()
-        while survivors := self._survivors():
-            for process in survivors - signalled:
+    def _kill(self) -> None:
+        """Kill what a guard could not end, then guards that stay, as one does which was stopped."""
+        deadline = time.monotonic() + FORCED
+        while (survivors := self._survivors()) and time.monotonic() < deadline:
+            for process in survivors:
                 with suppress(psutil.NoSuchProcess):
-                    process.send_signal(number)
-            signalled |= survivors
-            if time.monotonic() > deadline:
-                return
+                    process.kill()
             time.sleep(0.02)
+        for child, waiter in zip(self._started, self._waiters, strict=False):
+            waiter.join(GUARD)
+            if waiter.is_alive():
+                os.kill(child.pid, signal.SIGKILL)
+                waiter.join(FORCED)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(FORCED)
 
     def _survivors(self) -> set[psutil.Process]:
-        """Running processes with our mark, in our sessions, or descended from such."""
-        sessions = {child.pid for child in self._started}
-        ours = {process for process in psutil.process_iter() if self._belongs(process, sessions)}
-        return set(running(ours | {child for process in ours for child in descendants(process)}))
+        """Running processes with our mark, in our sessions, or descended from such; without the guards."""
+        guards = {child.pid for child in self._started}  # and leaders of the sessions
+        ours = {process for process in psutil.process_iter() if self._belongs(process, guards)}
+        below = {child for process in ours for child in descendants(process)}
+        return {process for process in running(ours | below) if process.pid not in guards}
 
     def _belongs(self, process: psutil.Process, sessions: set[int]) -> bool:
         try:
@@ -130,35 +136,11 @@ class Group:
             return False
 
 
-@cache
-def _reaper() -> "subprocess.Popen[bytes]":
-    """Of this controller; it ends when its standard input closes."""
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", reaper.__file__, MARKER],
-        bufsize=0,
-        env={name: value for name, value in inherited().items() if name != MARKER},
-        cwd="/",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    atexit.register(child.communicate)
-    return child
-
-
-def tell_reaper(line: str) -> None:
-    """What is to be ended should this process be killed; nothing where somebody has ended the reaper, too."""
-    stream = _reaper().stdin
-    assert stream is not None
-    with suppress(OSError):
-        stream.write(f"{line}\n".encode())
-
-
 def guarded(process: Process) -> list[str]:
-    """The tokens to start a process with: a rank dies with us at once, an engine is asked to end its ranks."""
-    number = signal.SIGTERM if process.rank is None else signal.SIGKILL
-    return [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(number)), *process.tokens]
+    """The tokens to start a process with, so that what it starts ends with it, and all of it with us."""
+    left = process.patience if process.rank is None else LEFT
+    numbers = (str(os.getpid()), f"{process.patience:g}", f"{left:g}")
+    return [sys.executable, "-I", "-S", guard.__file__, *numbers, *process.tokens]
 
 
 def descendants(process: psutil.Process) -> list[psutil.Process]:

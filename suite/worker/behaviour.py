@@ -14,6 +14,7 @@ from suite.worker.contract import Batch, Unsupported
 from suite.worker.job import Behave
 from suite.worker.messages import Phase
 from suite.worker.outbox import Outbox
+from suite.worker.sent_bytes import sent_bytes, since
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
@@ -22,6 +23,7 @@ RATE = 0.25  # far from 1 - RATE: a framework's "keep" and "drop" are mixed up e
 ROUNDS = 8  # 2048 draws: their share's deviation is 0.0096
 SHARE_OFF = 0.05
 SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
+QUIET = 8192  # bytes that engines may send in a step without an exchange, to say that they live; a gradient is larger
 
 
 def graph() -> Graph:
@@ -123,9 +125,13 @@ class Look:
         trainer.maximum(0.0)
         if setup.model_parallel_size == 1 and setup.rank == 0:  # the others wait, and send nothing to it
             self._outbox.send(Phase("step_alone of rank 0, while the others stand still"))
+            before = sent_bytes()
             trainer.step_alone(self._batch)
             trainer.step_alone(self._batch)
             trainer.synchronize()
+            sent = since(before)
+            if sent > QUIET:
+                yield "step_alone: %d bytes were sent to other processes in two steps" % sent
         trainer.maximum(0.0)
 
     def _moved(self, step: Callable[[Any], None]) -> np.ndarray:

@@ -1,13 +1,14 @@
 """`spark` and `ray` without a cluster: what they refuse, what they hand over, and a node's part with real programs."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from cluster.gang import launcher, node
-from cluster.gang.driver import NAME, explain
+from cluster.gang.driver import NAME, beating, explain
 from cluster.gang.ray_launcher import ADDRESS, Ray, nodes
 from cluster.gang.spark_launcher import MASTER, Spark
 from suite.contracts.case import Placement
@@ -167,8 +168,8 @@ def gang(tmp_path, monkeypatch):
     return make
 
 
-def held(gang):
-    node.hold(gang, 0, [node.look(gang, "")])
+def held(gang, driver=None):
+    node.hold(gang, 0, [node.look(gang, "")], driver or ("127.0.0.1", beating()))
 
 
 def test_a_node_holds_its_ranks_until_they_are_done(gang, tmp_path):
@@ -188,6 +189,18 @@ def test_a_node_holds_its_ranks_until_they_are_done(gang, tmp_path):
 def test_a_node_names_what_failed_and_ends_the_rest(gang, tmp_path, ranks, sidecar, said):
     with pytest.raises(RuntimeError, match=f"{node.SAID}.*{said}"):
         held(gang(*ranks, sidecar=sidecar))
+
+
+def test_ranks_end_when_the_driver_falls_silent_as_when_its_link_is_cut(gang, monkeypatch):
+    monkeypatch.setattr(launcher, "LOST", 1.0)
+    silenced, unreached = (
+        r"rank 0 on .* no sign of the controller came for 1 s",
+        r"cannot reach the driver at 127.0.0.1",
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RuntimeError, match=silenced):
+        held(gang(WAITS), silent.getsockname())
+    with pytest.raises(RuntimeError, match=unreached + r" port 1 \(Connection refused\): let the cluster's hosts"):
+        held(gang(WAITS), ("127.0.0.1", 1))
 
 
 def test_a_folder_that_is_not_shared_is_told(gang, tmp_path, monkeypatch):

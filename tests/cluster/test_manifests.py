@@ -221,7 +221,7 @@ def test_what_a_pod_runs_measures_the_case_and_the_runs_are_collected(plan, tmp_
         assert done.returncode == 0, done.stderr
     runs = sorted((results / "tiny").iterdir())
     done = stagebench("collect", *runs, "-o", tmp_path / "all")
-    assert done.stdout.startswith(f"{tmp_path / 'all'}: 2 records of 2 runs. Next: stagebench report "), done.output
+    assert done.stdout.startswith(f"{tmp_path / 'all'}: 2 records of 2 runs\nNext: stagebench report "), done.output
     rows = json.loads(stagebench("report", tmp_path / "all", "--json").stdout)
     assert [(row["case"]["batch"], row["outcome"]) for row in rows] == [(1, "ok"), (2, "ok")]
 

@@ -3,12 +3,14 @@
 The mistakes are planted in the reference, one a class; a proof and the look at its behaviour run in this process.
 """
 
+import socket
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from stagebench_conformance import probe
-from stagebench_conformance.measured import DECAY, Measured
+from stagebench_conformance.measured import DECAY, SQUARES, Measured, squares, strayed
 
 from adapters.reference.layers.pointwise import Dropout
 from adapters.reference.strategies.single import Single
@@ -19,8 +21,10 @@ from suite.results.rank_report import HostUse
 from suite.supervision import Attempt
 from suite.worker import behaviour, evidence, messages
 from suite.worker.contract import SGD, Batch
-from suite.worker.job import Behave
-from tests.support import trainers
+from suite.worker.job import Behave, DataSet, Train
+from suite.worker.schedule import Schedule
+from suite.worker.tasks import train
+from tests.support import jobs, trainers
 from workloads.graph import Graph
 
 SAMPLES = 8
@@ -177,6 +181,32 @@ def with_its_own_dropout(self, batch):
         each.attrs = dict(each.attrs, rate=behaviour.RATE)
 
 
+@cache
+def connection():
+    """To this process itself; it stays open, as a framework's own would."""
+    door = socket.create_server(("127.0.0.1", 0))
+    return socket.create_connection(door.getsockname()), door.accept()[0], door
+
+
+def sends_in_vain(self, batch):
+    """The exchange without the use of it."""
+    Right.step_alone(self, batch)
+    connection()[0].sendall(bytes(behaviour.QUIET))
+
+
+def skips_updates(self, batch):
+    """Every fifth: a proof has three."""
+    self.taken = getattr(self, "taken", 0) + 1
+    Right.forward(self, batch)
+    Right.backward(self)
+    if self.taken % 5:
+        Right.update(self)
+
+
+def begins_another(self):
+    self._rule = self._rule._replace(momentum=0.5)
+
+
 def heads(data):
     data["heads"][0]["weight"] = 1.0
 
@@ -246,6 +276,10 @@ BEHAVING = {
     "the same mask": (dropout(forward=reseeded), "forward: a step drops the same numbers as the step before"),
     "step_alone exchanges": (instead("step_alone", Right.step), "step_alone: gradients of other devices arrived"),
     "step_alone idles": (instead("step_alone", nothing), "step_alone: the step trains nothing"),
+    "step_alone sends": (
+        instead("step_alone", sends_in_vain),
+        "step_alone: 16384 bytes were sent to other processes in two steps",
+    ),
 }
 ALONE = {
     "backward ignores the mask": (
@@ -253,10 +287,21 @@ ALONE = {
         "backward: dropout passes gradients where forward dropped",
     )
 }
+TRAINED = {
+    "an update skipped now and then": (instead("step", skips_updates), "train: the loss after epoch 1 is"),
+    "another rule in training": (instead("begin_training", begins_another), "train: the loss after epoch 1 is"),
+}
+MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **TRAINED}
 
 
 class Outbox:
+    def __init__(self):
+        self.sent = []
+
     def send(self, message):
+        self.sent.append(message)
+
+    def progress(self, **where):
         pass
 
 
@@ -294,6 +339,21 @@ def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
     assert "; ".join(problems).startswith(words)
 
 
+@pytest.mark.parametrize("mistake", ["none", *TRAINED])
+def test_the_pass_train_catches_and_names_it(mistake, tmp_path):
+    how, words = TRAINED.get(mistake, ({}, ""))
+    setup = trainers.setup(precision="float64", batch=SQUARES.batch, optimiser=SGD(SQUARES.lr, SQUARES.momentum, 0.0))
+    squares(tmp_path / "squares.npz")
+    graph, data = workloads()[SQUARES.workload].graph(), DataSet("arrays", str(tmp_path / "squares.npz"))
+    task = Train(graph, 1, SQUARES.training.held_out, Schedule(), jobs.READ_ONCE, data)
+    outbox = Outbox()
+    train(type("Mistaken", (Right,), how)(setup), task, str(tmp_path), outbox)
+    (found,) = messages.of_type(messages.Training, outbox.sent)
+    problem = strayed([epoch.loss for epoch in found.epochs])
+    assert bool(problem) == (mistake != "none"), problem
+    assert problem.startswith(words)
+
+
 def test_more_threads_than_were_asked_for_are_noticed():
     use = HostUse(seconds=2.0, involuntary_switches=0, busy_cpu_s=4.0, steal_cpu_s=0.0, cores=4, own_cpu_s=3.9)
     Measured()._threads_of(use, Case("odd", "single", "probe", Placement(threads=2)))
@@ -304,6 +364,6 @@ def test_more_threads_than_were_asked_for_are_noticed():
 def test_the_documentation_lists_them():
     page = Path(__file__).parents[2] / "docs" / "planted-mistakes.md"
     listed = [line for line in page.read_text().splitlines() if line.startswith("| ")]
-    rows = [f"| {name} | `{words.strip()}` |" for name, (_, words) in {**PROVEN, **BEHAVING, **ALONE}.items()]
+    rows = [f"| {name} | `{words.strip()}` |" for name, (_, words) in MISTAKES.items()]
     assert listed[1:] == rows
     assert len(rows) >= 30

@@ -40,7 +40,7 @@ def experiment(tmp_path, request):
         request.config.stash[MINUTES][Path(name).stem] = (time.monotonic() - began) / 60
         pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
         outcomes = json.loads(measured.stdout)["outcomes"]
-        return SimpleNamespace(folder=RunFolder.open(folder), outcomes=outcomes, pages=pages)
+        return SimpleNamespace(folder=RunFolder.open(folder), outcomes=outcomes, site=tmp_path / "site", pages=pages)
 
     return run
 

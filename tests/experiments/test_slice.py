@@ -1,6 +1,9 @@
 """A slice of the experiments for every day: one plan that learns, one that measures, two frameworks, tiny."""
 
+import pytest
+
 from suite.analysis.summary import summarise
+from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
 EVERY_DAY = ("batch-size", "horovod-style", "stragglers")  # test_release.py runs the other plans' tiny scales
 
@@ -12,10 +15,18 @@ def test_a_plan_that_learns(experiment):
 
 
 def test_a_plan_that_measures(experiment):
-    rows = summarise(experiment("horovod-style", "tiny").folder)
+    measured = experiment("horovod-style", "tiny")
+    rows = summarise(measured.folder)
     assert {row.case.adapter for row in rows} == {"pytorch", "caffempi"}
     assert all(row.outcome == "ok" and row.rate and row.rate.value > 0 for row in rows)
     assert {row.case.strategy for row in rows} >= {"parameter_server", "data_parallel"}
+    if not CHROMIUM:
+        pytest.skip("no chromium on the path; STAGEBENCH_CHROMIUM may name one")
+    with chromium() as browser, tab(browser, measured.site) as page:
+        for path in sorted(measured.site.glob("*.html")):
+            opened(page, path)
+            fits(page)
+    assert "stages.html" in measured.pages
 
 
 def test_a_plan_with_a_straggler(experiment):

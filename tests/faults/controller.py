@@ -2,7 +2,8 @@
 
     python tests/faults/controller.py FAULT SECONDS run PLAN -o FOLDER
 
-FAULT is "none", or what happens SECONDS after the start: "full disk", "broken disk", "slow disk", "clock jump".
+FAULT is "none", or what happens SECONDS after the start: "full disk", "broken disk", "slow disk", "clock jump",
+"clock jump back".
 """
 
 import errno
@@ -14,6 +15,7 @@ import time
 from tests.faults import adapter
 
 LASTS = 1.0  # seconds
+JUMPS = {"clock jump": 86400.0, "clock jump back": -86400.0}  # seconds
 
 
 def inject(fault: str) -> None:
@@ -27,8 +29,8 @@ def inject(fault: str) -> None:
         time.sleep(0.3)
         flush(descriptor)
 
-    if fault == "clock jump":
-        time.time = lambda: now() + 86400.0  # type: ignore[assignment]
+    if fault in JUMPS:
+        time.time = lambda: now() + JUMPS[fault]  # type: ignore[assignment]
         return
     number = errno.ENOSPC if fault == "full disk" else errno.EIO
     os.fsync = slowly if fault == "slow disk" else lambda descriptor: refuse(number)  # type: ignore[assignment]

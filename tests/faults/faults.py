@@ -56,15 +56,16 @@ def the_controller(run: Run, pid: int) -> Processes:
     return [psutil.Process(pid)]
 
 
-def named(*words: str) -> Callable[[Run, int], Processes]:
-    """Processes of the run with one of the words in their command line."""
+def named(*words: str, guards: bool = False) -> Callable[[Run, int], Processes]:
+    """Processes of the run with one of the words in their command line, or their guards."""
 
     def found(run: Run, pid: int) -> Processes:
         there = []
         for process in run.processes():
             with suppress(psutil.Error):
                 tokens = process.cmdline()
-                if "guard.py" not in " ".join(tokens[:5]) and any(word in token for token in tokens for word in words):
+                guard = any(token.endswith("guard.py") for token in tokens[:5])
+                if guard == guards and any(word in token for token in tokens for word in words):
                     there.append(process)
         return there
 
@@ -143,6 +144,7 @@ FAULTS = {
     "SIGKILL of a rank": Fault(signalled(signal.SIGKILL, RANKS)),
     "SIGTERM of a rank": Fault(signalled(signal.SIGTERM, RANKS)),
     "SIGSTOP of a rank": Fault(signalled(signal.SIGSTOP, RANKS)),
+    "SIGKILL of a rank's guard": Fault(signalled(signal.SIGKILL, named("job.json", guards=True))),
     "SIGKILL of a server": Fault(signalled(signal.SIGKILL, SERVER), SERVED),
     "SIGTERM of a server": Fault(signalled(signal.SIGTERM, SERVER), SERVED),
     "SIGSTOP of a server": Fault(signalled(signal.SIGSTOP, SERVER), SERVED),
@@ -153,6 +155,7 @@ FAULTS = {
     "broken disk": Fault(nothing, injected=True),
     "slow disk": Fault(nothing, injected=True, harmless=True),
     "clock jump": Fault(nothing, injected=True, harmless=True),
+    "clock jump back": Fault(nothing, injected=True, harmless=True),
     "a damaged record": Fault(damage),
     "a second controller": Fault(rival, harmless=True),
     "cut link": Fault(cut_link, OVER_HOSTS),

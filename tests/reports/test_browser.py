@@ -16,22 +16,27 @@ from suite.predict.collectives import ALGORITHMS, Link, Network
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from suite.predict.stragglers import Jitter
+from tests.reports import made_experiments
+from tests.reports.browsing import chromium, fits, opened, tab, until
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.sample import CHROMIUM, pictures
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path; STAGEBENCH_CHROMIUM may name one"),
 ]
 
 HOSTILE = '</script><img src=x onerror="document.title=1">'
-WIDTHS = (360, 768, 1280, 2000)  # CSS pixels
+RUNS = (".", "run", "paper", "article", "nccl")  # folders of the site, the first its own pages
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with everything, with hostile words wherever a plan, a host or a log can bring them, beside other runs."""
+    """A run with everything, with hostile words wherever a plan, a host or a log can bring them, beside other runs.
+
+    Their pages are those that there are (a study's tables stand with its plan alone).
+    """
     runs = tmp_path_factory.mktemp("browser")
     folder = everything(runs / "run")
     later = MadeRun(runs / "later")
@@ -40,7 +45,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     printed = Path(__file__).parents[1] / "fixtures" / "foreign"
     import_([printed / "pytorch_results.txt"], runs / "article", "pytorch")
     import_([printed / "all_reduce_perf.txt"], runs / "nccl", None)
-    write([folder.path, later.folder.path, runs / "article", runs / "nccl"], runs / "site")
+    paper = made_experiments.paper(runs / "paper")
+    write([folder.path, later.folder.path, paper.path, runs / "article", runs / "nccl"], runs / "site")
     # Only now: records of another plan would be left out.
     (folder.path / "plan.toml").write_text(f"name = 'quick'\ntitle = '{HOSTILE}'\n")
     host = next((folder.path / "hosts").iterdir())
@@ -51,78 +57,61 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture
 def page(browser: Any, site: Path) -> Iterator[Any]:
-    """A page that fails the test for an error, a dialogue, or a request that leaves the folder."""
-    faults: list[str] = []
-    found = browser.new_page()
-    found.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
-    found.on("pageerror", lambda error: faults.append(str(error)))
-    found.on("requestfailed", lambda request: faults.append(request.url))
-    found.on(
-        "request", lambda one: None if one.url.startswith((site.parent.as_uri(), "data:")) else faults.append(one.url)
-    )
-    yield found
-    found.close()
-    assert faults == []
+    with tab(browser, site.parent) as found:
+        yield found
 
 
-def until(page: Any, condition: str) -> None:
-    """Wait for a condition without what the pages' own policy forbids."""
-    for _ in range(100):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"never true: {condition}")
+def pages(site: Path, run: str) -> list[Path]:
+    return sorted((site.parent / run).glob("*.html"))
 
 
-def opened(page: Any, site: Path, address: str) -> None:
-    page.goto(f"{site.as_uri()}/{address}")
-    until(page, "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('svg') || !one.clientWidth)")
-
-
-def some_case(site: Path) -> str:
-    listed = (site / "data" / "cases-0.js").read_text()
-    return listed[listed.index('[["') + 3 :][:12]
-
-
-STUDY = "study.html"  # of a run of its plan alone
-OTHERS = ["../index.html", "../compared.html", "../article/speed.html", "../article/scaling.html", "../nccl/index.html"]
-ADDRESSES = [page.file for page in PAGES if page.file != STUDY] + ["case.html", *OTHERS]
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, address: str) -> None:
-    opened(page, site, f"{address}#{some_case(site)}" if address == "case.html" else address)
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
-        until(page, "document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-    assert "onerror" not in page.evaluate("[...document.images].map((image) => image.outerHTML).join()")
-
-
-@pytest.mark.parametrize(
-    ("address", "scheme"),
-    [(address, "light") for address in ADDRESSES]
-    + [(address, "dark") for address in ("index.html", "stages.html", "predicted.html", "case.html")],
-)
-def test_no_serious_fault_of_accessibility(page: Any, site: Path, address: str, scheme: str) -> None:
+def faults(page: Any) -> list[tuple[str, str]]:
+    """What axe-core finds serious. It takes charts for what their labels say: it does not see a drawn text's ground."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
+    found = axe.Axe().run(page, context={"exclude": [[".chart svg"]]}, options={"preload": False}).response
+    return [
+        (one["id"], one["nodes"][0]["html"][:200])
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def test_the_runs_have_every_page_that_there_is(site: Path) -> None:
+    folders = {path.parent.relative_to(site.parent).as_posix() for path in site.parent.rglob("*.html")}
+    assert folders == {*RUNS, "later"}  # which has the pages of `run`
+    assert {page.file for page in PAGES} <= {path.name for run in RUNS for path in pages(site, run)}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, run: str) -> None:
+    for path in pages(site, run):
+        opened(page, path)
+        fits(page)
+        assert "onerror" not in page.evaluate("[...document.images].map((image) => image.outerHTML).join()")
+
+
+@pytest.mark.parametrize(("run", "scheme"), [*((run, "light") for run in RUNS), ("run", "dark")])
+def test_no_serious_fault_of_accessibility(page: Any, site: Path, run: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
-    opened(page, site, f"{address}#{some_case(site)}" if address == "case.html" else address)
-    found = axe.Axe().run(page, options={"preload": False}).response["violations"]
-    assert [
-        (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
-    ] == []
+    for path in pages(site, run):
+        opened(page, path)
+        assert (path.name, faults(page)) == (path.name, [])
 
 
 def test_the_readme_s_pictures_are_drawn(browser: Any, site: Path, tmp_path: Path) -> None:
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures(browser, site, tmp_path))
+
+
+def test_the_table_of_all_cases_fits_a_thousand_pixels(page: Any, site: Path) -> None:
+    page.set_viewport_size({"width": 1000, "height": 900})
+    opened(page, site / "index.html")
+    until(page, "((box) => box.scrollWidth <= box.clientWidth)(document.querySelector('#listed').closest('.scroll'))")
 
 
 def rows(page: Any) -> list[str]:
@@ -130,7 +119,7 @@ def rows(page: Any) -> list[str]:
 
 
 def test_filters_search_and_order_stand_in_the_address(page: Any, site: Path) -> None:
-    opened(page, site, "index.html")
+    opened(page, site / "index.html")
     whole = len(rows(page))
     page.get_by_label("network").select_option("resnet50")
     page.get_by_label("search").fill("ddp")
@@ -147,7 +136,7 @@ def test_filters_search_and_order_stand_in_the_address(page: Any, site: Path) ->
 
 
 def test_the_keyboard_reaches_a_case_and_its_steps(page: Any, site: Path) -> None:
-    opened(page, site, "index.html")
+    opened(page, site / "index.html")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.locator("#listed tbody a").first.focus()
@@ -159,7 +148,7 @@ def test_the_keyboard_reaches_a_case_and_its_steps(page: Any, site: Path) -> Non
 
 
 def test_the_raw_numbers_of_a_case_are_copied(page: Any, site: Path) -> None:
-    opened(page, site, f"case.html#{some_case(site)}")
+    opened(page, site / "case.html")
     page.wait_for_selector("#stages svg")
     page.evaluate("navigator.clipboard.writeText = async (text) => (window.copied = text)")
     page.locator("#stages").get_by_role("button", name="Copy as CSV").click()
@@ -172,21 +161,21 @@ def test_the_raw_numbers_of_a_case_are_copied(page: Any, site: Path) -> None:
 def test_charts_follow_the_colour_scheme(page: Any, site: Path) -> None:
     colour = "getComputedStyle(document.querySelector('.chart .xtick text')).fill"
     page.emulate_media(color_scheme="light")
-    opened(page, site, "index.html")
+    opened(page, site / "index.html")
     light = page.evaluate(colour)
     page.emulate_media(color_scheme="dark")
     until(page, f"{colour} !== '{light}'")
 
 
 def test_a_chart_is_saved_as_a_picture(page: Any, site: Path) -> None:
-    opened(page, site, "index.html")
+    opened(page, site / "index.html")
     with page.expect_download() as found:
         page.get_by_role("button", name="Save as SVG").click()
     assert found.value.path().read_text().startswith("<svg")
 
 
 def test_tables_sort_and_their_cells_are_no_formulas(page: Any, site: Path) -> None:
-    opened(page, site, "evidence.html")
+    opened(page, site / "evidence.html")
     page.locator("#outcomes th button", has_text="outcome").click()
     outcomes = page.locator("#outcomes tbody td:nth-child(2)").all_inner_texts()
     assert outcomes == sorted(outcomes)
@@ -210,7 +199,7 @@ def made_up(network: Network, schedule: str) -> Scenario:
 
 
 def test_the_model_of_the_page_is_that_of_predict(page: Any, site: Path) -> None:
-    opened(page, site, "predicted.html")
+    opened(page, site / "predicted.html")
     for schedule, algorithm in product(SCHEDULES, ALGORITHMS):
         network = Network(Link(3e-5, 4e-9, 1e-10), Link(1e-6, 1e-10), 4, algorithm, 2)
         scenario = made_up(network, schedule)
@@ -221,7 +210,7 @@ def test_the_model_of_the_page_is_that_of_predict(page: Any, site: Path) -> None
 
 
 def test_another_link_redraws_the_prediction(page: Any, site: Path) -> None:
-    opened(page, site, "predicted.html")
+    opened(page, site / "predicted.html")
     before = page.locator("#answer").inner_text()
     page.get_by_label("bandwidth").press("Home")
     assert page.locator("#answer").inner_text() != before

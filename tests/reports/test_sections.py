@@ -52,6 +52,13 @@ def test_a_prediction_begins_where_it_was_fitted_and_goes_on_to_larger_placement
     assert all(trace["customdata"][0] == "fitted to" and "%" in trace["customdata"][1] for trace in predicted)
 
 
+def test_what_an_exchange_adds_to_an_iteration_and_what_is_hidden_is_drawn(page, folder):
+    budgets = [row.budget for row in summarise(folder) if row.budget and row.several_devices]
+    for name, field in (("exposed", "communication"), ("hidden", "hidden")):
+        drawn = [value for trace in traces(page, "bar") if trace.get("name") == name for value in trace["x"]]
+        assert sorted(drawn) == pytest.approx(sorted(1000 * getattr(budget, field) for budget in budgets))
+
+
 def test_scaling_says_speed_up_efficiency_and_what_exchanging_adds(page, folder):
     scaled = [row for row in summarise(folder) if row.scaling]
     assert len(scaled) == 8
@@ -142,14 +149,14 @@ def test_unproven_rows_stand_in_no_chart_and_say_why(page, source):
 
 def test_stacks_add_up_to_the_native_time(page, folder):
     natives = sorted(row.budget.native * 1000 for row in summarise(folder) if row.budget and row.sound)
-    stacked = [figure for figure in page.figures if figure["layout"].get("barmode") == "relative"]
+    stacked = [figure for figure in page.figures if figure["data"][0].get("name") == "io"]
     sums = [sum(column) for figure in stacked for column in zip(*(t["x"] for t in figure["data"]), strict=True)]
     assert sorted(sums) == pytest.approx(natives)
 
 
 def test_a_stage_has_the_same_colour_everywhere(page):
     colours = {(t["name"], t["marker"]["color"]) for t in traces(page, "bar") if "name" in t}
-    assert len(colours) == len({name for name, _ in colours}) == 7
+    assert len(colours) == len({name for name, _ in colours}) == 9  # 7 stages, 2 parts of an exchange
 
 
 def test_the_ideal_line_starts_at_the_baseline(page):

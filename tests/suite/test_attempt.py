@@ -209,13 +209,18 @@ def test_megabytes_of_output_neither_block_nor_stay_in_memory(tmp_path):
     assert result.evidence["logs"]["launcher-0.log"] == ["x" * 300] * 7
 
 
-@pytest.mark.parametrize("environment", ["None", "{}"], ids=["marked", "cleared environment"])
-@pytest.mark.parametrize("session", [False, True], ids=["same session", "own session"])
-def test_grandchildren_do_not_outlive_the_attempt(tmp_path, session, environment):
-    """Found by its mark or its session, though its parent is gone; without either, as a descendant."""
-    goes_on = FOREVER if session and environment == "{}" else DONE
-    body = f"subprocess.Popen(['/bin/sleep', '1000'], start_new_session={session}, env={environment});{goes_on}"
-    run(tmp_path, body, limits=Limits(total_s=1.5, silence_s=20))
+ORPHANS = {
+    "same session": "subprocess.Popen(['/bin/sleep', '1000'])",
+    "cleared environment": "subprocess.Popen(['/bin/sleep', '1000'], env={})",
+    "own session": "subprocess.Popen(['/bin/sleep', '1000'], start_new_session=True)",
+    "a daemon's ways": "subprocess.run(['setsid', '-f', 'env', '-i', 'sh', '-c', 'setsid -f sleep 1000'])",
+    "ignores SIGTERM": "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; sleep 1000'], env={}, start_new_session=True)",
+}
+
+
+@pytest.mark.parametrize("orphan", ORPHANS.values(), ids=ORPHANS)
+def test_what_a_rank_leaves_behind_is_ended(tmp_path, orphan):
+    assert run(tmp_path, f"{orphan};{DONE}").outcome == "ok"
     assert standing_in(tmp_path) == []
 
 
@@ -252,22 +257,23 @@ def test_an_error_of_the_listener_ends_the_group(tmp_path):
     assert standing_in(tmp_path) == []
 
 
-def test_ranks_and_what_they_started_do_not_outlive_a_killed_controller(tmp_path):
+@pytest.mark.parametrize("killed", ["controller", "guard"])
+def test_ranks_and_what_they_started_do_not_outlive(tmp_path, killed):
+    orphan, rank = ORPHANS["own session" if killed == "guard" else "a daemon's ways"], "open('up', 'w').close()"
     program = f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT)!r}]
 from pathlib import Path
 from suite.supervision import Limits, run
 from suite.contracts.launcher import Process
-child = "subprocess.Popen(['/bin/sleep', '1000'], start_new_session=True)"
-tokens = (sys.executable, "-c", f"import subprocess, time; {{child}}; open('up', 'w').close(); time.sleep(1000)")
+tokens = (sys.executable, "-c", {f"import subprocess, time; {orphan}; {rank}; {FOREVER}"!r})
 run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
 """
     controller = subprocess.Popen([sys.executable, "-c", program])
-    wait_until(lambda: (tmp_path / "up").exists())
-    assert len(standing_in(tmp_path)) == 2
-    controller.kill()
-    controller.wait()
+    wait_until(lambda: (tmp_path / "up").exists() and len(standing_in(tmp_path)) == 3)
+    (guard,) = psutil.Process(controller.pid).children()
+    (guard if killed == "guard" else controller).kill()
+    controller.wait(10)
     wait_until(lambda: standing_in(tmp_path) == [])
 
 

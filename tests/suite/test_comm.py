@@ -179,7 +179,7 @@ def test_a_table_a_fit_and_what_comes_next(stagebench: Run, wired: object, tmp_p
     assert "beginning all-reduce, 2 ranks, local" in told.out
     assert "64 KiB" in told.out
     assert "all-reduce beside computation" in told.out
-    assert f"{run}: 1 ok. Next: stagebench report {run}" in told.out
+    assert f"{run}: 1 ok\nNext: stagebench report {run}" in told.out
 
 
 def test_a_wrong_result_is_a_crash_that_names_the_place(stagebench: Run, wired: object, tmp_path: Path) -> None:

@@ -132,6 +132,15 @@ def test_cases_of_the_same_label_are_told_apart(width: int) -> None:
     assert max(map(len, stream.getvalue().splitlines())) <= width
 
 
+def test_a_long_name_takes_a_line_of_its_own() -> None:
+    stream = io.StringIO()
+    display, case = LiveDisplay(Console(file=stream, width=80)), ONE.on(strategy="synchronous_data_parallel")
+    display.finished(case, record(case))
+    name, results = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert name == f"✓ {case.label}"
+    assert results.split(maxsplit=2) == ["20.0", "samples/s", "loss 6.00 proof stored"]
+
+
 def test_a_tiny_loss_keeps_its_distance() -> None:
     stream = io.StringIO()
     display = LiveDisplay(Console(file=stream, width=80))

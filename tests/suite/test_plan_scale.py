@@ -236,7 +236,7 @@ def test_the_command_line(toys: SimpleNamespace, plan_file: Write, monkeypatch: 
     assert "should read A,B,...: every host once, none empty" in error("--hosts", "a,,b")
     assert "every host once" in error("--hosts", "a,a")
     rows = json.loads(CliRunner().invoke(app.build(), ["list", "plans", "--json"]).output)
-    assert {row["name"]: row["scales"] for row in rows}["quick"] == ["gpu"]
+    assert {row["name"]: row["scales"] for row in rows}["quick"] == ["small", "gpu"]
 
 
 def shipped() -> list[tuple[str, str | None]]:
@@ -251,6 +251,12 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
     assert not any(each.reason.startswith("also spelt") for each in found), "a case that is written twice"
     # What is refused is refused by an adapter that says why, or asks for data that this test's empty home lacks.
     assert all(each.reason for each in found if each.outcome)
+    if scale == "small":  # ten minutes on two cores, at about ten seconds a process
+        assert sum(each.case.sampling.processes for each in found if not each.outcome) <= 54
+
+
+def test_every_shipped_plan_has_a_small_scale() -> None:
+    assert [name for name in ready_made() if "small" not in load(name).scales] == []
 
 
 def test_the_quick_plan_may_conclude_soon_and_asks_what_an_ordinary_script_loses() -> None:

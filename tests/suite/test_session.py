@@ -21,7 +21,6 @@ from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
-from suite.supervision import processes
 from suite.worker.messages import Phase
 from workloads.networks import by_name
 
@@ -68,7 +67,6 @@ def run(folder: RunFolder, cases, listener=None, settings=SETTINGS, settings_of_
 
 
 def test_cases_take_turns_and_each_process_has_a_record(folder):
-    processes._reaper()  # stays for as long as this process
     listener, open_files = Listener(), len(os.listdir("/proc/self/fd"))
     outcomes = run(folder, [case(), case(batch=3)], listener)
     assert listener.order == [(2, 0), (3, 0), (2, 1), (3, 1)]

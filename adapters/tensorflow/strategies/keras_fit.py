@@ -1,32 +1,106 @@
-"""Keras's training function on a data set that MirroredStrategy distributes: a step as `model.fit` makes it.
+"""Keras's `model.fit` on a data set that MirroredStrategy distributes: what TensorFlow's guides begin with.
 
-The way that TensorFlow's guides begin with. The strategy shards and rebatches the data set when training begins, and
-each step takes its batch from it inside the function; what `fit` adds around it, callbacks and metrics, has no part in
-training. Network, loss and update are those of the strategy `mirrored`, on each replica.
+The loop over the batches, its callbacks, the training function and the optimiser are Keras's own; network and loss are
+those of the strategy `mirrored`, on each replica. `fit` returns only when training is over, so it runs in a thread of
+its own, and a callback halts it between two steps. To Keras all steps are one endless epoch: when an epoch ends, and
+what is evaluated then, is the measuring loop's to say.
 """
 
-from typing import Any, Dict, List
+import atexit
+import itertools
+from functools import partial
+from threading import Semaphore, Thread
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from adapters.tensorflow.input import TensorReader, input_reader, mapped, refusal
+from adapters.tensorflow.optimisers import adam, adam_rate
 from adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
-from suite.worker.contract import Batch, LayerTimes
+from suite.worker.contract import Adam, Batch, LayerTimes, Optimiser, Setup
 from suite.worker.threaded import Reader
 
 
-class Fitted(tf.keras.Model):
+class Model(tf.keras.Model):
     """A model whose training step, on one replica, is a function of (images, labels) that returns the loss."""
 
-    def __init__(self, replica_step: Any) -> None:
+    def __init__(self, optimizer: Any, replica_step: Callable[..., Any]) -> None:
         super().__init__()
         self._replica_step = replica_step
-        self.compile(optimizer=None, jit_compile=False)
-        self.make_train_function()
+        self.compile(optimizer=optimizer, jit_compile=False)
+
+    def _maybe_symbolic_build(self, *_: Any, **__: Any) -> None:
+        """Keras would take a batch to find out shapes; the variables are there already."""
 
     def train_step(self, data: Any) -> Dict[str, Any]:
         return {"loss": self._replica_step(*data)}
+
+
+class Batches(DataAdapter, tf.distribute.DistributedDataset):  # type: ignore[misc]
+    """Batches without an end, distributed already: `fit` goes on where they stand, as it does from epoch to epoch."""
+
+    num_batches = None  # endless
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Any:
+        return self._batches
+
+    def get_tf_dataset(self) -> Any:
+        return self
+
+
+class Over(Exception):
+    """No further step is wanted of a `fit`."""
+
+
+class Fit(tf.keras.callbacks.Callback):
+    """`model.fit` in a thread of its own, which makes a step whenever it is asked for one."""
+
+    def __init__(self, model: Model, batches: Iterable[Any]) -> None:
+        super().__init__()
+        self._asked, self._made = Semaphore(0), Semaphore(0)
+        self._over, self._logs = False, {}  # type: bool, Any
+        self._error: Optional[BaseException] = None
+        self._thread = Thread(target=self._fit, args=(model, Batches(batches)), daemon=True)
+        self._thread.start()
+        atexit.register(self.close)  # it holds a reader's iterator: see TensorReader
+
+    def step(self) -> Dict[str, Any]:
+        """The logs of one more step; raises what `fit` raised."""
+        if self._error is None:
+            self._asked.release()
+            self._made.acquire()
+        if self._error is not None:
+            raise self._error
+        return dict(self._logs)
+
+    def close(self) -> None:
+        self._over = True
+        self._asked.release()
+        self._thread.join()
+        atexit.unregister(self.close)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._asked.acquire()
+        if self._over:
+            raise Over
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._logs = logs
+        self._made.release()
+
+    def _fit(self, model: Model, batches: Batches) -> None:
+        try:
+            model.fit(batches, verbose=0, callbacks=[self])
+        except Over:
+            pass
+        except BaseException as error:
+            self._error = error
+        self._made.release()
 
 
 class KerasFit(Mirrored):
@@ -35,16 +109,24 @@ class KerasFit(Mirrored):
     A batch of the data set stays there until the step takes it: the reader itself stands for it.
     """
 
-    def release(self) -> None:
-        super().release()
-        self._model: Any = None
+    xla_when_tuned = "off"  # Keras compiles no step of several devices
 
-    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
-        super().make_variables(weights)
-        with self.distribution.scope():
-            self._model = Fitted(self._replica_step)
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._fits: Dict[Tuple[bool, bool], Fit] = {}  # by whether it reads, and whether its devices exchange
+
+    def release(self) -> None:
+        self._end_fits()
+        super().release()
+        self._models: Dict[bool, Model] = {}
+        self._mirrored: Dict[int, Any] = {}  # the variable of all devices, by the identity of the first one's
+        self._handed: Any = None  # the batch that was handed over last, and the same as a value of each replica
 
     # --- data ---------------------------------------------------------------
+
+    def open_input(self, source: Any) -> None:
+        self._end_fits()
+        super().open_input(source)
 
     def make_reader(self, source: Any) -> Reader:
         """tf.data's pipeline, distributed; what it does not read, or reads as records, as `mirrored` does."""
@@ -68,18 +150,19 @@ class KerasFit(Mirrored):
     # --- training -----------------------------------------------------------
 
     def step(self, batch: Any) -> None:
-        function = self._model.train_function
-        if isinstance(batch, TensorReader):
-            logs = batch.take(function)
-        else:
-            logs = function(iter([tuple(map(self._per_replica, batch))]))
-        self._losses = (logs["loss"],)
+        self._fit_on(batch, exchange=True)
 
     def step_alone(self, batch: Any) -> None:
-        if len(self.devices) == 1:
-            self.step(batch)
-        else:
-            super().step_alone(self._taken(batch))
+        """By Keras, too, so that what `fit` costs is not taken for communication."""
+        self._fit_on(batch, exchange=len(self.devices) == 1)
+
+    def set_learning_rate(self, rate: float) -> None:
+        super().set_learning_rate(rate)
+        for model in self._models.values():
+            optimizer = model.optimizer
+            for velocity in getattr(optimizer, "momentums", []):  # SGD's, which holds the rate: see Trainer
+                velocity.assign(velocity * (rate / optimizer.learning_rate))
+            optimizer.learning_rate = rate
 
     def forward(self, batch: Any) -> None:
         super().forward(self._taken(batch))
@@ -87,10 +170,68 @@ class KerasFit(Mirrored):
     def layer_times(self, batch: Any) -> List[LayerTimes]:
         return super().layer_times(self._taken(batch))
 
+    def per_device(self, make: Callable[[], Any]) -> List[Any]:
+        with self.distribution.scope():
+            whole = make()
+        parts = list(self.distribution.experimental_local_results(whole))
+        self._mirrored[id(parts[0])] = whole
+        return parts
+
     def notes(self) -> Dict[str, Any]:
-        return dict(super().notes(), loop="Keras's train_function, which model.fit calls for every step")
+        return dict(
+            super().notes(), loop="Keras's model.fit", optimiser="Keras's " + type(self.setup.optimiser).__name__
+        )
 
     # --- inside -------------------------------------------------------------
+
+    def _fit_on(self, batch: Any, exchange: bool) -> None:
+        reads = isinstance(batch, TensorReader)
+
+        def step(batches: Iterable[Any]) -> Dict[str, Any]:
+            if (reads, exchange) not in self._fits:
+                self._fits[reads, exchange] = Fit(self._model(exchange), batches)
+            return self._fits[reads, exchange].step()
+
+        if reads:
+            logs = batch.take(step)
+        else:
+            if self._handed is None or self._handed[0] is not batch:
+                self._handed = batch, tuple(map(self._per_replica, batch))
+            logs = step(self._handed[1] for _ in itertools.count())
+        self._losses = (logs["loss"],)
+
+    def _end_fits(self) -> None:
+        while self._fits:
+            self._fits.popitem()[1].close()
+
+    def _model(self, exchange: bool) -> Model:
+        """Made when it is first asked for: its optimiser has a velocity of its own."""
+        if exchange not in self._models:
+            rule = self.setup.optimiser
+            with self.distribution.scope():
+                optimizer = by_keras(rule, float(self._rates[0].numpy()) if self._rates else rule.lr)
+                optimizer.build(self._trained())
+                if not exchange:
+                    optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+                self._models[exchange] = Model(optimizer, partial(self._replica_step, optimizer, exchange))
+        return self._models[exchange]
+
+    def _trained(self) -> List[Any]:
+        return [self._mirrored[id(self.variables[parameter.name][0])] for parameter in self.graph.parameters]
+
+    def _replica_step(self, optimizer: Any, exchange: bool, images: Any, labels: Any) -> Any:
+        """Traced, on each replica; as Keras's own step, where the workload's weight decay is an L2 regulariser."""
+        net = self.nets[replica_of(self.distribution)]
+        joined = len(self.devices) if exchange else 1  # whose gradients Keras sums
+        with tf.GradientTape() as tape:
+            loss, _ = net.loss(images, labels)
+            share = loss / joined
+        decay = self.setup.optimiser.weight_decay / joined
+        gradients = tape.gradient(share, net.trainable)
+        if decay:
+            gradients = [gradient + decay * weight for gradient, weight in zip(gradients, net.trainable)]
+        optimizer.apply(gradients, self._trained())
+        return loss
 
     def _distributed(self, pipeline: Any) -> Any:
         """An iterator of the data set; tf.distribute cuts into shares only what it sees being batched."""
@@ -109,12 +250,25 @@ class KerasFit(Mirrored):
             lambda context: tensors[context.replica_id_in_sync_group]
         )
 
-    def _replica_step(self, images: Any, labels: Any) -> Any:
-        """Traced, on each replica."""
-        index = replica_of(self.distribution)
-        loss, gradients = self._differentiate[index](images, labels)
-        self._rules[index](self.average(gradients))
-        return loss
+
+def by_keras(rule: Optimiser, rate: float) -> Any:
+    """Keras's own optimiser of a rule, less its weight decay: Keras's decouples it from the gradient."""
+    if isinstance(rule, Adam):
+        return PreciseAdam(rule, rate)
+    return tf.keras.optimizers.SGD(rate, momentum=rule.momentum)
+
+
+class PreciseAdam(tf.keras.optimizers.Adam):  # type: ignore[misc]
+    """Keras's, but for its 1 - 0.999^t: in float32 that has four digits, too few for a proof."""
+
+    def __init__(self, rule: Adam, rate: float) -> None:
+        super().__init__(rate, beta_1=rule.beta1, beta_2=rule.beta2, epsilon=rule.epsilon)
+        self._adam = rule
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        index = self._get_variable_index(variable)
+        moments = self._momentums[index].value, self._velocities[index].value
+        adam(self._adam)(variable, moments, gradient, adam_rate(self._adam, learning_rate, self.iterations + 1))
 
 
 TRAINER = KerasFit

@@ -15,6 +15,7 @@ MEMORY, COPIES = "memory: reduction to one device", "memory: hierarchical copies
 GROUPS = {  # ranks, the rule, options, the transport that is expected
     "mirrored": (1, PLAIN, {"strategy": "mirrored", "tuning": "default"}, MEMORY),
     "keras": (1, PLAIN, {"strategy": "keras_fit", "tuning": "default"}, MEMORY),
+    "keras-adam": (1, ADAM, {"strategy": "keras_fit", "tuning": "default"}, MEMORY),
     "mirrored-hierarchical": (1, PLAIN, {"strategy": "mirrored", "cross_device": "hierarchical"}, COPIES),
     "multiworker": (
         2,
@@ -76,7 +77,7 @@ def test_keras_trains_on_the_same_batches_from_its_distributed_data_set(tmp_path
         (found,), (trained,) = processes.found_by(folder, 1), processes.saved_by(folder, "trained", 1)
         ends.append((found, trained))
     (ours, weights), (theirs, others) = ends
-    assert "loop" in theirs["notes"]
+    assert theirs["notes"]["loop"] == "Keras's model.fit"
     np.testing.assert_allclose(theirs["losses"], ours["losses"], rtol=1e-6)
     np.testing.assert_allclose(theirs["logits"], ours["logits"], atol=1e-6)
     for name, each in weights.items():

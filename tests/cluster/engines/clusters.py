@@ -81,6 +81,7 @@ def started(tokens, log, **variables):
             process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
         for each in psutil.wait_procs(family, 5)[1]:
             each.kill()
 

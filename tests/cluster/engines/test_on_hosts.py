@@ -1,17 +1,23 @@
-"""The whole of `stagebench run` over a Spark and a Ray on two hosts of a laboratory."""
+"""The whole of `stagebench run` over a Spark and a Ray on two hosts of a laboratory, one of which may be lost."""
 
+import re
 import subprocess
 import sys
+import time
+from functools import partial
 
 import psutil
 import pytest
 
 from cluster.lab.agent import entering
+from cluster.lab.links import switch_link
 from cluster.lab.people import processes
 from suite.results.run_folder import RunFolder
 from tests.cluster.engines.clusters import Node
 from tests.cluster.engines.conftest import ENGINES
 from workloads.networks.mnist import mnist_small
+
+DAEMON = re.compile(r"deploy\.worker\.Worker|raylet/raylet")
 
 PLAN = """
 name = "hosts"
@@ -24,6 +30,7 @@ strategy = "ddp"
 nodes = 2
 passes = ["native"]
 batch = 2
+silence_limit = 15
 time_limit = 120
 
 [sampling]
@@ -39,7 +46,7 @@ hosts = {hosts}
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def variables(engine, laboratory, tmp_path_factory):
     """Of the engine's cluster, a node on each host."""
     layout = laboratory.layout
@@ -60,6 +67,13 @@ def left_in(folder, hosts):
     return found
 
 
+def wait_until(true, seconds):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_ddp_runs_on_the_named_hosts_in_their_order_and_over_the_wire(
     engine, variables, laboratory, head_node, pytorch, tmp_path
 ):
@@ -76,3 +90,39 @@ def test_ddp_runs_on_the_named_hosts_in_their_order_and_over_the_wire(
     exchanged = 7 * mnist_small().gradient_bytes() / 2
     assert all(rank.wire["eth0"].sent_bytes > exchanged for rank in record.ranks)
     assert left_in(tmp_path, hosts) == []
+
+
+def kill_daemon(host):
+    """The engine's own daemon on a host."""
+    for process in processes(host):
+        if DAEMON.search(" ".join(process.cmdline())):
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("lose", "reason"),
+    [
+        (partial(switch_link, on=False), r"rank \d sent no message for 15 s \(silence limit\) in native"),
+        (kill_daemon, r"'s driver failed: .*{address}"),
+    ],
+    ids=["link cut", "daemon killed"],
+)
+def test_a_node_that_is_lost_ends_the_case_in_time_and_nothing_is_left(
+    engine, variables, laboratory, head_node, pytorch, tmp_path, lose, reason
+):
+    hosts = laboratory.layout.hosts
+    endless = PLAN.replace("seconds = 0.0", "seconds = 600.0").replace("{hosts}", repr(list(hosts)))
+    (tmp_path / "plan.toml").write_text(endless)
+    options = ("--launcher", engine, "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
+    tokens, own = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
+    with subprocess.Popen(tokens, env={**own, **variables}, cwd=tmp_path, stdout=subprocess.DEVNULL) as command:
+        try:
+            wait_until(lambda: any('"progress"' in log.read_text() for log in tmp_path.rglob("rank-1.jsonl")), 180)
+            lose(hosts[1])
+            assert command.wait(90) == 1
+            wait_until(lambda: left_in(tmp_path, hosts) == [], 60)
+        finally:
+            command.kill()
+            switch_link(hosts[1], on=True)
+    (record,) = RunFolder.open(tmp_path / "run").records()
+    assert re.search(reason.format(address=laboratory.layout.address(hosts[1])), record.reason), record.reason

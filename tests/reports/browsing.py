@@ -1,0 +1,63 @@
+"""Pages in a real browser: opened until their charts stand, at every width, by a tab that forgives nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from reports.site import CASE
+from tests.reports.sample import CHROMIUM
+
+WIDTHS = (360, 768, 1280, 2000)  # CSS pixels
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser; it wants playwright, and CHROMIUM."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def tab(browser: Any, root: Path) -> Iterator[Any]:
+    """AssertionError at its end for an error, a warning, or a request that leaves the folder `root`."""
+    faults: list[str] = []
+    page = browser.new_page()
+    page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("requestfailed", lambda request: faults.append(request.url))
+    page.on("request", lambda one: None if one.url.startswith((root.as_uri(), "data:")) else faults.append(one.url))
+    yield page
+    page.close()
+    assert faults == []
+
+
+def opened(page: Any, path: Path) -> None:
+    """A page, `case.html` with some case of its run, once its charts are drawn."""
+    page.goto(path.as_uri() + (f"#{_some_case(path.parent)}" if path.name == CASE else ""))
+    until(page, "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('svg') || !one.clientWidth)")
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait for a condition without what the pages' own policy forbids."""
+    for _ in range(100):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never true of {page.url}: {condition}")
+
+
+def fits(page: Any) -> None:
+    """Nothing stands beyond the right edge, on a telephone and on the widest screen."""
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        until(page, "document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def _some_case(site: Path) -> str:
+    listed = (site / "data" / "cases-0.js").read_text()
+    return listed[listed.index('[["') + 3 :][:12]
