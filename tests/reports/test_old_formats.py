@@ -10,6 +10,7 @@ from reports import comm, site
 from reports.text import milliseconds, number
 from suite.analysis.budget import STAGES
 from suite.analysis.links import links
+from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
 from suite.comm.records import CommFolder
 from suite.results.run_folder import RunFolder
@@ -71,7 +72,8 @@ def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
     for row in stored(runs / "training.json"):
         speed, budget = row["samples_per_second"], row["budget_seconds"]
         if speed:
-            assert spaced(f"{number(speed['value'])} {number(speed['low'])} … {number(speed['high'])}") in text
+            shown = f"{number(speed['low'])} … {number(speed['high'])}"
+            assert spaced(f"{number(speed['value'])} {shown}") in text or not Interval(**speed).tells
         if budget:
             assert all(spaced(milliseconds(budget[stage])) in text for stage in (*STAGES, "native", "staged"))
 
