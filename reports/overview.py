@@ -13,7 +13,6 @@ from suite.analysis.rows import Row
 from suite.groups import grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
-UNTOLD = 10  # times the low end of an interval: with a higher end it says nothing
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
 
@@ -72,7 +71,7 @@ def listed(words: Sequence[str]) -> str:
 
 def _behind(group: Group, index: int) -> str:
     ratio = group.against[index].ratio
-    if ratio.high > UNTOLD * ratio.low:
+    if not ratio.tells:
         return f"how far {group.names[index]} is behind is not determined"
     return f"{group.names[index]} reaches {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
 

@@ -24,7 +24,9 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def interval(found: Interval | None) -> str:
-    return f"{number(found.low)} … {number(found.high)}" if found else UNKNOWN
+    if found is None:
+        return UNKNOWN
+    return f"{number(found.low)} … {number(found.high)}" if found.tells else "interval not determined"
 
 
 def middle(found: Spread | None) -> str:

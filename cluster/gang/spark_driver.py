@@ -33,6 +33,8 @@ def work(gang: Gang) -> None:
         context.parallelize(range(nodes), nodes).barrier().mapPartitions(partial(task, gang, own)).collect()
     except Py4JJavaError as error:
         said = str(error.java_exception)
+        if SAID not in said:  # Spark's own words, which name a lost executor in their second line; then comes its stack
+            said = " ".join(said.partition("Driver stacktrace:")[0].split())
         if NO_SLOTS not in said:
             raise RuntimeError(said) from error
         raise TimeoutError(

@@ -85,7 +85,7 @@
     return columns.map(({ name }, index) => {
       const value = row[at[name]];
       if (index === 0) return el("th", { scope: "row" }, el("a", { href: "case.html#" + row[at.id] }, value));
-      if (name === "rate") return el("td", { class: "strong" }, number(value), value === null || row[at.low] === row[at.high] ? null : el("span", { class: "ends" }, `${number(row[at.low])} … ${number(row[at.high])}`));
+      if (name === "rate") return el("td", { class: "strong" }, number(value), value === null || row[at.low] === row[at.high] ? null : el("span", { class: "ends" }, row[at.high] > 10 * row[at.low] ? "interval not determined" : `${number(row[at.low])} … ${number(row[at.high])}`));
       if (name === "settings") return el("td", { class: "word long" }, value.replace(/[_=]/g, "$&\u200b")); // lines may end there
       const shape = NUMBERS.includes(name) ? null : LONG.includes(name) ? "word long" : "word";
       return el("td", { class: shape }, ...(name === "marks" ? value.map((mark) => el("span", { class: "mark" }, mark)) : [value]));

@@ -6,8 +6,9 @@ significantly faster: intervals of all pairs cover together 95 times in 100 (Bon
 A pair's scatter from few rounds is itself a guess. It is taken in two ways, and the narrower interval is given. In one,
 no pair has less than the group's mean, whose degrees of freedom are the pair's own for every row but one, fewer where
 pairs differ in their scatter (F. E. Satterthwaite, "An approximate distribution of estimates of variance components",
-1946). In the other, a pair has its own scatter alone, so that one noisy row leaves the others' pairs as
-they are. Both hold together at half the chance of error each.
+1946). In the other, a pair has its own scatter alone. Both hold together at half the chance of error each. A row that
+scatters far more than the others says nothing of their noise, nor they of its own: its pairs have the latter only. Its
+plain scatter tells, since three rounds of five agree by chance too often; and not by one round alone, which a load hit.
 
 A measurement that goes on until its verdicts are clear looks after every round, and each look is another chance to be
 wrong. The looks share the 5 % (K. K. G. Lan, D. L. DeMets, "Discrete sequential boundaries for clinical trials", 1983):
@@ -19,11 +20,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, log1p, sqrt
-from statistics import fmean
+from statistics import fmean, median_low
 
-from suite.analysis.stats import LEVEL, NO_VERDICT, Centre, Interval, Rates, around, paired, ratio
+from suite.analysis.stats import DRAWN_IN, LEVEL, NO_VERDICT, Centre, Interval, Rates, around, paired, ratio
 from suite.session.end_rule import MOST_PROCESSES
 
+FAR_NOISIER, FARTHER_APART = 10.0, 2.0  # times the usual row's variance, and the stretch that most rounds lie in
 SEVERAL = 5  # rounds from which the noise is known well enough to give up
 
 Group = Mapping[str, Mapping[int, float]]  # samples/s by row and round
@@ -82,13 +84,15 @@ def compared(group: Mapping[str, Rates]) -> dict[Pair, Interval]:
         return {}
     first_look = _first_look(group.values())
     ways = max(map(len, pairs.values()))  # in which ratios are estimated: plain, Winsorised
-    pooled = [_pooled({pair: found[min(way, len(found) - 1)] for pair, found in pairs.items()}) for way in range(ways)]
     several = len(pairs) > 1 and max(found[0].count for found in pairs.values()) > 2  # of two rounds it says nothing
+    noisier = _far_noisier(group, {pair: found[0] for pair, found in pairs.items()}) if several else set()
+    alike = {pair: found for pair, found in pairs.items() if not noisier & set(pair)} or pairs
+    pooled = [_pooled({pair: found[min(way, len(found) - 1)] for pair, found in alike.items()}) for way in range(ways)]
     each = (1 - LEVEL) / len(pairs) / (ways + several)
     intervals = {}
     for (one, other), found in pairs.items():
         level = 1 - each * _spent(found[0].count, first_look)
-        centres = [*(way[one, other] for way in pooled), *found[:several]]
+        centres = [*(way[one, other] for way in pooled if (one, other) in way), *found[:several]]
         half, narrowest = min((centre.half_width(level), centre) for centre in centres)
         intervals[one, other] = around(exp(narrowest.value), half, narrowest.count)
         intervals[other, one] = around(exp(-narrowest.value), half, narrowest.count)
@@ -106,6 +110,27 @@ def _spent(rounds: int, first_look: int | None) -> float:
     if first_look is None:
         return 1.0
     return 0.5 if rounds <= first_look else 0.5 * first_look / (rounds * (rounds - 1))
+
+
+def _far_noisier(group: Mapping[str, Rates], pairs: Mapping[Pair, Centre]) -> set[str]:
+    """Rows."""
+    variances = {pair: found.error**2 * found.count for pair, found in pairs.items()}
+    stretches = {(one, other): _stretch(group[one].by_round, group[other].by_round) for one, other in pairs}
+    return _beyond(variances, FAR_NOISIER) & _beyond(stretches, FARTHER_APART)
+
+
+def _stretch(one: Mapping[int, float], other: Mapping[int, float]) -> float:
+    """The shortest that holds all the logarithms of the ratios but one of DRAWN_IN."""
+    ratios = sorted(log(one[at] / other[at]) for at in one.keys() & other.keys())
+    most = len(ratios) - len(ratios) // DRAWN_IN
+    return min(high - low for low, high in zip(ratios, ratios[most - 1 :], strict=False))
+
+
+def _beyond(noise: Mapping[Pair, float], times: float) -> set[str]:
+    """Rows. A row's noise is that of its usual pair, since a pair's is the other row's as well."""
+    rows = {row for pair in noise for row in pair}
+    usual = {row: median_low([each for pair, each in noise.items() if row in pair]) for row in rows}
+    return {row for row in rows if usual[row] > times * median_low(usual.values())}
 
 
 def _pooled(pairs: Mapping[Pair, Centre]) -> dict[Pair, Centre]:

@@ -26,6 +26,7 @@ DRAWN_IN = 5  # one of so many values, at each end
 WIDEST = 100.0  # of a logarithm's half-width: what two processes that have nothing in common would overflow
 BATCHES = 10  # of a lone process's steps: neighbours resemble each other, means of many hardly do
 
+UNTOLD = 10  # times the low end of an interval: with a higher end it says nothing
 LARGEST_ERROR = 0.3  # of a figure that is printed; beyond it, it is not determined
 NO_VERDICT = "no verdict: fewer than two rounds in common"
 
@@ -44,6 +45,11 @@ class Interval:
     def scaled(self, factor: float) -> "Interval":
         """The interval of `factor` times the quantity; the factor is positive."""
         return Interval(self.value * factor, self.low * factor, self.high * factor, self.processes)
+
+    @property
+    def tells(self) -> bool:
+        """Whether its ends, above zero, say anything; a reader is not given those of one that does not."""
+        return self.high <= UNTOLD * self.low
 
     @property
     def verdict(self) -> str:

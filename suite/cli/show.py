@@ -137,7 +137,8 @@ def _cells(row: "Row", called: str) -> dict[str, Any]:
     cells["marks"] = ", ".join(row.marks)
     if row.rate and row.rate_per_device:
         cells["samples/s"] = significant(row.rate.value)
-        cells["95 % interval"] = f"{significant(row.rate.low)} to {significant(row.rate.high)}"
+        ends = f"{significant(row.rate.low)} to {significant(row.rate.high)}"
+        cells["95 % interval"] = ends if row.rate.tells else "not determined"
         cells["per device"] = significant(row.rate_per_device.value)
         cells["ms/step"] = significant(1000 * row.case.global_batch / row.rate.value)
     if row.utilisation:

@@ -116,8 +116,12 @@ def losses(evidence: Evidence) -> Iterator[Failure]:
         return
     for login in evidence.lost:
         there = next((rank for rank in range(evidence.ranks) if evidence.host(rank) == login.host), None)
-        how = "was lost" if all(evidence.sent(rank, Hello) for rank in range(evidence.ranks)) else "was not reached"
-        yield Failure(login.time_s, there, "crash", f"{how}: its login {ended(login.code)}", host=login.host)
+        what = (
+            f"was not reached: its login {ended(login.code)} (correct `hosts` or --hosts, or make a login there work)"
+        )
+        if all(evidence.sent(rank, Hello) for rank in range(evidence.ranks)):
+            what = f"was lost: its login {ended(login.code)}"
+        yield Failure(login.time_s, there, "crash", what, host=login.host)
 
 
 def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, str]:

@@ -1,10 +1,14 @@
-"""The measuring loop: warm up until no trend is left, then time an agreed number of steps, in one go or in blocks."""
+"""The measuring loop: warm up until no trend is left, then time an agreed number of steps, in one go or in blocks.
+
+A warm-up may go on for some seconds more until others leave the machine alone: what comes and goes is then gone.
+"""
 
 import math
 import time
-from typing import Any, Callable, List, NamedTuple, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from suite.worker.job import Sampling
+from suite.worker.noise import LOOK_S, Quiet
 from suite.worker.trainer import Trainer
 
 WINDOW, QUICK_WINDOW = 8, 6  # last steps that are looked at for a trend; the shorter where fewer are asked for
@@ -14,6 +18,8 @@ PAIRS = 4  # at least, and always an even number: the first and the last block a
 BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in steps
 FIRST = 3  # steps of the other side before turns begin: the first may compile
 RESUMED = 2  # untimed steps at the begin of a block that reads
+MOST_WAIT_S = 5.0  # for others to leave the host alone
+HINDERED, TREND = 1.0, 2.0  # why a warm-up goes on
 REPORT_S = 0.1  # of steps between reports of progress: a step's data push a report's code out of the caches
 
 Timed = NamedTuple(
@@ -44,14 +50,21 @@ class Loop:
         self._trainer, self._sampling, self._progress = trainer, sampling, progress
 
     def run(
-        self, name: str, body: Callable[[], Any], measured: Callable[[], None] = lambda: None, alone: bool = False
+        self,
+        name: str,
+        body: Callable[[], Any],
+        measured: Callable[[], None] = lambda: None,
+        alone: bool = False,
+        in_quiet: bool = False,
     ) -> Timed:
         """Warm up, call `measured`, then time; no synchronisation between steps.
 
         `alone`: the body exchanges nothing and its pace is not known beforehand (a reader
         first hands out what it had read ahead), so every rank goes by its own clock.
+        `in_quiet`: the warm-up waits until others leave the host alone, MOST_WAIT_S or `warmup_limit_s` at most.
         """
-        warmup, steady = self._warm_up(name, body)
+        quiet = Quiet(min(MOST_WAIT_S, self._sampling.warmup_limit_s)) if in_quiet else None
+        warmup, steady = self._warm_up(name, body, quiet)
         steps = self._sampling.steps if alone else self._agreed_steps(warmup)
         measured()
         least_s = self._sampling.seconds if alone else 0.0
@@ -112,11 +125,12 @@ class Loop:
         wall = time.perf_counter() - begin
         return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned
 
-    def _warm_up(self, name: str, body: Callable[[], Any]) -> Tuple[List[float], bool]:
+    def _warm_up(self, name: str, body: Callable[[], Any], quiet: Optional[Quiet]) -> Tuple[List[float], bool]:
         """(seconds of each step, whether no trend was left), the same decision on every rank.
 
-        It ends when the last steps show no trend on any rank. A trend that stays ends it, too: after
-        `warmup_limit_s`, but not before PATIENCE times the steps that are needed, or after LIMIT times as many.
+        It ends when the last steps show no trend on any rank, and no rank's host is used by others. A trend that stays
+        ends it, too: after `warmup_limit_s`, but not before PATIENCE times the steps that are needed, or after LIMIT
+        times as many.
         """
         sampling = self._sampling
         window = WINDOW if sampling.warmup_steps >= WINDOW else QUICK_WINDOW
@@ -128,8 +142,14 @@ class Loop:
             if len(seconds) < least:
                 continue
             # Two collective questions, so that all ranks leave the loop together.
-            if not self._trainer.maximum(float(falling(seconds[-window:]))):
+            why = TREND if falling(seconds[-window:]) else HINDERED if quiet and quiet.awaited() else 0.0
+            why = self._trainer.maximum(why)
+            if not why:
                 return seconds, True
+            if why == HINDERED:  # `quiet` knows a limit, and looks back on LOOK_S
+                for _ in range(int(self._trainer.maximum(LOOK_S / usual(seconds)))):
+                    body()
+                continue
             late = len(seconds) >= PATIENCE * least and time.perf_counter() - began > sampling.warmup_limit_s
             if self._trainer.maximum(float(late)) or len(seconds) >= LIMIT * least:
                 return seconds, False

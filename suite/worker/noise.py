@@ -1,6 +1,7 @@
 """How quiet this host is: a computation that always takes the same work, and what the system counts meanwhile."""
 
 import hashlib
+import math
 import os
 import resource
 import time
@@ -16,6 +17,8 @@ CLOCK = "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq"  # kHz
 MARKER = b"STAGEBENCH_ATTEMPT"  # in the environment of all processes of a measurement on this host
 TICK = os.sysconf("SC_CLK_TCK")
 USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state
+BUSY, STOLEN = 0.10, 0.02  # shares of all cores' time from which others have a part in a figure; suite.analysis.noise
+LOOK_S = 0.25  # the system counts in hundredths of a second
 
 
 class Counts(NamedTuple):
@@ -63,6 +66,37 @@ class Meter:
             gpu_joules=after.gpus.joules - before.gpus.joules if after.gpus and before.gpus else None,
             gpu_clock_hz=after.gpus.clock_hz if after.gpus else None,
         )
+
+
+class Quiet:
+    """Whether to put off a measurement since others use this host: for `limit_s` at most, as they may well stay."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._meter, self._limit_s, self._busy = Meter(), limit_s, False
+        self._until = math.inf
+        self._look()
+
+    def awaited(self) -> bool:
+        """To be asked again and again while steps go on: it looks back on LOOK_S or more of them."""
+        now = time.perf_counter()
+        if now - self._since >= LOOK_S:
+            self._busy = hindered(self._meter.end())
+            self._look()
+        if self._busy:
+            self._until = min(self._until, now + self._limit_s)
+        return self._busy and now < self._until
+
+    def _look(self) -> None:
+        self._since = time.perf_counter()
+        self._meter.begin()
+
+
+def hindered(use: Optional[HostUse]) -> bool:
+    """Whether others, or other guests of the machine, had a part of its cores; not where nobody can tell."""
+    if use is None or use.own_cpu_s is None:
+        return False
+    cores_s = use.seconds * use.cores
+    return use.busy_cpu_s - use.own_cpu_s > BUSY * cores_s or use.steal_cpu_s > STOLEN * cores_s
 
 
 def clock_hz(cores: List[int], pattern: str = CLOCK, table: str = CPUS) -> Optional[float]:

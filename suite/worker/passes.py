@@ -53,7 +53,7 @@ class Passes:
     def _native(self) -> Pass:
         self._feed.drain()
         meter = Meter()
-        timed = self._loop.run("native", self._reading, meter.begin)
+        timed = self._loop.run("native", self._reading, meter.begin, in_quiet=True)
         self.host_use = meter.end()
         found = self._result("native", timed)
         return found._replace(

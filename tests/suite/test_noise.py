@@ -2,10 +2,12 @@
 
 import pytest
 
+from suite.analysis import noise
 from suite.analysis.noise import Noise, noise_of
 from suite.results.rank_report import HostUse, Rank
 from suite.results.rank_report import Noise as Reported
 from suite.results.records import Record
+from suite.worker import noise as of_ranks
 from tests.reports.made_run import case_of, record_of
 
 
@@ -59,3 +61,8 @@ def test_a_quiet_process_is_not_disturbed():
 @pytest.mark.parametrize("values", [(0.2, 0.0, 1.0, 0.0), (0.0, 0.1, 1.0, 0.0), (0.0, 0.0, 1.5, 0.0)])
 def test_what_has_a_part_of_the_cores_disturbs(values):
     assert Noise(*values).disturbed
+
+
+def test_a_warm_up_waits_for_what_a_row_is_marked_for():
+    """The half that trains cannot import the controller's thresholds."""
+    assert (of_ranks.BUSY, of_ranks.STOLEN) == (noise.BUSY, noise.STOLEN)

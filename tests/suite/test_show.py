@@ -32,6 +32,18 @@ def test_a_terminal_shows_what_fits_and_who_leads(run, monkeypatch, capsys, colu
     assert any("quick" in line for line in rows) == shown
 
 
+def test_an_interval_that_says_nothing_is_no_pair_of_numbers(tmp_path, capsys):
+    made = MadeRun(tmp_path / "run")
+    noisy = made.proven(case_of(), repeats=2)
+    made.changed(noisy, lambda record: record["ranks"][0]["passes"]["native"].update(wall_s=500.0), [1])
+    made.proven(case_of("caffempi"))
+    print_results(made.folder)
+    _, one, other, *_ = capsys.readouterr().out.splitlines()
+    assert "not determined" in one
+    assert "not determined" not in other
+    assert " to " in other
+
+
 def test_why_there_is_no_verdict_is_said_once_with_a_remedy(tmp_path, capsys):
     made = MadeRun(tmp_path / "run")
     for adapter in ("pytorch", "caffempi"):

@@ -84,6 +84,27 @@ def test_a_trend_that_stays_is_measured_and_marked(warm_up, limit, steps):
     assert len(timed.step_s) == 3
 
 
+def test_a_warm_up_waits_for_a_quiet_host_and_is_steady_all_the_same(monkeypatch, sampling):
+    body, asked = Scripted(0.01), []
+
+    class UsedByOthers:
+        def __init__(self, limit_s):
+            asked.append(limit_s)
+
+        def awaited(self):
+            return body.now < 4.005
+
+    monkeypatch.setattr("suite.worker.loop.time", body)
+    monkeypatch.setattr("suite.worker.loop.Quiet", UsedByOthers)
+    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(warmup_steps=3, warmup_limit_s=0.5), silent)
+    timed = loop.run("native", body, in_quiet=True)
+    assert timed.steady
+    assert len(timed.warmup_s) == 6 + 16  # one, and a quarter of a second that is not kept
+    assert body.now > 4.005
+    assert len(loop.run("resident", body).warmup_s) == 6
+    assert asked == [0.5]
+
+
 def test_it_measures_long_enough(sampling):
     rule = sampling._replace(steps=4, seconds=0.1)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.005))

@@ -10,6 +10,7 @@ import pytest
 import toy
 
 from suite.worker import machine, noise
+from suite.worker.messages import HostUse
 from suite.worker.tasks import subnormal_note
 from tests.support import trainers
 
@@ -63,6 +64,41 @@ def test_without_a_mark_own_processes_are_not_told_apart(monkeypatch):
     meter = noise.Meter()
     meter.begin()
     assert meter.end().own_cpu_s is None
+
+
+@pytest.mark.parametrize(
+    ("others", "stolen", "own", "expected"),
+    [
+        (0.0, 0.0, 1.0, False),
+        (0.5, 0.0, 1.0, True),  # of two cores in a second
+        (0.0, 0.1, 1.0, True),
+        (0.5, 0.0, None, False),  # nothing tells them apart
+    ],
+)
+def test_a_host_is_quiet_when_others_leave_its_cores_alone(others, stolen, own, expected):
+    use = HostUse(
+        seconds=1.0, involuntary_switches=0, busy_cpu_s=1.0 + others, steal_cpu_s=stolen, cores=2, own_cpu_s=own
+    )
+    assert noise.hindered(use) is expected
+    assert not noise.hindered(None)
+
+
+def test_a_quiet_host_is_waited_for_and_not_for_ever(monkeypatch):
+    """Asked every tenth of a second, of a host that is used until second 2, and from second 4."""
+    clock = [0.0]
+    monkeypatch.setattr(noise.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(noise.Meter, "begin", lambda self: None)
+    monkeypatch.setattr(noise.Meter, "end", lambda self: clock[0])
+    monkeypatch.setattr(noise, "hindered", lambda now: not 2.0 < now < 4.0)
+    quiet, found = noise.Quiet(limit_s=5.0), []
+    for tenth in range(1, 121):
+        clock[0] = tenth / 10.0
+        found.append(quiet.awaited())
+    assert not any(found[:2])  # nothing was looked at yet
+    assert all(found[3:20])
+    assert not any(found[23:40])
+    assert any(found[43:52])
+    assert not any(found[55:])  # it was waited for long enough
 
 
 def test_the_clock_is_that_of_the_rank_s_cores(tmp_path):

@@ -170,7 +170,8 @@ def test_a_host_that_is_not_there_is_named(laboratory, real, name, job, on_hosts
     result = on_hosts(Mpiexec(), request)
     assert result.outcome == "crash"
     assert result.reason.startswith(
-        "the host nowhere was not reached: its login ended with exit code 255; its last lines"
+        "the host nowhere was not reached: its login ended with exit code 255 (correct `hosts` or --hosts, or make a "
+        "login there work); its last lines"
     )
     assert "nowhere is no host of the laboratory" in str(result.evidence["logs"])
 
