@@ -45,7 +45,7 @@ from tests.faults.run import JOB, LAUNCHED, ONE, OVER_HOSTS, SERVED, Run  # noqa
 
 GOES = 10.0  # seconds for processes to be gone after a command
 PROCESSES = 2  # of a case: the plan's
-ENDS = {0: "completed", 1: "a case failed", 2: "stopped with a message", 130: "interrupted"}
+ENDS = {0: "completed", 1: "a case failed", 2: "stopped with a message", 130: "interrupted", 143: "interrupted"}
 
 
 # --- one run -----------------------------------------------------------------

@@ -137,10 +137,12 @@ def test_a_link_in_a_run_is_not_followed_out_of_the_new_one(runs, tmp_path):
     (first, _), (second, _) = runs
     (tmp_path / "elsewhere").mkdir()
     (first / "attempts" / "x").symlink_to(tmp_path / "elsewhere")
+    (first / "attempts" / "y").symlink_to(first / "run.json")
     (second / "attempts" / "x").mkdir()
     (second / "attempts" / "x" / "file").write_text("")
     collect([first, second], tmp_path / "all")
     assert not list((tmp_path / "elsewhere").iterdir())
+    assert not (tmp_path / "all" / "attempts" / "y").exists()
 
 
 def test_a_run_of_format_1_is_written_in_todays(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from suite.errors import RequestError
 from suite.plan import parse, resolve
 from suite.plan.options import plan_of
+from suite.plugins import adapters
 
 ALPHA = {"adapter": "alpha", "workload": "mnist_small"}
 Described = Callable[..., list[Any]]
@@ -78,6 +79,15 @@ def test_a_knob_goes_to_those_that_have_it(described: Described) -> None:
     assert [each.case.knobs.get("overlap") for each in found] == [None, "none"]
     found = described({"bucket": [1, 2]}, **ALPHA)
     assert [each.case.knobs["bucket"] for each in found] == [1, 2]
+
+
+def test_a_knob_of_some_strategies_goes_to_their_blocks() -> None:
+    asked = {"adapter": "mxnet", "workload": "mnist_small", "ranks": "1,2"}
+    plan = plan_of(asked, {"servers": [2]}, adapters())
+    assert [(each.block.strategy, dict(each.block.knobs)) for each in plan.blocks] == [
+        (["single"], {}),
+        (["dist_sync"], {"servers": [2]}),
+    ]
 
 
 def test_sampling_below_the_full_one_is_marked(described: Described) -> None:

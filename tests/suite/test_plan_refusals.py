@@ -101,6 +101,8 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ("batch = 8", f"binding = 'cores'\nranks = {CORES + 1}", 10, f"wants {CORES + 1} cores", "lower ranks"),
         ("batch = 8", "knobs.formt = 'auto'", 10, "unknown knob 'formt' for alpha", "did you mean 'format'?"),
         ("batch = 8", "[cases.knobs]\nformat = 'first'", 11, "knob format", "is one of 'auto', 'last', not 'first'"),
+        ("batch = 8", "knobs = 3", 10, "knobs", "valid dictionary"),
+        ("threads = 1", "knobs = 3", 3, "knobs", "valid dictionary"),
         ("batch = 8", "knobs.bucket = ['x', 1]", 10, "knob bucket", "wants int, not 'x'"),
         ("batch = 8", 'data = "no/such/folder"', 10, "data = 'no/such/folder'", "no such file or folder"),
         ("batch = 8", 'data = "digts"', 10, "data = 'digts'", "did you mean 'digits'?"),

@@ -11,11 +11,12 @@ import pytest
 
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import network_of
-from suite.results import this_host
+from suite.results import older, this_host
+from suite.results.formats import read
 from suite.results.invariants import broken
 from suite.results.records import FORMAT, About
 from suite.results.run_folder import RunFolder
-from suite.results.stored import parsed, text_of
+from suite.results.stored import parsed
 from tests.reports.made_run import MadeRun, case_of
 from workloads.graph import Graph
 from workloads.networks import by_name
@@ -142,7 +143,7 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as refused:
-        text_of(tmp_path, "mend it")
+        read(tmp_path, About, older.about, "mend it")
     assert str(refused.value) == f"{tmp_path} is no file; mend it"
     for text, problem in (
         ("[]", "the whole: Input should be an object"),
