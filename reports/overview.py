@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import islice
 
 from reports.figure import Figure, axis, colour, layout, whiskers
 from reports.names import differences, names
@@ -14,6 +15,7 @@ from suite.groups import grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
+NAMED = 8  # members of a group that its sentence and the chart have; the table of all cases has the others
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
 
 
@@ -59,8 +61,9 @@ def sentence(group: Group) -> str:
     else:
         words = f"{called} leads with {rates} samples/s"
     others = [index for index in range(len(group.rows)) if index not in (first, *rest)]
-    behind = [_behind(group, index) + (_why(group, index) if index == others[0] else "") for index in others]
-    return f"{group.title}: " + "; ".join([words, *behind]) + "."
+    behind = [_behind(group, index) + (_why(group, index) if index == others[0] else "") for index in others[:NAMED]]
+    more = [f"{len(others) - NAMED} more are behind them"] if len(others) > NAMED else []
+    return f"{group.title}: " + "; ".join([words, *behind, *more]) + "."
 
 
 def listed(words: Sequence[str]) -> str:
@@ -92,7 +95,7 @@ def _why(group: Group, index: int) -> str:
 
 
 def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
-    """Every row's speed against the leader of its group, in per cent, coloured by adapter."""
+    """Each group's fastest rows against its leader, in per cent, coloured by adapter."""
     if not groups:
         return None
     traces: dict[str, Figure] = {}
@@ -103,7 +106,7 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
             | {"text": f"<b>{escape(group.title)}</b>", "align": "left", "borderpad": 0}
         )
         y -= TITLE
-        for row, name, against in zip(group.rows, group.names, group.against, strict=True):
+        for row, name, against in islice(zip(group.rows, group.names, group.against, strict=True), NAMED):
             percent = against.ratio.scaled(100)
             trace = traces.setdefault(row.case.adapter, _trace(adapters.index(row.case.adapter)))
             trace["x"].append(percent.value)

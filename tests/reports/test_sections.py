@@ -4,7 +4,7 @@ import pytest
 
 from reports.figure import from_zero
 from reports.heat import heat_maps
-from reports.overview import groups_of, sentence
+from reports.overview import chart, groups_of, sentence
 from reports.panels import for_charts
 from reports.site import render, write, write_single
 from reports.text import in_words, number, share
@@ -50,6 +50,16 @@ def test_a_prediction_begins_where_it_was_fitted_and_goes_on_to_larger_placement
     predicted = [trace for trace in traces(page, "scatter") if trace.get("marker", {}).get("symbol") == "diamond-open"]
     assert {tuple(trace["x"]) for trace in predicted} == {(2, 4)}
     assert all(trace["customdata"][0] == "fitted to" and "%" in trace["customdata"][1] for trace in predicted)
+
+
+def test_a_large_group_has_its_fastest_rows_in_words_and_in_the_chart(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    for seed in range(12):
+        made.proven(case_of(seed=seed), repeats=2, slower=1 + seed)
+    (group,) = groups_of(summarise(made.folder))
+    assert sentence(group).endswith("; 3 more are behind them.")
+    (trace,) = chart([group], ["pytorch"])["data"]
+    assert len(trace["x"]) == 8
 
 
 def test_what_an_exchange_adds_to_an_iteration_and_what_is_hidden_is_drawn(page, folder):
@@ -141,8 +151,8 @@ def test_unproven_rows_stand_in_no_chart_and_say_why(page, source):
         "Not compared Nothing shows that it trains the same network ( no proof ): reference/single mnist_small"
         in page.text
     )
-    for chart in re.findall(r"<h3>mnist_small on digits.npz</h3>.*?</script>", source, re.S):
-        assert "reference" not in chart
+    for drawn in re.findall(r"<h3>mnist_small on digits.npz</h3>.*?</script>", source, re.S):
+        assert "reference" not in drawn
     legend = re.search(r'<section id="speeds">.*?<p class="keys">(.*?)</p>', source, re.S).group(1)
     assert "reference" not in legend, "no legend without a row"
 
