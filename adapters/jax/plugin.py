@@ -63,7 +63,7 @@ class Jax(Adapter):
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """How much of a GPU XLA takes, what a tuned CPU process wants of the allocator: before the process starts."""
         if case.placement.device == "cpu":
-            return keep_memory(case)
+            return keep_memory(case, other_threads=True)
         share = case.knobs["preallocate"]
         if not share:
             return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

@@ -21,7 +21,8 @@ def test_pmap_drives_the_devices_of_one_process():
 
 def test_only_tuned_cpu_processes_get_allocator_settings():
     assert ADAPTER.environ(TWO, PYTHON) == {}
-    assert ADAPTER.environ(TWO.on(tuning="tuned"), PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
+    tuned = ADAPTER.environ(TWO.on(tuning="tuned"), PYTHON)
+    assert (tuned["MALLOC_TRIM_THRESHOLD_"], tuned["MALLOC_ARENA_MAX"]) == (str(32 << 30), "1")
 
 
 @pytest.mark.parametrize(("share", "settings"), [(0, ("false", None)), (0.75, ("true", "0.75"))])
