@@ -178,6 +178,11 @@ def _process(process: Process) -> Iterator[Fact]:
     yield "processors", ", ".join(sorted(about.processors)) or "unknown"
     yield "transport", about.transport or "none"
     yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
+    if process.noise.set_aside_share:
+        yield (
+            "native steps set aside, as others used the machine",
+            f"{share(process.noise.set_aside_share)} of their time",
+        )
     for name, clock in (("cores", process.noise.clock_hz), ("GPUs", process.noise.gpu_clock_hz)):
         if clock:
             yield f"clock of its {name} at the end", f"{clock / 1e9:.2f} GHz"

@@ -98,6 +98,12 @@ def noise_of(rows: list[Row]) -> list[str]:
     slow = [noise.reference_slowdown for _, noise in every if noise.reference_slowdown is not None]
     if slow:
         lines.append(f"a fixed computation took up to {number(max(slow))} times as long as at its best")
+    again = [noise.set_aside_share for _, noise in every if noise.set_aside_share]
+    if again:
+        lines.append(
+            f"while others used the machine, native steps of {len(again)} of {len(every)} processes were set aside and "
+            f"run again: up to {share(max(again))} of their time"
+        )
     if not lines:
         return []
     hit = Counter(row.case.label for row, noise in every if noise.disturbed)

@@ -25,7 +25,7 @@ Conditions = Mapping[str, Mapping[str, str]]  # by kind and name
 class MeasuredRun:
     """A run folder, read."""
 
-    path: Path
+    path: Path  # as messages name it: a page knows it by its own folder
     about: About
     rows: tuple[Row, ...]
     hosts: Mapping[str, Host]

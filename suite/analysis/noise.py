@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from suite.results.rank_report import HostUse
+from suite.results.rank_report import HostUse, Pass
 from suite.results.records import Record
 
 # Beyond these a process counts as disturbed: shares of all cores' time, and of the fixed computation's best time.
@@ -20,6 +20,7 @@ class Noise:
     switches_per_s: float | None  # times that the kernel took a core away from a rank
     clock_hz: float | None = None  # of the rank whose cores were slowest at the end
     gpu_clock_hz: float | None = None  # of the host whose GPUs were
+    set_aside_share: float = 0.0  # of the native steps' time: measured again, since others used the machine
 
     @property
     def disturbed(self) -> bool:
@@ -46,7 +47,15 @@ def noise_of(record: Record) -> Noise:
         switches_per_s=_most([use.involuntary_switches / use.seconds for use in uses]),
         clock_hz=min((use.clock_hz for use in uses if use.clock_hz), default=None),
         gpu_clock_hz=min((use.gpu_clock_hz for use in uses if use.gpu_clock_hz), default=None),
+        set_aside_share=max(
+            (_set_aside(native) for rank in record.ranks if (native := rank.passes.get("native"))), default=0.0
+        ),
     )
+
+
+def _set_aside(native: Pass) -> float:
+    aside = sum(native.set_aside_s or ())
+    return aside / (aside + native.wall_s) if aside else 0.0
 
 
 def _cores_s(use: HostUse) -> float:

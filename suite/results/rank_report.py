@@ -78,6 +78,7 @@ class Pass(Stored):
     # Of "staged": begin and end of the measured steps on the common clock, which is rank 0's; None: not recorded.
     span_s: tuple[float, float] | None = None
     clock_error_s: float | None = None  # bound on that clock's error
+    set_aside_s: tuple[float, ...] | None = None  # of "native": steps that do not count, since others used the host
 
 
 LOSSES = ("native", "staged", "compute_only")  # the passes that have one

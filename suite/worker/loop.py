@@ -1,6 +1,7 @@
-"""The measuring loop: warm up until no trend is left, then time an agreed number of steps, in one go or in blocks.
+"""The measuring loop: warm up until no trend is left, then time an agreed number of steps.
 
-A warm-up may go on for some seconds more until others leave the machine alone: what comes and goes is then gone.
+In one go; in blocks, by turns with another body; or in parts, of which those count that others left alone: a load that
+comes and goes is then gone, and one that stays is measured beside.
 """
 
 import math
@@ -8,7 +9,8 @@ import time
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from suite.worker.job import Sampling
-from suite.worker.noise import LOOK_S, Quiet
+from suite.worker.messages import HostUse
+from suite.worker.noise import Meter, disturbance, together
 from suite.worker.trainer import Trainer
 
 WINDOW, QUICK_WINDOW = 8, 6  # last steps that are looked at for a trend; the shorter where fewer are asked for
@@ -18,8 +20,8 @@ PAIRS = 4  # at least, and always an even number: the first and the last block a
 BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in steps
 FIRST = 3  # steps of the other side before turns begin: the first may compile
 RESUMED = 2  # untimed steps at the begin of a block that reads
-MOST_WAIT_S = 5.0  # for others to leave the host alone
-HINDERED, TREND = 1.0, 2.0  # why a warm-up goes on
+PART_S = 0.5  # at least; the system counts in hundredths of a second
+MOST_WAIT_S = 5.0  # for others to leave the host alone, or as long as the pass itself
 REPORT_S = 0.1  # of steps between reports of progress: a step's data push a report's code out of the caches
 
 Timed = NamedTuple(
@@ -33,6 +35,17 @@ Timed = NamedTuple(
         ("returned", List[Any]),  # what the body returned, a step each
     ],
 )
+
+
+class Part(NamedTuple):
+    """Some steps behind a common barrier, and who else used the hosts meanwhile."""
+
+    disturbance: float  # on the rank whose host others used most, as noise.disturbance has it
+    step_s: List[float]
+    begin_s: float
+    wall_s: float
+    returned: List[Any]
+    use: Optional[HostUse]
 
 
 class Side(NamedTuple):
@@ -55,21 +68,42 @@ class Loop:
         body: Callable[[], Any],
         measured: Callable[[], None] = lambda: None,
         alone: bool = False,
-        in_quiet: bool = False,
     ) -> Timed:
         """Warm up, call `measured`, then time; no synchronisation between steps.
 
         `alone`: the body exchanges nothing and its pace is not known beforehand (a reader
         first hands out what it had read ahead), so every rank goes by its own clock.
-        `in_quiet`: the warm-up waits until others leave the host alone, MOST_WAIT_S or `warmup_limit_s` at most.
         """
-        quiet = Quiet(min(MOST_WAIT_S, self._sampling.warmup_limit_s)) if in_quiet else None
-        warmup, steady = self._warm_up(name, body, quiet)
+        warmup, steady = self._warm_up(name, body)
         steps = self._sampling.steps if alone else self._agreed_steps(warmup)
         measured()
         least_s = self._sampling.seconds if alone else 0.0
         seconds, begin, wall, returned = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
         return Timed(warmup, steady, seconds, begin, wall, returned)
+
+    def undisturbed(self, name: str, body: Callable[[], Any]) -> Tuple[Timed, List[float], Optional[HostUse]]:
+        """(the steps that count, seconds of those that were set aside, what the system counted during the former).
+
+        Warm up, then time parts behind a common barrier each. One during which others used the host of any rank is set
+        aside and another one run; those are as many as were wanted, or take MOST_WAIT_S or `warmup_limit_s`, at most.
+        Then the parts count that others used least: how long the steps took has no say in it.
+        """
+        warmup, steady = self._warm_up(name, body)
+        size, wanted, more = self._agreed_parts(warmup)
+        every, meter, parts = reported_every(warmup), Meter(), []  # type: int, Meter, List[Part]
+        while len(parts) < wanted + more and sum(part.disturbance < 1.0 for part in parts) < wanted:
+            meter.begin()
+            timed = self._timed(name, body, size, every, len(parts) * size, max(wanted, len(parts) + 1) * size)
+            use = meter.end()
+            parts.append(Part(self._trainer.maximum(disturbance(use)), *timed, use))
+        chosen = sorted(range(len(parts)), key=lambda at: max(parts[at].disturbance, 1.0))[:wanted]
+        kept = [part for at, part in enumerate(parts) if at in chosen]
+        aside = [each for at, part in enumerate(parts) if at not in chosen for each in part.step_s]
+        steps = [each for part in kept for each in part.step_s]
+        returned = [each for part in kept for each in part.returned]
+        wall_s = sum(part.wall_s for part in kept)
+        whole = Timed(warmup, steady, steps, kept[0].begin_s, wall_s, returned)
+        return whole, aside, together([part.use for part in kept])
 
     def in_turns(self, name: str, native: Side, other: Side) -> Tuple[Timed, List[List[float]]]:
         """(all blocks of `other` as one, [native, other] seconds per step of every pair of blocks).
@@ -125,12 +159,11 @@ class Loop:
         wall = time.perf_counter() - begin
         return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned
 
-    def _warm_up(self, name: str, body: Callable[[], Any], quiet: Optional[Quiet]) -> Tuple[List[float], bool]:
+    def _warm_up(self, name: str, body: Callable[[], Any]) -> Tuple[List[float], bool]:
         """(seconds of each step, whether no trend was left), the same decision on every rank.
 
-        It ends when the last steps show no trend on any rank, and no rank's host is used by others. A trend that stays
-        ends it, too: after `warmup_limit_s`, but not before PATIENCE times the steps that are needed, or after LIMIT
-        times as many.
+        It ends when the last steps show no trend on any rank. A trend that stays ends it, too: after `warmup_limit_s`,
+        but not before PATIENCE times the steps that are needed, or after LIMIT times as many.
         """
         sampling = self._sampling
         window = WINDOW if sampling.warmup_steps >= WINDOW else QUICK_WINDOW
@@ -142,14 +175,8 @@ class Loop:
             if len(seconds) < least:
                 continue
             # Two collective questions, so that all ranks leave the loop together.
-            why = TREND if falling(seconds[-window:]) else HINDERED if quiet and quiet.awaited() else 0.0
-            why = self._trainer.maximum(why)
-            if not why:
+            if not self._trainer.maximum(float(falling(seconds[-window:]))):
                 return seconds, True
-            if why == HINDERED:  # `quiet` knows a limit, and looks back on LOOK_S
-                for _ in range(int(self._trainer.maximum(LOOK_S / usual(seconds)))):
-                    body()
-                continue
             late = len(seconds) >= PATIENCE * least and time.perf_counter() - began > sampling.warmup_limit_s
             if self._trainer.maximum(float(late)) or len(seconds) >= LIMIT * least:
                 return seconds, False
@@ -165,6 +192,15 @@ class Loop:
     def _agreed_steps(self, warmup: List[float]) -> int:
         wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual(warmup))))
         return int(self._trainer.maximum(float(wanted)))
+
+    def _agreed_parts(self, warmup: List[float]) -> Tuple[int, int, int]:
+        """(steps of a part, parts that are wanted, how many may be run beyond them)."""
+        steps, step_s = self._agreed_steps(warmup), usual(warmup)
+        part = int(self._trainer.maximum(math.ceil(PART_S / step_s)))
+        wait = int(self._trainer.maximum(math.ceil(min(MOST_WAIT_S, self._sampling.warmup_limit_s) / step_s)))
+        wanted = max(1, steps // part)
+        size = -(-steps // wanted)
+        return size, wanted, max(wanted, -(-wait // size))
 
     def _agreed_blocks(self, warmup: List[float]) -> Tuple[int, int]:
         """(steps of a block, pairs of blocks): both sides together are as many steps as a pass by itself."""

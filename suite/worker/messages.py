@@ -111,6 +111,7 @@ class Pass(NamedTuple):
     gradient_bytes: Optional[int] = None  # of "native": what each device contributes to one exchange
     span_s: Optional[List[float]] = None  # of "staged": begin and end of the measured steps, on the common clock
     clock_error_s: Optional[float] = None  # bound on the common clock's error there
+    set_aside_s: Optional[List[float]] = None  # of "native": the steps that do not count, as others used the host
 
 
 class HostUse(NamedTuple):

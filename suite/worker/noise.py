@@ -1,11 +1,10 @@
 """How quiet this host is: a computation that always takes the same work, and what the system counts meanwhile."""
 
 import hashlib
-import math
 import os
 import resource
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from suite.worker import energy
 from suite.worker.messages import HostUse
@@ -18,7 +17,8 @@ MARKER = b"STAGEBENCH_ATTEMPT"  # in the environment of all processes of a measu
 TICK = os.sysconf("SC_CLK_TCK")
 USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state
 BUSY, STOLEN = 0.10, 0.02  # shares of all cores' time from which others have a part in a figure; suite.analysis.noise
-LOOK_S = 0.25  # the system counts in hundredths of a second
+TOLD_S = 0.2  # the system counts in hundredths of a second: of less time it tells nothing
+ADDED = ("seconds", "involuntary_switches", "own_cpu_s", "busy_cpu_s", "steal_cpu_s", "cpu_joules", "gpu_joules")
 
 
 class Counts(NamedTuple):
@@ -68,35 +68,27 @@ class Meter:
         )
 
 
-class Quiet:
-    """Whether to put off a measurement since others use this host: for `limit_s` at most, as they may well stay."""
+def disturbance(use: Optional[HostUse]) -> float:
+    """What others, or other guests of the machine, had of its cores: from 1.0 on they had a part in a figure.
 
-    def __init__(self, limit_s: float) -> None:
-        self._meter, self._limit_s, self._busy = Meter(), limit_s, False
-        self._until = math.inf
-        self._look()
-
-    def awaited(self) -> bool:
-        """To be asked again and again while steps go on: it looks back on LOOK_S or more of them."""
-        now = time.perf_counter()
-        if now - self._since >= LOOK_S:
-            self._busy = hindered(self._meter.end())
-            self._look()
-        if self._busy:
-            self._until = min(self._until, now + self._limit_s)
-        return self._busy and now < self._until
-
-    def _look(self) -> None:
-        self._since = time.perf_counter()
-        self._meter.begin()
-
-
-def hindered(use: Optional[HostUse]) -> bool:
-    """Whether others, or other guests of the machine, had a part of its cores; not where nobody can tell."""
-    if use is None or use.own_cpu_s is None:
-        return False
+    0 where nobody can tell.
+    """
+    if use is None or use.own_cpu_s is None or use.seconds < TOLD_S:
+        return 0.0
     cores_s = use.seconds * use.cores
-    return use.busy_cpu_s - use.own_cpu_s > BUSY * cores_s or use.steal_cpu_s > STOLEN * cores_s
+    return max((use.busy_cpu_s - use.own_cpu_s) / (BUSY * cores_s), use.steal_cpu_s / (STOLEN * cores_s), 0.0)
+
+
+def together(uses: List[Optional[HostUse]]) -> Optional[HostUse]:
+    """Of several stretches of time as one; the clocks are the last one's. None where the system did not count."""
+    known = [use for use in uses if use is not None]
+    if not known or len(known) < len(uses):
+        return None
+    return known[-1]._replace(**{name: _sum([getattr(use, name) for use in known]) for name in ADDED})
+
+
+def _sum(values: List[Any]) -> Any:
+    return None if None in values else sum(values)
 
 
 def clock_hz(cores: List[int], pattern: str = CLOCK, table: str = CPUS) -> Optional[float]:

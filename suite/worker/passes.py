@@ -21,7 +21,6 @@ from suite.worker.common_clock import CommonClock
 from suite.worker.contract import LayerTimes
 from suite.worker.loop import RESUMED, Loop, Side, Timed
 from suite.worker.messages import HostUse, Pass
-from suite.worker.noise import Meter
 from suite.worker.trainer import Trainer
 
 
@@ -31,7 +30,7 @@ class Passes:
     def __init__(self, trainer: Trainer, feed: Any, loop: Loop) -> None:
         """`feed` is a ResidentFeed or a StreamFeed."""
         self._trainer, self._feed, self._loop = trainer, feed, loop
-        self.host_use: Optional[HostUse] = None  # during the native pass, once that was run
+        self.host_use: Optional[HostUse] = None  # during the native pass's steps, once that was run
 
     def skipped(self, name: str) -> Optional[str]:
         """Why a pass has nothing to measure here, or None."""
@@ -52,12 +51,12 @@ class Passes:
 
     def _native(self) -> Pass:
         self._feed.drain()
-        meter = Meter()
-        timed = self._loop.run("native", self._reading, meter.begin, in_quiet=True)
-        self.host_use = meter.end()
-        found = self._result("native", timed)
-        return found._replace(
-            io_s=timed.returned, loss=self._trainer.loss(), gradient_bytes=self._trainer.gradient_bytes()
+        timed, aside, self.host_use = self._loop.undisturbed("native", self._reading)
+        return self._result("native", timed)._replace(
+            io_s=timed.returned,
+            loss=self._trainer.loss(),
+            gradient_bytes=self._trainer.gradient_bytes(),
+            set_aside_s=aside,
         )
 
     def _reading(self) -> float:

@@ -150,6 +150,6 @@ def test_a_run_of_format_1_is_written_in_todays(tmp_path):
     assert collect([FORMAT_1], tmp_path / "all") == len(list(then.records()))
     now = RunFolder.open(tmp_path / "all")
     assert [plain(record) for record in now.records()] == [plain(record) for record in then.records()]
-    assert now.proofs() == then.proofs()
+    assert {key: proof.but(digest="") for key, proof in now.proofs().items()} == then.proofs()
     assert now.cases == then.cases
     assert all(json.loads(path.read_text())["format"] == FORMAT for path in now.path.glob("*/*.json"))

@@ -76,10 +76,10 @@ def on(cpu="A", cores=2, gpus=()):
 
 def crowded(record):
     use = {
-        "seconds": 2.0,
+        "seconds": 100.0,
         "cores": 2,
-        "busy_cpu_s": 3.0,
-        "own_cpu_s": 2.0,
+        "busy_cpu_s": 150.0,
+        "own_cpu_s": 100.0,
         "steal_cpu_s": 0.0,
         "involuntary_switches": 9,
     }

@@ -4,7 +4,7 @@ import pytest
 
 from suite.analysis import noise
 from suite.analysis.noise import Noise, noise_of
-from suite.results.rank_report import HostUse, Rank
+from suite.results.rank_report import HostUse, Pass, Rank
 from suite.results.rank_report import Noise as Reported
 from suite.results.records import Record
 from suite.worker import noise as of_ranks
@@ -45,6 +45,13 @@ def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
     found = noise_of(record(*several))
     assert found.busy_share == pytest.approx(0.2)
     assert (found.clock_hz, found.gpu_clock_hz) == (2e9, 1.9e9)
+
+
+def test_steps_that_were_set_aside_are_a_share_of_the_native_steps_time() -> None:
+    native = Pass(name="native", samples=2, steady=True, warmup_s=(), step_s=(1.0, 2.0), wall_s=3.0)
+    quiet, used = (Rank(rank=0, passes={"native": native.but(set_aside_s=aside)}) for aside in (None, (0.5, 0.5)))
+    assert noise_of(record(quiet)).set_aside_share == 0.0
+    assert noise_of(record(quiet, used)).set_aside_share == pytest.approx(0.25)
 
 
 def test_what_nobody_could_tell_is_none() -> None:

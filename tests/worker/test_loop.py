@@ -8,6 +8,7 @@ import pytest
 import toy
 
 from suite.worker.loop import QUICK_WINDOW, Loop, Side, falling, reported_every, usual
+from suite.worker.messages import HostUse
 from tests.support import trainers
 
 
@@ -84,25 +85,65 @@ def test_a_trend_that_stays_is_measured_and_marked(warm_up, limit, steps):
     assert len(timed.step_s) == 3
 
 
-def test_a_warm_up_waits_for_a_quiet_host_and_is_steady_all_the_same(monkeypatch, sampling):
-    body, asked = Scripted(0.01), []
+@pytest.fixture
+def beside(monkeypatch, sampling):
+    """The native steps of a scripted body on a host that others use at times; (steps, set aside, what was counted)."""
 
-    class UsedByOthers:
-        def __init__(self, limit_s):
-            asked.append(limit_s)
+    def run(used, seconds=2.0, limit=0.0):
+        """`used`: how much by others, in every part of half a second, beyond the last one as in it."""
+        body, use = Scripted(0.01), noise_use()
 
-        def awaited(self):
-            return body.now < 4.005
+        class Counted:
+            asked = 0
 
-    monkeypatch.setattr("suite.worker.loop.time", body)
-    monkeypatch.setattr("suite.worker.loop.Quiet", UsedByOthers)
-    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(warmup_steps=3, warmup_limit_s=0.5), silent)
-    timed = loop.run("native", body, in_quiet=True)
-    assert timed.steady
-    assert len(timed.warmup_s) == 6 + 16  # one, and a quarter of a second that is not kept
-    assert body.now > 4.005
-    assert len(loop.run("resident", body).warmup_s) == 6
-    assert asked == [0.5]
+            def begin(self):
+                pass
+
+            def end(self):
+                Counted.asked += 1
+                share = used[min(Counted.asked, len(used)) - 1]
+                return use._replace(involuntary_switches=Counted.asked, busy_cpu_s=use.own_cpu_s + share)
+
+        monkeypatch.setattr("suite.worker.loop.time", body)
+        monkeypatch.setattr("suite.worker.loop.Meter", Counted)
+        rule = sampling._replace(warmup_steps=3, steps=5, seconds=seconds, warmup_limit_s=limit)
+        loop = Loop(toy.ToyTrainer(trainers.setup()), rule, silent)
+        return loop.undisturbed("native", lambda: (body(), body.steps)[1])
+
+    return run
+
+
+def noise_use():
+    return HostUse(
+        seconds=0.5, involuntary_switches=0, busy_cpu_s=0.5, steal_cpu_s=0.0, cores=2, own_cpu_s=0.5, cpu_joules=1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "kept", "run"),
+    [
+        ([0.0], 0.0, [1, 2, 3, 4], 4),  # nobody else
+        ([0.05, 0.09, 0.0], 0.0, [1, 2, 3, 4], 4),  # ... and less than a tenth of all cores is nobody
+        ([0.0, 0.5, 0.5, 0.0], 0.0, [1, 4, 5, 6], 6),  # come and gone
+        ([0.5], 0.0, [1, 2, 3, 4], 8),  # here to stay: as long again
+        ([0.5], 5.0, [1, 2, 3, 4], 14),  # ... or as long as the limit
+        ([0.5, 0.3, 0.5, 0.0, 0.5, 0.2, 0.4, 0.5], 0.0, [2, 4, 6, 7], 8),  # never quiet for long enough: the quietest
+    ],
+)
+def test_steps_count_that_others_left_alone(beside, used, limit, kept, run):
+    timed, aside, use = beside(used, limit=limit)
+    parts = [timed.returned[at * 50] for at in range(4)]
+    assert parts == [6 + 1 + 50 * (number - 1) for number in kept]
+    assert len(timed.step_s) == len(timed.returned) == 200
+    assert timed.wall_s == pytest.approx(2.0)
+    assert len(aside) == 50 * (run - 4)
+    assert (use.seconds, use.involuntary_switches, use.cpu_joules) == (2.0, sum(kept), 4.0)
+
+
+def test_a_short_pass_is_one_part(beside):
+    timed, aside, _ = beside([0.0], seconds=0.02)
+    assert len(timed.step_s) == 5
+    assert not aside
 
 
 def test_it_measures_long_enough(sampling):

@@ -67,38 +67,30 @@ def test_without_a_mark_own_processes_are_not_told_apart(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("others", "stolen", "own", "expected"),
+    ("seconds", "others", "stolen", "own", "expected"),
     [
-        (0.0, 0.0, 1.0, False),
-        (0.5, 0.0, 1.0, True),  # of two cores in a second
-        (0.0, 0.1, 1.0, True),
-        (0.5, 0.0, None, False),  # nothing tells them apart
+        (1.0, 0.0, 0.0, 1.0, 0.0),
+        (1.0, 0.1, 0.0, 1.0, 0.5),  # of two cores in a second a tenth is too much
+        (1.0, 0.5, 0.0, 1.0, 2.5),
+        (1.0, 0.0, 0.1, 1.0, 2.5),
+        (1.0, 0.5, 0.0, None, 0.0),  # nothing tells them apart
+        (0.01, 0.5, 0.0, 1.0, 0.0),  # nobody counts so finely
     ],
 )
-def test_a_host_is_quiet_when_others_leave_its_cores_alone(others, stolen, own, expected):
+def test_others_disturb_by_their_share_of_a_host_s_cores(seconds, others, stolen, own, expected):
     use = HostUse(
-        seconds=1.0, involuntary_switches=0, busy_cpu_s=1.0 + others, steal_cpu_s=stolen, cores=2, own_cpu_s=own
+        seconds=seconds, involuntary_switches=0, busy_cpu_s=1.0 + others, steal_cpu_s=stolen, cores=2, own_cpu_s=own
     )
-    assert noise.hindered(use) is expected
-    assert not noise.hindered(None)
+    assert noise.disturbance(use) == pytest.approx(expected)
+    assert noise.disturbance(None) == 0.0
 
 
-def test_a_quiet_host_is_waited_for_and_not_for_ever(monkeypatch):
-    """Asked every tenth of a second, of a host that is used until second 2, and from second 4."""
-    clock = [0.0]
-    monkeypatch.setattr(noise.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(noise.Meter, "begin", lambda self: None)
-    monkeypatch.setattr(noise.Meter, "end", lambda self: clock[0])
-    monkeypatch.setattr(noise, "hindered", lambda now: not 2.0 < now < 4.0)
-    quiet, found = noise.Quiet(limit_s=5.0), []
-    for tenth in range(1, 121):
-        clock[0] = tenth / 10.0
-        found.append(quiet.awaited())
-    assert not any(found[:2])  # nothing was looked at yet
-    assert all(found[3:20])
-    assert not any(found[23:40])
-    assert any(found[43:52])
-    assert not any(found[55:])  # it was waited for long enough
+def test_stretches_of_time_add_up_where_the_system_counted_in_all_of_them():
+    use = HostUse(0.5, 3, 1.0, 0.01, 2, own_cpu_s=0.5, clock_hz=2e9, cpu_joules=5.0)
+    later = use._replace(clock_hz=3e9)
+    assert noise.together([use, later]) == HostUse(1.0, 6, 2.0, 0.02, 2, own_cpu_s=1.0, clock_hz=3e9, cpu_joules=10.0)
+    assert noise.together([use, use._replace(own_cpu_s=None)]).own_cpu_s is None
+    assert noise.together([use, None]) is None
 
 
 def test_the_clock_is_that_of_the_rank_s_cores(tmp_path):
