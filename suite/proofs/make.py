@@ -85,7 +85,7 @@ class Proofs:
         verdict, in_short = joined(measured, identity)
         proof = Proof(key=key, **dict(subject(proven)), **dict(verdict), scope=scope, identity=in_short)
         if ran and (identity is None or identity.errors):
-            write_whole(path, proof.model_dump_json(indent=1) + "\n")
+            write_whole(path, proof.text)
         if not ran:
             self._died[once] = proof
         return proof
@@ -158,11 +158,13 @@ def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
 
 
 def _remembered(path: Path) -> Proof | None:
-    """A proof from the cache; one that cannot be read is made again."""
+    """A proof from the cache; one that cannot be read, or is another one's, is made again."""
     try:
-        return Proof.model_validate_json(path.read_bytes(), strict=True)
+        text = path.read_bytes()
+        found = Proof.model_validate_json(text, strict=True)
     except (OSError, ValidationError):
         return None
+    return None if found.misfit(path, text) else found
 
 
 def runs_here(launch: Launch) -> bool:

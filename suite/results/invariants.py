@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from suite.results.rank_report import Pass, Rank
+from suite.results.rank_report import Pass, Rank, Training
 from suite.results.records import AnyRecord, Record
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor, and by so many seconds more
@@ -42,16 +42,32 @@ def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
 
 
 def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
-    learnt = rank.training
-    if learnt and not len(learnt.loss_steps) == len(learnt.losses) == len(learnt.loss_s or learnt.losses):
-        yield f"rank {rank.rank}: its losses, their steps and their times are not as many"
-    spent = sum(each.wall_s + sum(each.warmup_s) for each in rank.passes.values())
+    if rank.training:
+        yield from (f"rank {rank.rank}: {problem}" for problem in _of_training(rank.training, record.seconds))
+    spent = sum(each.wall_s + sum(each.warmup_s) + sum(each.set_aside_s or ()) for each in rank.passes.values())
     if spent > CLOCKS * record.seconds + CLOCKS_S:
         yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
     per_step = record.case.batch * record.case.placement.devices
     for name, measured in rank.passes.items():
         found = chain(_of_pass(name, measured, per_step), _of_times(measured))
         yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)
+    counted, native = rank.noise and rank.noise.native, rank.passes.get("native")
+    if counted and native and native.wall_s > CLOCKS * counted.seconds + CLOCKS_S:
+        took, seen = native.wall_s, counted.seconds
+        yield f"rank {rank.rank}: its native steps take {took:g} s, of which the system saw {seen:g} s"
+
+
+def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
+    steps, times, epochs = learnt.loss_steps, learnt.loss_s, learnt.epochs
+    if not len(steps) == len(learnt.losses) == len(times or steps):
+        yield "its losses, their steps and their times are not as many"
+    if list(steps) != sorted(steps) or list(times) != sorted(times) or min(times, default=0.0) < 0:
+        yield "its losses' steps or times go backwards"
+    spent = [each for epoch in epochs for each in (epoch.train_s, epoch.test_s or 0.0)]
+    if min(spent, default=0.0) < 0 or sum(spent) > CLOCKS * whole_s + CLOCKS_S:
+        yield f"its epochs take from {min(spent):g} s, {sum(spent):g} s together, and the whole process {whole_s:g} s"
+    if any(epoch.samples < 0 or (epoch.steps or 0) < 0 for epoch in epochs):  # none: a slow worker may have had none
+        yield "an epoch has less than no samples, or than no steps"
 
 
 def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
@@ -63,6 +79,10 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
         yield f"{len(steps)} steps in {wall:g} s; there is one at least, and none takes less than no time"
     if measured.samples != per_step * len(steps):
         yield f"{measured.samples} samples in {len(steps)} steps of {per_step}"
+    if min((*measured.warmup_s, *(measured.set_aside_s or ())), default=0.0) < 0:
+        yield "a step of its warm-up, or one that was set aside, took less than no time"
+    if measured.span_s and measured.span_s[1] < measured.span_s[0]:
+        yield f"it began at {measured.span_s[0]:g} s and ended at {measured.span_s[1]:g} s"
     if any(min(pair) <= 0 for pair in measured.pairs_s or ()):
         yield "a block of steps took no time"
 

@@ -1,10 +1,11 @@
 """A proof as the run folder and the cache keep it; `suite.proofs` makes them, docs/record-format.md explains them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from suite.results.records import FORMAT
-from suite.results.stored import FileName, Finite, Stored
+from suite.results.stored import FileName, Finite, Stored, intact, sealed
 
 
 class Finding(Stored):
@@ -74,3 +75,15 @@ class Proof(Subject, Verdict):
     key: FileName | None  # None: it could not be made, and is stored nowhere
     scope: str = ""  # what it leaves open
     identity: Identity | None = None  # None: the adapter has no float64, or was proven in it
+    digest: str = ""  # of the file, without this; "": before proofs had one
+
+    @property
+    def text(self) -> str:
+        """What its file holds."""
+        return sealed(self.but(digest="").model_dump_json(indent=1) + "\n")
+
+    def misfit(self, path: Path, text: bytes) -> str | None:
+        """Why it is not what this place is to hold; None when it is. `text` is the file's."""
+        if self.key != path.stem:
+            return f"it holds the proof {self.key}, and its name is another one's"
+        return "it was changed after it was written" if self.digest and not intact(text, self.digest) else None

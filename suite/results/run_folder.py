@@ -40,6 +40,7 @@ from suite.results.stored import object_of, sealed, text_of
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
+IDENTIFIED = 3  # the format from which runs have ids, and records digests
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
@@ -182,10 +183,16 @@ class ResultFolder(Generic[Entry, Measured]):
         return [name for name in self.record_names() if case_of(name) not in known]
 
     def proofs(self) -> dict[str, Proof]:
-        return {
-            path.stem: read(path, Proof, older.proof, OF_A_PROOF)
-            for path in sorted((self.path / "proofs").glob("*.json"))
-        }
+        """By key; StoreError for a file that holds another one, or was changed."""
+        found = {}
+        for path in sorted((self.path / "proofs").glob("*.json")):
+            text = text_of(path, OF_A_PROOF)
+            proof = understood(text, path, Proof, older.proof, OF_A_PROOF)
+            misfit = proof.misfit(path, text)
+            if misfit:
+                raise StoreError(f"{path}: {misfit}; {OF_A_PROOF}")
+            found[path.stem] = proof
+        return found
 
     def hosts(self) -> dict[str, Host]:
         return {
@@ -219,7 +226,7 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def write_proof(self, proof: Proof) -> None:
         """Write a proof that has a key."""
-        self._write(f"proofs/{proof.key}.json", proof)
+        write_whole(self.path / "proofs" / f"{proof.key}.json", proof.text)
 
     def write_host(self, host: Host) -> None:
         self._write(f"hosts/{host.host}.json", host)
@@ -292,7 +299,11 @@ def about_of(path: Path) -> About:
     """run.json of a folder; RequestError when there is none, or of a format that is not known here."""
     if not (path / "run.json").is_file():
         raise RequestError(f"{path} is not a run folder (no run.json); name a folder written by `stagebench run`")
-    return read(path / "run.json", About, older.about, OF_THE_RUN)
+    text = text_of(path / "run.json", OF_THE_RUN)
+    about = understood(text, path / "run.json", About, older.about, OF_THE_RUN)
+    if not about.id and object_of(text, path / "run.json", OF_THE_RUN).get("format", 1) >= IDENTIFIED:
+        raise StoreError(f"{path / 'run.json'}: id: it is empty, and no record can be held against it; {OF_THE_RUN}")
+    return about
 
 
 def case_of(record: str) -> str:

@@ -8,9 +8,11 @@ import pytest
 
 from suite.analysis.summary import summarise, unused_records
 from suite.contracts.case import Placement, Sampling
+from suite.errors import StoreError
 from suite.results.invariants import broken
-from suite.results.rank_report import Pass, Rank
+from suite.results.rank_report import HostUse, Noise, Pass, Rank
 from suite.results.records import Record
+from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
 from tests.reports.made_run import case_of, learner_of, record_of
 
@@ -39,6 +41,9 @@ FULL = Sampling(processes=3)
         (lambda record: native(record)["io_s"].__setitem__(7, 99.0), "its waits for input take .* s together, in"),
         (lambda record: staged(record)["stage_s"]["update"].pop(), "49 times of update for 50 steps"),
         (lambda record: staged(record)["stage_s"].update(update=[1.0] * 50), "its stages take .* s together, in"),
+        (lambda record: native(record).update(warmup_s=[-0.1]), "a step of its warm-up, .* took less than no time"),
+        (lambda record: native(record).update(set_aside_s=[0.1, -0.1]), "one that was set aside, took less than"),
+        (lambda record: staged(record).update(span_s=[5.0, 1.0]), "it began at 5 s and ended at 1 s"),
         (lambda record: of(record, "resident")["pairs_s"][3].__setitem__(1, 0.0), ": a block of steps took no time; "),
         (lambda record: record.update(seconds=1.0), "its passes take .* s together, and the whole process 1 s"),
         (lambda record: native(record).update(name="staged"), "it calls itself 'staged'"),
@@ -107,6 +112,66 @@ def test_a_rank_consumes_a_batch_for_each_of_its_devices(samples, holds):
     one = Rank(rank=0, passes={"native": Pass.model_validate({**STEP, "samples": samples})})
     record = Record.model_validate(record_of(case, 0, ranks=[one]))
     assert (broken(record) is None) == holds
+
+
+@pytest.mark.parametrize(("wall_s", "holds"), [(1.05, True), (1.06, False)])
+def test_the_system_saw_all_of_the_native_steps(wall_s, holds):
+    case = case_of()
+    use = HostUse(seconds=1.0, cores=2, involuntary_switches=0, busy_cpu_s=1.0, steal_cpu_s=0.0)
+    passes = {"native": Pass.model_validate({**STEP, "wall_s": wall_s})}
+    one = Rank(rank=0, passes=passes, noise=Noise(reference_before_s=(), reference_after_s=(), native=use))
+    record = Record.model_validate(record_of(case, 0, seconds=9.0, ranks=[one]))
+    assert (broken(record) is None) == holds
+
+
+def test_a_proof_stands_in_its_own_place_and_as_it_was_written(run):
+    case = run.proven(case_of(), repeats=1)
+    (path,) = (run.folder.path / "proofs").glob("*.json")
+    proof = run.folder.proofs()[path.stem]
+    run.folder.write_proof(proof)
+    assert run.folder.proofs()[path.stem].passed
+    whole = path.read_text()
+    path.write_text(whole.replace('"passed": true', '"passed": false', 1))
+    with pytest.raises(StoreError, match="it was changed after it was written; remove it: the rows that name it"):
+        summarise(run.folder)
+    path.write_text(whole)
+    shutil.copy(path, path.with_name("other.json"))
+    with pytest.raises(StoreError, match=f"other.json: it holds the proof {proof.key}, and its name is another one's"):
+        summarise(run.folder)
+    assert case.id
+
+
+def test_a_run_without_its_id_cannot_vouch_for_its_records(run):
+    run.proven(case_of(), repeats=1)
+    path = run.folder.path / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "id": ""}))
+    with pytest.raises(StoreError, match="id: it is empty, and no record can be held against it; put a copy"):
+        summarise(RunFolder.open(run.folder.path))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"loss_steps": [2, 1]}, "go backwards"),
+        ({"loss_s": [0.2, 0.1]}, "go backwards"),
+        ({"loss_s": [-0.2, 0.1]}, "go backwards"),
+        ({"epochs": [{"train_s": -1.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "its epochs take from -1 s"),
+        ({"epochs": [{"train_s": 99.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "99 s together, and the whole"),
+        ({"epochs": [{"train_s": 1.0, "samples": -8, "accuracy": 0.5, "loss": 1.0}]}, "no samples"),
+    ],
+)
+def test_a_training_that_cannot_be(change, words):
+    learnt = {"epochs": [], "loss_steps": [1, 2], "losses": [1.0, 0.5], "loss_s": [0.1, 0.2]}
+    ranks = [{"rank": 0, "training": learnt}]
+    good = Record.model_validate(record_of(case_of(), 0, seconds=9.0, ranks=ranks))
+    assert broken(good) is None
+    at_once = {**learnt, "loss_steps": [1, 1]}  # asynchronous workers may be at the same step
+    both = Record.model_validate(record_of(case_of(), 0, seconds=9.0, ranks=[{"rank": 0, "training": at_once}]))
+    assert broken(both) is None
+    bad = Record.model_validate(
+        record_of(case_of(), 0, seconds=9.0, ranks=[{"rank": 0, "training": {**learnt, **change}}])
+    )
+    assert words in broken(bad)
 
 
 def test_ranks_that_took_different_steps_are_invalid_but_readers_may(run):
