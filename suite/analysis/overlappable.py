@@ -15,9 +15,13 @@ the first. The first recursion is wait-free back-propagation's (S. Shi, Q. Wang,
 without start-ups, which no plan can undercut but by sending less.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from suite.results.rank_report import Layer
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a rank has layers, but not what records are read with
+    from suite.results.rank_report import Layer
 
 
 def overlappable(
