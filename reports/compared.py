@@ -57,7 +57,8 @@ def _figure(series: Series) -> Figure:
     rates = [point.row.rate for point in series.points if point.row.rate]
     dates = [point.run.about.created for point in series.points]
     frame = layout(220)
-    frame |= {"xaxis": axis("") | {"type": "date"}, "yaxis": axis("samples/s") | {"rangemode": "tozero"}}
+    frame["xaxis"] = axis("") | {"type": "date", "nticks": 4, "tickangle": 0}  # dates fit a phone
+    frame["yaxis"] = axis("samples/s") | {"rangemode": "tozero"}
     frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 32}
     frame["shapes"] = [
         {"type": "line", "x0": dates[change.at], "x1": dates[change.at], "yref": "paper", "y0": 0, "y1": 1}

@@ -52,6 +52,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
 
     imported, timed = isinstance(folder, ForeignRun), [row for row in rows if row.measured]
     predicted = beside_measured(folder, rows)
+    stage_charts = _drawn(panels, charts.stages)
     winners, groups = winners_of(rows), overview.groups_of(every)
     return {
         "title": plan.title or plan.name or ("Imported results" if imported else "A run of stagebench"),
@@ -73,6 +74,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "shared_reasons": facts.shared_reasons(rows),
         "count": len(every),
         "groups": len(groups),
+        "undecided": sum(not group.decided for group in groups),
         "first_groups": FIRST,
         "tables": tables,
         "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),
@@ -84,7 +86,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "matrix": matrix(tables),
         "place": lambda row: words_of_place(place_of(row.case)),
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
-        "stage_charts": _drawn(panels, charts.stages),
+        "stage_charts": stage_charts,
         "aggregation_charts": _drawn(panels, charts.aggregation),
         "exchange_colours": charts.EXCHANGE_COLOURS,
         "scaling_charts": _drawn(panels, lambda panel: scaling(panel, predicted)),
@@ -92,7 +94,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "scenarios": [scenario_of(answer) for answer in predicted if answer.asked.scenario.stages == 1],
         "step_charts": _drawn(for_charts(timed), charts.step_times),
         "step_tables": by_network(timed),
-        "stage_colours": {charts.STAGE_TITLES.get(k, k): shade for k, shade in charts.STAGE_COLOURS.items()},
+        "stage_colours": {part["name"]: part["marker"]["color"] for _, one in stage_charts for part in one["data"]},
         "heat_maps": heat_maps(panels),
         "roofline": lambda row: of_row(folder.path, row),
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),

@@ -45,8 +45,7 @@ class Frame:
         """A page that takes style and scripts from `assets`; plotly only where it has a chart."""
         charts = 'class="chart"' in body
         scripts = ("site.js", *(("plotly.min.js", "charts.js") if charts else ()), *scripts)
-        found = self._filled(body, name=name, file=file, scripts=scripts, inside={})
-        return found.replace(f"<h2>{name}</h2>\n", "", 1)  # the page's title says it
+        return self._filled(body, name=name, file=file, scripts=scripts, inside={})
 
     def single(self, body: str, name: str = "") -> str:
         """A page that is complete in itself."""

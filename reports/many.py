@@ -84,7 +84,7 @@ def _put(run: Path, directory: Path, name: str) -> tuple[Entry, MeasuredRun | No
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["progress"].outcomes)
     entry = Entry(name, found["title"], folder.about.created, found["count"], outcomes, tuple(found["findings"]))
     rows = () if found["imported"] else tuple(found["every"])
-    return entry, MeasuredRun(run, folder.about, rows, found["hosts"]) if rows else None
+    return entry, MeasuredRun(Path(name), folder.about, rows, found["hosts"]) if rows else None
 
 
 def _names(runs: Iterable[Path]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import islice
 
-from reports.figure import Figure, axis, colour, layout, whiskers
+from reports.figure import LINE, Figure, axis, colour, layout, whiskers, wrapped
 from reports.names import differences, names
 from reports.text import interval, milliseconds, number, scientific
 from suite.analysis.budget import STAGES
@@ -32,6 +32,11 @@ class Group:
         """Each row's comparison with the leaders."""
         return [row.against for row in self.rows if row.against]
 
+    @property
+    def decided(self) -> bool:
+        """Whether somebody leads; nobody does before two rounds in common."""
+        return any(each.leads for each in self.against)
+
 
 def groups_of(rows: Iterable[Row]) -> list[Group]:
     """Every group of the run in the plan's order; a row alone in its group is none."""
@@ -55,7 +60,7 @@ def sentence(group: Group) -> str:
     rates = listed([number(group.rows[index].speed) for index in (first, *rest)])
     called = listed([group.names[index] for index in (first, *rest)])
     if not led:
-        words = f"{called} was the fastest with {rates} samples/s, but two rounds at least tell one row from another"
+        words = f"{called} was the fastest with {rates} samples/s, without a verdict"
     elif rest:
         words = f"{called} lead, no detectable difference between them ({rates} samples/s)"
     else:
@@ -101,11 +106,12 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
     traces: dict[str, Figure] = {}
     notes, y = [], 0.0
     for group in groups:
+        title = wrapped(group.title)
         notes.append(
             {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": y, "yanchor": "top", "showarrow": False}
-            | {"text": f"<b>{escape(group.title)}</b>", "align": "left", "borderpad": 0}
+            | {"text": f"<b>{title}</b>", "align": "left", "borderpad": 0}
         )
-        y -= TITLE
+        y -= TITLE + LINE * title.count("<br>")
         for row, name, against in islice(zip(group.rows, group.names, group.against, strict=True), NAMED):
             percent = against.ratio.scaled(100)
             trace = traces.setdefault(row.case.adapter, _trace(adapters.index(row.case.adapter)))

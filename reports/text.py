@@ -82,7 +82,13 @@ def in_words(value: object, longest: int = 160) -> str:
     return words if len(words) <= longest else f"{words[:longest].rpartition(', ')[0]}, … ({len(value)} in all)"
 
 
+def moment(created: str) -> str:
+    """When a run was begun, an ISO 8601 time, to the minute."""
+    return created[:16].replace("T", " ") + " UTC" * created.endswith("+00:00") if created else "at an unknown time"
+
+
 FILTERS = {
+    "moment": moment,
     "in_words": in_words,
     "number": number,
     "ms": milliseconds,

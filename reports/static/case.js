@@ -30,7 +30,7 @@
     document.getElementById("result").replaceChildren(cards(one.groups.filter((group) => !input(group))));
     document.getElementById("rest").replaceChildren(
       cards(one.groups.filter(input)),
-      ...one.logs.map(([name, text]) => el("section", {}, el("h3", {}, `Last lines, ${name}`), el("pre", { tabindex: 0 }, text))),
+      ...one.logs.map(([name, text]) => el("section", {}, el("h2", {}, `Last lines, ${name}`), el("pre", { tabindex: 0 }, text))),
       ...(one.plan ? replay(one.plan) : []),
     );
     series("steps", one.steps);
@@ -38,10 +38,10 @@
   }
 
   const cards = (groups) =>
-    el("div", { class: "facts flow" }, ...groups.map(([title, facts]) => el("section", {}, el("h3", {}, title), el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])))));
+    el("div", { class: "facts flow" }, ...groups.map(([title, facts]) => el("section", {}, el("h2", {}, title), el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])))));
 
   const replay = (plan) => [
-    el("h3", {}, "Replay"),
+    el("h2", {}, "Replay"),
     el("p", {}, "Save as ", el("code", {}, "case.toml"), ", then type ", el("code", {}, "stagebench run case.toml -o again"), "."),
     el("pre", { tabindex: 0 }, plan),
     el("p", { class: "note" }, `Case ${id()}; its records are records/${id()}-r*.json in the run folder.`),

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 class Page(HTMLParser):
     """Text outside scripts and styles, figures, and every address that a browser would follow or fetch."""
 
-    VOID = ("meta", "link", "br", "img")
+    VOID = ("meta", "link", "br", "wbr", "img")
 
     def __init__(self, text):
         super().__init__()

@@ -72,14 +72,10 @@ def pages(site: Path, run: str) -> list[Path]:
 
 
 def faults(page: Any) -> list[tuple[str, str]]:
-    """What axe-core finds serious. It takes charts for what their labels say: it does not see a drawn text's ground."""
+    """Whatever axe-core finds. It takes charts for what their labels say: it does not see a drawn text's ground."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
     found = axe.Axe().run(page, context={"exclude": [[".chart svg"]]}, options={"preload": False}).response
-    return [
-        (one["id"], one["nodes"][0]["html"][:200])
-        for one in found["violations"]
-        if one["impact"] in ("serious", "critical")
-    ]
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in found["violations"]]
 
 
 def test_the_runs_have_every_page_that_there_is(site: Path) -> None:
@@ -97,7 +93,7 @@ def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, run: str) -
 
 
 @pytest.mark.parametrize(("run", "scheme"), [*((run, "light") for run in RUNS), ("run", "dark")])
-def test_no_serious_fault_of_accessibility(page: Any, site: Path, run: str, scheme: str) -> None:
+def test_no_fault_of_accessibility(page: Any, site: Path, run: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     for path in pages(site, run):
         opened(page, path)
@@ -106,12 +102,6 @@ def test_no_serious_fault_of_accessibility(page: Any, site: Path, run: str, sche
 
 def test_the_readme_s_pictures_are_drawn(browser: Any, site: Path, tmp_path: Path) -> None:
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures(browser, site, tmp_path))
-
-
-def test_the_table_of_all_cases_fits_a_thousand_pixels(page: Any, site: Path) -> None:
-    page.set_viewport_size({"width": 1000, "height": 900})
-    opened(page, site / "index.html")
-    until(page, "((box) => box.scrollWidth <= box.clientWidth)(document.querySelector('#listed').closest('.scroll'))")
 
 
 def rows(page: Any) -> list[str]:

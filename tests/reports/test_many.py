@@ -49,8 +49,20 @@ def test_runs_of_the_same_cases_stand_beside_each_other(tmp_path: Path) -> None:
     publish(tmp_path, tmp_path / "site")
     page = Page((tmp_path / "site" / "compared.html").read_text())
     assert "slower : after against before" in page.text
+    assert {"after/index.html", "before/index.html"} <= set(page.addresses)
     assert len(page.figures) == 1
     assert "compared.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
+
+
+def test_runs_beside_each_other_are_known_by_their_pages(tmp_path: Path) -> None:
+    for place, day in (("a", 1), ("b", 2)):
+        run = MadeRun(tmp_path / place / "quick")
+        run.proven(case_of(), repeats=1)
+        run.folder.write_about(run.folder.about.but(created=f"2026-11-2{day}T10:00:00+00:00"))
+    publish(tmp_path, tmp_path / "site")
+    text = Page((tmp_path / "site" / "compared.html").read_text()).text
+    assert "quick: one process, and noise shows from two on; measure more; quick~2: one process" in text
+    assert str(tmp_path) not in text
 
 
 def test_documentation_stands_beside_the_runs(results: Path, tmp_path: Path) -> None:

@@ -62,6 +62,23 @@ def test_a_large_group_has_its_fastest_rows_in_words_and_in_the_chart(tmp_path):
     assert len(trace["x"]) == 8
 
 
+def test_a_run_of_one_process_a_case_says_why_nobody_leads_and_what_to_do(tmp_path):
+    sampling = Sampling(quick=True, steps=20, seconds=2.0, processes=1)
+    made = MadeRun(tmp_path / "run")
+    for adapter in ("pytorch", "caffempi"):
+        made.proven(case_of(adapter, sampling=sampling), repeats=1)
+    rows = summarise(made.folder)
+    (group,) = groups_of(rows)
+    assert "samples/s, without a verdict; caffempi/single reaches" in sentence(group)
+    source = render(made.folder, rows)
+    page = Page(source)
+    assert "</i>forward" in source
+    assert "</i>bubble" not in source, "a key of what no chart shows"
+    assert "begun 2026-11-20 10:00 UTC" in page.text
+    assert "No verdict: who leads shows from two rounds on" in page.text
+    assert "with --until 3% adds rounds" in page.text
+
+
 def test_what_an_exchange_adds_to_an_iteration_and_what_is_hidden_is_drawn(page, folder):
     budgets = [row.budget for row in summarise(folder) if row.budget and row.several_devices]
     for name, field in (("exposed", "communication"), ("hidden", "hidden")):

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reports.cases import LISTED, details, listing
+from reports.facts import noise_of
 from reports.site import CASE, PAGES, render, write
 from suite.analysis.summary import summarise
 from suite.results.run_folder import RunFolder
@@ -87,15 +89,23 @@ def test_every_case_is_listed_and_described_in_its_piece(folder: RunFolder) -> N
 def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run")
     case = run.proven(case_of(), repeats=1)
-    use = {"seconds": 1.0, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
+    use = {"seconds": 100.0, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
     noise = {"reference_before_s": [0.1], "reference_after_s": [0.1], "native": {**use, "clock_hz": 3.1e9}}
     memory = {"host_bytes": 3 << 30, "device_bytes": 5 << 30}
-    run.changed(case, lambda record: record["ranks"][0].update(noise=noise, memory=memory), [0])
+
+    def told(record: dict[str, Any]) -> None:
+        record["ranks"][0].update(noise=noise, memory=memory)
+        native = record["ranks"][0]["passes"]["native"]
+        native["set_aside_s"] = [native["wall_s"] / 4]
+
+    run.changed(case, told, [0])
     ((_, text),) = details(summarise(run.folder))
     facts = dict(next(dict(found["groups"]) for found in content(text).values())["Process 0"])
     assert (facts["memory of each rank at most"], facts["on its devices"]) == ("3.0 GiB", "5.0 GiB")
     assert facts["clock of its cores at the end"] == "3.10 GHz"
     assert "clock of its GPUs at the end" not in facts
+    assert facts["native steps set aside, as others used the machine"] == "20.0 % of their time"
+    assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_of(summarise(run.folder)))
 
 
 def test_what_failed_shows_its_last_lines(folder: RunFolder) -> None:
