@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -71,19 +71,20 @@ def sampled(controller: "subprocess.Popen[bytes]", records: Path) -> list[Sample
     return found
 
 
-def grown(samples: list[Sample], cases: int) -> dict[str, list[float]]:
-    """By quantity: in the first tenth (after a few cases) and in the last."""
+def grown(samples: list[Sample], cases: int) -> dict[str, Any]:
+    """By quantity: in the first tenth (after a few cases) and in the last; memory at the end, the summary's, too."""
     tenth = cases // 10
     first = [each for each in samples if tenth / 5 <= each.cases <= tenth]
-    last = [each for each in samples if each.cases >= cases - tenth]
+    last = [each for each in samples if cases - tenth <= each.cases < cases]  # its summary is not a case's
     return {
         "controller_s_per_case": [
             round((part[-1].cpu_s - part[0].cpu_s) / max(1, part[-1].cases - part[0].cases), 4)
             for part in (first, last)
         ],
         "resident_mb": [round(max(each.resident for each in part) / 1e6, 1) for part in (first, last)],
-        # The fewest, before the end: a rank that is being started has some, and at the end the folder's lock is freed.
-        "descriptors": [min(each.descriptors for each in part if each.cases < cases) for part in (first, last)],
+        "resident_mb_at_the_end": round(max(each.resident for each in samples) / 1e6, 1),
+        # The fewest: a rank that is being started has some.
+        "descriptors": [min(each.descriptors for each in part) for part in (first, last)],
     }
 
 
@@ -120,9 +121,8 @@ def main() -> int:
             {"cases": done, "exit_code": controller.returncode, "seconds": round(seconds), **found, "left": behind}
         )
     )
-    early, late = found["resident_mb"]
-    flat = late <= 1.1 * early and found["controller_s_per_case"][1] <= 0.1
-    flat = flat and found["descriptors"][1] <= found["descriptors"][0]
+    (early, late), spent, (few, many) = found["resident_mb"], found["controller_s_per_case"], found["descriptors"]
+    flat = late <= 1.1 * early and spent[1] <= 0.1 and many <= few
     return int(not flat or behind > 0 or done != cases or controller.returncode != 0)
 
 

@@ -1,7 +1,7 @@
 """Do the verdicts of a noisy machine contradict those of a quiet one?
 
-    python tests/benchmarks/under_load.py                           # ten rows that take no minute a round; 13 minutes
-    python tests/benchmarks/under_load.py --plan quick --for 20min  # what `tox run -m bench` measures; 41 minutes
+    python tests/benchmarks/under_load.py                           # ten rows, two minutes a round; 41 minutes
+    python tests/benchmarks/under_load.py --plan quick              # what `tox run -m bench` measures
 
 The plan is run twice, alone and beside a load that comes and goes: as many programs as there are cores each keep one
 busy for some seconds, then leave it alone for some, at times drawn from fixed seeds. (A single one would hardly meet a
@@ -78,7 +78,7 @@ def verdicts(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plan", default=str(PLAN))
-    parser.add_argument("--for", dest="limit", default="6min", help="the time of each of the two runs")
+    parser.add_argument("--for", dest="limit", default="20min", help="the time of each of the two runs")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="of the load")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

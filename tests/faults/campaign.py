@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +95,17 @@ def no_orphans(run: Run, after: str) -> None:
     deadline = time.monotonic() + GOES
     while (left := run.processes()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    run.problems += [f"process {each.pid} was left after {after}" for each in left]
+    run.problems += [f"{told(each)} was left after {after}" for each in left]
     for each in left:
         each.kill()
     psutil.wait_procs(left, GOES)
+
+
+def told(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        words = " ".join(process.cmdline()) or process.name()
+        return f"process {process.pid} ({process.status()}: {words[:200]})"
+    return f"process {process.pid}"
 
 
 def wrong_rows(run: Run) -> Iterator[str]:

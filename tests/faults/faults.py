@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 from cluster.lab.links import switch_link
 from cluster.lab.people import processes
+from suite.errors import RequestError
+from suite.results.lock import held
 from tests.faults.run import JOB, LAUNCHED, OVER_HOSTS, SERVED, Processes, Run, works
 
 PATIENCE = 120.0  # seconds for a command
@@ -89,12 +92,20 @@ def damage(run: Run, controller: Controller) -> None:
 
 
 def rival(run: Run, controller: Controller) -> None:
-    """A second controller on the same folder is refused, as long as the first is there."""
+    """A second controller on the same folder is refused, as long as the first has it."""
     second = run.start()
     alive = controller.poll() is None
     code = second.wait(PATIENCE)
-    if alive and controller.poll() is None and code != 2:
+    if alive and code != 2 and in_use(run.folder / "run"):  # the first may live on for a moment and have let go of it
         run.problems.append(f"a second controller ended with {code} beside the first")
+
+
+def in_use(folder: Path) -> bool:
+    try:
+        with held(folder):
+            return False
+    except RequestError:
+        return True
 
 
 # --- of hosts ------------------------------------------------------------------

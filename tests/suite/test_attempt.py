@@ -257,8 +257,17 @@ def test_an_error_of_the_listener_ends_the_group(tmp_path):
     assert standing_in(tmp_path) == []
 
 
+# A container's process 1 has no parent but the kernel, and is the parent of all orphans.
+CONTAINED = pytest.param(
+    ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"),
+    id="in a container",
+    marks=pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes wants root"),
+)
+
+
+@pytest.mark.parametrize("inside", [pytest.param((), id="on a host"), CONTAINED])
 @pytest.mark.parametrize("killed", ["controller", "guard"])
-def test_ranks_and_what_they_started_do_not_outlive(tmp_path, killed):
+def test_ranks_and_what_they_started_do_not_outlive(tmp_path, killed, inside):
     orphan, rank = ORPHANS["own session" if killed == "guard" else "a daemon's ways"], "open('up', 'w').close()"
     program = f"""
 import sys
@@ -269,11 +278,14 @@ from suite.contracts.launcher import Process
 tokens = (sys.executable, "-c", {f"import subprocess, time; {orphan}; {rank}; {FOREVER}"!r})
 run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
 """
-    controller = subprocess.Popen([sys.executable, "-c", program])
+    started = subprocess.Popen([*inside, sys.executable, "-c", program])
     wait_until(lambda: (tmp_path / "up").exists() and len(standing_in(tmp_path)) == 3)
-    (guard,) = psutil.Process(controller.pid).children()
+    controller = psutil.Process(started.pid)
+    if inside:
+        (controller,) = controller.children()
+    (guard,) = controller.children()
     (guard if killed == "guard" else controller).kill()
-    controller.wait(10)
+    started.wait(10)
     wait_until(lambda: standing_in(tmp_path) == [])
 
 
