@@ -28,6 +28,7 @@ STRATEGIES = (
         synchronous=False,
         separable=INSIDE_UPDATE,
         mpi=OPEN_MPI,
+        changing_rate=True,
     ),
     Strategy(
         "block_momentum",
@@ -36,6 +37,7 @@ STRATEGIES = (
         separable=INSIDE_UPDATE,
         periodic=True,
         mpi=OPEN_MPI,
+        changing_rate=True,
     ),
 )
 
