@@ -1,5 +1,6 @@
 """A run's pages on this machine, made anew when the run has gone on; an open page then loads itself again."""
 
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 from reports.frame import asset
 from reports.many import runs_in, write
-from suite.errors import RequestError
+from suite.errors import RequestError, StoreError
+from suite.plain import without_homes
 
 CHANGED = "/changed.js"
+SOON = 5  # seconds until a browser asks again for pages that could not be made
 EVERY = 30  # seconds between an open page's questions: making pages takes time from what is being measured
 FOLLOWING = """
 stagebench.changed = (last) => last !== "{last}" && location.reload();
@@ -34,8 +37,20 @@ class Pages(SimpleHTTPRequestHandler):
             self.wfile.write(f'stagebench.changed("{self.site.last()}");'.encode())
             return
         if self.path.endswith((".html", "/")):
-            self.site.update()
+            try:
+                self.site.update()
+            except StoreError as error:
+                self._not_yet(str(error))
+                return
         super().do_GET()
+
+    def _not_yet(self, why: str) -> None:
+        """Say why there are no pages, and have the browser ask again: a run that begins has no cases at first."""
+        self.send_response(503)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Refresh", str(SOON))
+        self.end_headers()
+        self.wfile.write(f"There are no pages yet: {without_homes(why)}\n".encode())
 
     def end_headers(self) -> None:
         """Nothing is kept by browsers: a run goes on."""
@@ -72,7 +87,8 @@ class Site:
 def server(directory: Path, output: Path, port: int) -> ThreadingHTTPServer:
     """A server on this machine alone (port 0: a free one); RequestError for a port that is taken."""
     site = Site(directory, output)
-    site.update()
+    with suppress(StoreError):  # which a browser is told
+        site.update()
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), partial(Pages, site=site))
     except OSError as error:
