@@ -41,9 +41,12 @@ def _latest(ordered: Sequence[MeasuredRun]) -> Comparison | None:
     if not ordered:
         return None
     *earlier, after = ordered
-    sharing = [at for at, run in enumerate(earlier) if any(one and other for one, other in paired(run, after))]
-    at = max(sharing, key=lambda at: (earlier[at].about.plan == after.about.plan, at), default=None)
-    return None if at is None else compare(earlier[at], after, THRESHOLD, earlier[:at])
+    for at in sorted(
+        range(len(earlier)), key=lambda at: (earlier[at].about.plan == after.about.plan, at), reverse=True
+    ):
+        if any(one and other for one, other in paired(earlier[at], after)):
+            return compare(earlier[at], after, THRESHOLD, earlier[:at])
+    return None
 
 
 def _single(found: Comparison) -> list[tuple[str, list[Compared]]]:

@@ -75,7 +75,11 @@ def _behind(group: Group, index: int) -> str:
     ratio = group.against[index].ratio
     if not ratio.tells:
         return f"how far {group.names[index]} is behind is not determined"
-    return f"{group.names[index]} reaches {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
+    return f"{group.names[index]} reaches {_percent(ratio.value)} ({ratio.low * 100:.0f} … {_percent(ratio.high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f}\u00a0%"  # no line ends between the two
 
 
 def _why(group: Group, index: int) -> str:

@@ -1,6 +1,8 @@
 """Text of others, fit for a terminal and for a page: no control characters, no escape codes, no home folders."""
 
 import re
+import shutil
+import textwrap
 from pathlib import Path
 
 # ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters.
@@ -19,6 +21,13 @@ def plain(text: str) -> str:
 def without_codes(text: str) -> str:
     """The text without escape codes and control characters; a newline and a tab stay."""
     return CODES.sub("", text)
+
+
+def wrapped(text: str) -> str:
+    """The text in lines that the terminal holds, broken between words alone."""
+    columns = shutil.get_terminal_size().columns
+    lines = text.split("\n")
+    return "\n".join(textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False) for line in lines)
 
 
 def without_home(text: str) -> str:
