@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -9,10 +10,11 @@ from typing import Any
 
 from reports.frame import asset
 from reports.many import runs_in, write
-from suite.errors import RequestError, StoreError
+from suite.errors import RequestError, StagebenchError, StoreError
 from suite.plain import without_homes
 
 CHANGED = "/changed.js"
+HERE = ("127.0.0.1", "localhost")  # whom it answers to: a name that leads here as well would let others read along
 SOON = 5  # seconds until a browser asks again for pages that could not be made
 EVERY = 30  # seconds between an open page's questions: making pages takes time from what is being measured
 FOLLOWING = """
@@ -28,8 +30,25 @@ class Pages(SimpleHTTPRequestHandler):
         self.site = site
         super().__init__(*arguments, directory=str(site.output), **more)
 
+    def parse_request(self) -> bool:
+        """Read a request; one that was meant for another host, as a strange site's page sends it, is refused."""
+        if not super().parse_request():
+            return False
+        host = self.headers.get("Host", HERE[0])
+        if host.rpartition(":")[0] in HERE or host in HERE:
+            return True
+        self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"These pages are at http://{HERE[0]}, not at {host}.")
+        return False
+
     def do_GET(self) -> None:
-        """Answer with a file of the site, or with the moment of the last record."""
+        """Answer with a file of the site, or with the moment of the last record; an error is a page, too."""
+        try:
+            self._answer()
+        except (StagebenchError, OSError, ValueError) as error:
+            if not isinstance(error, ConnectionError):
+                self._failed(str(error))
+
+    def _answer(self) -> None:
         if self.path == CHANGED:
             self.send_response(200)
             self.send_header("Content-Type", "text/javascript")
@@ -37,20 +56,16 @@ class Pages(SimpleHTTPRequestHandler):
             self.wfile.write(f'stagebench.changed("{self.site.last()}");'.encode())
             return
         if self.path.endswith((".html", "/")):
-            try:
-                self.site.update()
-            except StoreError as error:
-                self._not_yet(str(error))
-                return
+            self.site.update()
         super().do_GET()
 
-    def _not_yet(self, why: str) -> None:
-        """Say why there are no pages, and have the browser ask again: a run that begins has no cases at first."""
-        self.send_response(503)
+    def _failed(self, why: str) -> None:
+        """Say why there is no page, and have the browser ask again: a run that begins has no cases at first."""
+        self.send_response(HTTPStatus.INTERNAL_SERVER_ERROR)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Refresh", str(SOON))
         self.end_headers()
-        self.wfile.write(f"There are no pages yet: {without_homes(why)}\n".encode())
+        self.wfile.write(f"There is no page yet: {without_homes(why)}\n".encode())
 
     def end_headers(self) -> None:
         """Nothing is kept by browsers: a run goes on."""
@@ -90,6 +105,6 @@ def server(directory: Path, output: Path, port: int) -> ThreadingHTTPServer:
     with suppress(StoreError):  # which a browser is told
         site.update()
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), partial(Pages, site=site))
+        return ThreadingHTTPServer((HERE[0], port), partial(Pages, site=site))
     except OSError as error:
         raise RequestError(f"cannot listen on port {port}: {error.strerror}; name another one with --port") from error
