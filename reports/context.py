@@ -35,6 +35,7 @@ SHOWN = 300  # cases on the pages with a line each; the table of all cases and t
 IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
 STUDY = "paper"  # the plan whose page has the study's tables
+SEARCH = "autotune"  # the plan whose page begins with what the search found
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     devices, lessons = over_devices(rows), lessons_of(rows)
     exchanged, slowed = exchanges_of(rows), stragglers_of(rows)
     winners, groups = winners_of(rows), overview.groups_of(every)
+    leaders, searched = [overview.sentence(group) for group in groups[:IN_WORDS]], answers(winners)
     return {
         "title": _title(folder, plan),
         "imported": imported,
@@ -67,8 +69,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "unused_records": unused_records(folder),
         "progress": facts.progress_of(every),
         "findings": [
-            *(overview.sentence(group) for group in groups[:IN_WORDS]),
-            *answers(winners),
+            *(searched + leaders if plan.name == SEARCH else leaders + searched),
             *(devices.answers if devices else []),
             *(f"{one.title}: {answer}" for one in lessons for answer in one.answers),
             *(f"{one.title}. {answer}" for one in slowed for answer in one.answers),

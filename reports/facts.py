@@ -9,6 +9,7 @@ from reports.text import number, share
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
 from suite.groups import Refused, once_per_reason
+from suite.plain import without_codes
 from suite.plan.text import values_of
 from suite.results.records import CANCELLED
 from suite.results.run_folder import OF_THE_RUN, RunFolder
@@ -29,12 +30,13 @@ def plan_of(folder: RunFolder) -> Plan:
     path = folder.path / "plan.toml"
     if not path.exists():
         return Plan("", "", "")
-    text = text_of(path, OF_THE_RUN).decode(errors="replace")
+    text = without_codes(text_of(path, OF_THE_RUN).decode(errors="replace"))
     try:
         values = values_of(text)
     except ValueError:
         values = {}
-    return Plan(str(values.get("name", "")), str(values.get("title", "")), text)
+    name, title = (without_codes(str(values.get(key, ""))) for key in ("name", "title"))
+    return Plan(name, title, text)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,12 @@ import re
 import shutil
 import textwrap
 
-# ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters.
-CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters, and what
+# makes text run the other way.
+CODES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 # Of a path, not of a part of one: /data/root is nobody's home, -I/root is root's. The slash comes first, and what may
 # not stand before it after it: what begins with a plain character is looked for eighty times as fast.
 BEGINS, ENDS = r"/(?<![\w.]{2}/)", r"(?=/|\W|$)"
