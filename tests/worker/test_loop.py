@@ -108,7 +108,7 @@ def beside(monkeypatch, sampling):
         monkeypatch.setattr("suite.worker.loop.Meter", Counted)
         rule = sampling._replace(warmup_steps=3, steps=5, seconds=seconds, warmup_limit_s=limit)
         loop = Loop(toy.ToyTrainer(trainers.setup()), rule, silent)
-        return loop.undisturbed("native", lambda: (body(), body.steps)[1])
+        return loop.undisturbed("native", Side(lambda: (body(), body.steps)[1]))
 
     return run
 
