@@ -16,11 +16,10 @@ class Running:
     """A process group that was started and has not ended."""
 
     def __init__(self, case: Measurable, repeat: int) -> None:
-        training = isinstance(case, Case)
         self.seconds = 0.0  # that it had, without others' turns
         self.fraction = 0.0  # of its work
-        self._passes = passes_run(case, repeat) if training else []
-        self._batch = case.global_batch if training else 0  # samples of an iteration
+        self._passes = passes_run(case, repeat) if isinstance(case, Case) else []
+        self._batch = case.global_batch if isinstance(case, Case) else 0  # samples of an iteration
         self._phase = ""
         self._steps: list[tuple[float, int]] = []  # of that phase, when and how many: the first message and the latest
 

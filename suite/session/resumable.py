@@ -182,13 +182,18 @@ class Session(ABC, Generic[C, Entry, Measured]):
         return not (self._retry and record.outcome in RETRIED)
 
     def _starting(self, todo: list[Runnable[C]], repeat: int, time_is_up: Callable[[], bool]) -> Iterator[Turned]:
-        """Those of `todo`, taken out of it, that stand side by side: as many as the host's memory has room for."""
+        """Those of `todo`, taken out of it, that stand side by side: the first, and as many as there is room for."""
         fields, several, room = {item.case.id: self.before(item) for item in todo}, len(todo) > 1, Room()
         together: list[str] = []
-        while todo and not time_is_up() and room.for_one_more():
+
+        def first() -> Turned:
             item = todo.pop(0)
             together.append(item.case.id)
-            yield self._measuring(item, repeat, fields[item.case.id], together if several else [])
+            return self._measuring(item, repeat, fields[item.case.id], together if several else [])
+
+        yield first()
+        while todo and not time_is_up() and room.for_one_more():
+            yield first()
 
     def _measuring(self, item: Runnable[C], repeat: int, fields: dict[str, Any], together: list[str]) -> Turned:
         """`together`: the ids of what is measured side by side, as soon as it has been started; empty: it is alone."""

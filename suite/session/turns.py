@@ -16,13 +16,15 @@ class Room:
     """Whether there is room for another measurement beside those that were started since this was made."""
 
     def __init__(self) -> None:
-        self._before, self._asked = psutil.virtual_memory().available, 0
+        """Made before the first of them, for which there always is."""
+        self._before, self._there = psutil.virtual_memory().available, 1
 
     def for_one_more(self) -> bool:
-        """Twice as much memory must be free as those before it took in the mean; for the first there always is."""
-        free, started = psutil.virtual_memory().available, self._asked
-        self._asked += 1
-        return started == 0 or (started < MOST and free > 2 * (self._before - free) / started)
+        """Twice as much memory must be free as those before it took in the mean."""
+        free = psutil.virtual_memory().available
+        found = self._there < MOST and free > 2 * (self._before - free) / self._there
+        self._there += found
+        return found
 
 
 def take_turns(measurements: Iterable[Turned]) -> None:
