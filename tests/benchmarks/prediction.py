@@ -3,9 +3,9 @@
     python tests/benchmarks/prediction.py OUT            # as root; three quarters of an hour on two cores
 
 Four ranks on two cores would crowd each other out. So every process of a framework runs in a control group of its own
-that has a quarter of a core from its first pass on, on one rank as on four: the interpreters are replaced by a few lines
-of shell that enter such a group first (cgroup 1 or 2). With half a core each, four ranks kept both cores busy at the same
-time, where two of them seldom did, and computed 6 to 10 % more slowly. Turns are of 5 ms; but a kernel that
+that has a quarter of a core from its first pass on, on one rank as on four: the interpreters are replaced by a few
+lines of shell that enter such a group first (cgroup 1 or 2). With half a core each, four ranks kept both cores busy at
+the same time, where two of them seldom did, and computed 6 to 10 % more slowly. Turns are of 5 ms; but a kernel that
 looks 250 times a second lets it overrun a turn by up to 4 ms, and then holds it back the longer. What takes less than
 some 20 ms is held unevenly, so the plan's batches make steps longer. MPI's ranks poll while they wait, which
 their share pays for on as few ranks as cores, and hardly on more: here whoever yields its core sleeps. Over the
@@ -46,7 +46,7 @@ LIMIT = {  # of the group $g
     1: 'echo {turn} >"$g/cpu.cfs_period_us" && echo {quota} >"$g/cpu.cfs_quota_us"',
     2: 'echo "{quota} {turn}" >"$g/cpu.max"',
 }
-# A group for each process: made, entered, and limited once a pass begins: to start takes as long as all passes otherwise.
+# A group for each process: made, entered, and limited once a pass begins, or starting would take as long as all passes.
 # The job's file is the last word.
 ENTER = """
 g="{root}/{name}-$$"; mkdir "$g" || exit 70
