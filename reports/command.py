@@ -46,9 +46,19 @@ def report(
         write(runs, output)
         typer.echo(f"Report: {output / 'index.html'}")
     elif is_comm(run):
-        _communication(opened(run, CommFolder), output or run / "report", single, json, output is None)
+        _communication(opened(run, CommFolder), output or _inside(run, "report"), single, json, output is None)
     else:
         _training(run, output, single, json)
+
+
+def _inside(run: Path, name: str) -> Path:
+    """The folder within a run that is written to unless another is named; RequestError for links that came with it."""
+    from suite.errors import RequestError
+    from suite.results.run_folder import links
+
+    for link in links(run / name):
+        raise RequestError(f"{link} is a link, and what is written there leaves the run; remove it, or give -o")
+    return run / name
 
 
 def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
@@ -66,7 +76,7 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
     if output is not None or not json:
         from reports.site import write, write_single
 
-        page = (write_single if single else write)(folder, output or run / "report")
+        page = (write_single if single else write)(folder, output or _inside(run, "report"))
     note = unused_records(folder)
     if note:
         terminal.print(note, highlight=False, soft_wrap=True)
@@ -109,7 +119,7 @@ def export(
 
     folder: RunFolder | CommFolder = opened(run, CommFolder) if is_comm(run) else opened(run, RunFolder)
     for format_ in formats:
-        typer.echo(write(folder, format_, output or run / "export"))
+        typer.echo(write(folder, format_, output or _inside(run, "export")))
 
 
 def import_(
@@ -162,11 +172,10 @@ def serve(
     port: Annotated[int, typer.Option(help="On this machine alone.")] = 8000,
 ) -> None:
     """Show runs in a browser; a page that is loaded again shows what was measured meanwhile."""
-    from tempfile import TemporaryDirectory
-
     from reports.serve import server
+    from suite.files import scratch
 
-    with TemporaryDirectory(prefix="stagebench-") as output, server(directory, Path(output), port) as running:
+    with scratch() as output, server(directory, output, port) as running:
         typer.echo(f"http://127.0.0.1:{running.server_address[1]}/ (Ctrl-C ends it)")
         try:
             running.serve_forever()

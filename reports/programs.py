@@ -11,9 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pydantic import ValidationError
+
 from suite.comm.cases import CommCase
 from suite.contracts.case import Case, Input, Placement, Sampling
 from suite.errors import RequestError
+from suite.files import disk
 from suite.foreign.folder import UNKNOWN, Exchange, Origin, Speed
 
 MNIST = 60_000  # training images
@@ -28,11 +31,13 @@ OPERATIONS = {
 }
 # A line of its heading, a batch size, or its last line.
 TF_CNN = (
-    r"\b(Model|Dataset|Devices|Optimizer|Variables):\s+(\S.*?)\s*$"
+    r"\b(Model|Dataset|Devices|Optimizer|Variables):\s+(\S.*)"
     r"|\b([\d.]+) (global|per device)|\btotal images/sec: ([\d.]+)"
 )
 # Bytes, numbers, type, perhaps reduction and root, microseconds, and both bandwidths.
 NCCL_ROW = r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(?:[a-z]+\s+)?(?:-?\d+\s+)?([\d.]+)\s+[\d.]+\s+[\d.]+\s+\S+\s+[\d.]"
+
+LONGEST = 4096  # characters of a line that can be a result's
 
 Result = Speed | Exchange
 
@@ -48,7 +53,7 @@ class Printed:
     def matches(self, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
         """The lines, from 1, in which a pattern is found."""
         for number, line in enumerate(self.text.splitlines(), 1):
-            if found := re.search(pattern, line):
+            if len(line) <= LONGEST and (found := re.search(pattern, line)):
                 yield number, found
 
     def first(self, pattern: str) -> str | None:
@@ -62,12 +67,18 @@ class Printed:
 
 def read(path: Path, framework: str | None) -> tuple[Result, ...]:
     """The results in a file; RequestError where no reader finds any."""
-    try:
+    remedy = "name what a benchmark printed"
+    with disk(f"cannot read {path}", remedy, RequestError):
+        if path.exists() and not path.is_file():  # reading from a pipe would never end
+            raise RequestError(f"{path} is no file; {remedy}")
         printed = Printed(path.name, path.read_text(errors="replace"), framework)
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror or error}; name what a benchmark printed") from None
-    for reader in READERS.values():
-        if found := tuple(reader(printed)):
+    for program, reader in READERS.items():
+        try:
+            found = tuple(reader(printed))
+        except (ValueError, ArithmeticError, RecursionError) as error:
+            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            raise printed.refused(f"damaged output of {program} ({why}); import it as it was printed") from error
+        if found:
             return found
     raise printed.refused(f"no result was found; these outputs are understood: {', '.join(READERS)}")
 
@@ -89,7 +100,7 @@ def article(printed: Printed) -> Iterator[Result]:
             repeat, batch, devices = (int(values[name]) for name in ("n_dataset_repeat", "batch_size", "n_gpus"))
             epochs = tuple(float(values[f"{name} epoch time"]) for name in ("first", "second"))
             size, rate = str(values["model_size"]), MNIST * repeat / epochs[1]
-        except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
             raise printed.refused(f"line {line} is no result of the article ({error!r}); correct it") from None
         case = _case(
             framework,
@@ -137,7 +148,7 @@ def _totals(printed: Printed) -> Iterator[tuple[dict[str, str], list[float], int
             rates.append(float(total))
             at = number
         else:
-            heading.setdefault(name or of, value or size)
+            heading.setdefault(name or of, (value or size).rstrip())
     if rates:
         yield heading, rates, at
 

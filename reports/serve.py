@@ -1,6 +1,7 @@
 """A run's pages on this machine, made anew when the run has gone on; an open page then loads itself again."""
 
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -8,9 +9,10 @@ from typing import Any
 
 from reports.frame import asset
 from reports.many import runs_in, write
-from suite.errors import RequestError
+from suite.errors import RequestError, StagebenchError
 
 CHANGED = "/changed.js"
+HERE = ("127.0.0.1", "localhost")  # whom it answers to: a name that leads here as well would let others read along
 EVERY = 30  # seconds between an open page's questions: making pages takes time from what is being measured
 FOLLOWING = """
 stagebench.changed = (last) => last !== "{last}" && location.reload();
@@ -25,8 +27,25 @@ class Pages(SimpleHTTPRequestHandler):
         self.site = site
         super().__init__(*arguments, directory=str(site.output), **more)
 
+    def parse_request(self) -> bool:
+        """Read a request; one that was meant for another host, as a strange site's page sends it, is refused."""
+        if not super().parse_request():
+            return False
+        host = self.headers.get("Host", HERE[0])
+        if host.rpartition(":")[0] in HERE or host in HERE:
+            return True
+        self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"These pages are at http://{HERE[0]}, not at {host}.")
+        return False
+
     def do_GET(self) -> None:
-        """Answer with a file of the site, or with the moment of the last record."""
+        """Answer with a file of the site, or with the moment of the last record; an error is a page, too."""
+        try:
+            self._answer()
+        except (StagebenchError, OSError, ValueError) as error:
+            if not isinstance(error, ConnectionError):
+                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=str(error))
+
+    def _answer(self) -> None:
         if self.path == CHANGED:
             self.send_response(200)
             self.send_header("Content-Type", "text/javascript")
@@ -74,6 +93,6 @@ def server(directory: Path, output: Path, port: int) -> ThreadingHTTPServer:
     site = Site(directory, output)
     site.update()
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), partial(Pages, site=site))
+        return ThreadingHTTPServer((HERE[0], port), partial(Pages, site=site))
     except OSError as error:
         raise RequestError(f"cannot listen on port {port}: {error.strerror}; name another one with --port") from error

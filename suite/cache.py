@@ -4,17 +4,23 @@ import os
 from pathlib import Path
 
 from suite.errors import RequestError
-from suite.files import disk
+from suite.files import disk, expanded
 
 VARIABLE = "STAGEBENCH_CACHE"
 
 
 def cache_root() -> Path:
-    """`$STAGEBENCH_CACHE`, else `$XDG_CACHE_HOME/stagebench`, else ~/.cache/stagebench; it need not exist."""
+    """`$STAGEBENCH_CACHE`, else `$XDG_CACHE_HOME/stagebench`, else ~/.cache/stagebench; it need not exist.
+
+    RequestError where nothing names it and nobody knows the home folder, as of a container's nameless user.
+    """
     explicit = os.environ.get(VARIABLE)
     if explicit:
-        return Path(explicit).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "stagebench"
+        return expanded(explicit).absolute()
+    folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    if folder.parts[0] == "~":
+        raise RequestError(f"this user has no home folder to keep a cache in; set {VARIABLE} to a folder for it")
+    return folder.absolute() / "stagebench"
 
 
 def cache_folder(name: str) -> Path:

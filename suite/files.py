@@ -2,11 +2,12 @@
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from suite.errors import RequestError, StagebenchError, StoreError
+from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
 
 # What a person does where a run's results cannot be written.
 ROOM = (
@@ -20,6 +21,21 @@ def stands(path: Path) -> bool:
     return os.path.exists(path)
 
 
+def expanded(path: str | Path) -> Path:
+    """A path that a person names, with a home folder for its `~`; as it stands where nobody knows that folder."""
+    return Path(os.path.expanduser(path))
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for temporary files; Unavailable where none can be made."""
+    remedy = "free some space, or set TMPDIR to a folder that can be written"
+    with disk("no temporary file can be made", remedy, Unavailable):
+        made = tempfile.TemporaryDirectory(prefix="stagebench-")
+    with made as folder:
+        yield Path(folder)
+
+
 def file_name(*words: str) -> str:
     """Words that were read from a file, as a name that cannot leave its folder."""
     return "-".join(re.sub(r"[^A-Za-z0-9_.-]+", "_", word).lstrip(".") for word in words)
@@ -27,10 +43,11 @@ def file_name(*words: str) -> str:
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write beside the file, flush it to the disk, rename it over the file, flush the folder."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     with disk(f"cannot write {path}", ROOM):
         try:
-            with partial.open("wb") as stream:
+            partial.unlink(missing_ok=True)
+            with partial.open("xb") as stream:  # never through a link, nor into a pipe, that somebody put there
                 stream.write(content.encode() if isinstance(content, str) else content)
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -1,7 +1,7 @@
 """Text of others, fit for a terminal and for a page: no control characters, no escape codes, no home folders."""
 
+import os
 import re
-from pathlib import Path
 
 # ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters.
 CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -22,9 +22,9 @@ def without_codes(text: str) -> str:
 
 
 def without_home(text: str) -> str:
-    """The text with `~` for this person's home folder; a HOME of / is none."""
-    home = str(Path("~").expanduser()).removeprefix("/")
-    return re.sub(f"{BEGINS}{re.escape(home)}{ENDS}", "~", text) if home else text
+    """The text with `~` for this person's home folder; a HOME of / is none, and some users have none."""
+    home = os.path.expanduser("~").removeprefix("/")
+    return text if home in ("", "~") else re.sub(f"{BEGINS}{re.escape(home)}{ENDS}", "~", text)
 
 
 def without_homes(text: str) -> str:

@@ -16,6 +16,7 @@ from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 from suite.environments.ask import ask
+from suite.files import expanded
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
@@ -168,7 +169,7 @@ def links() -> Path:
 def named_folders() -> list[str]:
     """Folders that a person names: in the loader's path, and for the libraries of the image reader."""
     named = os.environ.get(LIBRARIES_SETTING, "")
-    folders = [os.environ.get("LD_LIBRARY_PATH", ""), str(Path(named).expanduser().absolute()) if named else ""]
+    folders = [os.environ.get("LD_LIBRARY_PATH", ""), str(expanded(named).absolute()) if named else ""]
     return [folder for folder in folders if folder]
 
 

@@ -51,6 +51,9 @@ def _run() -> int:
             raise
         tell(f"no file can have so long a name: {error.filename}; choose a shorter one")
         return 2
+    except MemoryError as error:
+        tell(f"there is too little memory: {str(error) or 'none is left'}; end other programs, or ask for less")
+        return 1
     except KeyboardInterrupt:  # outside a command; inside, typer makes it exit code 130
         tell("interrupted")
         return 130

@@ -1,6 +1,5 @@
 """`stagebench data check`: can every sample be read, and do all readers deliver the same ones?"""
 
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +34,7 @@ def check(
     cannot be read or a reader delivers something else.
     """
     from suite.cli.options import interpreters_from
+    from suite.files import scratch
 
     settings, source = interpreters_from(python or []), source_of(data)
     if not readers:
@@ -42,8 +42,8 @@ def check(
             raise RequestError("--adapter, --workload and --python choose readers; add --readers")
         bad = _decoded(source, as_json)
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            bad = _compared(data, source, adapter or [], workload, samples, settings, Path(folder), as_json)
+        with scratch() as folder:
+            bad = _compared(data, source, adapter or [], workload, samples, settings, folder, as_json)
     if bad:
         raise typer.Exit(1)
 

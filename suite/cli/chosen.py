@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def source_of(data: str) -> Path:
     """Where a set stands, by its name or its path; RequestError with the remedy when it does not."""
     from suite.data.sets import SETS, made
-    from suite.files import stands
+    from suite.files import expanded, stands
     from suite.suggest import known, shown
 
     if data in SETS:
@@ -27,7 +27,7 @@ def source_of(data: str) -> Path:
         if found is None:
             raise RequestError(f"the data set {data!r} is not there or not complete; get it: {SETS[data].remedy}")
         return found
-    path = Path(data).expanduser().absolute()
+    path = expanded(data).absolute()
     if not stands(path):
         raise RequestError(f"there is no data set {shown(data)}, no such file or folder ({path}); {known(data, SETS)}")
     return path
@@ -36,8 +36,9 @@ def source_of(data: str) -> Path:
 def full_name(data: str) -> str:
     """A named set's name, the full path of another: what a plan's data are resolved to."""
     from suite.data.sets import SETS
+    from suite.files import expanded
 
-    return data if data in SETS else str(Path(data).expanduser().absolute())
+    return data if data in SETS else str(expanded(data).absolute())
 
 
 def workload_for(data: str, asked: str | None) -> "Workload":

@@ -1,6 +1,5 @@
 """`stagebench data convert`: a set packed for frameworks' own readers."""
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +37,7 @@ def convert(
     from suite.cli.options import interpreters_from
     from suite.data.pack import Packing, pack
     from suite.data.record_sets import count
+    from suite.files import scratch
 
     settings, source = interpreters_from(python or []), source_of(data)
     if on_error not in ("fail", "skip"):
@@ -50,9 +50,9 @@ def convert(
         if interpreter is None or (not to and _of_no_use(adapter, form)):
             continue
         packing = Packing(full_name(data), source, adapter, form, network, resize, on_error)
-        with tempfile.TemporaryDirectory() as scratch, bar(f"packing {form.name}", count(source)) as progress:
+        with scratch() as folder, bar(f"packing {form.name}", count(source)) as progress:
             try:
-                marker = pack(packing, interpreter, Path(scratch), progress)
+                marker = pack(packing, interpreter, folder, progress)
             except KeyboardInterrupt:
                 raise Interrupted(f"interrupted; the same command continues {packing.place}") from None
         _show(packing.place, marker)

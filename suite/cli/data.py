@@ -33,9 +33,10 @@ def make_photographs(
     """JPEG photographs in class folders, of ImageNet's typical size; continues where it was interrupted."""
     from suite.data.make import Photographs, photographs
     from suite.data.sets import SETS, home
+    from suite.files import expanded
 
     width, height = _size(size)
-    folder = (output or home() / SETS["imagenet-like"].entry).expanduser().absolute()
+    folder = expanded(output or home() / SETS["imagenet-like"].entry).absolute()
     wanted = Photographs(folder, classes, images, width, height, seed)
     try:
         written = 0
@@ -56,8 +57,9 @@ def make_digits(
     """scikit-learn's handwritten digits, scaled to 28x28."""
     from suite.data.make import digits
     from suite.data.sets import SETS, home
+    from suite.files import expanded
 
-    path = (output or home()).expanduser().absolute()
+    path = expanded(output or home()).absolute()
     path = path if path.suffix == ".npz" else path / SETS["digits"].entry
     typer.echo(f"{path}: {digits(path):,} digits of 28x28")
     _say_how_to_use(output, path)

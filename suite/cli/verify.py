@@ -128,22 +128,21 @@ class Proven(NamedTuple):
 
 
 def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Proven:
-    import tempfile
-
     from suite.errors import StagebenchError, Unavailable
+    from suite.files import scratch
     from suite.proofs.make import subject
     from suite.results.proof import Proof
     from suite.session.training import launch_of_case
 
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch() as folder:
         try:
-            launch = launch_of_case(case, interpreters, Path(scratch) / "bundle")
+            launch = launch_of_case(case, interpreters, folder / "bundle")
         except Unavailable as error:
             return Proven("unavailable", str(error))
         except StagebenchError as error:  # a mistake in one adapter's declaration is its own affair
             proof = Proof(key=None, **dict(subject(case)), passed=False, reason=str(error))
             return Proven("FAILED", proof.reason, proof)
-        proof = maker.prove(case, launch, Path(scratch))
+        proof = maker.prove(case, launch, folder)
     if proof.outcome in ("unsupported", "unavailable"):  # found out on the spot: no adapter foresees everything
         return Proven(proof.outcome, proof.reason)
     return Proven("proven" if proof.passed else "FAILED", proof.reason, proof)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suite.data.sets import SETS, home, kind_of, made, real
-from suite.files import stands
+from suite.files import expanded, stands
 from suite.suggest import known, shown
 from workloads.graph import Graph
 
@@ -38,7 +38,7 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
         if found is None:
             return Fit(name, "unavailable", f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
     else:
-        found = (base / Path(name).expanduser()).absolute()
+        found = (base / expanded(name)).absolute()
         value = str(found)
         if not stands(found):
             return Fit(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from suite.cache import cache_root
 from suite.contracts.adapter import Format
 from suite.errors import Unavailable
-from suite.files import stands
+from suite.files import expanded, stands
 from suite.worker import idx
 from suite.worker.job import DataSet
 from suite.worker.typed_json import load
@@ -67,7 +67,7 @@ SETS = {
 def home() -> Path:
     """Where named sets stand: STAGEBENCH_DATA, else `data` in the cache (`suite.cache`)."""
     explicit = os.environ.get("STAGEBENCH_DATA")
-    return Path(explicit).expanduser().absolute() if explicit else cache_root() / "data"
+    return expanded(explicit).absolute() if explicit else cache_root() / "data"
 
 
 def made(name: str) -> Path | None:
@@ -133,7 +133,7 @@ def locate(name: str, workload: Workload, form: Format | None = None) -> DataSet
         if path is None:
             raise Unavailable(f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
         return DataSet(SETS[name].kind, str(path), workload.preprocessing)
-    path = Path(name).expanduser().absolute()
+    path = expanded(name).absolute()
     if not stands(path):
         raise Unavailable(f"the data set {path} is not there; name an image folder, an .npz file or {', '.join(SETS)}")
     return DataSet(kind_of(path), str(path), workload.preprocessing)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from suite.environments.probe import Probe, examine
 from suite.errors import RequestError, Unavailable
+from suite.files import expanded
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -117,7 +118,7 @@ def candidates(adapter: Needs, settings: Mapping[str, str]) -> Iterator[Candidat
 def tox_folders() -> list[Path]:
     """Folders that may hold tox environments, each once."""
     named = os.environ.get(TOX_DIR)
-    folders = [Path(named).expanduser()] if named else [Path.cwd() / ".tox", CHECKOUT / ".tox"]
+    folders = [expanded(named)] if named else [Path.cwd() / ".tox", CHECKOUT / ".tox"]
     return list(dict.fromkeys(folder.absolute() for folder in folders))
 
 

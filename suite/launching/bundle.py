@@ -48,6 +48,7 @@ def write(adapter: Adapter, folder: Path) -> Path:
     found = sources(adapter)
     now = digests(found)
     if folder.exists():
+        remove_byte_code(folder)
         check_same(adapter, folder, now)
         return folder.absolute()
     with disk(f"cannot write the bundle {folder}", "free some space or name another folder with -o"):
@@ -138,6 +139,13 @@ def digests(found: dict[str, Path]) -> dict[str, str]:
 def combined(files: dict[str, str]) -> str:
     """One digest over names and digests."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def remove_byte_code(folder: Path) -> None:
+    """Remove what Python would run in the place of the code that `check_same` looks at; StoreError when it stays."""
+    with disk(f"cannot remove the byte code in {folder}", "remove every __pycache__ there"):
+        for cache in list(folder.rglob("__pycache__")):
+            cache.unlink() if cache.is_symlink() or not cache.is_dir() else shutil.rmtree(cache)
 
 
 def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:

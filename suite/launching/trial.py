@@ -3,13 +3,12 @@
 A module that is there may still die when it is imported, or find no device: only starting tells.
 """
 
-import tempfile
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from suite.contracts.adapter import Adapter
 from suite.environments.find import Interpreter
 from suite.errors import StagebenchError
+from suite.files import scratch
 from suite.launching.single import single
 from suite.plugins import workloads
 from suite.supervision import Attempt, Limits
@@ -58,8 +57,8 @@ def unloadable(attempt: Attempt) -> bool:
 
 def _attempt(adapter: Adapter, interpreter: Interpreter, kind: str) -> Attempt:
     workload, limits = next(iter(workloads().values())), Limits(SECONDS, SECONDS)
-    with tempfile.TemporaryDirectory() as scratch:
-        launch = single(adapter, workload, interpreter, Path(scratch), limits)
+    with scratch() as folder:
+        launch = single(adapter, workload, interpreter, folder, limits)
         placement = replace(launch.configuration.placement, device=kind)
         on_device = replace(launch, configuration=launch.configuration.on(placement=placement))
-        return on_device.run(Path(scratch), job.Look())
+        return on_device.run(folder, job.Look())

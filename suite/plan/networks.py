@@ -26,7 +26,7 @@ from suite import plugins
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
 from suite.errors import RequestError
-from suite.files import file_name, stands
+from suite.files import expanded, file_name, stands
 from suite.plan.overrides import is_path
 from suite.plan.read import Plan
 from workloads.build import Builder
@@ -49,7 +49,7 @@ def registered(plan: Plan) -> Plan:
             if not is_path(value) or value in names:
                 continue
             try:
-                names[value] = register(plan.file.parent / Path(value).expanduser()).name
+                names[value] = register(plan.file.parent / expanded(value)).name
             except RequestError as error:
                 plan.problems.add(written.path("workload", index), str(error))
                 names[value] = ""

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from suite.data.compatibility import NAMES
 from suite.errors import RequestError
-from suite.files import stands
+from suite.files import expanded, stands
 from suite.plan.model import Block, SamplingBlock, TrainingBlock
 from suite.plan.problems import KeyPath
 from suite.plan.text import values_of
@@ -76,7 +76,7 @@ def from_here(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     data = key == "data" and value not in NAMES and ("/" in value or stands(Path(value)))
-    return str(Path(value).expanduser().absolute()) if data or (key == "workload" and is_path(value)) else value
+    return str(expanded(value).absolute()) if data or (key == "workload" and is_path(value)) else value
 
 
 def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 A proof compares one adapter's losses, logits, gradients and updated parameters, by its
 staged and by its native step, with those of the float64 oracle (the `reference`
-adapter). Oracles and proofs are kept in the cache, keyed by everything that could
-change them, and a run keeps a copy of the proofs that its records name.
+adapter). Proofs are kept in the cache, keyed by everything that could change them, and a
+run keeps a copy of the proofs that its records name.
 """
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,26 +19,23 @@ from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Configuration, Schedule
 from suite.contracts.optimisers import for_proof
-from suite.environments.find import find
 from suite.environments.inherited import inherited
 from suite.errors import StagebenchError
 from suite.files import write_whole
 from suite.launching import bundle
 from suite.launching.jobs import variables
 from suite.launching.launch import Launch
-from suite.launching.single import plain, single
-from suite.plugins import oracle
 from suite.proofs.judgement import joined, judge
+from suite.proofs.oracles import UPDATE, Oracles
 from suite.proofs.tolerances import tolerance
 from suite.results.proof import Proof, Subject, Verdict
 from suite.supervision import Limits
-from suite.worker.job import MakeOracle, Prove
+from suite.worker.job import Prove
 from suite.worker.machine import machine
 from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
 PATIENCE = 1800.0  # seconds for a proof
-UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay", "schedule")  # of a configuration
 
 
 class Proofs:
@@ -48,8 +43,7 @@ class Proofs:
 
     def __init__(self, interpreters: dict[str, str]) -> None:
         """`interpreters` are the explicit settings (adapter: path) that `suite.environments.find.find` honours."""
-        self._interpreters = interpreters
-        self._folder = cache_folder("proofs")
+        self._folder, self._oracles = cache_folder("proofs"), Oracles(interpreters)
         self._died: dict[tuple[str, float], Proof] = {}  # by key and silence limit; for as long as this one lives
         self._host = machine()
 
@@ -74,7 +68,7 @@ class Proofs:
         found = _remembered(path) or self._died.get(once)
         if found is not None:
             return found.but(scope=scope)
-        results, precision = self._oracle(launch), proven.precision
+        results, precision = self._oracles.of(launch), proven.precision
         measured = _verdict(launch, results, scratch)
         identity = None
         ran = bool(measured.errors)  # what dies or hangs would do so again
@@ -111,41 +105,6 @@ class Proofs:
         if launch.here:
             return [self._host.cpu, self._host.gpus if launch.configuration.placement.device != "cpu" else []]
         return [launch.launcher.name, *launch.configuration.placement.hosts]
-
-    def _oracle(self, proven: Launch) -> Path:
-        """The folder of the float64 results for a proof, made when needed and kept in the cache."""
-        adapter, workload, case = oracle(), proven.workload, proven.configuration
-        graph, samples = workload.graph().without_dropout(), case.global_batch
-        normalises = any(layer.kind == "batch_norm" for layer in graph.layers)
-        configuration = plain(
-            adapter,
-            workload,
-            batch=samples,
-            knobs=pieces(proven.adapter, case) if normalises else {},
-            **{name: getattr(case, name) for name in UPDATE},
-        )
-        threads = len(os.sched_getaffinity(0))
-        configuration = configuration.on(placement=replace(configuration.placement, threads=threads))
-        parts = {"graph": graph.digest, "configuration": configuration.to_dict()}
-        folder = cache_folder("oracles") / _digest({"bundle": bundle.digest(adapter), **parts})
-        if (folder / "meta.json").exists():
-            return folder
-        interpreter, limits = find(adapter, self._interpreters), Limits(PATIENCE, PATIENCE)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            launch = single(adapter, workload, interpreter, Path(scratch), limits)
-            launch = replace(launch, configuration=configuration)
-            results = Path(scratch) / "results"
-            results.mkdir()
-            attempt = launch.run(Path(scratch), MakeOracle(workload.graph(), str(results), samples))
-            if attempt.outcome != "ok":
-                raise StagebenchError(
-                    f"the float64 oracle of {workload.name} could not be made in {folder.parent} "
-                    f"(STAGEBENCH_CACHE names another place): {attempt.reason}"
-                )
-            # Another run may have made it meanwhile: the same results, so either will do.
-            with contextlib.suppress(OSError):
-                results.rename(folder)
-        return folder
 
 
 def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
@@ -198,13 +157,6 @@ def networks(adapter: Adapter, case: Configuration) -> int:
     """How many networks are trained side by side, each with a batch of its own."""
     held = max(adapter.model_parallel_size(case), case.placement.devices)
     return case.placement.device_count // held
-
-
-def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:
-    """The oracle's knobs: batch statistics are every device's own, or every microbatch's of a network in parts."""
-    microbatches = adapter.microbatches(case)
-    alone = case.placement.device_count // adapter.model_parallel_size(case)
-    return {"shards": alone * microbatches, "observed": microbatches}
 
 
 def _scope(case: Case, adapter: Adapter) -> str:

@@ -26,7 +26,7 @@ def held(folder: Path) -> Iterator[None]:
         return
     with usable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         _take(descriptor, folder)
         _OURS.add(place)

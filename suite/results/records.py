@@ -11,11 +11,14 @@ from pydantic import AfterValidator, Field
 from suite.contracts.case import Case
 from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored
+from suite.suggest import shown
 from suite.supervision.lost_logins import Login
 from suite.supervision.watchdog import Limits, Stopped
 
 FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
 METHOD = 5  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
+
+MOST = 10**9  # of anything that a case counts
 
 TRAINING = "training"
 Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
@@ -41,8 +44,10 @@ class About(Stored):
 def _possible(case: Case) -> Case:
     place = case.placement
     counts = (place.nodes, place.ranks_per_node, place.devices, place.threads, case.batch, case.sampling.processes)
-    if min(counts) < 1:
-        raise ValueError(f"{counts} nodes, ranks, devices, threads, samples and processes; there is 1 of each at least")
+    if min(counts) < 1 or max(counts) > MOST:
+        raise ValueError(
+            f"{shown(counts)} nodes, ranks, devices, threads, samples and processes; 1 to {MOST:,} are possible"
+        )
     return case
 
 

@@ -40,6 +40,7 @@ from suite.results.stored import object_of, sealed, text_of
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
+LATER = ("invalid", "networks")  # made when something belongs there
 IDENTIFIED = 3  # the format from which runs have ids, and records digests
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
@@ -89,9 +90,15 @@ class ResultFolder(Generic[Entry, Measured]):
         return self
 
     def make_folders(self) -> None:
-        """All of the run's folders; OSError when the disk refuses."""
+        """All of the run's folders; OSError when the disk refuses, RequestError when one lies elsewhere."""
         for name in FOLDERS:
             (self.path / name).mkdir(parents=True, exist_ok=True)
+        for name in (*FOLDERS, *LATER):
+            if (self.path / name).is_symlink():
+                raise RequestError(
+                    f"{self.path / name} is a link; a run writes into its own folder alone: put the folder itself "
+                    "there, or name a new run folder with -o"
+                )
 
     def _check_resumable(self) -> None:
         method, path = self.open(self.path).about.method, self.path / "run.json"
@@ -110,7 +117,7 @@ class ResultFolder(Generic[Entry, Measured]):
     def adopt_plan(self, text: str, scale: str | None = None) -> None:
         """Keep the plan as given; RequestError when this run has records of another one, or of another scale of it."""
         path = self.path / "plan.toml"
-        before = path.read_bytes().decode(errors="replace") if path.is_file() else None
+        before = text_of(path, OF_THE_RUN).decode(errors="replace") if path.is_file() else None
         same = before == text
         if before is not None and self.begun:
             if not same:
@@ -149,9 +156,11 @@ class ResultFolder(Generic[Entry, Measured]):
         return self._cases().cases
 
     def attempt(self, case_id: str, repeat: int | str) -> Path:
-        """The folder of an attempt, made when needed; StoreError when the disk refuses."""
+        """The folder of an attempt, made when needed, without links; StoreError when the disk refuses."""
         folder = self.path / "attempts" / f"{case_id}-r{repeat}"
         with disk(f"cannot make {folder}", ROOM):
+            for link in links(folder):
+                link.unlink()
             folder.mkdir(exist_ok=True)
         return folder
 
@@ -274,7 +283,7 @@ class ResultFolder(Generic[Entry, Measured]):
     def _identity(self) -> Identity:
         """Read once, and again when one of its files is written."""
         plan, cases = self.path / "plan.toml", {}
-        digest = hashlib.sha256(plan.read_bytes()).hexdigest()[:32] if plan.is_file() else None
+        digest = hashlib.sha256(text_of(plan, OF_THE_RUN)).hexdigest()[:32] if plan.is_file() else None
         if (self.path / "cases.json").exists():
             cases = {entry.id: entry.case for entry in self.cases}
         return Identity(self.about.id, digest, cases)
@@ -304,6 +313,12 @@ def about_of(path: Path) -> About:
     if not about.id and object_of(text, path / "run.json", OF_THE_RUN).get("format", 1) >= IDENTIFIED:
         raise StoreError(f"{path / 'run.json'}: id: it is empty, and no record can be held against it; {OF_THE_RUN}")
     return about
+
+
+def links(folder: Path) -> list[Path]:
+    """Every symbolic link at a place or below it: what is written through one leaves the folder."""
+    below = (Path(root) / name for root, folders, files in os.walk(folder) for name in (*folders, *files))
+    return [path for path in (folder, *below) if path.is_symlink()]
 
 
 def case_of(record: str) -> str:

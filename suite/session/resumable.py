@@ -230,9 +230,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
         folder = self._folder.attempt(case.id, repeat)
         try:
             attempt = yield from self.attempt(item, repeat, folder, on_message, bool(together))
-        except (KeyboardInterrupt, GeneratorExit):
+        except (KeyboardInterrupt, GeneratorExit) as error:
             seconds = time.monotonic() - began
-            write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, by Ctrl-C or SIGTERM", {}, seconds, {}))
+            how = "by Ctrl-C or SIGTERM" if isinstance(error, KeyboardInterrupt) else "with another whose turn it was"
+            write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, {how}", {}, seconds, {}))
             raise
         self._observer.finished(case, write(attempt))
 

@@ -30,7 +30,7 @@ class LineReader(Generic[Message]):
         for line in lines:
             try:
                 message = self._decode(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 self.unreadable += 1
             else:
                 yield message

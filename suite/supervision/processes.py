@@ -55,15 +55,20 @@ class Group:
 
     def _start(self, index: int, process: Process) -> None:
         with (self._folder / f"launcher-{index}.log").open("wb") as log:
-            child = subprocess.Popen(
-                guarded(process),
-                env={**inherited(), **process.environ, MARKER: self._mark},
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            try:
+                child = subprocess.Popen(
+                    guarded(process),
+                    env={**inherited(), **process.environ, MARKER: self._mark},
+                    cwd=self._folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:  # as where there are too many processes already
+                log.write(f"cannot start {process.tokens[0]}: {error.strerror}\n".encode())
+                self._deaths.append(Death(index, process.rank, guard.CANNOT_START, time.time(), self._ending))
+                return
         self._started.append(child)
         waiter = threading.Thread(target=self._wait_for, args=(index, child.pid), daemon=True)
         self._waiters.append(waiter)
@@ -108,12 +113,16 @@ class Group:
 
     def _kill(self) -> None:
         """Kill what a guard could not end, then guards that stay, as one does which was stopped."""
-        deadline = time.monotonic() + FORCED
-        while (survivors := self._survivors()) and time.monotonic() < deadline:
+        deadline, found = time.monotonic() + FORCED, self._found()
+        while (survivors := running(found)) and time.monotonic() < deadline:
             for process in survivors:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             time.sleep(0.02)
+            found |= self._found()
+        for process in found:  # a container's first process is handed what others leave behind
+            with suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
         for child, waiter in zip(self._started, self._waiters, strict=False):
             waiter.join(GUARD)
             if waiter.is_alive():
@@ -122,12 +131,12 @@ class Group:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(FORCED)
 
-    def _survivors(self) -> set[psutil.Process]:
-        """Running processes with our mark, in our sessions, or descended from such; without the guards."""
+    def _found(self) -> set[psutil.Process]:
+        """Processes with our mark, in our sessions, or descended from such, ended ones too; without the guards."""
         guards = {child.pid for child in self._started}  # and leaders of the sessions
         ours = {process for process in psutil.process_iter() if self._belongs(process, guards)}
         below = {child for process in ours for child in descendants(process)}
-        return {process for process in running(ours | below) if process.pid not in guards}
+        return {process for process in ours | below if process.pid not in guards}
 
     def _belongs(self, process: psutil.Process, sessions: set[int]) -> bool:
         try:
@@ -151,9 +160,11 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def running(processes: Iterable[psutil.Process]) -> Iterable[psutil.Process]:
+def running(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
     """Those that are not merely waiting to be reaped."""
+    found = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
-                yield process
+                found.append(process)
+    return found

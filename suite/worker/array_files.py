@@ -10,6 +10,7 @@ from typing import Any, Tuple
 import numpy as np
 
 from suite.worker import idx
+from suite.worker.unpacking import refuse_bomb
 
 NAMES = ("images", "labels")
 IMAGES, LABELS = "uif", "iu"  # NumPy's kinds of numbers
@@ -65,7 +66,7 @@ def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
             if absent:
                 raise ValueError("%s holds no array named %s; write both" % (path, " or ".join(absent)))
             return images(path, archive, "images", IMAGES), _whole(path, archive, "labels", IMAGES)
-    except OSError:
+    except (OSError, MemoryError):
         raise
     except Exception as error:  # a damaged file makes zipfile, zlib and NumPy raise a dozen kinds
         if isinstance(error, ValueError) and path in str(error):
@@ -96,4 +97,5 @@ def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Tuple[
         size *= extent
     if size > member.file_size or member.file_size > RATIO * min(member.compress_size, os.path.getsize(path)) + 1024:
         raise ValueError("%s: the array %r is cut short, of %r numbers; write it again" % (path, name, shape))
+    refuse_bomb(path, size)
     return tuple(shape)

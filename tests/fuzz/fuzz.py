@@ -2,20 +2,22 @@
 
     python tests/fuzz/fuzz.py --inputs 100000 --seed 1
 
-Whatever comes in, a command ends well or with a StagebenchError of a reasonable length, within 5 seconds and 1 GB.
+Whatever comes in, a command ends well or with a StagebenchError of a reasonable length, within 5 seconds and 1 GB more
+than it had before.
 Every refusal of a file names its place and a remedy. What once failed stands in corpus/ (TARGET-WORD.bin) and is tried
 first, in the tests too.
 """
 
 import argparse
 import contextlib
+import gzip
 import io
 import json
 import os
 import re
-import resource
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import time
@@ -42,9 +44,12 @@ from suite.plan.resolve import resolve  # noqa: E402
 from suite.plugins import adapters, launchers, workloads  # noqa: E402
 from suite.results.run_folder import RunFolder  # noqa: E402
 from suite.results.stored import sealed  # noqa: E402
+from suite.worker import idx  # noqa: E402
+from tests.support.memory import little_memory  # noqa: E402
 
-SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input; of all of them; characters of a refusal
-PLACES = {"plan": "plan.toml", "record": "records/", "data": "set.npz"}  # what a refusal names
+SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input, both; characters of a refusal
+IMAGES, LABELS = idx.PARTS["train"]
+PLACES = {"plan": "plan.toml", "record": "records/", "data": "set.npz", "mnist": IMAGES}  # what a refusal names
 # What follows says what would be right.
 REMEDY = re.compile(r"; |should |did you mean|known: |wants |is one of |: (take|write) ")
 CORPUS = Path(__file__).parent / "corpus"
@@ -127,6 +132,22 @@ def arrays() -> bytes:
     return kept.getvalue()
 
 
+EXTENTS = st.one_of(st.integers(0, 5), st.integers(2**26, 2**32 - 1))  # as they are, and as nobody has them
+
+
+def mnist() -> bytes:
+    """MNIST's file of images."""
+    return struct.pack(">4B3I", 0, 0, idx.UNSIGNED_BYTES, 3, 4, 28, 28) + bytes(range(196)) * 16
+
+
+@st.composite
+def odd_mnist(draw: Any) -> bytes:
+    """The same with other numbers of images, rows or columns."""
+    extents = draw(st.lists(EXTENTS, max_size=5))
+    header = struct.pack(f">4B{len(extents)}I", 0, 0, idx.UNSIGNED_BYTES, len(extents), *extents)
+    return header + bytes(range(draw(st.integers(0, 200))))
+
+
 @st.composite
 def odd_arrays(draw: Any) -> bytes:
     """An .npz whose members are another kind, shape or type than they should be."""
@@ -134,9 +155,13 @@ def odd_arrays(draw: Any) -> bytes:
     kinds = st.sampled_from(["u1", "i8", "f4", "f8", "?", "U3", "M8[s]", "c8", "O"])
     with zipfile.ZipFile(kept, "w") as archive:
         for name in draw(st.lists(st.sampled_from(["images", "labels", "more"]), max_size=3, unique=True)):
-            shape = tuple(draw(st.lists(st.integers(0, 5), max_size=4)))
-            member = io.BytesIO()
-            np.save(member, np.ones(shape).astype(draw(kinds)), allow_pickle=True)
+            kind, shape, member = draw(kinds), tuple(draw(st.lists(st.integers(0, 5), max_size=4))), io.BytesIO()
+            if draw(st.booleans()):
+                np.save(member, np.ones(shape).astype(kind), allow_pickle=True)
+            else:  # a header that promises what does not follow
+                shape = tuple(draw(st.lists(EXTENTS, max_size=4)))
+                told = {"shape": shape, "fortran_order": False, "descr": np.dtype(kind).str}
+                np.lib.format.write_array_header_1_0(member, told)
             archive.writestr(f"{name}.npy", draw(broken_bytes(st.just(member.getvalue()))))
     return kept.getvalue()
 
@@ -198,6 +223,18 @@ def read_data(content: bytes, folder: Path) -> None:
     refused(*invoke("data", "check", str(folder / "set.npz")))
 
 
+def read_mnist(content: bytes, folder: Path) -> None:
+    """Packed and as it is."""
+    found = []
+    for images, other, written in ((IMAGES, f"{IMAGES}.gz", content), (f"{IMAGES}.gz", IMAGES, gzip.compress(content))):
+        (folder / other).unlink(missing_ok=True)
+        (folder / images).write_bytes(written)
+        (folder / LABELS).write_bytes(struct.pack(">4BI", 0, 0, idx.UNSIGNED_BYTES, 1, 4) + bytes(range(4)))
+        found.append(invoke("data", "check", str(folder)))
+    for code, output in found:
+        refused(code, output)
+
+
 def read_line(content: bytes, folder: Path) -> None:
     words = content.decode(errors="surrogatepass").split("\0")
     named = {"RUN": str(RUN), "PLAN": str(ready_made()["quick"]), "nowhere": str(folder / "nowhere")}
@@ -235,31 +272,49 @@ RECORD = min((RUN / "records").iterdir()).read_bytes()
 TARGETS: dict[str, tuple[Callable[[bytes, Path], None], Any, float]] = {  # (what reads, inputs, share of them)
     "plan": (read_plan, st.one_of(broken_bytes(st.just(ready_made()["quick"].read_bytes())), odd_plans()), 0.45),
     "record": (read_record, st.one_of(broken_bytes(st.just(RECORD)), broken_json(st.just(RECORD))), 0.45),
-    "data": (read_data, st.one_of(broken_bytes(st.just(arrays())), odd_arrays()), 0.05),
-    "line": (read_line, LINES, 0.05),
+    "data": (read_data, st.one_of(broken_bytes(st.just(arrays())), odd_arrays()), 0.04),
+    "mnist": (read_mnist, st.one_of(broken_bytes(st.just(mnist())), odd_mnist()), 0.02),
+    "line": (read_line, LINES, 0.04),
 }
 
 
 def tried(target: str, content: bytes, folder: Path) -> str:
     """How it ended: "taken" or "refused"; anything else is raised."""
     try:
-        with in_time():
+        with in_time(), little_memory(BYTES):
             TARGETS[target][0](content, folder)
     except StagebenchError as error:
-        if not 10 < len(LONG_WORD.sub(r"\1", str(error))) < LONGEST:
-            raise ValueError(f"a refusal of {len(str(error))} characters: {str(error)[:LONGEST]}") from error
-        if PLACES.get(target, "") not in str(error):
-            raise ValueError(f"a refusal without its place: {error}") from error
-        problems = str(error).splitlines()[1:] if target == "plan" else []
-        for problem in problems or [str(error)]:
-            if target in PLACES and not REMEDY.search(problem) and not problem.startswith("and "):
-                raise ValueError(f"a refusal without a remedy: {problem}") from error
+        problem = fault(target, error)
+        if problem:
+            raise ValueError(problem) from error
         return "refused"
     except OSError as error:
         if error.filename is None or len(str(error.filename)) < 200:  # `main` has words for names that are too long
             raise
         return "refused"
     return "taken"
+
+
+def fault(target: str, refusal: StagebenchError) -> str | None:
+    """What is wrong with a refusal; None when nothing is."""
+    text = str(refusal)
+    if any(isinstance(each, MemoryError) for each in causes(refusal)):
+        return f"a refusal after {BYTES} bytes: {text}"
+    if not 10 < len(LONG_WORD.sub(r"\1", text)) < LONGEST:
+        return f"a refusal of {len(text)} characters: {text[:LONGEST]}"
+    if PLACES.get(target, "") not in text:
+        return f"a refusal without its place: {text}"
+    for problem in text.splitlines()[1:] * (target == "plan") or [text]:
+        if target in PLACES and not REMEDY.search(problem) and not problem.startswith("and "):
+            return f"a refusal without a remedy: {problem}"
+    return None
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it was raised for."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def fuzz(target: str, inputs: int, number: int, folder: Path) -> Counter[str]:
@@ -293,7 +348,6 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
     os.environ["STAGEBENCH_CACHE"] = tempfile.mkdtemp()
     found: dict[str, Any] = {}
     for target, (_, _, share) in TARGETS.items():

@@ -2,11 +2,13 @@
 
 import sys
 
+import numpy as np
 import pytest
 
 pytest.importorskip("hypothesis")
 
 from suite.errors import StagebenchError
+from suite.worker import array_files, idx
 from tests.fuzz import fuzz
 
 
@@ -16,7 +18,9 @@ def test_what_once_failed(path, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("target", "inputs"), [("plan", 150), ("record", 150), ("data", 50), ("line", 50)])
+@pytest.mark.parametrize(
+    ("target", "inputs"), [("plan", 150), ("record", 150), ("data", 50), ("mnist", 30), ("line", 50)]
+)
 def test_inputs_end_well_or_with_a_refusal(target, inputs, tmp_path):
     counts = fuzz.fuzz(target, inputs, 7, tmp_path)
     assert sum(counts.values()) >= 0.9 * inputs
@@ -47,3 +51,37 @@ def test_a_hang_and_a_traceback_are_failures(tmp_path, monkeypatch):
     monkeypatch.setitem(fuzz.TARGETS, "plan", (lambda content, folder: sys.modules["no such"], None, 0))
     with pytest.raises(KeyError):
         fuzz.tried("plan", b"", tmp_path)
+
+
+def asks(content, folder):
+    bytes(2 << 30)
+
+
+def hides(content, folder):
+    try:
+        asks(content, folder)
+    except MemoryError as error:
+        raise StagebenchError("set.npz is wrong; mend it") from error
+
+
+@pytest.mark.parametrize(("reads", "kind"), [(asks, MemoryError), (hides, ValueError)])
+def test_an_allocation_beyond_the_bound_is_a_failure(tmp_path, monkeypatch, reads, kind):
+    monkeypatch.setitem(fuzz.TARGETS, "data", (reads, None, 0))
+    with pytest.raises(kind):
+        fuzz.tried("data", b"", tmp_path)
+
+
+def believes(path, archive, name, kinds):
+    with archive.open(f"{name}.npy") as stream:
+        return np.lib.format.read_array(stream)
+
+
+@pytest.mark.parametrize(
+    ("target", "module", "mistake"),
+    [("data", array_files, {"_whole": believes}), ("mnist", idx, {"refuse_bomb": lambda path, size: None})],
+)
+def test_a_reader_that_believes_a_header_is_found(target, module, mistake, tmp_path, monkeypatch):
+    for name, value in mistake.items():
+        monkeypatch.setattr(module, name, value)
+    with pytest.raises(MemoryError):
+        fuzz.tried(target, (fuzz.CORPUS / f"{target}-huge.bin").read_bytes(), tmp_path)

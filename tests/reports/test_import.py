@@ -1,6 +1,7 @@
 """`stagebench import`: what other programs printed, in tables of ours, marked, and compared with nothing."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,42 @@ def test_what_cannot_be_understood_is_refused_with_a_remedy(text: str, says: str
     (tmp_path / "out.log").write_text(text)
     with pytest.raises(RequestError, match=says):
         read(tmp_path / "out.log", None)
+
+
+ARTICLE_LINE = '{"n_dataset_repeat": 1, "batch_size": %s, "n_gpus": 1, "model_size": "s", "first epoch time": 1, %s}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ARTICLE_LINE % ("1e999", '"second epoch time": 1'),
+        ARTICLE_LINE % ("8", '"second epoch time": NaN'),
+        ARTICLE_LINE % ("0", '"second epoch time": 1'),
+        ARTICLE_LINE % ("8", '"second epoch time": ' + "[" * 3000),
+        "Model: a\n 1 per device\n 1.2.3 global\ntotal images/sec: 5.0",
+        "Model: a\n 0 per device\n 1 global\ntotal images/sec: 5.0",
+        "Model: a\n 1 per device\n 1 global\ntotal images/sec: ..",
+        "Model: a\nBatch size: 0\nTotal img/sec on 2 GPU(s): 5.0 +-1.0",
+        "Model: a\nBatch size: 8\nTotal img/sec on 0 GPU(s): 5.0 +-1.0",
+        f"Model: a\nBatch size: 8\nTotal img/sec on {'9' * 4000} GPU(s): 5.0 +-1.0",
+        "# all_reduce_perf\n# Rank 0 on a device 0\n 8 2 float sum -1 6.2.1 0.00 0.00 0 6.2 0.00 0.00 0",
+    ],
+)
+def test_damaged_output_is_refused_by_the_file_s_name(text: str, tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_text(text)
+    with pytest.raises(RequestError, match=r"out\.log: .*(import|correct) it") as refused:
+        read(tmp_path / "out.log", "pytorch")
+    assert len(str(refused.value)) < 6000
+
+
+def test_no_line_takes_minutes_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_text(f"Model: a{' ' * 10**6}b\n{'Rank 1 on a ' * 10**5}\n")
+    with pytest.raises(RequestError, match="no result was found"):
+        read(tmp_path / "out.log", None)
+    os.mkfifo(tmp_path / "pipe.log")
+    for place in (tmp_path / "pipe.log", tmp_path):
+        with pytest.raises(RequestError, match="is no file; name what a benchmark printed"):
+            read(place, None)
 
 
 def test_a_line_of_the_article_without_its_times_is_named(tmp_path: Path) -> None:

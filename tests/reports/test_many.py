@@ -2,7 +2,10 @@
 
 import threading
 import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -109,3 +112,41 @@ def test_a_served_run_shows_what_was_measured_meanwhile(tmp_path: Path) -> None:
         assert last() != shown
         assert "2 cases," in Page(read("/run/index.html")).text
         running.shutdown()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """A run, and what its server answers: (status, text)."""
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of())
+    with server(tmp_path / "run", tmp_path / "site", 0) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+
+        def ask(path: str, **headers: str) -> tuple[int, str]:
+            connection = HTTPConnection(*running.server_address[:2], timeout=30)
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+        yield SimpleNamespace(run=run, ask=ask, port=running.server_address[1])
+        running.shutdown()
+
+
+def test_a_page_that_was_asked_for_under_another_name_is_refused(served: SimpleNamespace) -> None:
+    """A strange site's page may point its own name here, and read what its browser may."""
+    for path in ("/index.html", "/changed.js", "/run/index.html"):
+        assert served.ask(path, Host=f"strange.example:{served.port}")[0] == 421
+        for name in (f"localhost:{served.port}", f"127.0.0.1:{served.port}", "localhost"):
+            assert served.ask(path, Host=name)[0] == 200
+
+
+def test_what_cannot_be_shown_is_an_answer_and_the_next_one_is_a_page(served: SimpleNamespace) -> None:
+    about = served.run.folder.path / "run.json"
+    whole = about.read_bytes()
+    about.write_bytes(b"[")
+    served.run.folder.path.joinpath("records").touch()
+    status, text = served.ask("/run/index.html")
+    assert status == 500
+    assert "run.json is not readable JSON" in text
+    about.write_bytes(whole)
+    assert served.ask("/run/index.html")[0] == 200

@@ -289,6 +289,24 @@ run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), pri
     wait_until(lambda: standing_in(tmp_path) == [])
 
 
+@pytest.mark.parametrize("inside", [CONTAINED])
+def test_a_container_s_first_process_waits_for_what_it_is_handed(tmp_path, inside):
+    """Of a guard that was killed, as for want of memory: the rank, and what the rank has started."""
+    body = f"import os, subprocess, time; {ORPHANS['own session']}; os.kill(os.getppid(), 9); {FOREVER}"
+    program = f"""
+import sys
+sys.path[:0] = [{str(CHECKOUT)!r}]
+from pathlib import Path
+import psutil
+from suite.supervision import Limits, run
+from suite.contracts.launcher import Process
+run([Process((sys.executable, "-c", {body!r}), rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
+print([(child.name(), child.status()) for child in psutil.Process().children()])
+"""
+    done = subprocess.run([*inside, sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
+
+
 def wait_until(true, seconds=10):
     deadline = time.monotonic() + seconds
     while not true():
@@ -303,6 +321,13 @@ def test_a_program_that_cannot_be_started_says_so(tmp_path):
         "no-such-mpiexec ended with exit code 127; "
         "its last lines: cannot start no-such-mpiexec: No such file or directory"
     )
+
+
+def test_a_program_that_the_system_refuses_to_start_says_so(tmp_path, short_grace):
+    refused = Process((sys.executable, "-c", ""), {"TOO_LONG": "x" * (1 << 20)}, 1)
+    result = attempt.run([rank(0, FOREVER), refused], 2, tmp_path, LIMITS, lambda rank, message: None)
+    assert result.outcome == "crash"
+    assert f"cannot start {sys.executable}: Argument list too long" in result.reason
 
 
 def test_missing_ranks_are_a_crash_though_every_exit_code_is_0(tmp_path):
@@ -322,12 +347,13 @@ def test_a_half_written_line_waits_for_its_end_and_a_broken_one_is_passed_over(t
 raw = open("rank-0.jsonl", "a")
 raw.write('{"type": "no'); raw.flush(); time.sleep(0.4)
 raw.write('tes", "notes": {}}\\nnot json\\n[1]\\n{"type": "phase", "name": 1}\\n{"type": "done"}\\n')
+raw.write('[' * 100000 + '\\n')
 raw.write('{"type": "never fin'); raw.flush()
 """
     result = run(tmp_path, body)
     assert [name_of(message) for message in result.messages[0]] == ["hello", "notes", "done"]
     assert result.outcome == "ok"
-    assert result.evidence["unreadable_lines"] == 3
+    assert result.evidence["unreadable_lines"] == 4
 
 
 def test_what_an_earlier_attempt_left_is_not_taken_for_this_one_s(tmp_path):

@@ -164,6 +164,14 @@ def test_an_expected_error_is_one_message(
     assert capsys.readouterr().err == f"stagebench: {error}\n"
 
 
+def test_want_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(app, "build", lambda: bytes(1 << 62))
+    assert main() == 1
+    assert capsys.readouterr().err == (
+        "stagebench: there is too little memory: none is left; end other programs, or ask for less\n"
+    )
+
+
 def test_sigterm_says_what_ctrl_c_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def build() -> typer.Typer:
         try:

@@ -1,7 +1,9 @@
 """Whatever stands in the files of a run folder: commands end well or with one message, and never wait or trace back."""
 
+import importlib.util
 import json
 import os
+import py_compile
 import random
 import shutil
 from collections.abc import Iterator
@@ -128,6 +130,68 @@ def test_resuming_a_run_with_a_hostile_file(measured: SimpleNamespace, name: str
         (run / measured.run.joinpath(*files).relative_to(measured.run)).write_bytes(wrong)
         told = ends_well(*measured.command, run)
         assert "1 ok" in told or str(run) in told
+
+
+@pytest.fixture
+def unmeasured(measured: SimpleNamespace, tmp_path: Path) -> Path:
+    """The same run without its record: it is measured again."""
+    run = shutil.copytree(measured.run, tmp_path / "run")
+    for record in (run / "records").iterdir():
+        record.unlink()
+    return Path(run)
+
+
+def test_byte_code_that_came_with_a_run_is_not_run(measured: SimpleNamespace, unmeasured: Path, tmp_path: Path) -> None:
+    """Whatever its date, Python would take it for the module's: it stands beside the very code that is checked."""
+    worker = unmeasured / "bundles" / "reference" / "suite" / "worker"
+    evil = tmp_path / "clock.py"
+    evil.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + (worker / "clock.py").read_text())
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    place = importlib.util.cache_from_source(str(worker / "clock.py"))
+    py_compile.compile(str(evil), place, invalidation_mode=unchecked)
+    assert "1 ok" in ends_well(*measured.command, unmeasured)
+    assert not (tmp_path / "ran").exists()
+    assert not Path(place).exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        (".lock", "cannot be a run folder: Too many levels of symbolic links"),
+        ("attempts", "attempts is a link; a run writes into its own folder alone"),
+        ("records", "records is a link"),
+        ("attempts/*", "1 ok"),
+        ("attempts/*/rank-0.log", "1 ok"),
+        ("attempts/*/job.json", "1 ok"),
+    ],
+)
+def test_a_run_is_not_measured_through_links(
+    measured: SimpleNamespace, unmeasured: Path, tmp_path: Path, place: str, told: str
+) -> None:
+    (link,) = unmeasured.glob(place)
+    elsewhere = link.rename(tmp_path / "elsewhere")
+    for path in elsewhere.rglob("*") if elsewhere.is_dir() else [elsewhere]:
+        if path.is_file():
+            path.write_text("mine")
+    link.symlink_to(elsewhere)
+    before = {path: path.read_bytes() for path in (elsewhere, *elsewhere.rglob("*")) if path.is_file()}
+    assert told in ends_well(*measured.command, unmeasured)
+    assert {path: path.read_bytes() for path in (elsewhere, *elsewhere.rglob("*")) if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("command", "place"), [("report", "report"), ("report", "report/assets"), ("export", "export")]
+)
+def test_what_is_written_into_a_run_stays_in_it(tmp_path: Path, command: str, place: str) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    shutil.copytree(RUNS / "training", run)
+    elsewhere.mkdir()
+    (run / place).parent.mkdir(exist_ok=True)
+    (run / place).symlink_to(elsewhere)
+    words = (command, run, *(["csv"] if command == "export" else []))
+    assert f"{run / place} is a link" in ends_well(*words)
+    assert not list(elsewhere.iterdir())
+    assert "is a link" not in ends_well(*words, "-o", elsewhere), "who names it means it"
 
 
 def test_resuming_communication_with_a_hostile_file(measured: SimpleNamespace, tmp_path: Path) -> None:

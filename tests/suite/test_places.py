@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from suite.cache import cache_folder
-from suite.errors import RequestError, StoreError
+from suite.cache import cache_folder, cache_root
+from suite.errors import RequestError, StoreError, Unavailable
+from suite.files import expanded, scratch, write_whole
 from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
@@ -43,6 +45,42 @@ def test_an_unusable_cache_names_its_variable(monkeypatch: pytest.MonkeyPatch, p
     monkeypatch.setenv("STAGEBENCH_CACHE", place)
     with pytest.raises(RequestError, match=rf"{place}/proofs cannot be made: .*; set STAGEBENCH_CACHE to"):
         cache_folder("proofs")
+
+
+@pytest.fixture
+def nameless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user whom nothing knows."""
+    for name in ("HOME", "XDG_CACHE_HOME", "STAGEBENCH_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 123456789)
+
+
+def test_a_user_without_a_home_is_told_what_to_set(nameless: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestError, match="no home folder to keep a cache in; set STAGEBENCH_CACHE"):
+        cache_root()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
+    assert cache_root() == Path("/var/cache/stagebench")
+
+
+def test_a_home_that_nobody_knows_is_a_folder_of_that_name() -> None:
+    assert expanded("~no-such-user/set.npz") == Path("~no-such-user/set.npz")
+
+
+def test_a_machine_without_a_place_for_temporary_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
+    with pytest.raises(Unavailable, match=r"no temporary file can be made: .*; .*set TMPDIR"), scratch():
+        pass
+
+
+def test_a_file_is_not_written_through_what_stands_in_its_way(tmp_path: Path) -> None:
+    path, other = tmp_path / "x.json", tmp_path / "other"
+    beside = tmp_path / f"x.json.{os.getpid()}.partial"
+    other.write_text("mine")
+    beside.symlink_to(other)
+    write_whole(path, "1")
+    os.mkfifo(beside)
+    write_whole(path, "2")
+    assert (path.read_text(), other.read_text(), beside.exists()) == ("2", "mine", False)
 
 
 HOLD = """

@@ -53,6 +53,9 @@ def test_codes_are_taken_out(text, left):
 def test_the_home_folder_is_a_tilde(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert plain("/home/ada/x and /home/ada, not /home/adamant") == "~/x and ~, not /home/adamant"
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 12345)  # as in a container: nobody knows this user
+    assert plain("/home/ada/x") == "/home/ada/x"
     assert without_homes("-I/home/ada/x /Users/grace/y /home/bo") == "-I~/x ~/y ~"
     monkeypatch.setenv("HOME", "/root")
     assert plain("/root/x, /data/root/x, file:///root, -L/root") == "~/x, /data/root/x, file://~, -L~"

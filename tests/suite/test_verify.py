@@ -6,7 +6,8 @@ import pytest
 
 from suite.contracts.case import Case, Configuration, Placement
 from suite.errors import RequestError
-from suite.proofs.make import configuration_of_proof, networks, pieces
+from suite.proofs.make import configuration_of_proof, networks
+from suite.proofs.oracles import pieces
 from suite.proofs.tolerances import BY_PRECISION, tolerance
 from suite.proofs.wanted import Wanted, cases_to_verify
 

@@ -13,8 +13,10 @@ import zipfile
 import numpy as np
 import pytest
 
+from suite.worker import unpacking
 from suite.worker.array_files import described, loaded
 from suite.worker.sources import listed
+from tests.support.memory import little_memory
 
 GOOD = np.arange(4 * 2 * 3, dtype=np.uint8).reshape(4, 2, 3)
 CLASSES = np.arange(4)
@@ -139,6 +141,27 @@ def test_a_file_that_is_not_what_it_says_is_named(tmp_path, write, read):
         pytest.skip("its header may be whole")
     with pytest.raises(ValueError, match=r"set\.npz"):
         read(str(path))
+
+
+def test_a_few_bytes_do_not_become_gigabytes(tmp_path, monkeypatch):
+    """What a header promises is there, zeros all."""
+    monkeypatch.setattr(unpacking, "FREE", 1 << 20)
+    path, side = tmp_path / "set.npz", 2000
+    with zipfile.ZipFile(str(path), "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("labels.npy", member(CLASSES[:1]))
+        with made.open("images.npy", "w") as stream:
+            stream.write(claims((1, side, side))[:-4])
+            for _ in range(side):
+                stream.write(bytes(side))
+    with pytest.raises(ValueError, match=r"set\.npz promises 4000000 bytes.*; write it again"):
+        loaded(str(path))
+
+
+def test_want_of_memory_is_no_damage(tmp_path):
+    path = tmp_path / "set.npz"
+    np.savez_compressed(str(path), images=np.tile(GOOD, (1, 4000, 2000)), labels=CLASSES)
+    with little_memory(1 << 26), pytest.raises(MemoryError):
+        loaded(str(path))
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from suite.worker import idx
 from suite.worker.job import DataSet
 from suite.worker.sources import ArraySource, open_source
+from tests.support.memory import little_memory
 
 IMAGES = (np.arange(5 * 28 * 28) % 251).astype(np.uint8).reshape(5, 28, 28)
 LABELS = np.arange(5, dtype=np.uint8)
@@ -75,6 +76,16 @@ def test_no_more_is_unpacked_than_the_header_says(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(content(IMAGES) + bytes(1 << 20)))
     with pytest.raises(ValueError, match="holds 3921 values, its header says 5x28x28"):
+        idx.read(str(path))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("extents", [(2**31 - 1, 1, 1), (2**31, 2**31, 2**31)])
+def test_nothing_is_allocated_that_only_the_header_says(tmp_path, suffix, extents):
+    path = tmp_path / ("train-images-idx3-ubyte" + suffix)
+    promise = struct.pack(">4B3I", 0, 0, 8, 3, *extents) + b"1234"
+    path.write_bytes(gzip.compress(promise) if suffix else promise)
+    with little_memory(), pytest.raises(ValueError, match=r"train-images.*; (fetch|write) it again"):
         idx.read(str(path))
 
 
