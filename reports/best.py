@@ -52,8 +52,11 @@ def remarks(best: Best) -> str:
 
 
 def answers(found: list[Winners]) -> list[str]:
-    """A sentence for each network and set of devices: every strategy's best, the fastest first."""
-    return [f"{one.title}: {'; '.join(_answer(best) for best in one.contest.winners)}." for one in found]
+    """A sentence for each network and set of devices: what the best settings gain each strategy, the fastest first."""
+    return [
+        f"{one.title}: what an expert gains over the defaults: {'; '.join(map(_answer, one.contest.winners))}."
+        for one in found
+    ]
 
 
 def _answer(best: Best) -> str:

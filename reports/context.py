@@ -35,6 +35,7 @@ SHOWN = 300  # cases on the pages with a line each; the table of all cases and t
 IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
 STUDY = "paper"  # the plan whose page has the study's tables
+SEARCH = "autotune"  # the plan whose page begins with what the search found
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     predicted = beside_measured(folder, rows)
     stage_charts = _drawn(panels, charts.stages)
     winners, groups = winners_of(rows), overview.groups_of(every)
+    leaders, searched = [overview.sentence(group) for group in groups[:IN_WORDS]], answers(winners)
     return {
         "title": plan.title or plan.name or ("Imported results" if imported else "A run of stagebench"),
         "imported": imported,
@@ -64,7 +66,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "software": facts.software_of(every),
         "unused_records": unused_records(folder),
         "progress": facts.progress_of(every),
-        "findings": [overview.sentence(group) for group in groups[:IN_WORDS]] + answers(winners),
+        "findings": searched + leaders if plan.name == SEARCH else leaders + searched,
         "first_chart": overview.chart(groups[:FIRST], adapters),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(rows),

@@ -38,6 +38,7 @@ STRATEGIES = (
         mpi=True,
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
+        keeps_rate="rank 0 updates for all, and takes no rate from the others",
     ),
 )
 

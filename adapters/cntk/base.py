@@ -22,6 +22,8 @@ from workloads.graph import Graph
 class CNTKTrainer(Trainer):
     """One rank that trains by itself; strategies add the learner that exchanges, and when."""
 
+    share = 1.0  # of the global batch that an update takes
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._dtype = np.float64 if setup.precision == "float64" else np.float32
@@ -32,9 +34,9 @@ class CNTKTrainer(Trainer):
 
     def _release(self) -> None:
         self._forget()
-        # What `build` makes: the learner that updates, the one that exchanges around it (or the same), their trainers.
-        self._net = self._local = self._learner = self._trainer = self._local_trainer = None  # type: Any
-        self._change_rate = None  # type: Any
+        # What `build` makes: the learner that exchanges around the local one (or the same), their trainers.
+        self._net = self._learner = self._trainer = self._local_trainer = None  # type: Any
+        self.local = None  # type: Any  # the learner that updates, as `learners.Local` has it
         self._outputs = self._last_trainer = None  # type: Any
         self._found: Dict[Any, Any] = {}  # by the last staged forward
 
@@ -55,8 +57,8 @@ class CNTKTrainer(Trainer):
         mask_seed = partial(dropout_seed, setup.seed, setup.rank)
         self._net = Net(graph, weights, self._dtype, setup.batch, mask_seed, fast=setup.tuned)
         # One state, in the local learner: step, step_alone and the stages all go through it.
-        self._local, self._change_rate = local_learner(setup, self._net.parameters)
-        self._learner = self.distributed_learner(self._local)
+        self.local = local_learner(setup, self._net.parameters, self.share)
+        self._learner = self.distributed_learner(self.local.learner)
         self._trainer = self._trainer_with(self._learner)
         # What a staged forward wants: each sample's loss, and the logits.
         self._outputs = C.combine([self._net.loss, self._net.logits])
@@ -135,7 +137,7 @@ class CNTKTrainer(Trainer):
         """One rank exchanges nothing, and some learners exchange in `update`."""
 
     def update(self) -> None:
-        self._local.update(self._gradients, self._samples)
+        self.local.learner.update(self._gradients, self._samples)
         self._forget()
 
     # --- the native iteration -----------------------------------------------
@@ -146,11 +148,11 @@ class CNTKTrainer(Trainer):
 
     def step_alone(self, batch: Any) -> None:
         if self._local_trainer is None:
-            self._local_trainer = self._trainer_with(self._local)
+            self._local_trainer = self._trainer_with(self.local.learner)
         self._step_with(self._local_trainer, batch)
 
     def set_learning_rate(self, rate: float) -> None:
-        self._change_rate(rate)
+        self.local.set_rate(rate)
 
     # --- evidence -----------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """CNTK's local learners: the update rules."""
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple
 
 import numpy as np
 
@@ -8,15 +8,23 @@ from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody
 from suite.worker.contract import SGD, Adam, Setup, Unsupported
 
 
-def local_learner(setup: Setup, parameters: List[Any]) -> Tuple[Any, Callable[[float], None]]:
-    """(the setup's optimiser, what gives it another rate); it takes sums of gradients and the samples in them."""
+class Local(NamedTuple):
+    """A learner that takes sums of gradients and the samples in them, and what may be changed while it trains."""
+
+    learner: Any
+    set_rate: Callable[[float], None]
+    set_kept: Callable[[float], None]  # the share of the velocity that the next updates keep, where CNTK resets none
+
+
+def local_learner(setup: Setup, parameters: List[Any], share: float = 1.0) -> Local:
+    """The setup's optimiser; an update takes that `share` of the global batch."""
     rule, samples = setup.optimiser, setup.batch * setup.world
     if isinstance(rule, Adam):
         learner = adam(rule, parameters)
-        return learner, lambda rate: learner.reset_learning_rate(constant_rate(rate))
+        return Local(learner, lambda rate: learner.reset_learning_rate(constant_rate(rate)), nothing)
     if setup.changing_rate:
-        return momentum_at_any_rate(rule, parameters, samples)
-    return momentum(rule, parameters, samples), fixed
+        return momentum_at_any_rate(rule, parameters, samples, share)
+    return Local(momentum(rule, parameters, samples), fixed, nothing)
 
 
 def fixed(rate: float) -> None:
@@ -24,26 +32,35 @@ def fixed(rate: float) -> None:
     raise Unsupported("CNTK's momentum_sgd keeps lr*v, which nothing can rescale for a rate of %g" % rate)
 
 
-def momentum_at_any_rate(rule: SGD, parameters: List[Any], samples: int) -> Tuple[Any, Callable[[float], None]]:
-    """SGD: v <- m*v + mean gradient + wd*w, w <- w - rate*v, by CNTK's own operations, and what sets the rate.
+def nothing(kept: float) -> None:
+    """The learner's state is CNTK's own, which resets it."""
 
-    CNTK's momentum_sgd keeps rate*v out of reach. A gradient is the sum over a global batch of so many `samples`.
+
+def momentum_at_any_rate(rule: SGD, parameters: List[Any], samples: int, share: float = 1.0) -> Local:
+    """SGD: v <- m*v + mean gradient + wd*w, w <- w - rate*v, by CNTK's own operations.
+
+    CNTK's momentum_sgd keeps rate*v out of reach. `samples` are those of a global batch, of which an update takes a
+    `share`: as in `momentum`, it then decays and forgets by that share.
     """
     dtype = parameters[0].dtype
-    rate = C.Parameter((1,), init=rule.lr, dtype=dtype)
+    momentum, weight_decay = rule.momentum**share, rule.weight_decay * share
+    rate, kept = (C.Parameter((1,), init=value, dtype=dtype) for value in (rule.lr, momentum))
 
     def update(weights: List[Any], gradients: List[Any]) -> Any:
         moved = []
         for weight, gradient in zip(weights, gradients):
             velocity = C.constant(0, shape=weight.shape, dtype=dtype)
-            decayed = gradient * (1.0 / samples) + rule.weight_decay * weight
-            moved.append(C.assign(weight, weight - rate * C.assign(velocity, rule.momentum * velocity + decayed)))
+            decayed = gradient * (1.0 / samples) + weight_decay * weight
+            moved.append(C.assign(weight, weight - rate * C.assign(velocity, kept * velocity + decayed)))
         return C.combine(moved)
 
-    def change(value: float) -> None:
-        rate.value = np.array([value], dtype=dtype)
+    def setter(parameter: Any, of: float) -> Callable[[float], None]:
+        def change(value: float) -> None:
+            parameter.value = np.array([value * of], dtype=dtype)
 
-    return C.universal(update, parameters), change
+        return change
+
+    return Local(C.universal(update, parameters), setter(rate, 1.0), setter(kept, momentum))
 
 
 def momentum(rule: SGD, parameters: List[Any], samples: int) -> Any:

@@ -29,6 +29,7 @@ STRATEGIES = (
         synchronous=False,
         separable=INSIDE_UPDATE,
         mpi=OPEN_MPI,
+        changing_rate=True,
     ),
     Strategy(
         "block_momentum",
@@ -37,6 +38,7 @@ STRATEGIES = (
         separable=INSIDE_UPDATE,
         periodic=True,
         mpi=OPEN_MPI,
+        changing_rate=True,
     ),
 )
 

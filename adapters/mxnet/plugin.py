@@ -45,6 +45,7 @@ STRATEGIES = (
         "Parameter servers update as each worker's gradients come, and send the weights back: one stage.",
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
+        keeps_rate="the servers update, by optimisers of their own, and take no rate from a worker",
     ),
 )
 

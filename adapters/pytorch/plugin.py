@@ -85,7 +85,8 @@ STRATEGIES = (
         "Ranks serve a share of the parameters each (torch.distributed.rpc): gradients go there, weights come back, "
         "all within the update.",
         separable=NO_COMMUNICATION,
-        changing_rate=False,  # the optimisers are the servers'
+        changing_rate=False,
+        keeps_rate="the servers update, by optimisers of their own, and take no rate from a worker",
     ),
     _strategy(
         "local_sgd",

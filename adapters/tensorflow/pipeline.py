@@ -73,15 +73,16 @@ class StageFunctions:
         in_use: List[StageNet],
         states: List[List[Tensors]],
         counts: Tensors,
+        rates: Tensors,
         optimiser: Optimiser,
         by_xla: bool,
         kernels: bool,
     ) -> None:
-        """Of `in_use` (the same, not in training), `states` and `counts` (see `optimisers`) one a stage."""
+        """Of `in_use` (the same, not in training), `states`, `counts` and `rates` (see `optimisers`) one a stage."""
         self._stages, self._in_use = stages, in_use
         self._rules = [
             compiled_if(by_xla, updating(optimiser, kernels, stage.trainable, *own))
-            for stage, own in zip(stages, zip(states, counts))
+            for stage, own in zip(stages, zip(states, counts, rates))
         ]
         self.step = compiled(self._step)
         self.forward = [compiled(stage.loss if stage.last else stage.outputs) for stage in stages]

@@ -12,6 +12,7 @@ from suite.contracts.knobs import Knob, Need
 
 NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
 NOT_COMPILED = "Keras updates, and compiles no step of several devices; leave the knob xla at 'auto'"
+OWN_OPTIMISERS = "the servers update, and the rate is a constant of the functions that do"
 SERVERS_UPDATE = {("xla", "update"): NO_KERNELS, ("xla", "step"): NO_KERNELS}
 
 STRATEGIES = (
@@ -42,6 +43,7 @@ STRATEGIES = (
         "Parameter servers update as each worker's gradients come, and send weights back (between-graph replication).",
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
+        keeps_rate=OWN_OPTIMISERS,
         refuses=SERVERS_UPDATE,
     ),
     Strategy(
@@ -52,6 +54,7 @@ STRATEGIES = (
         several_devices=True,
         synchronous=False,
         separable=("io", "h2d", "forward", "update"),  # a worker's function cannot be cut: it keeps nothing
+        keeps_rate=OWN_OPTIMISERS,
         refuses={
             **SERVERS_UPDATE,
             ("device", "cuda"): "a coordinator's workers are started on CPUs only; ask for device = 'cpu', or for the "
@@ -68,6 +71,7 @@ STRATEGIES = (
         model_parallel=True,
         cut="layers",
         microbatches="microbatches",
+        changing_rate=True,
         refuses={
             ("xla", "step"): "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
         },

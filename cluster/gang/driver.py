@@ -1,4 +1,4 @@
-"""What Spark's and Ray's driver share: they read what is to run, and say on one line why it failed.
+"""What Spark's and Ray's driver share: they read what is to run, notice lost nodes, and say on one line why it failed.
 
 A driver runs in the Python that has the engine's package: standard library only.
 """
@@ -6,6 +6,7 @@ A driver runs in the Python that has the engine's package: standard library only
 import json
 import os
 import re
+import select
 import socket
 import sys
 import time
@@ -14,46 +15,131 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-from cluster.gang.node import SAID, Gang
+from cluster.gang.node import FAREWELL, SAID, SIGN, Gang
 from suite.contracts.engine_messages import EngineFailed, report
 
 NAME = "gang.json"  # in the attempt's folder
 BEAT = 5.0  # seconds between two signs of life
+LOST = 20.0  # seconds without one, after which a node is lost, and ends its ranks
+NAMED_WITHIN = 1.0  # seconds for a connection to say whose it is
 DEATH = re.compile(r"rank (?P<rank>\d+) on \S+ ended (by signal (?P<signal>\d+)|with exit code (?P<code>\d+))")
 
 
-def main(engine: str, work: Callable[[Gang], None]) -> None:
-    """Do the work of the attempt whose folder is the only argument; exit code 1 when it raises.
+class Lifelines:
+    """Where each task connects; both sides give signs of life as long as they live."""
 
-    Then there is no farewell: an engine ends the tasks of a driver that has gone, and whoever waits for it may take
+    def __init__(self, on_loss: Callable[[str], None]) -> None:
+        """`on_loss` is called, in a thread of its own, with a sentence that names the first node that is lost."""
+        self._listener = socket.create_server(("", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.nodes: list[Node] = []  # that have ever connected
+        Thread(target=self._watch, args=(on_loss,), daemon=True).start()
+
+    def _watch(self, on_loss: Callable[[str], None]) -> None:
+        try:
+            on_loss(self._first_lost())
+        finally:
+            for each in (self._listener, *(node.task for node in self.nodes)):
+                each.close()
+
+    def _first_lost(self) -> str:
+        due = time.monotonic()
+        while True:
+            if time.monotonic() >= due:
+                due = time.monotonic() + BEAT
+                for node in self.nodes:
+                    node.beat()
+            connected = [node.task for node in self.nodes if not node.ended]
+            ready = select.select([self._listener, *connected], [], [], max(due - time.monotonic(), 0.0))[0]
+            if self._listener in ready:
+                self._accept()
+            for node in self.nodes:
+                if node.task in ready:
+                    node.listen()
+            # Once a task has taken leave, whether its ranks are done or one of them failed, the engine may end others.
+            lost = next((node for node in self.nodes if node.lost), None)
+            if lost and not any(node.left for node in self.nodes):
+                return f"the host {lost.name} was lost: {lost.lost}"
+
+    def _accept(self) -> None:
+        task = self._listener.accept()[0]
+        task.settimeout(NAMED_WITHIN)
+        name = received(task).decode(errors="replace")
+        if name.endswith("\n"):
+            self.nodes.append(Node(task, name.strip()))
+        else:  # a stranger
+            task.close()
+
+    def named(self, text: str) -> str | None:
+        """The one node whose address stands in an engine's own words; None where none does, or several."""
+        found = {node.name for node in self.nodes if node.stands_in(text)}
+        return found.pop() if len(found) == 1 else None
+
+
+class Node:
+    """A task's end of its lifeline."""
+
+    def __init__(self, task: socket.socket, name: str) -> None:
+        """`name` is "HOST (ADDRESS)"."""
+        self.task, self.name = task, name
+        self.left = self.ended = False
+        self._unanswered = 0
+
+    @property
+    def lost(self) -> str:
+        """How that shows; "" while it is not."""
+        if self.ended:
+            return "its task ended without a word"
+        return f"no sign of life for {LOST:g} s" if self._unanswered > LOST / BEAT else ""
+
+    def beat(self) -> None:
+        """Give a sign of life, which wants an answer."""
+        self._unanswered += 1
+        with suppress(OSError):  # it has ended
+            self.task.send(SIGN)
+
+    def listen(self) -> None:
+        """Take what it has said; it ends by saying nothing."""
+        said, self._unanswered = received(self.task), 0
+        self.left = self.left or FAREWELL in said
+        if not said:
+            self.ended = True
+            self.task.close()
+
+    def stands_in(self, text: str) -> bool:
+        """Whether its address does."""
+        address = self.name.rpartition("(")[2].rstrip(")")
+        return re.search(rf"(?<![\d.]){re.escape(address)}(?!\d)", text) is not None
+
+
+def received(task: socket.socket) -> bytes:
+    """What a task has said; nothing when it has gone."""
+    with suppress(OSError):
+        return task.recv(512)
+    return b""
+
+
+def main(engine: str, start: str, work: Callable[[Gang, int], None]) -> None:
+    """Do the work of the attempt whose folder is the only argument; exit code 1 when it raises or loses a node.
+
+    `work` is called with the port of the lifelines; `start` is the command that brings a node back. There is no
+    farewell after a failure: an engine ends the tasks of a driver that has gone, and whoever waits for it may take
     longer than the ranks do to report the failure of another.
     """
     folder = Path(sys.argv[1])
     gang: Gang = json.loads((folder / NAME).read_text())
-    try:
-        work(gang)
-    except Exception as error:
+    remedy = f"bring it back, with {engine} on it (`{start}`), or name other hosts"
+
+    def fail(error: Exception) -> None:
         explain(engine, folder, error)
         os._exit(1)
 
-
-def beating() -> int:
-    """A port where whoever connects gets a sign of life every few seconds, as long as this process lives."""
-    listener = socket.create_server(("", 0))
-    Thread(target=beat, args=(listener,), daemon=True).start()
-    port: int = listener.getsockname()[1]
-    return port
-
-
-def beat(listener: socket.socket) -> None:
-    tasks: list[socket.socket] = []
-    listener.settimeout(BEAT)
-    while True:
-        with suppress(TimeoutError):
-            tasks.append(listener.accept()[0])
-        for task in tasks:
-            with suppress(OSError):  # it has gone
-                task.send(b".")
+    lifelines = Lifelines(lambda words: fail(RuntimeError(f"{SAID}{words}; {remedy}")))
+    try:
+        work(gang, lifelines.port)
+    except Exception as error:
+        lost = None if SAID in str(error) else lifelines.named(str(error))
+        fail(RuntimeError(f"{SAID}the host {lost} was lost: {first_line(error)}; {remedy}") if lost else error)
 
 
 def explain(engine: str, folder: Path, error: Exception) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import remote
-from cluster.gang.driver import DEATH, NAME
+from cluster.gang.driver import DEATH, LOST, NAME
 from cluster.gang.node import REMOTE, Gang
 from cluster.local import numbers
 from cluster.queueing import queue_limit
@@ -16,7 +16,6 @@ from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request
 from suite.environments.find import survey
 from suite.errors import RequestError, Unavailable
 
-LOST = 20.0  # seconds without a sign of life from a task, after which its ranks are ended
 WAIT = 300.0  # seconds for the nodes, unless a variable says otherwise
 PATIENCE = 10.0  # seconds that a driver gets to leave its cluster
 PATTERNS = FailurePatterns(deaths=(DEATH,), any_order=True)  # ranks that miss a killed one may be named with it

@@ -19,6 +19,7 @@ SAID = "stagebench: "  # begins what a task raises, which engines pass on among 
 STEP = 0.1  # seconds between two looks at the ranks
 REACHED = 20.0  # seconds within which the driver is to answer
 LEAVE = 5.0  # seconds that a guard gets to end its program
+SIGN, FAREWELL = b".", b"!"  # of life, from driver and task alike; before a task leaves of itself
 SEEN_WITHIN = 5  # seconds: new files may take some to be seen on a network file system
 # The engines' own variables, and an MPI's that the engine's daemons may have inherited.
 FOREIGN = ("PYTHON", "PYSPARK_", "SPARK_", "RAY_", "OMPI_COMM_WORLD_", "PMIX_", "PMI_")
@@ -79,8 +80,8 @@ def numbered(hosts: list[str], names: list[tuple[str, ...]]) -> list[int]:
         if not found:
             taken = ", ".join(called[0] for called in names)
             raise RuntimeError(
-                f"{SAID}Spark took the hosts {taken}, and {', '.join(hosts)} were asked for: leave `hosts` out, or "
-                "name a cluster of these hosts with STAGEBENCH_SPARK_MASTER"
+                f"{SAID}Spark took the hosts {taken}, but not {host}, which `hosts` names: start a worker there "
+                "(sbin/start-worker.sh), leave `hosts` out, or name another cluster with STAGEBENCH_SPARK_MASTER"
             )
         order.append(found[0])
     return order or list(range(len(names)))
@@ -92,11 +93,11 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
     `places` are those of all nodes, in order; ranks meet on the first. RuntimeError names what failed; then, as when
     the task is ended or the link to the driver cut, nothing that it started goes on.
     """
-    _, address, port = places[0]
+    (_, address, port), own = places[0], places[number]
     shared = {**own_variables(), **gang["environ"], "MASTER_ADDR": address, "MASTER_PORT": str(port)}
     ranks: Programs = {}
     beside: Programs = {}
-    lifeline = reached(driver)
+    lifeline = reached(driver, own)
     try:
         if number == 0:
             report_begun(gang, places)
@@ -107,6 +108,8 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
             ranks[rank] = started(gang, gang["command"], {**shared, **who}, log_of(rank))
         watch(gang, ranks, beside, lifeline)
     finally:
+        with suppress(OSError):  # the driver has gone
+            lifeline.send(FAREWELL)
         lifeline.close()
         end([*ranks.values(), *beside.values()])
 
@@ -142,10 +145,12 @@ def started(gang: Gang, tokens: list[str], variables: dict[str, str], log: str) 
             ) from error
 
 
-def reached(driver: Driver) -> socket.socket:
-    """A connection to the driver."""
+def reached(driver: Driver, own: Place) -> socket.socket:
+    """A connection to the driver, which learns whose it is."""
     try:
-        return socket.create_connection(driver, REACHED)
+        lifeline = socket.create_connection(driver, REACHED)
+        lifeline.sendall(f"{own[0]} ({own[1]})\n".encode())
+        return lifeline
     except OSError as error:
         raise RuntimeError(
             f"{SAID}{socket.gethostname()} cannot reach the driver at {driver[0]} port {driver[1]} "
@@ -169,9 +174,10 @@ def watch(gang: Gang, ranks: Programs, beside: Programs, lifeline: socket.socket
 
 
 def heed(lifeline: socket.socket) -> None:
-    """Take the driver's signs of life; RuntimeError when it has ended."""
+    """Take the driver's signs of life and answer them; RuntimeError when it has ended."""
     with suppress(OSError):
         if lifeline.recv(64):
+            lifeline.send(SIGN)
             return
     raise RuntimeError(f"{SAID}the driver has ended")
 
@@ -188,7 +194,7 @@ def beat(lifeline: IO[bytes] | None) -> None:
     """Say that the driver lives."""
     assert lifeline is not None
     with suppress(OSError):  # the guard has ended: the next look finds out how
-        lifeline.write(b".")
+        lifeline.write(SIGN)
         lifeline.flush()
 
 

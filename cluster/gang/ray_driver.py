@@ -8,7 +8,7 @@ from typing import Any
 # For a moment only: beside an installed stagebench stand packages that this Python may not be able to load.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from cluster.gang import node
-from cluster.gang.driver import beating, main
+from cluster.gang.driver import main
 from cluster.gang.node import SAID, Gang
 
 sys.path.pop(0)
@@ -18,8 +18,11 @@ from ray import cloudpickle
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+START = "ray start --address=HEAD:6379"
+NAMES = ("NodeManagerHostname", "NodeManagerAddress")  # of a node, as Ray's tables have them
 
-def work(gang: Gang) -> None:
+
+def work(gang: Gang, port: int) -> None:
     """Run the ranks to their end. TimeoutError: there was no room for them; RuntimeError: what failed."""
     cloudpickle.register_pickle_by_value(node)
     ray.init(address=gang["address"], log_to_driver=False, logging_level="ERROR")
@@ -28,7 +31,7 @@ def work(gang: Gang) -> None:
     hosts = addresses(group)
     peers = [next((other for other in hosts if other != host), "") for host in hosts]
     places = ray.get(on_each(gang, group, node.look, [(peer,) for peer in peers]))
-    own = (ray.util.get_node_ip_address(), beating())
+    own = (ray.util.get_node_ip_address(), port)
     waiting = on_each(gang, group, node.hold, [(number, places, own) for number in range(len(hosts))])
     while waiting:
         done, waiting = ray.wait(waiting)
@@ -41,8 +44,12 @@ def bundles(gang: Gang) -> list[dict[str, float]]:
     needs = {kind: float(count) for kind, count in (("CPU", gang["cores"]), ("GPU", gang["gpus"])) if count}
     if not gang["hosts"]:
         return [dict(needs) for _ in gang["ranks"]]
-    names = ("NodeManagerHostname", "NodeManagerAddress")
-    known = {each[name]: each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"] for name in names}
+    known = {each[name]: each["NodeManagerAddress"] for each in alive() for name in NAMES}
+    for host in gang["hosts"]:
+        if host not in known:
+            raise RuntimeError(
+                f"{SAID}Ray has no node {host!r}: {there()}. Start Ray there (`{START}`) or correct `hosts`"
+            )
     return [{**needs, f"node:{known[host]}": 0.001} for host in gang["hosts"]]
 
 
@@ -53,9 +60,20 @@ def await_room(group: Any, gang: Gang) -> None:
         if time.monotonic() > deadline:
             nodes, wanted = len(gang["ranks"]), f"{gang['cores']} CPUs and {gang['gpus']} GPUs"
             raise TimeoutError(
-                f"{SAID}Ray had no {nodes} nodes with {wanted} free within {gang['wait_s']:g} s; ask for less, wait "
-                "for other jobs (`ray status`), or let it wait longer with STAGEBENCH_RAY_WAIT"
+                f"{SAID}Ray had no {nodes} nodes with {wanted} free within {gang['wait_s']:g} s ({there()}); ask for "
+                f"less, wait for other jobs (`ray status`), start Ray on more hosts (`{START}`), or let it wait longer "
+                "with STAGEBENCH_RAY_WAIT"
             )
+
+
+def alive() -> list[dict[str, Any]]:
+    """The nodes that Ray has."""
+    return [each for each in ray.nodes() if each["Alive"]]
+
+
+def there() -> str:
+    """The same in words."""
+    return "it has " + ", ".join("{} ({})".format(*(each[name] for name in NAMES)) for each in alive())
 
 
 def addresses(group: Any) -> list[str]:
@@ -76,4 +94,4 @@ def on_each(gang: Gang, group: Any, function: Any, arguments: list[tuple[Any, ..
 
 
 if __name__ == "__main__":
-    main("Ray", work)
+    main("Ray", START, work)

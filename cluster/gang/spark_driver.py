@@ -11,7 +11,7 @@ from pathlib import Path
 # For a moment only: beside an installed stagebench stand packages that this Python may not be able to load.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from cluster.gang import node
-from cluster.gang.driver import beating, main
+from cluster.gang.driver import main
 from cluster.gang.node import SAID, Driver, Gang, Place, hold, look, numbered
 
 sys.path.pop(0)
@@ -19,17 +19,18 @@ sys.path.pop(0)
 from py4j.protocol import Py4JJavaError
 from pyspark import BarrierTaskContext, SparkConf, SparkContext, cloudpickle
 
+START = "sbin/start-worker.sh MASTER"
 NO_SLOTS = "SPARK-24819"  # how Spark names a barrier stage that it has no room for
 
 
-def work(gang: Gang) -> None:
+def work(gang: Gang, port: int) -> None:
     """Run the ranks to their end. TimeoutError: there was no room for them; RuntimeError: what failed."""
     cloudpickle.register_pickle_by_value(node)
     nodes = len(gang["ranks"])
     try:
         context = SparkContext(conf=SparkConf().setMaster(gang["address"]).setAll(settings(gang).items()))
         context.setLogLevel("ERROR")
-        own = (context.getConf().get("spark.driver.host"), beating())
+        own = (context.getConf().get("spark.driver.host"), port)
         context.parallelize(range(nodes), nodes).barrier().mapPartitions(partial(task, gang, own)).collect()
     except Py4JJavaError as error:
         said = str(error.java_exception)
@@ -38,10 +39,23 @@ def work(gang: Gang) -> None:
         if NO_SLOTS not in said:
             raise RuntimeError(said) from error
         raise TimeoutError(
-            f"{SAID}Spark had no {nodes} executors of {gang['cores']} cores within {gang['wait_s']:g} s; ask for less, "
-            "add workers, or let it wait longer with STAGEBENCH_SPARK_WAIT"
+            f"{SAID}Spark had no {nodes} executors of {gang['cores']} cores within {gang['wait_s']:g} s "
+            f"({executors(context)}{asked(gang)}); ask for less, start workers on more hosts (`{START}`), or let it "
+            "wait longer with STAGEBENCH_SPARK_WAIT"
         ) from error
     context.stop()
+
+
+def executors(context: SparkContext) -> str:
+    """The hosts that have one, in words; Spark counts its driver among them."""
+    known = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")
+    hosts = sorted(each.rpartition(":")[0] for each in known.split())
+    hosts.remove(context.getConf().get("spark.driver.host"))
+    return "it has " + (", ".join(hosts) or "none")
+
+
+def asked(gang: Gang) -> str:
+    return f"; asked for: {', '.join(gang['hosts'])}" if gang["hosts"] else ""
 
 
 def settings(gang: Gang) -> dict[str, str]:
@@ -83,4 +97,4 @@ def task(gang: Gang, driver: Driver, partition: Iterator[int]) -> Iterator[None]
 
 
 if __name__ == "__main__":
-    main("Spark", work)
+    main("Spark", START, work)

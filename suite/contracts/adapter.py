@@ -35,6 +35,7 @@ class Strategy:
     cut: Literal["", "layers", "layers where one value crosses", "branches"] = ""
     microbatches: str = ""  # the knob that says in how many pieces a network takes its batch
     changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)
+    keeps_rate: str = ""  # why it may not, for the refusal: "its servers update by optimisers of their own"
     periodic: bool = False  # its devices exchange only every so many steps: a short pass may end before
     # True: its ranks meet by MPI, and want a launcher that brings it; a name, "Open MPI": by that library, where no
     # mpi4py of the environment tells which.

@@ -228,7 +228,12 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
             f"by that; ask for {held} or {2 * held} of them"
         )
     if case.schedule != Schedule() and not strategy.changing_rate:
-        return f"{adapter.name}/{case.strategy} keeps one learning rate; leave warmup_epochs and decay out of its block"
+        why = f" ({strategy.keeps_rate})" if strategy.keeps_rate else ""
+        others = ", ".join(each.name for each in adapter.capabilities.strategies if each.changing_rate)
+        return (
+            f"{adapter.name}/{case.strategy} keeps one learning rate{why}; leave warmup_epochs and decay out of its "
+            f"block, or take another strategy ({others or 'of another adapter'})"
+        )
     batch, pieces = case.batch * held, adapter.microbatches(case)
     if batch % pieces:
         return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"

@@ -98,7 +98,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
         task = measuring(case, repeat, launch.workload, data)
         found = yield from launch.running(folder, task, on_message, in_turns)
-        return replace(found, reason=found.reason + slowed(case)) if found.outcome == "timeout" else found
+        return replace(found, reason=found.reason + slowed(case, found))
 
     def ranks(self, attempt: Attempt) -> list[Rank]:
         """The last message of each kind, the passes by name, the notes joined."""
@@ -117,14 +117,19 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return self._proof_of[case.id]
 
 
-def slowed(case: Case) -> str:
-    """What a timeout's reason must say of a straggler; "" of a case without one."""
-    if not case.straggler:
+LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by why a watchdog ended an attempt
+
+
+def slowed(case: Case, attempt: Attempt) -> str:
+    """What the reason must say of a straggler whose case passed a limit; "" of any other case."""
+    stopped = attempt.evidence["stopped"] or {}
+    limit = LIMITS.get(stopped.get("why", ""))
+    if not case.straggler or limit is None:
         return ""
     rank, share = case.placement.ranks - 1, case.straggler
     return (
-        f"; rank {rank} is a straggler that lost {share:.0%} of its time, as the plan asks: raise time_limit = "
-        f"{case.time_limit:g} or lower straggler = {share:g}"
+        f"; rank {rank} is a straggler that lost {share:.0%} of its time, as the plan asks: raise {limit} = "
+        f"{getattr(case, limit):g} or lower straggler = {share:g}"
     )
 
 

@@ -2,13 +2,16 @@
 
 import json
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
-from cluster.gang import launcher, node
-from cluster.gang.driver import NAME, beating, explain
+from cluster.gang import driver, launcher, node
+from cluster.gang.driver import NAME, Lifelines, explain
 from cluster.gang.ray_launcher import ADDRESS, Ray, nodes
 from cluster.gang.spark_launcher import MASTER, Spark
 from suite.contracts.case import Placement
@@ -17,6 +20,7 @@ from suite.errors import RequestError
 from suite.supervision.engine_logs import first_death
 
 HERE = Path(sys.executable)
+CHECKOUT = Path(__file__).parents[2]
 TWO = Placement(nodes=2, ranks_per_node=2, threads=3)
 
 
@@ -140,7 +144,7 @@ def test_nodes_are_numbered_as_hosts_were_named_or_as_they_come():
     names = [("b", "10.0.0.2"), ("a", "10.0.0.1"), ("a", "10.0.0.1")]
     assert node.numbered([], names) == [0, 1, 2]
     assert node.numbered(["a", "10.0.0.2", "a"], names) == [1, 0, 2]
-    with pytest.raises(RuntimeError, match="Spark took the hosts b, a, a, and a, c were asked for: leave `hosts` out"):
+    with pytest.raises(RuntimeError, match="Spark took the hosts b, a, a, but not c, which `hosts` names: start a w"):
         node.numbered(["a", "c"], names)
 
 
@@ -168,8 +172,8 @@ def gang(tmp_path, monkeypatch):
     return make
 
 
-def held(gang, driver=None):
-    node.hold(gang, 0, [node.look(gang, "")], driver or ("127.0.0.1", beating()))
+def held(gang, address=None):
+    node.hold(gang, 0, [node.look(gang, "")], address or ("127.0.0.1", Lifelines(print).port))
 
 
 def test_a_node_holds_its_ranks_until_they_are_done(gang, tmp_path):
@@ -201,6 +205,114 @@ def test_ranks_end_when_the_driver_falls_silent_as_when_its_link_is_cut(gang, mo
         held(gang(WAITS), silent.getsockname())
     with pytest.raises(RuntimeError, match=unreached + r" port 1 \(Connection refused\): let the cluster's hosts"):
         held(gang(WAITS), ("127.0.0.1", 1))
+
+
+# --- nodes that are lost -----------------------------------------------------------
+
+OTHER = ("b", "10.0.0.2", 1)
+
+
+@pytest.fixture
+def lifelines(monkeypatch):
+    """With what `on_loss` was told, and `connected`, which gives a node's end of a new one."""
+    monkeypatch.setattr(driver, "BEAT", 0.1)
+    told: Queue[str] = Queue()
+    found = Lifelines(told.put)
+
+    def connected(place=OTHER):
+        task = node.reached(("127.0.0.1", found.port), place)
+        open_ones.append(task)
+        wait_until(lambda: len(found.nodes) == len(open_ones))
+        return task
+
+    open_ones: list[socket.socket] = []
+    found.told, found.connected = told, connected
+    yield found
+    for task in open_ones:
+        task.close()
+
+
+def wait_until(true):
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_node_whose_task_ends_without_a_word_is_lost_and_named(lifelines):
+    lifelines.connected().close()
+    assert lifelines.told.get(timeout=30) == "the host b (10.0.0.2) was lost: its task ended without a word"
+
+
+def test_a_node_that_gives_no_sign_of_life_is_lost_and_one_that_answers_is_not(lifelines, monkeypatch):
+    monkeypatch.setattr(driver, "LOST", 0.4)
+    answers, _ = lifelines.connected(("a", "10.0.0.1", 1)), lifelines.connected()
+
+    def answer():
+        while True:
+            node.heed(answers)
+
+    with pytest.raises(RuntimeError, match="the driver has ended"):
+        answer()
+    assert lifelines.told.get(timeout=30) == "the host b (10.0.0.2) was lost: no sign of life for 0.4 s"
+
+
+def test_whoever_takes_leave_is_not_lost_nor_whom_the_engine_ends_after_that(lifelines):
+    first, other = lifelines.connected(("a", "10.0.0.1", 1)), lifelines.connected()
+    first.send(node.FAREWELL)
+    wait_until(lambda: any(each.left for each in lifelines.nodes))
+    other.close()
+    wait_until(lambda: any(each.ended for each in lifelines.nodes))
+    assert lifelines.told.empty()
+
+
+def test_a_stranger_at_the_driver_s_port_is_no_node(lifelines):
+    with socket.create_connection(("127.0.0.1", lifelines.port)) as stranger:
+        stranger.send(b"GET /")
+        lifelines.connected()
+    assert [each.name for each in lifelines.nodes] == ["b (10.0.0.2)"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("Worker on 10.0.0.2:7077 lost", "b (10.0.0.2)"),
+        ("lost 10.0.0.25 and 110.0.0.2", None),
+        ("10.0.0.1 lost 10.0.0.2", None),
+    ],
+)
+def test_an_engine_names_a_node_by_its_address(lifelines, words, name):
+    lifelines.connected(("a", "10.0.0.1", 1))
+    lifelines.connected()
+    assert lifelines.named(words) == name
+
+
+@pytest.mark.parametrize(
+    ("does", "how"),
+    [
+        ("task.close(); time.sleep(60)", "its task ended without a word"),
+        ("raise ValueError('10.0.0.2 is gone')", "ValueError: 10.0.0.2 is gone"),
+    ],
+    ids=["by its task", "in the engine's words"],
+)
+def test_a_driver_that_loses_a_node_reports_it_with_the_remedy_and_ends(tmp_path, does, how):
+    (tmp_path / NAME).write_text("{}")
+    program = f"""
+import sys, time
+sys.argv[1] = {str(tmp_path)!r}
+from cluster.gang import driver, node
+def work(gang, port):
+    task = node.reached(("127.0.0.1", port), {OTHER!r})
+    time.sleep(1)
+    {does}
+driver.main("Ray", "ray start", work)
+"""
+    done = subprocess.run([sys.executable, "-c", program, ""], cwd=CHECKOUT, timeout=60, check=False)
+    assert done.returncode == 1
+    said = json.loads((tmp_path / "engine.jsonl").read_text())
+    remedy = "bring it back, with Ray on it (`ray start`), or name other hosts"
+    assert (said["kind"], said["certain"]) == ("crash", True)
+    assert said["message"] == f"the host b (10.0.0.2) was lost: {how}; {remedy}"
 
 
 def test_a_folder_that_is_not_shared_is_told(gang, tmp_path, monkeypatch):

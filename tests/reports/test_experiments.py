@@ -1,5 +1,7 @@
 """The sections that answer the experiments' questions: there when a run can answer, gone when it cannot."""
 
+import re
+
 import pytest
 
 from reports.site import render, write, write_single
@@ -78,6 +80,24 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
 )  # fmt: skip
 def test_a_reader_finds(pages, name, words):
     assert words in pages[name].text
+
+
+def test_a_search_begins_with_what_an_expert_gains_over_the_defaults_on_each_network(pages):
+    first, second, *others = pages["autotune"].findings
+    assert re.fullmatch(
+        r"alexnet on imagenet-like from disk, 1 device \(cpu\): what an expert gains over the defaults: "
+        r"pytorch/single 40\.\d samples/s with batch 16, .*, 2\.09 times the default \(2\.09 to 2\.09\): faster; "
+        r"caffempi/single \S+ samples/s with batch 8: the default is the fastest\.",
+        first,
+    )
+    assert re.match(r"resnet50 on .*: what an expert gains .*: pytorch/single .* 1\.50 times the default", second)
+    assert not any("over the defaults" in other for other in others)
+    assert others
+
+
+def test_another_plan_begins_with_who_leads(pages):
+    assert "what an expert gains" not in pages["inputs"].findings[0]
+    assert "what an expert gains" in pages["inputs"].findings[-1]
 
 
 def figures(page, kind):

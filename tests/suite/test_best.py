@@ -34,7 +34,7 @@ def test_the_usual_is_what_a_plan_means_that_says_nothing():
 
 
 def test_the_fastest_of_a_sweep_and_its_margin(tmp_path):
-    (contest,) = contests(summarise(autotune(tmp_path / "run")))
+    contest, _ = contests(summarise(autotune(tmp_path / "run")))
     pytorch, caffempi = contest.winners  # the faster first
     chosen = settings(pytorch.row.case)
     assert (chosen["threads"], chosen["knobs.memory_format"], pytorch.tried) == (2, "channels_last", 8)

@@ -6,10 +6,11 @@ import pytest
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Case, Placement, Schedule
 from suite.contracts.knobs import Knob, Need
 from suite.contracts.launcher import Launcher, Process, Request
 from suite.plan.checks import refusal
+from suite.plugins import adapters
 from workloads.networks import by_name
 
 START = ("alone", "together")
@@ -34,7 +35,8 @@ class Toy(Adapter):
             Strategy("pipeline", "", START, model_parallel=True, microbatches="pieces"),
             Strategy("hybrid", "", START, model_parallel="held"),
             Strategy("blocks", "", START, synchronous=False, periodic=True),
-            Strategy("mpi", "", START, mpi="MPICH"),
+            Strategy("mpi", "", START, mpi="MPICH", changing_rate=True),
+            Strategy("servers", "", START, keeps_rate="the servers update"),
         ),
         devices=("cpu", "cuda"),
         knobs=KNOBS,
@@ -54,6 +56,9 @@ class Start(Launcher):
 
 
 LAUNCHERS = {"alone": Start("alone", False), "together": Start("together", True)}
+
+
+RISING = Schedule(warmup_epochs=2)
 
 
 def case(strategy: str, ranks: int = 4, device: str = "cpu", launcher: str = "together", batch: int = 8, **asked):
@@ -96,9 +101,20 @@ def test_who_meets_seldom_or_holds_a_part_need_not_use_the_wire():
         (case("ddp", by="mpi", launcher="alone"), "ranks that 'alone' starts know of no MPI, by which toy/ddp meet"),
         (case("mpi", launcher="alone"), "take the launcher 'together'"),
         (case("blocks", launcher="alone"), None),
+        (case("mpi").on(schedule=RISING), None),
+        (
+            case("servers").on(schedule=RISING),
+            "toy/servers keeps one learning rate (the servers update); leave warmup_epochs and decay out of its block, "
+            "or take another strategy (mpi)",
+        ),
     ],
 )
 def test_refusals_follow_from_the_declaration(asked: Case, words: str | None):
     toy = Toy()
     found = refusal(toy, toy.capabilities, asked, by_name()["mnist_small"].graph(), LAUNCHERS)
     assert found is None if words is None else words in str(found)
+
+
+def test_a_built_in_strategy_that_keeps_its_rate_says_why():
+    declared = [each for adapter in adapters().values() for each in adapter.capabilities.strategies]
+    assert [each.name for each in declared if each.changing_rate == bool(each.keeps_rate)] == []

@@ -59,8 +59,19 @@ def test_the_time_is_that_of_the_smoothed_loss():
     assert time_to(lesson, 0.01) == math.inf
 
 
-def test_a_straggler_is_named_where_the_time_limit_passes():
-    case = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2), straggler=0.75, time_limit=60.0)
-    assert "rank 1 is a straggler that lost 75% of its time" in slowed(case)
-    assert "raise time_limit = 60 or lower straggler = 0.75" in slowed(case)
-    assert slowed(case.on(straggler=0.0)) == ""
+@pytest.mark.parametrize(
+    ("why", "remedy"),
+    [
+        ("time", "raise time_limit = 60 or lower straggler = 0.75"),
+        ("silence", "raise silence_limit = 30 or lower straggler = 0.75"),
+        ("grace", ""),  # a rank had died
+        (None, ""),  # an engine had no room
+    ],
+)
+def test_a_straggler_is_named_where_a_limit_of_the_case_passes(why, remedy):
+    place = Placement(ranks_per_node=2)
+    case = Case("pytorch", "ddp", "mnist_small", place, straggler=0.75, time_limit=60.0, silence_limit=30.0)
+    attempt = SimpleNamespace(evidence={"stopped": {"why": why} if why else None})
+    who = "; rank 1 is a straggler that lost 75% of its time, as the plan asks: "
+    assert slowed(case, attempt) == (who + remedy if remedy else "")
+    assert slowed(case.on(straggler=0.0), attempt) == ""

@@ -35,6 +35,7 @@ class ModelParallel(TensorFlowTrainer):
     def release(self) -> None:
         """Functions and variables stand in reference cycles."""
         self.variables: Dict[str, Any] = {}  # by canonical name
+        self._rates: List[Any] = []  # a variable a device, where the learning rate changes
         self._functions: Any = None
         self._stages: List[StageNet] = []
         self._runs: Dict[Tuple[int, int], Any] = {}  # by stage and microbatch: what the backward needs
@@ -65,7 +66,11 @@ class ModelParallel(TensorFlowTrainer):
         ]
         by_xla, kernels = self.xla == "update", self.style.fast and self.xla == "off"
         optimiser = self.setup.optimiser
-        self._functions = StageFunctions(self._stages, in_use, moments, counts, optimiser, by_xla, kernels)
+        if self.setup.changing_rate:  # else a constant of the compiled functions
+            rate = np.asarray(optimiser.lr)
+            self._rates = [self._variable(rate, False, device) for device in self.devices]
+        rates = self._rates or [None] * len(self.devices)
+        self._functions = StageFunctions(self._stages, in_use, moments, counts, rates, optimiser, by_xla, kernels)
 
     def close(self) -> None:
         super().close()
@@ -77,6 +82,10 @@ class ModelParallel(TensorFlowTrainer):
             StageNet(self.graph, dict(self.variables, **{COUNT: masks}), style, seed, place, device)
             for place, device, masks in zip(self._places, self.devices, self._masks)
         ]
+
+    def set_learning_rate(self, rate: float) -> None:
+        for variable in self._rates:
+            variable.assign(rate)
 
     def _variable(self, value: np.ndarray, trainable: bool, device: str, dtype: str = "") -> Any:
         value = np.asarray(value, dtype=dtype or self.setup.precision)

@@ -32,17 +32,20 @@ def test_the_learner_follows_the_rule_for_sums_over_any_number_of_samples(precis
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_momentum_keeps_its_velocity_when_the_rate_changes(precision):
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_momentum_keeps_its_velocity_when_the_rate_changes(precision, share):
     rule, stream, samples = SGD(0.1, 0.9, 0.05), np.random.RandomState(1), 4
     weight = stream.standard_normal((3, 5)).astype(precision)
     parameter = C.Parameter(weight.shape, init=weight, dtype=weight.dtype)
-    learner, change = momentum_at_any_rate(rule, [parameter], samples)
+    learner, set_rate, set_kept = momentum_at_any_rate(rule, [parameter], samples, share)
     velocity = np.zeros_like(weight)
-    for rate in (0.1, 0.1, 0.01, 0.2):
-        change(rate)
+    for rate, kept in ((0.1, 1.0), (0.1, 1.0), (0.01, 1.0), (0.2, 0.0), (0.2, 1.0)):
+        set_rate(rate)
+        set_kept(kept)
         gradient = stream.standard_normal(weight.shape).astype(precision)
-        learner.update({parameter: C.NDArrayView.from_data(np.array(gradient * samples, precision))}, samples)
-        velocity = rule.momentum * velocity + gradient + rule.weight_decay * weight
+        taken = np.array(gradient * samples, precision)
+        learner.update({parameter: C.NDArrayView.from_data(taken)}, int(samples * share))
+        velocity = kept * rule.momentum**share * velocity + gradient + share * rule.weight_decay * weight
         weight = weight - rate * velocity
         np.testing.assert_allclose(parameter.value, weight, rtol=CLOSE[precision], atol=CLOSE[precision])
 

@@ -21,7 +21,9 @@ def run_ranks(folder, strategy, *steps, **options):
     ranks, optimiser = options.get("ranks", 2), OPTIMISERS[options.get("optimiser", "sgd")]
     (folder / "steps.json").write_text(json.dumps(steps))
     program = Path(__file__).with_name("rank.py")
-    tokens = rank_tokens(program, "steps", folder, strategy=strategy, batch=SAMPLES // ranks, optimiser=optimiser)
+    changing = options.get("changing_rate", False)
+    asked = {"batch": SAMPLES // ranks, "optimiser": optimiser, "changing_rate": changing}
+    tokens = rank_tokens(program, "steps", folder, strategy=strategy, **asked)
     subprocess.run(mpiexec() + ["-n", str(ranks)] + tokens, env=mpi_variables(), check=True, timeout=60)
     return found_by(folder, ranks), [saved_by(folder, "after%d" % number, ranks) for number in range(len(steps))]
 
@@ -61,6 +63,17 @@ def test_block_momentum_joins_the_models_when_a_block_ends(tmp_path, kind):
 
 
 MIXED = ("native", "staged") * 3
+
+
+@pytest.mark.parametrize("strategy", ["data_parallel", "one_bit_sgd", "block_momentum"])
+def test_the_learner_whose_rate_may_change_trains_as_cntk_s_own(tmp_path, strategy):
+    _, fixed = run_ranks(tmp_path, strategy, *MIXED)
+    (tmp_path / "changing").mkdir()
+    _, changing = run_ranks(tmp_path / "changing", strategy, *MIXED, changing_rate=True)
+    for pair, others in zip(fixed, changing):
+        for ours, theirs in zip(pair, others):
+            for name in ours:
+                np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_two_ranks_adam_is_one_ranks_with_the_joined_batch(tmp_path):

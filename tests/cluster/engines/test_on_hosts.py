@@ -30,7 +30,7 @@ strategy = "ddp"
 nodes = 2
 passes = ["native"]
 batch = 2
-silence_limit = 15
+silence_limit = 60
 time_limit = 120
 
 [sampling]
@@ -100,15 +100,15 @@ def kill_daemon(host):
 
 
 @pytest.mark.parametrize(
-    ("lose", "reason"),
+    ("lose", "how"),
     [
-        (partial(switch_link, on=False), r"rank \d sent no message for 15 s \(silence limit\) in native"),
-        (kill_daemon, r"'s driver failed: .*{address}"),
+        (partial(switch_link, on=False), "no sign of life for 20 s"),
+        (kill_daemon, ".*"),
     ],
     ids=["link cut", "daemon killed"],
 )
 def test_a_node_that_is_lost_ends_the_case_in_time_and_nothing_is_left(
-    engine, variables, laboratory, head_node, pytorch, tmp_path, lose, reason
+    engine, variables, laboratory, head_node, pytorch, tmp_path, lose, how
 ):
     hosts = laboratory.layout.hosts
     endless = PLAN.replace("seconds = 0.0", "seconds = 600.0").replace("{hosts}", repr(list(hosts)))
@@ -125,4 +125,7 @@ def test_a_node_that_is_lost_ends_the_case_in_time_and_nothing_is_left(
             command.kill()
             switch_link(hosts[1], on=True)
     (record,) = RunFolder.open(tmp_path / "run").records()
-    assert re.search(reason.format(address=laboratory.layout.address(hosts[1])), record.reason), record.reason
+    lost = re.escape(f"the host {hosts[1]} ({laboratory.layout.address(hosts[1])}) was lost: ")
+    remedy = f"; bring it back, with {engine.capitalize()} on it \\(`.*`\\), or name other hosts"
+    assert record.outcome == "crash"
+    assert re.match(lost + how + remedy, record.reason), record.reason
