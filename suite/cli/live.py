@@ -51,6 +51,7 @@ class LiveDisplay(Observer[Case, Record]):
         self._proofs: dict[str, Proof] = {}
         self._apart: dict[str, str] = {}
         self._doing = "starting"
+        self._called: dict[str, str] = {}  # the running ones, by case
         self._states: dict[int, str] = {}
         # Last: it asks for a first view at once.
         self._live = Live(console=console, get_renderable=self.view, refresh_per_second=4, transient=True)
@@ -85,11 +86,14 @@ class LiveDisplay(Observer[Case, Record]):
         self._estimate.started(case, repeat)
         repeats = f"  {formatting.repeat(case, repeat)}"
         room = self._console.width - len(repeats) - 4
-        self._now(formatting.label(case, room, self._apart.get(case.id, "")) + repeats)
+        self._called[case.id] = formatting.label(case, room, self._apart.get(case.id, "")) + repeats
+        self._now(self._called[case.id])
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
-            self._estimate.message(message)
+            self._estimate.message(case, message)
+        if self._called.get(case.id, self._doing) != self._doing:  # its turn, of several that take turns
+            self._now(self._called[case.id])
         state = formatting.rank_state(message)
         if state is not None:
             with self._lock:
@@ -98,6 +102,7 @@ class LiveDisplay(Observer[Case, Record]):
     def finished(self, case: Case, record: Record) -> None:
         """A result, printed above the live part."""
         self._estimate.finished(case)
+        self._called.pop(case.id, None)
         symbol, colour = formatting.mark(record.outcome)
         line = [f"{text:>{COLUMNS[name]}}" for name, text in formatting.numbers(record).items()]
         proof, proof_colour = formatting.proof(record, self._proofs)
