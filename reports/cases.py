@@ -178,6 +178,8 @@ def _process(process: Process) -> Iterator[Fact]:
     yield "hosts", ", ".join(about.hosts)
     yield "processors", ", ".join(sorted(about.processors)) or "unknown"
     yield "transport", about.transport or "none"
+    if about.turns_with:
+        yield "native pass", f"in turns with {about.turns_with} other case{'s' * (about.turns_with > 1)}"
     yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
     if process.noise.set_aside_share:
         yield (
