@@ -42,7 +42,7 @@ class PlainDisplay(Observer[Case, Record]):
         """A proof that failed is worth a line; one that passed shows in the results."""
         self._proofs[str(proof.key)] = proof
         if not proof.passed:
-            self._say(f"proof FAILED: {case.label}: {formatting.proof_problem(proof)}")
+            self._say(f"proof FAILED: {self._called(case)}: {formatting.proof_problem(proof)}")
 
     def started(self, case: Case, repeat: int) -> None:
         self._estimate.started(case, repeat)
