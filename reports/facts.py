@@ -90,7 +90,10 @@ def noise_of(rows: list[Row]) -> list[str]:
     every = [(row, process.noise) for row in rows for process in row.processes if process.outcome == "ok"]
     kinds = (
         ("other programs took", [noise.busy_share for _, noise in every if noise.busy_share is not None]),
-        ("a hypervisor gave away", [noise.steal_share for _, noise in every if noise.steal_share is not None]),
+        (
+            "other guests of the hypervisor took",
+            [noise.steal_share for _, noise in every if noise.steal_share is not None],
+        ),
     )
     lines = [
         f"{words} {share(median(known))} of all cores' time in the median process, {share(max(known))} in the worst"

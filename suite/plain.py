@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import textwrap
 
 # ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters, and what
 # makes text run the other way.
@@ -23,6 +25,13 @@ def plain(text: str) -> str:
 def without_codes(text: str) -> str:
     """The text without escape codes and control characters; a newline and a tab stay."""
     return CODES.sub("", text)
+
+
+def wrapped(text: str) -> str:
+    """The text in lines that the terminal holds, broken between words alone."""
+    columns = shutil.get_terminal_size().columns
+    lines = text.split("\n")
+    return "\n".join(textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False) for line in lines)
 
 
 def without_home(text: str) -> str:
