@@ -5,7 +5,7 @@ from html import escape
 
 from reports.figure import Figure, from_zero, places, rows_figure, whiskers
 from reports.panels import Panel
-from reports.text import number
+from reports.text import bracketed, number
 from suite.analysis.stats import Interval
 
 
@@ -18,7 +18,7 @@ def bars(
     second: str = "",
 ) -> Figure:
     """A bar for each of the panel's rows; `beside` is drawn as a diamond, `second` says what it is."""
-    spread = any(one.low < one.high for one in values)
+    spread = any(one.scatters for one in values)
     what = unit.partition(",")[0]
     traces: list[Figure] = [
         {
@@ -31,7 +31,7 @@ def bars(
             **({"error_x": {**whiskers(list(values)), "color": "--ink", "width": 4}} if spread else {}),
             "hovertemplate": "%{customdata}<extra></extra>",
             "customdata": [
-                f"{escape(name)}<br>{number(one.value)} {what} ({number(one.low)} … {number(one.high)})"
+                f"{escape(name)}<br>{number(one.value)} {what}{bracketed(one)}"
                 for name, one in zip(panel.names, values, strict=True)
             ],
         }

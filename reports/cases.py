@@ -13,7 +13,7 @@ import numpy as np
 from reports.charts import STAGE_COLOURS
 from reports.frame import script_json
 from reports.names import settings
-from reports.text import in_words, interval, memory, milliseconds, number, scientific, share
+from reports.text import bracketed, in_words, memory, milliseconds, number, scientific, share
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process
@@ -51,7 +51,8 @@ def _listed(row: Row, words: str) -> list[Any]:
         case.batch,
         *("" if word == UNKNOWN else word for word in (case.precision, case.tuning)),
         words,
-        *([_short(rate.value), _short(rate.low), _short(rate.high)] if rate else [None, None, None]),
+        _short(rate.value) if rate else None,
+        *([_short(rate.low), _short(rate.high)] if rate and rate.scatters else [None, None]),
         against.verdict if against else "",
         row.outcome,
         row.marks,
@@ -118,18 +119,18 @@ def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:
 
 def _speed(row: Row) -> Iterator[Fact]:
     if row.rate and row.rate_per_device:
-        yield "samples/s, all devices together", f"{number(row.rate.value)} ({interval(row.rate)})"
+        yield "samples/s, all devices together", f"{number(row.rate.value)}{bracketed(row.rate)}"
         yield "samples/s per device", number(row.rate_per_device.value)
     if row.against:
         ratio = row.against.ratio
-        yield "against the fastest of its group", f"{number(ratio.value)} ({interval(ratio)}): {row.against.verdict}"
+        yield "against the fastest of its group", f"{number(ratio.value)}{bracketed(ratio)}: {row.against.verdict}"
     if row.utilisation:
         yield "of the measured peak of its devices", share(row.utilisation)
     if row.joules_per_sample:
         yield "joules per sample", number(row.joules_per_sample)
     if row.scaling:
         found = row.scaling.efficiency.scaled(100)
-        words = f"{number(found.value)} % ({interval(found)}) of {row.scaling.baseline_label}"
+        words = f"{number(found.value)} %{bracketed(found)} of {row.scaling.baseline_label}"
         yield "scaling efficiency", words
 
 
@@ -177,6 +178,8 @@ def _process(process: Process) -> Iterator[Fact]:
     yield "hosts", ", ".join(about.hosts)
     yield "processors", ", ".join(sorted(about.processors)) or "unknown"
     yield "transport", about.transport or "none"
+    if about.turns_with:
+        yield "native pass", f"in turns with {about.turns_with} other case{'s' * (about.turns_with > 1)}"
     yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
     if process.noise.set_aside_share:
         yield (

@@ -18,7 +18,7 @@ from suite.foreign.folder import ForeignComm
 from suite.groups import grouped, once_per_reason
 from suite.plugins import workloads
 
-TITLE = "Communication by itself"
+PAGE = "index.html"
 
 
 @dataclass(frozen=True)
@@ -49,30 +49,33 @@ class Gradients:
 def write(folder: CommFolder, directory: Path) -> Path:
     """Write `directory`/index.html and what it needs; StoreError as for a site."""
     write_assets(made(directory))
-    return put(folder, directory)
+    put(folder, directory)
+    return directory / PAGE
 
 
-def put(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> Path:
-    """The same without what pages share, which `root` leads to (see Frame)."""
-    page = made(directory) / "index.html"
-    write_whole(page, Frame(TITLE, root=root, home=home).page(_body(folder), TITLE))
-    return page
+def put(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> dict[str, Any]:
+    """The same without what pages share, which `root` leads to (see Frame). Returns what the page was made of."""
+    found = context(folder)
+    frame = Frame(found["title"], root=root, home=home)
+    write_whole(made(directory) / PAGE, frame.page(_body(found), found["title"]))
+    return found
 
 
 def write_single(folder: CommFolder, directory: Path) -> Path:
     """Write the same as one file that is complete in itself."""
-    page = made(directory) / "index.html"
+    page = made(directory) / PAGE
     write_whole(page, render(folder))
     return page
 
 
 def render(folder: CommFolder) -> str:
     """The single page as text."""
-    return Frame(TITLE).single(_body(folder), TITLE)
+    found = context(folder)
+    return Frame(found["title"]).single(_body(found), found["title"])
 
 
-def _body(folder: CommFolder) -> str:
-    return rendered(["comm"], context(folder))["comm"]
+def _body(found: dict[str, Any]) -> str:
+    return rendered(["comm"], found)["comm"]
 
 
 def settings_of(link: Link) -> str:
@@ -85,6 +88,7 @@ def context(folder: CommFolder) -> dict[str, Any]:
     found = list(links(folder))
     measured = [link for link in found if link.singles]
     return {
+        "title": _title(folder),
         "about": folder.about,
         "imported": isinstance(folder, ForeignComm),
         "hosts": folder.hosts(),
@@ -97,6 +101,12 @@ def context(folder: CommFolder) -> dict[str, Any]:
         "size": written,
         "clock_error": max((point.clock_error or 0.0 for link in found for point in link.points), default=0.0),
     }
+
+
+def _title(folder: CommFolder) -> str:
+    if isinstance(folder, ForeignComm):
+        return f"Imported: {', '.join(dict.fromkeys(one.origin.program for one in folder.exchanges))}"
+    return "Communication by itself"
 
 
 def unmeasured(group: Sequence[Link]) -> list[str]:

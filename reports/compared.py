@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from reports.figure import Figure, axis, colour, layout, whiskers
-from suite.analysis.compare_runs import Comparison, compare, paired
+from suite.analysis.compare_runs import Compared, Comparison, compare, paired
 from suite.analysis.conditions import MeasuredRun
 from suite.analysis.history import Series, history
 
@@ -33,16 +33,27 @@ def beside_each_other(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
     if found is None and not series:
         return {}
     pasts = [Past(each, _figure(each), _changes(each)) for each in series]
-    return {"found": found, "pasts": pasts, "drawn": DRAWN, "threshold": THRESHOLD}
+    return {"found": found, "single": _single(found) if found else [], "pasts": pasts, "drawn": DRAWN}
 
 
 def _latest(ordered: Sequence[MeasuredRun]) -> Comparison | None:
-    """The latest run against the last one before it that shares a case."""
-    for at in reversed(range(len(ordered) - 1)):
-        before, after = ordered[at], ordered[-1]
-        if any(one and other for one, other in paired(before, after)):
-            return compare(before, after, THRESHOLD, ordered[:at])
+    """The latest run against the last one before it that shares a case, of the same plan if there is one."""
+    if not ordered:
+        return None
+    *earlier, after = ordered
+    for at in sorted(
+        range(len(earlier)), key=lambda at: (earlier[at].about.plan == after.about.plan, at), reverse=True
+    ):
+        if any(one and other for one, other in paired(earlier[at], after)):
+            return compare(earlier[at], after, THRESHOLD, earlier[:at])
     return None
+
+
+def _single(found: Comparison) -> list[tuple[str, list[Compared]]]:
+    """By the name of each run the cases that it alone has measured."""
+    before = [one for one in found.cases if one.after is None]
+    after = [one for one in found.cases if one.before is None]
+    return [(run.name, cases) for run, cases in ((found.before, before), (found.after, after)) if cases]
 
 
 def _changes(series: Series) -> list[str]:
@@ -58,6 +69,8 @@ def _figure(series: Series) -> Figure:
     dates = [point.run.about.created for point in series.points]
     frame = layout(220)
     frame["xaxis"] = axis("") | {"type": "date", "nticks": 4, "tickangle": 0}  # dates fit a phone
+    if len(set(dates)) == 1:  # of which the library makes an axis of milliseconds
+        frame["xaxis"] |= {"tickvals": dates[:1], "ticktext": [dates[0][:10]]}
     frame["yaxis"] = axis("samples/s") | {"rangemode": "tozero"}
     frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 32}
     frame["shapes"] = [

@@ -54,10 +54,12 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     imported, timed = isinstance(folder, ForeignRun), [row for row in rows if row.measured]
     predicted = beside_measured(folder, rows)
     stage_charts = _drawn(panels, charts.stages)
+    devices, lessons = over_devices(rows), lessons_of(rows)
+    exchanged, slowed = exchanges_of(rows), stragglers_of(rows)
     winners, groups = winners_of(rows), overview.groups_of(every)
     leaders, searched = [overview.sentence(group) for group in groups[:IN_WORDS]], answers(winners)
     return {
-        "title": plan.title or plan.name or ("Imported results" if imported else "A run of stagebench"),
+        "title": _title(folder, plan),
         "imported": imported,
         "about": folder.about,
         "plan": plan,
@@ -66,7 +68,13 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "software": facts.software_of(every),
         "unused_records": unused_records(folder),
         "progress": facts.progress_of(every),
-        "findings": searched + leaders if plan.name == SEARCH else leaders + searched,
+        "findings": [
+            *(searched + leaders if plan.name == SEARCH else leaders + searched),
+            *(devices.answers if devices else []),
+            *(f"{one.title}: {answer}" for one in lessons for answer in one.answers),
+            *(f"{one.title}. {answer}" for one in slowed for answer in one.answers),
+            *(f"{one.title}. {one.answer}" for one in exchanged if one.answer),
+        ],
         "first_chart": overview.chart(groups[:FIRST], adapters),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(rows),
@@ -112,15 +120,21 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "configuration": configuration,
         "remarks": remarks,
         "usual": USUAL,
-        "lessons": lessons_of(rows),
-        "devices": over_devices(rows),
+        "lessons": lessons,
+        "devices": devices,
         "epochs": epochs_of(rows),
-        "exchanges": exchanges_of(rows),
-        "stragglers": stragglers_of(rows),
+        "exchanges": exchanged,
+        "stragglers": slowed,
         "study": study_of(folder, rows) if plan.name == STUDY else None,
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,
     }
+
+
+def _title(folder: RunFolder, plan: facts.Plan) -> str:
+    if isinstance(folder, ForeignRun):
+        return f"Imported: {', '.join(dict.fromkeys(speed.origin.program for speed in folder.speeds))}"
+    return plan.title or plan.name or "A run of stagebench"
 
 
 def _drawn(panels: list[Panel], draw: Callable[[Panel], Figure | None]) -> list[Chart]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from reports.figure import Chart
-from reports.lines import Line, lines_figure
+from reports.lines import Line, from_zero_up, lines_figure
 from reports.names import common, names
 from reports.panels import Panel, beside_others
-from reports.scaling import of_a_node
+from reports.scaling import of_a_node, on_nodes
+from reports.text import accuracy, middle, number
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
@@ -95,7 +96,12 @@ class Series:
     def strategy(self, point: Epochs) -> str:
         """What trained there where it is another one than the series': on one device often `single`."""
         name = point.rows[0].case.strategy
-        return "" if name == self.case.strategy else f" ({name})"
+        return "" if name == self.case.strategy else name
+
+    @property
+    def whole(self) -> bool:
+        """Whether it trained for more than the two epochs that are timed apart."""
+        return self.case.training.epochs > SECOND and not self.rows[0].published
 
     def speed_up(self, point: Epochs, number: int) -> float | None:
         """An epoch's samples/s over those of one device; None without that one."""
@@ -118,9 +124,19 @@ class OverDevices:
     @property
     def whole(self) -> list[tuple[str, Series]]:
         """Those that trained for more than the two epochs that are timed apart."""
-        return [
-            (name, one) for name, one in self.named if one.case.training.epochs > SECOND and not one.rows[0].published
-        ]
+        return [(name, one) for name, one in self.named if one.whole]
+
+    @property
+    def whole_charts(self) -> list[Chart]:
+        """Minutes of a whole training by devices, a chart a network and data set."""
+        groups = _groups([one for _, one in self.whole], lambda case: (case.workload, case.data))
+        drawn = [_over_devices("minutes of a whole training", group, _minutes) for group in groups]
+        return [chart for chart in drawn if chart]
+
+    @property
+    def answers(self) -> list[str]:
+        """How long a whole training takes on the most devices, in a sentence a series."""
+        return [_answer(name, one) for name, one in self.whole]
 
 
 def over_devices(rows: Iterable[Row]) -> OverDevices | None:
@@ -136,10 +152,18 @@ def over_devices(rows: Iterable[Row]) -> OverDevices | None:
     return OverDevices(list(zip(_names(found), found, strict=True)), _charts(found))
 
 
+def _answer(name: str, one: Series) -> str:
+    first, last = one.points[0], one.points[-1]
+    beside = f" ({number(first.minutes.value)} on one)" if first.devices == 1 and first.minutes else ""
+    took = f"a training takes {middle(last.minutes)} minutes on {last.devices} devices{beside}"
+    what = f"{one.case.workload} on {one.case.data_name}"
+    return f"{what}, {name}: {took}; the best accuracy there is {accuracy(last.best)}."
+
+
 def _names(found: Sequence[Series]) -> list[str]:
     nodes = [of_a_node(one.rows[-1].case) for one in found]
     called = names([one.case for one in found])
-    return [f"{name} · over nodes of {each}" if each else name for name, each in zip(called, nodes, strict=True)]
+    return [on_nodes(*each) for each in zip(called, nodes, strict=True)]
 
 
 def _series(rows: list[Row], single: dict[str, list[Row]]) -> Series:
@@ -206,18 +230,24 @@ def _seconds(point: Epochs) -> Spread | None:
     return point.seconds(SECOND)
 
 
+def _minutes(point: Epochs) -> Spread | None:
+    return point.minutes
+
+
 def _groups(found: Iterable[Series], key: Callable[[Case], tuple[object, ...]]) -> list[list[Series]]:
     return list(grouped(found, lambda one: key(one.case)).values())
 
 
 def _by_devices(how: str, group: list[Series], value: Value, unit: str = "samples/s") -> Chart | None:
-    shown, panel = _panel(f"{unit} of the second epoch, {how}", group)
+    return _over_devices(f"{unit} of the second epoch, {how}", group, value, f"{unit}, second epoch")
+
+
+def _over_devices(title: str, group: list[Series], value: Value, up: str = "") -> Chart | None:
+    shown, panel = _panel(title, group)
     lines = [_line(name, one, value) for name, one in zip(panel.names, shown, strict=True)]
-    if not lines:
-        return None
-    figure = lines_figure(lines, "devices", f"{unit}, second epoch", "lines+markers", log=True)
-    figure["layout"]["yaxis"]["rangemode"] = "tozero"
-    return panel, figure
+    return (
+        (panel, from_zero_up(lines_figure(lines, "devices", up or title, "lines+markers", log=True))) if lines else None
+    )
 
 
 def _line(name: str, one: Series, value: Value) -> Line:

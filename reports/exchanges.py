@@ -6,7 +6,7 @@ from reports.figure import Chart
 from reports.lines import Line, lines_figure
 from reports.names import common, names, varying
 from reports.panels import Panel, beside_others
-from reports.text import number
+from reports.text import listed, number
 from suite.analysis.curves import WINDOW, smoothed
 from suite.analysis.exchange import Exchange, Variant, exchanges
 from suite.analysis.rows import Row
@@ -34,17 +34,17 @@ class ExchangeTable:
             (samples, f"After {number(self.exchange.samples)} samples"),
             (seconds, f"After {number(self.exchange.seconds)} s of training"),
         ]
-        return " ".join(f"{when} the lowest loss is that of {name}." for name, when in found if name)
+        return " ".join(f"{when}, {lowest}." for lowest, when in found if lowest)
 
 
 def _least(losses: list[tuple[Spread, str]]) -> str:
-    """Whose loss is the lowest, and from whose it is not told apart; nothing of a single one."""
+    """Whose loss is the lowest, and whose is not detectably different; nothing of a single one."""
     if len(losses) < 2:
         return ""
     least, name = min(losses, key=lambda pair: pair[0].value)
     alike = [other for spread, other in losses if other != name and least.overlaps(spread)]
-    beside = f" (not told apart from {', '.join(alike)})" if alike else ""
-    return f"{name}, {number(least.value)}{beside}"
+    beside = f" (no detectable difference from {listed(alike)})" if alike else ""
+    return f"{name} has the lowest loss, {number(least.value)}{beside}"
 
 
 def exchanges_of(rows: list[Row]) -> list[ExchangeTable]:

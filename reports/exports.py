@@ -115,7 +115,7 @@ def as_junit(folder: RunFolder) -> str:
         seconds = sum(process.wall for process in row.processes)
         name = f"{row.case.label} {row.id}"
         test = ElementTree.SubElement(
-            suite, "testcase", name=_clean(name), classname=row.case.adapter, time=f"{seconds:.3f}"
+            suite, "testcase", name=_clean(name), classname=_clean(row.case.adapter), time=f"{seconds:.3f}"
         )
         failed = row.proof is not None and not row.proof.passed
         kind = "skipped" if row.outcome in SKIPPED else "failure" if row.outcome != "ok" or failed else ""

@@ -9,6 +9,7 @@ from reports.text import number, share
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
 from suite.groups import Refused, once_per_reason
+from suite.plain import without_codes
 from suite.plan.text import values_of
 from suite.results.records import CANCELLED
 from suite.results.run_folder import OF_THE_RUN, RunFolder
@@ -29,12 +30,13 @@ def plan_of(folder: RunFolder) -> Plan:
     path = folder.path / "plan.toml"
     if not path.exists():
         return Plan("", "", "")
-    text = text_of(path, OF_THE_RUN).decode(errors="replace")
+    text = without_codes(text_of(path, OF_THE_RUN).decode(errors="replace"))
     try:
         values = values_of(text)
     except ValueError:
         values = {}
-    return Plan(str(values.get("name", "")), str(values.get("title", "")), text)
+    name, title = (without_codes(str(values.get(key, ""))) for key in ("name", "title"))
+    return Plan(name, title, text)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,10 @@ def noise_of(rows: list[Row]) -> list[str]:
     every = [(row, process.noise) for row in rows for process in row.processes if process.outcome == "ok"]
     kinds = (
         ("other programs took", [noise.busy_share for _, noise in every if noise.busy_share is not None]),
-        ("a hypervisor gave away", [noise.steal_share for _, noise in every if noise.steal_share is not None]),
+        (
+            "other guests of the hypervisor took",
+            [noise.steal_share for _, noise in every if noise.steal_share is not None],
+        ),
     )
     lines = [
         f"{words} {share(median(known))} of all cores' time in the median process, {share(max(known))} in the worst"

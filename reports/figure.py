@@ -93,11 +93,11 @@ def layout(height: int) -> Figure:
 
 
 def whiskers(rates: list[Interval]) -> Figure:
-    """Error bars from the value to the ends of its interval."""
+    """Error bars from the value to the ends of its interval; none of a value without one."""
     return {
         "type": "data",
         "symmetric": False,
-        "array": [rate.high - rate.value for rate in rates],
-        "arrayminus": [rate.value - rate.low for rate in rates],
+        "array": [rate.high - rate.value if rate.scatters else None for rate in rates],
+        "arrayminus": [rate.value - rate.low if rate.scatters else None for rate in rates],
         "thickness": 1.5,
     }

@@ -33,13 +33,14 @@ class Link:
 class Frame:
     """What the pages of one run have in common.
 
-    `root` leads from them to the folder that holds `assets`, `home` to the page about all runs.
+    `root` leads from them to the folder that holds `assets`, `home` to the page about all runs, `feed` to their feed.
     """
 
     title: str
     links: tuple[Link, ...] = ()
     root: str = ""
     home: str = ""
+    feed: str = ""
 
     def page(self, body: str, name: str = "", file: str = "", scripts: tuple[str, ...] = ()) -> str:
         """A page that takes style and scripts from `assets`; plotly only where it has a chart."""

@@ -39,6 +39,12 @@ def lines_figure(lines: Sequence[Line], across: str, up: str, mode: str = "lines
     return {"data": [_trace(index, line, across, mode) for index, line in enumerate(lines)], "layout": frame}
 
 
+def from_zero_up(figure: Figure) -> Figure:
+    """The same with an ordinate that begins at zero, as a quantity's does that is read by its height."""
+    figure["layout"]["yaxis"]["rangemode"] = "tozero"
+    return figure
+
+
 def with_legend(lines: int) -> Figure:
     """A layout whose legend of so many lines stands under the axis and its title."""
     frame = layout(320 + LEGEND_ROW * lines)

@@ -3,9 +3,11 @@
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reports import comm, site
 from reports.compared import beside_each_other
@@ -15,9 +17,11 @@ from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import write_whole
 from suite.foreign.folder import is_comm, opened
-from suite.results.run_folder import RunFolder
+from suite.results.run_folder import RunFolder, about_of
 
-INDEX, COMPARED, DOCS = "index.html", "compared.html", "docs"
+INDEX, COMPARED, DOCS, FEED = "index.html", "compared.html", "docs", "feed.xml"
+INDEX_ABOVE = f"../{INDEX}"
+TITLE = "Runs of stagebench"
 
 
 @dataclass(frozen=True)
@@ -31,17 +35,22 @@ class Entry:
     outcomes: str  # in words
     findings: tuple[str, ...]
 
+    @property
+    def badge(self) -> str:
+        """The address of its badge, where the site is published."""
+        return f"badges/{self.folder}.svg"
 
-def write(
-    runs: Sequence[Path], directory: Path, title: str = "Runs of stagebench", docs: Path | None = None
-) -> list[Entry]:
+
+def write(runs: Sequence[Path], directory: Path, docs: Path | None = None, published: bool = False) -> list[Entry]:
     """Write the site and return its runs, the latest first; RequestError for what is no run.
 
-    `docs` is built documentation, which is copied beside them.
+    `docs` is built documentation, which is copied beside them; a site that is `published` has a feed and badges.
     """
     if docs and not (docs / INDEX).is_file():
         raise RequestError(f"{docs} holds no index.html; build the documentation, then name the folder of its pages")
     write_assets(made(directory))
+    # The oldest first, so that a run that is new takes no other one's address.
+    runs = sorted(runs, key=lambda run: about_of(run).created)
     put = [_put(run, directory / name, name) for run, name in zip(runs, _names(runs), strict=True)]
     found = sorted((entry for entry, _ in put), key=lambda entry: entry.created, reverse=True)
     beside = beside_each_other([run for _, run in put if run])
@@ -49,8 +58,9 @@ def write(
         shutil.copytree(docs, directory / DOCS, dirs_exist_ok=True)
     links = {INDEX: "Runs", **({COMPARED: "Comparison and history"} if beside else {})}
     links |= {f"{DOCS}/{INDEX}": "Documentation"} if docs else {}
-    frame = Frame(title, tuple(map(Link, links, links.values())) if len(links) > 1 else ())
-    body = rendered(["runs"], {"title": title, "runs": found})["runs"]
+    feed = FEED if published else ""
+    frame = Frame(TITLE, tuple(map(Link, links, links.values())) if len(links) > 1 else (), feed=feed)
+    body = rendered(["runs"], {"title": TITLE, "runs": found, "feed": feed})["runs"]
     write_whole(directory / INDEX, frame.page(body, file=INDEX))
     if beside:
         body = rendered(["compared"], {**beside, "case_file": ""})["compared"]
@@ -76,15 +86,21 @@ def runs_in(directory: Path) -> list[Path]:
 def _put(run: Path, directory: Path, name: str) -> tuple[Entry, MeasuredRun | None]:
     """Beside its entry the run, where it is one that others may be compared with."""
     if is_comm(run):
-        links = opened(run, CommFolder)
-        comm.put(links, directory, "../", "../index.html")
-        return Entry(name, comm.TITLE, links.about.created, len(links.cases), "", ()), None
+        found = comm.put(opened(run, CommFolder), directory, "../", INDEX_ABOVE)
+        outcomes = Counter(link.outcome for link in found["links"]).most_common()
+        return _entry(name, found, outcomes, ()), None
     folder = opened(run, RunFolder)
-    found = site.put(folder, directory, "../", "../index.html")
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["progress"].outcomes)
-    entry = Entry(name, found["title"], folder.about.created, found["count"], outcomes, tuple(found["findings"]))
+    found = site.put(folder, directory, "../", INDEX_ABOVE)
+    entry = _entry(name, found, found["progress"].outcomes, tuple(found["findings"]))
     rows = () if found["imported"] else tuple(found["every"])
     return entry, MeasuredRun(Path(name), folder.about, rows, found["hosts"]) if rows else None
+
+
+def _entry(
+    name: str, found: Mapping[str, Any], outcomes: Sequence[tuple[str, int]], findings: tuple[str, ...]
+) -> Entry:
+    words = ", ".join(f"{count} {outcome}" for outcome, count in outcomes)
+    return Entry(name, found["title"], found["about"].created, sum(count for _, count in outcomes), words, findings)
 
 
 def _names(runs: Iterable[Path]) -> list[str]:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from reports.figure import LINE, Figure, axis, colour, layout, whiskers, wrapped
 from reports.names import differences, names
-from reports.text import interval, milliseconds, number, scientific
+from reports.text import bracketed, listed, milliseconds, number, scientific
 from suite.analysis.budget import STAGES
 from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
@@ -71,17 +71,15 @@ def sentence(group: Group) -> str:
     return f"{group.title}: " + "; ".join([words, *behind, *more]) + "."
 
 
-def listed(words: Sequence[str]) -> str:
-    """A, B and C."""
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last
-
-
 def _behind(group: Group, index: int) -> str:
     ratio = group.against[index].ratio
     if not ratio.tells:
         return f"how far {group.names[index]} is behind is not determined"
-    return f"{group.names[index]} reaches {ratio.value * 100:.0f} % ({ratio.low * 100:.0f} … {ratio.high * 100:.0f} %)"
+    return f"{group.names[index]} reaches {_percent(ratio.value)} ({ratio.low * 100:.0f} … {_percent(ratio.high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f}\u00a0%"  # no line ends between the two
 
 
 def _why(group: Group, index: int) -> str:
@@ -96,7 +94,7 @@ def _why(group: Group, index: int) -> str:
         return f", where the stages cannot tell (large residual: {listed(unclear)})"
     lost = {name: (getattr(slower, name) or 0.0) - (getattr(faster, name) or 0.0) for name in STAGES}
     stage = max(lost, key=lambda name: lost[name])
-    return f", mostly by {LOST.get(stage, stage)}: {milliseconds(lost[stage])} ms more an iteration"
+    return f", mostly because of {LOST.get(stage, stage)}: {milliseconds(lost[stage])} ms more in each iteration"
 
 
 def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
@@ -121,8 +119,8 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
                 if end in ("array", "arrayminus"):
                     trace["error_x"][end] += values
             trace["customdata"].append(
-                f"{escape(name)}<br>{number(row.speed)} samples/s ({interval(row.rate)})<br>"
-                f"{number(percent.value)} % of the leader ({interval(percent)})<br>{_proof(row)}"
+                f"{escape(name)}<br>{number(row.speed)} samples/s{bracketed(row.rate)}<br>"
+                f"{number(percent.value)} % of the leader{bracketed(percent)}<br>{_proof(row)}"
             )
             y -= MEMBER
         y -= MEMBER

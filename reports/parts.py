@@ -40,7 +40,7 @@ class Duel:
             words.append(f"a rank holds {memory(max(shared.memory))} at most, against {memory(max(on_each.memory))}")
         there, here = traffic(shared), traffic(on_each)
         if there is not None and here is not None:
-            words.append(f"a device hands on {mebibytes(there)} MiB a step, against {mebibytes(here)}")
+            words.append(f"a device contributes {mebibytes(there)} MiB a step, against {mebibytes(here)}")
         return "; ".join(words) + "."
 
 

@@ -112,7 +112,9 @@ def article(printed: Printed) -> Iterator[Result]:
             optimiser="adam",
             input=Input(repeat=repeat),
         )
-        yield Speed(case=case, samples_per_second=rate, epoch_s=epochs, origin=_origin("article", printed, line))
+        yield Speed(
+            case=case, samples_per_second=rate, epoch_s=epochs, origin=_origin("data-parallel article", printed, line)
+        )
 
 
 def tf_cnn_benchmarks(printed: Printed) -> Iterator[Result]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from reports.frame import made
-from reports.many import Entry, runs_in, write
+from reports.many import FEED, TITLE, Entry, runs_in, write
 from suite import __version__
 from suite.files import write_whole
 
@@ -43,10 +43,11 @@ jobs:
 
 def publish(directory: Path, output: Path, address: str = "", docs: Path | None = None) -> list[Entry]:
     """Write the site of all runs below a folder; `address` is where it will stand, for the feed's permanent links."""
-    found = write(runs_in(directory), output, docs=docs)
-    write_whole(output / "feed.xml", feed(found, address))
+    found = write(runs_in(directory), output, docs, published=True)
+    write_whole(output / FEED, feed(found, address))
+    made(output / "badges")
     for entry in found:
-        write_whole(made(output / "badges") / f"{entry.folder}.svg", badge("stagebench", entry.outcomes or "measured"))
+        write_whole(output / entry.badge, badge("stagebench", entry.outcomes or "nothing measured"))
     return found
 
 
@@ -64,14 +65,15 @@ def feed(entries: Sequence[Entry], address: str) -> str:
     """An Atom feed, an entry a run."""
     base = f"{address.rstrip('/')}/" if address else ""
     top = ElementTree.Element("feed", xmlns=ATOM)
-    _put(
-        top, id=base or "urn:stagebench:runs", title="Runs of stagebench", updated=entries[0].created if entries else ""
-    )
+    _put(top, id=base or "urn:stagebench:runs", title=TITLE, updated=entries[0].created if entries else "")
+    _put(ElementTree.SubElement(top, "author"), name="stagebench")
+    ElementTree.SubElement(top, "link", rel="self", href=base + FEED)
     for entry in entries:
         one = ElementTree.SubElement(top, "entry")
         place = f"{base}{entry.folder}/index.html"
         id_ = place if base else f"urn:stagebench:{entry.folder}"  # a relative address is no identity
-        _put(one, id=id_, title=entry.title, updated=entry.created, summary=" ".join(entry.findings[:3]))
+        summary = " ".join(entry.findings[:3]) or f"{entry.outcomes}."
+        _put(one, id=id_, title=entry.title, updated=entry.created, summary=summary)
         ElementTree.SubElement(one, "link", href=place)
     return ElementTree.tostring(top, "unicode", xml_declaration=True) + "\n"
 

@@ -31,10 +31,7 @@ def scaling(panel: Panel, predicted: Sequence[Answer] = ()) -> Figure | None:
     if not series:
         return None
     called = names([_without_place(rows[-1].case) for rows in series.values()])
-    titles = [
-        escape(f"{name} · over nodes of {devices}" if devices else name)
-        for name, (_, _, devices, _) in zip(called, series, strict=True)
-    ]
+    titles = [escape(on_nodes(name, devices)) for name, (_, _, devices, _) in zip(called, series, strict=True)]
     traces = [
         trace
         for index, (rows, title) in enumerate(zip(series.values(), titles, strict=True))
@@ -53,6 +50,11 @@ def of_a_node(case: Case) -> int:
     """Devices on each of several nodes; 0 on one."""
     place = case.placement
     return place.ranks_per_node * place.devices if place.nodes > 1 else 0
+
+
+def on_nodes(name: str, devices: int) -> str:
+    """The name of a series, with the devices of each of its nodes; 0 for one node."""
+    return f"{name} · {devices} device{'' if devices == 1 else 's'} per node" if devices else name
 
 
 def _ideal(index: int, rows: list[Row]) -> Figure:

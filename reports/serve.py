@@ -1,5 +1,6 @@
 """A run's pages on this machine, made anew when the run has gone on; an open page then loads itself again."""
 
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -9,10 +10,12 @@ from typing import Any
 
 from reports.frame import asset
 from reports.many import runs_in, write
-from suite.errors import RequestError, StagebenchError
+from suite.errors import RequestError, StagebenchError, StoreError
+from suite.plain import without_homes
 
 CHANGED = "/changed.js"
 HERE = ("127.0.0.1", "localhost")  # whom it answers to: a name that leads here as well would let others read along
+SOON = 5  # seconds until a browser asks again for pages that could not be made
 EVERY = 30  # seconds between an open page's questions: making pages takes time from what is being measured
 FOLLOWING = """
 stagebench.changed = (last) => last !== "{last}" && location.reload();
@@ -43,7 +46,7 @@ class Pages(SimpleHTTPRequestHandler):
             self._answer()
         except (StagebenchError, OSError, ValueError) as error:
             if not isinstance(error, ConnectionError):
-                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=str(error))
+                self._failed(str(error))
 
     def _answer(self) -> None:
         if self.path == CHANGED:
@@ -55,6 +58,14 @@ class Pages(SimpleHTTPRequestHandler):
         if self.path.endswith((".html", "/")):
             self.site.update()
         super().do_GET()
+
+    def _failed(self, why: str) -> None:
+        """Say why there is no page, and have the browser ask again: a run that begins has no cases at first."""
+        self.send_response(HTTPStatus.INTERNAL_SERVER_ERROR)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Refresh", str(SOON))
+        self.end_headers()
+        self.wfile.write(f"There is no page yet: {without_homes(why)}\n".encode())
 
     def end_headers(self) -> None:
         """Nothing is kept by browsers: a run goes on."""
@@ -91,7 +102,8 @@ class Site:
 def server(directory: Path, output: Path, port: int) -> ThreadingHTTPServer:
     """A server on this machine alone (port 0: a free one); RequestError for a port that is taken."""
     site = Site(directory, output)
-    site.update()
+    with suppress(StoreError):  # which a browser is told
+        site.update()
     try:
         return ThreadingHTTPServer((HERE[0], port), partial(Pages, site=site))
     except OSError as error:

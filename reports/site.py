@@ -29,7 +29,7 @@ class Page:
 
 PAGES = (
     Page("index.html", "Overview", ("overview", "case_table"), ("case_table.js",)),
-    Page("speed.html", "Speed", ("speeds", "best", "steps")),
+    Page("speed.html", "Speed", ("imported", "speeds", "best", "steps")),
     Page("study.html", "The study's tables", ("study",)),
     Page("stages.html", "Stages", ("stages", "parts", "layers")),
     Page("scaling.html", "Scaling", ("scaling", "devices")),

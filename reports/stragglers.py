@@ -6,7 +6,7 @@ from reports.figure import Figure
 from reports.lines import Line, lines_figure
 from reports.names import common, names
 from reports.panels import Panel, beside_others
-from reports.text import number
+from reports.text import listed, number
 from suite.analysis.rows import Row
 from suite.analysis.stragglers import Crossover, Slowed, Stragglers, crossover, stragglers
 
@@ -32,7 +32,8 @@ class SlowedRank:
                 passed = crossover(variant, freer) if variant.synchronous and not freer.synchronous else None
                 if passed:
                     found.append(
-                        f"{other} is sooner than {name} from a straggler of {passed.value:.0%} on ({ends(passed)})."
+                        f"{other} is sooner than {name} once a straggler loses {passed.value:.0%} of its time "
+                        f"({ends(passed)})."
                     )
         return [each for each in found if each]
 
@@ -43,13 +44,13 @@ class SlowedRank:
             return ""
         least, name, variant = min(times, key=lambda each: each[0].value)
         alike = [other for spread, other, _ in times if other != name and least.overlaps(spread)]
-        beside = f" (not told apart from {', '.join(alike)})" if alike else ""
+        beside = f" (no detectable difference from {listed(alike)})" if alike else ""
         most = max(other.samples_per_update for _, _, other in times)
         if variant.samples_per_update < most:
             beside += f"; it updates after {variant.samples_per_update} samples, others after up to {most}"
         when = f"With a straggler of {share:.0%}" if share else "Without a straggler"
         loss, after = number(self.found.loss), number(least.value)
-        return f"{when} the soonest at a loss of {loss} is {name}, after {after} s{beside}."
+        return f"{when}, {name} is the first to reach a loss of {loss}, after {after} s{beside}."
 
 
 def ends(found: Crossover) -> str:

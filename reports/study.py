@@ -14,7 +14,7 @@ from reports.lines import Line, lines_figure
 from reports.matrix import Matrix, anywhere, matrix
 from reports.names import common, names
 from reports.panels import Panel, beside_others, by_network
-from reports.scaling import of_a_node
+from reports.scaling import of_a_node, on_nodes
 from reports.topology import topology
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, ratio
@@ -145,7 +145,7 @@ def _speed_ups(panel: Panel, over_nodes: bool) -> Chart | None:
     if not lines:
         return None
     called = [
-        f"{name} · nodes of {_devices_of_a_node(row)}" if over_nodes else name
+        on_nodes(name, _devices_of_a_node(row) * over_nodes)
         for name, row in zip(names([anywhere(row.case) for row in firsts]), firsts, strict=True)
     ]
     lines = [replace(line, name=name) for line, name in zip(lines, called, strict=True)]

@@ -29,12 +29,9 @@ class Column(Generic[Line]):
     of: Callable[[Line], Cell]
 
 
-def _rate(part: str, per_device: bool = False) -> Callable[[Row], Cell]:
-    def of(row: Row) -> Cell:
-        found = row.rate_per_device if per_device else row.rate
-        return getattr(found, part) if found else None
-
-    return of
+def _end(part: str) -> Callable[[Row], Cell]:
+    """None of a speed without an interval."""
+    return lambda row: getattr(row.rate, part) if row.rate and row.rate.scatters else None
 
 
 def _budget(part: str) -> Callable[[Row], Cell]:
@@ -64,10 +61,20 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("comparable", "may stand beside other frameworks' rows", bool, lambda row: row.comparable),
     Column("proof", "key of the proof", str, lambda row: row.proof.key if row.proof else None),
     Column("processes", "measured", int, lambda row: len(row.measured)),
-    Column("samples_per_second", "all devices together, median over processes", float, _rate("value")),
-    Column("samples_per_second_low", "lower end of the 95 % interval", float, _rate("low")),
-    Column("samples_per_second_high", "upper end of the 95 % interval", float, _rate("high")),
-    Column("samples_per_second_per_device", "the same for each device", float, _rate("value", per_device=True)),
+    Column(
+        "samples_per_second",
+        "all devices together, median over processes",
+        float,
+        lambda row: row.rate.value if row.rate else None,
+    ),
+    Column("samples_per_second_low", "lower end of the 95 % interval", float, _end("low")),
+    Column("samples_per_second_high", "upper end of the 95 % interval", float, _end("high")),
+    Column(
+        "samples_per_second_per_device",
+        "the same for each device",
+        float,
+        lambda row: row.rate_per_device.value if row.rate_per_device else None,
+    ),
     Column("verdict", "beside the fastest of its group", str, lambda row: row.against.verdict if row.against else None),
     Column("iteration_s", "native wall time of an iteration", float, _budget("native")),
     *(Column(f"{stage}_s", f"{stage} in the closed budget", float, _budget(stage)) for stage in STAGES),

@@ -1,5 +1,7 @@
 """How numbers are written on a page: three significant digits, units in the headings."""
 
+from collections.abc import Callable, Sequence
+
 from suite.analysis.spread import Spread
 from suite.analysis.stats import Interval
 
@@ -18,15 +20,27 @@ def number(value: float | None) -> str:
     return text.replace("-", "\u2212")
 
 
+def listed(words: Sequence[str]) -> str:
+    """A, B and C."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def milliseconds(seconds: float | None) -> str:
     """Seconds written in milliseconds, without the unit."""
     return number(None if seconds is None else seconds * 1000)
 
 
-def interval(found: Interval | None) -> str:
-    if found is None:
+def interval(found: Interval | None, written: Callable[[float | None], str] = number) -> str:
+    """Its ends; a dash where there is none."""
+    if found is None or not found.scatters:
         return UNKNOWN
-    return f"{number(found.low)} … {number(found.high)}" if found.tells else "interval not determined"
+    return f"{written(found.low)} … {written(found.high)}" if found.tells else "interval not determined"
+
+
+def bracketed(found: Interval | None) -> str:
+    """Its ends behind a value, in brackets; nothing where there is none."""
+    return f" ({interval(found)})" if found and found.scatters else ""
 
 
 def middle(found: Spread | None) -> str:
@@ -58,7 +72,7 @@ def scientific(value: float | None) -> str:
     """An error; what was not finite is said so."""
     if value is None or value >= 1e299:
         return "not finite"
-    return f"{value:.1e}"
+    return f"{value:.1e}" if value else "0"
 
 
 def memory(size: float | None) -> str:
@@ -93,6 +107,7 @@ FILTERS = {
     "number": number,
     "ms": milliseconds,
     "interval": interval,
+    "share_interval": lambda found: interval(found, share),
     "middle": middle,
     "ends": ends,
     "accuracy": accuracy,

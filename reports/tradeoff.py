@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from reports.figure import Chart, Figure
-from reports.lines import Line, lines_figure
+from reports.lines import Line, from_zero_up, lines_figure
 from reports.names import names
 from reports.panels import Panel, beside_others
-from reports.text import number
+from reports.text import listed, number
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
 from suite.contracts.case import Case
 from suite.groups import grouped
+
+ACCURACY = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def trade_off_charts(title: str, found: list[TradeOff]) -> list[Chart]:
     target = found[0].target
     drawn: list[tuple[str, str, Callable[[TradeOff], Spread | None]]] = [
         (f"time to an accuracy of {target:g}", "seconds of training", lambda one: one.after),
-        ("best accuracy", "accuracy", lambda one: one.best),
+        ("best accuracy", ACCURACY, lambda one: one.best),
         ("time of all epochs", "seconds of training", lambda one: one.seconds),
         ("memory", "MiB that a rank held at most", lambda one: one.mebibytes),
     ]
@@ -132,14 +134,15 @@ def answers(found: list[TradeOff]) -> list[str]:
 def _answer(name: str, group: list[TradeOff]) -> str:
     there = [(one.after, one) for one in group if one.after and one.after.of == len(one.lessons)]
     best, finest = max(((one.best, one) for one in group if one.best), key=lambda pair: pair[0].value)
-    finest_of_all = f"best accuracy {best.value:.4f} with batch {finest.case.batch}"
+    finest_of_all = f"the best accuracy is {best.value:.4f}, with batch {finest.case.batch}"
     if not there:
         return f"{name}: no batch reached {group[0].target:g} in every training; {finest_of_all}."
     after, soonest = min(there, key=lambda pair: pair[0].value)
     alike = [str(one.case.batch) for other, one in there if one is not soonest and after.overlaps(other)]
-    beside = f" (not told apart from {', '.join(alike)})" if alike else ""
+    beside = f" (no detectable difference from batch {listed(alike)})" if alike else ""
     when = f"after {number(after.value)} s, in epoch {soonest.epoch.value if soonest.epoch else 0:g}"
-    return f"{name}: soonest at {group[0].target:g} with batch {soonest.case.batch}, {when}{beside}; {finest_of_all}."
+    first = f"reaches {group[0].target:g} soonest with batch {soonest.case.batch}, {when}{beside}"
+    return f"{name} {first}; {finest_of_all}."
 
 
 def _by_series(found: list[TradeOff]) -> list[list[TradeOff]]:
@@ -160,4 +163,5 @@ def _by_batch(
         Line.of(name, [one.case.global_batch for one in group], [value(one) for one in group])
         for name, group in zip(called, series, strict=True)
     ]
-    return lines_figure(lines, "batch, all devices together", up, "lines+markers", log=True)
+    figure = lines_figure(lines, "batch, all devices together", up, "lines+markers", log=True)
+    return figure if up == ACCURACY else from_zero_up(figure)

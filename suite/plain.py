@@ -2,9 +2,15 @@
 
 import os
 import re
+import shutil
+import textwrap
 
-# ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters.
-CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters, and what
+# makes text run the other way.
+CODES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 # Of a path, not of a part of one: /data/root is nobody's home, -I/root is root's. The slash comes first, and what may
 # not stand before it after it: what begins with a plain character is looked for eighty times as fast.
 BEGINS, ENDS = r"/(?<![\w.]{2}/)", r"(?=/|\W|$)"
@@ -19,6 +25,13 @@ def plain(text: str) -> str:
 def without_codes(text: str) -> str:
     """The text without escape codes and control characters; a newline and a tab stay."""
     return CODES.sub("", text)
+
+
+def wrapped(text: str) -> str:
+    """The text in lines that the terminal holds, broken between words alone."""
+    columns = shutil.get_terminal_size().columns
+    lines = text.split("\n")
+    return "\n".join(textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False) for line in lines)
 
 
 def without_home(text: str) -> str:

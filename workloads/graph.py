@@ -12,7 +12,7 @@ import hashlib
 import json
 from typing import Dict, List, NamedTuple, Tuple
 
-from workloads import kinds
+from workloads import attributes, kinds
 
 Shape = Tuple[int, ...]  # without the batch: (channels, height, width) or (features,)
 
@@ -70,8 +70,13 @@ class Graph:
     """
 
     def __init__(self, name: str, input_shape: Shape, classes: int) -> None:
-        """An empty graph whose only node is "input"."""
+        """An empty graph whose only node is "input"; ValueError for extents or classes that nothing can have."""
         self.name, self.input_shape, self.classes = name, tuple(input_shape), classes
+        if not isinstance(name, str) or not self.input_shape or not all(map(attributes.whole, (*input_shape, classes))):
+            raise ValueError(
+                "%r takes inputs of %r and tells %r classes apart; a name and whole numbers from 1 are wanted"
+                % (name, self.input_shape, classes)
+            )
         self.layers: List[Layer] = []
         self.heads: List[Head] = []
         self._shapes: Dict[str, Shape] = {"input": self.input_shape}
@@ -94,6 +99,8 @@ class Graph:
             raise ValueError("a head reads %r, which no layer writes" % (layer,))
         if self._shapes[layer] != (self.classes,):
             raise ValueError("head %r has shape %r, not (%d,)" % (layer, self._shapes[layer], self.classes))
+        if not attributes.number(weight) or weight <= 0:
+            raise ValueError("head %r weighs %r; it wants a number above 0" % (layer, weight))
         self.heads.append(Head(layer, weight))
 
     @property

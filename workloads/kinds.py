@@ -25,6 +25,8 @@ Standard library only.
 
 from typing import Any, Dict, List, Tuple
 
+from workloads import attributes
+
 Shape = Tuple[int, ...]
 
 # attribute name -> default; REQUIRED marks those without one
@@ -44,6 +46,8 @@ KINDS: Dict[str, Dict[str, Any]] = {
     "flatten": {},
 }
 
+JOINING = ("concat", "add")  # kinds of several inputs
+
 _HE = {"kind": "he"}
 _ZERO = {"kind": "constant", "value": 0.0}
 DEFAULT_INIT = {
@@ -57,7 +61,7 @@ DEFAULT_INIT = {
 
 
 def checked(name: str, kind: str, attrs: dict) -> dict:
-    """The attributes with defaults filled in; ValueError for an unknown kind or attribute, or a missing one."""
+    """The attributes with defaults filled in; ValueError for an unknown kind or attribute, a wrong one, or none."""
     if kind not in KINDS:
         raise ValueError("layer %r has the unknown kind %r; known: %s" % (name, kind, ", ".join(sorted(KINDS))))
     known = KINDS[kind]
@@ -70,6 +74,9 @@ def checked(name: str, kind: str, attrs: dict) -> dict:
     for key, value in full.items():
         if value is REQUIRED:
             raise ValueError("layer %r (%s) needs the attribute %r" % (name, kind, key))
+        wrong = attributes.problem(key, value)
+        if wrong:
+            raise ValueError("layer %r (%s) has %s" % (name, kind, wrong))
     return full
 
 
@@ -84,6 +91,8 @@ def pooled(extent: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:
 
 def output_shape(kind: str, attrs: dict, inputs: List[Shape]) -> Shape:
     """Shape without the batch; ValueError when the inputs do not fit."""
+    if not inputs or (len(inputs) > 1 and kind not in JOINING):
+        raise ValueError("wants %s, not %d" % ("inputs" if kind in JOINING else "one input", len(inputs)))
     if kind in ("conv", "max_pool", "avg_pool", "lrn") and len(inputs[0]) != 3:
         raise ValueError("wants (channels, height, width), not %r" % (inputs[0],))
     shape = _SHAPES.get(kind, _same)(attrs, inputs)

@@ -81,8 +81,8 @@ class Horovod(Adapter):
         self.other_variables = (*MEETING, *engine.other_variables)
         # A line for the shell, its comment too: there are no wheels, tox builds it from source.
         self.remedy = (
-            f"tox run -e {self.name}  # builds Horovod: about ten minutes, with python3.11, g++ and make on PATH "
-            "(apt-get install g++ make)"
+            f"tox run -e {self.name}  # builds Horovod: about ten minutes, with python3.11, g++ and make on PATH: "
+            "apt-get install g++ make"
         )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@
   const { el } = stagebench;
   const page = document.getElementById("case");
   const id = () => location.hash.slice(1);
+  const CALM = ["foreign", "unsupported", "unavailable", "not measured"]; // outcomes that are no failure
   let found = {};
 
   stagebench.details = (piece) => Object.assign(found, piece);
@@ -22,7 +23,7 @@
     document.title = `${one.label} · stagebench`;
     document.querySelector("h1").textContent = one.label;
     page.replaceChildren(
-      el("p", {}, el("strong", { class: one.outcome === "ok" ? "good" : "bad" }, one.outcome), one.reason ? `: ${one.reason}` : ""),
+      el("p", {}, el("strong", { class: one.outcome === "ok" ? "good" : CALM.includes(one.outcome) ? null : "bad" }, one.outcome), one.reason ? `: ${one.reason}` : ""),
       el("ul", {}, ...one.marks.map(([mark, meaning, bad]) => el("li", {}, el("span", { class: bad ? "mark bad" : "mark" }, mark), ` ${meaning}`))),
     );
     // What came out stands above the charts, how below them.

@@ -34,8 +34,8 @@
   const table = document.getElementById("listed");
   const more = document.getElementById("more");
   const values = (column) => [...new Set(rows.map((row) => (Array.isArray(row[at[column.name]]) ? row[at[column.name]].join() : row[at[column.name]])))].sort(stagebench.order);
-  const ALWAYS = ["framework", "strategy", "network", "rate"];
-  const shown = () => COLUMNS.filter((column) => ALWAYS.includes(column.name) || (!["id", "low", "high"].includes(column.name) && values(column).length > 1));
+  const ALWAYS = ["framework", "strategy", "network"];
+  const shown = () => COLUMNS.filter((column) => ALWAYS.includes(column.name) || (column.name === "rate" && rows.some((row) => row[at.rate] !== null)) || (!["id", "rate", "low", "high"].includes(column.name) && values(column).length > 1));
   const asked = () => [...state].filter(([name]) => COLUMNS[at[name]]?.pick);
 
   function matching() {
@@ -85,7 +85,7 @@
     return columns.map(({ name }, index) => {
       const value = row[at[name]];
       if (index === 0) return el("th", { scope: "row" }, el("a", { href: "case.html#" + row[at.id] }, value));
-      if (name === "rate") return el("td", { class: "strong" }, number(value), value === null || row[at.low] === row[at.high] ? null : el("span", { class: "ends" }, row[at.high] > 10 * row[at.low] ? "interval not determined" : `${number(row[at.low])} … ${number(row[at.high])}`));
+      if (name === "rate") return el("td", { class: "strong" }, number(value), row[at.low] === null ? null : el("span", { class: "ends" }, row[at.high] > 10 * row[at.low] ? "interval not determined" : `${number(row[at.low])} … ${number(row[at.high])}`));
       if (name === "settings") return el("td", { class: "word long" }, value.replace(/[_=]/g, "$&\u200b")); // lines may end there
       const shape = NUMBERS.includes(name) ? null : LONG.includes(name) ? "word long" : "word";
       return el("td", { class: shape }, ...(name === "marks" ? value.map((mark) => el("span", { class: "mark" }, mark)) : [value]));

@@ -7,28 +7,28 @@ from suite.contracts.case import Case
 FOREIGN = "foreign"
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
 DISQUALIFYING = {
-    FOREIGN: "another program measured it, and nothing shows what it trained; it was imported",
+    FOREIGN: "imported from the output of another program; nothing proves what was trained",
     "no proof": "nothing shows that it trains the same network",
     "proof of another machine": "its proof ran on other processors than its measurement",
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
     "trend": "every process was still getting faster, or slower, while it was measured",
     "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
-    "other method": "its figures are defined otherwise than the rest of the run's",
-    "other machine": "a process of it ran on another machine than the rest of the run",
-    "missing rank": "not all ranks reported, or the engine connected another number",
+    "other method": "its figures are defined differently from those of the rest of the run",
+    "other machine": "one of its processes ran on another machine than the rest of the run",
+    "missing rank": "not all ranks reported, or the engine connected a different number of them",
 }
 # Marks that a reader should know, without more.
 NOTED = {
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
-    "more threads than cores": "the training threads on a host are more than the physical cores that they may use",
-    "disturbed": "other programs, or other guests of the machine, had a part of its cores in at least one process",
-    "subnormal": "parameters or gradients became too small for normal numbers, with which processors compute slowly",
-    "one process": "the interval knows the noise of steps only",
-    "unsteady breakdown": "the warm-up of another pass than native never settled; the speed is not concerned",
-    "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing wins much",
+    "more threads than cores": "it trains with more threads on a host than physical cores that they may use",
+    "disturbed": "other programs, or other guests of the machine, used part of its cores during at least one process",
+    "subnormal": "parameters or gradients became so small (subnormal numbers) that processors compute slowly",
+    "one process": "the interval shows the noise of its steps only",
+    "unsteady breakdown": "the warm-up of a pass other than native never settled; the speed is not affected",
+    "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing gains much",
 }
 
 Key = tuple[str | int, ...]

@@ -46,6 +46,7 @@ class Provenance:
     proof: str | None
     proof_reason: str
     load: Load
+    turns_with: int  # other cases
     evidence: Evidence | None
     transport: str | None
     versions: dict[str, str]
@@ -214,6 +215,7 @@ def _about(record: Record) -> Provenance:
         proof=record.proof,
         proof_reason=record.proof_reason,
         load=record.load,
+        turns_with=len(record.turns_with),
         evidence=record.evidence,
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},

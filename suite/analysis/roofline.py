@@ -85,7 +85,7 @@ class Roofline:
 
 def of_row(run: Path, row: Row) -> Roofline | None:
     """Of a case of that run folder; None without a measured peak, or where its network is not installed."""
-    graph = network_of(run, row.case) if row.peak else None
+    graph = network_of(run, row.case) if row.peak and row.case.precision in BYTES else None
     return roofline(graph, row.case, row.peak, row.layers or ()) if graph and row.peak else None
 
 

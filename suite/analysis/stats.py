@@ -47,6 +47,11 @@ class Interval:
         return Interval(self.value * factor, self.low * factor, self.high * factor, self.processes)
 
     @property
+    def scatters(self) -> bool:
+        """Whether anything shows how far the value scatters; nothing does of a single value that was imported."""
+        return self.low < self.high
+
+    @property
     def tells(self) -> bool:
         """Whether its ends, above zero, say anything; a reader is not given those of one that does not."""
         return self.high <= UNTOLD * self.low

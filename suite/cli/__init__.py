@@ -64,8 +64,7 @@ def _run() -> int:
 
 def tell(message: str) -> None:
     """An error, on stderr; red where a person looks."""
-    from suite.plain import without_codes
+    from suite.plain import without_codes, wrapped
 
-    message, colour = LONG_WORD.sub(r"\1…", without_codes(message)), sys.stderr.isatty()
-    red, plain = ("\033[31m", "\033[0m") if colour else ("", "")
-    sys.stderr.write(f"{red}stagebench: {message}{plain}\n")
+    message = "stagebench: " + LONG_WORD.sub(r"\1…", without_codes(message))
+    sys.stderr.write(f"\033[31m{wrapped(message)}\033[0m\n" if sys.stderr.isatty() else f"{message}\n")

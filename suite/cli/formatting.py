@@ -127,6 +127,8 @@ def rank_state(message: Message) -> str | None:
         case messages.Progress():
             doing = {"warmup": "warming up", "measure": "step"}.get(message.phase, message.phase)
             return f"{message.name}: {doing} {message.step}/{message.of}"
+        case messages.Waiting():
+            return "waiting for its turn"
         case messages.Failed():
             return f"failed: {plain(message.message)}"
         case messages.Done():

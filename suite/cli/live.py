@@ -51,6 +51,7 @@ class LiveDisplay(Observer[Case, Record]):
         self._proofs: dict[str, Proof] = {}
         self._apart: dict[str, str] = {}
         self._doing = "starting"
+        self._called: dict[str, str] = {}  # the running ones, by case
         self._states: dict[int, str] = {}
         # Last: it asks for a first view at once.
         self._live = Live(console=console, get_renderable=self.view, refresh_per_second=4, transient=True)
@@ -72,24 +73,27 @@ class LiveDisplay(Observer[Case, Record]):
         self._live.start()
 
     def proving(self, case: Case) -> None:
-        self._now(f"proving  {formatting.label(case, self._console.width - 12)}")
+        self._now(f"proving  {self._label(case, self._console.width - 12)}")
 
     def proved(self, case: Case, proof: Proof) -> None:
         """A proof that failed is printed; one that passed shows in the results."""
         self._proofs[str(proof.key)] = proof
         if not proof.passed:
-            self._print("✗", "red", f"proof of {formatting.label(case, self._console.width - 12)}")
+            self._print("✗", "red", f"proof of {self._label(case, self._console.width - 12)}")
             self._print_reason(formatting.proof_problem(proof), "red")
 
     def started(self, case: Case, repeat: int) -> None:
         self._estimate.started(case, repeat)
         repeats = f"  {formatting.repeat(case, repeat)}"
         room = self._console.width - len(repeats) - 4
-        self._now(formatting.label(case, room, self._apart.get(case.id, "")) + repeats)
+        self._called[case.id] = self._label(case, room) + repeats
+        self._now(self._called[case.id])
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
-            self._estimate.message(message)
+            self._estimate.message(case, message)
+        if self._called.get(case.id, self._doing) != self._doing:  # its turn, of several that take turns
+            self._now(self._called[case.id])
         state = formatting.rank_state(message)
         if state is not None:
             with self._lock:
@@ -98,6 +102,7 @@ class LiveDisplay(Observer[Case, Record]):
     def finished(self, case: Case, record: Record) -> None:
         """A result, printed above the live part."""
         self._estimate.finished(case)
+        self._called.pop(case.id, None)
         symbol, colour = formatting.mark(record.outcome)
         line = [f"{text:>{COLUMNS[name]}}" for name, text in formatting.numbers(record).items()]
         proof, proof_colour = formatting.proof(record, self._proofs)
@@ -105,10 +110,10 @@ class LiveDisplay(Observer[Case, Record]):
         tail = outcome + "".join(line)
         proof = proof.ljust(len("proof FAILED"))
         width = min(self._console.width, WIDEST)
-        room, more = width - len(tail) - len(proof) - 4, self._apart.get(case.id, "")
-        called = formatting.label(case, room, more)
+        room = width - len(tail) - len(proof) - 4
+        called = self._label(case, room)
         if len(called) > room:  # a line of its own
-            self._print(symbol, colour, formatting.label(case, width - 2, more))
+            self._print(symbol, colour, self._label(case, width - 2))
             symbol, called = " ", ""
         self._print(symbol, colour, called.ljust(room), tail, (proof, proof_colour))
         if outcome:
@@ -160,6 +165,9 @@ class LiveDisplay(Observer[Case, Record]):
             ProgressBar(total=max(1, estimate.processes), completed=estimate.done + estimate.fraction), Text(line)
         )
         return bar
+
+    def _label(self, case: Case, room: int) -> str:
+        return formatting.label(case, room, self._apart.get(case.id, ""))
 
     def _now(self, doing: str) -> None:
         with self._lock:

@@ -42,15 +42,17 @@ class PlainDisplay(Observer[Case, Record]):
         """A proof that failed is worth a line; one that passed shows in the results."""
         self._proofs[str(proof.key)] = proof
         if not proof.passed:
-            self._say(f"proof FAILED: {case.label}: {formatting.proof_problem(proof)}")
+            self._say(f"proof FAILED: {self._called(case)}: {formatting.proof_problem(proof)}")
 
     def started(self, case: Case, repeat: int) -> None:
         self._estimate.started(case, repeat)
-        self._say(f"{self._count(1)} running {self._called(case)}, {formatting.repeat(case, repeat)}")
+        self._say(
+            f"{self._count(self._estimate.running)} running {self._called(case)}, {formatting.repeat(case, repeat)}"
+        )
 
     def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
-            self._estimate.message(message)
+            self._estimate.message(case, message)
 
     def finished(self, case: Case, record: Record) -> None:
         self._estimate.finished(case)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from suite.errors import RequestError
-from suite.plain import without_codes
+from suite.plain import without_codes, wrapped
 
 if TYPE_CHECKING:
     from suite.analysis.rows import Row
@@ -93,7 +93,8 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
 
 
 def _say(line: str) -> None:
-    typer.echo(without_codes(line))
+    line = without_codes(line)
+    typer.echo(wrapped(line) if sys.stdout.isatty() else line)
 
 
 def _tell_power(rows: "list[Row]") -> None:
@@ -106,8 +107,8 @@ def _tell_power(rows: "list[Row]") -> None:
     if few:
         row, most = max(few, key=lambda each: each[1] or math.inf)
         cases = "1 case" if len(few) == 1 else f"{len(few)} cases"
-        many = f"{most} processes" if most else "more processes than anybody measures"
-        _say(f"{cases}: too few processes to see a change of {SMALL:.0%} in another run; {row.case.label} takes {many}")
+        many = f"{most} processes" if most else "more processes than is practical"
+        _say(f"{cases}: too few processes to see a change of {SMALL:.0%} in another run; {row.case.label} needs {many}")
 
 
 def _names(rows: "list[Row]", short: bool) -> list[str]:

@@ -62,7 +62,8 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.title, table.title_justify, table.title_style = title or None, "left", "bold"
     for index, column in enumerate(columns):
-        numeric = all(line[index].replace(",", "").replace(".", "").isdigit() for line in cells)
+        known = [line[index] for line in cells if line[index]]
+        numeric = bool(known) and all(cell.replace(",", "").replace(".", "").isdigit() for cell in known)
         longest = NAME if all(" " not in line[index] for line in cells) else SHORT
         short = max(len(line[index]) for line in cells) <= longest
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)

@@ -12,7 +12,7 @@ from suite.plan.resolve import Planned
 from suite.plugins import workloads
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
-from suite.supervision import Attempt
+from suite.supervision import Attempt, Measuring
 
 
 class CommSession(Session[CommCase, CommEntry, CommRecord]):
@@ -45,8 +45,10 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
         named = gradient_tensors(workloads()[item.case.workload])
         return {"tensors": [Tensor(name=name, numbers=numbers) for name, numbers in named]}
 
-    def attempt(self, item: Runnable[CommCase], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
-        return item.launch.run(folder, task(item.case, self._offers[item.case.id], workloads()), on_message)
+    def attempt(
+        self, item: Runnable[CommCase], repeat: int, folder: Path, on_message: OnMessage, in_turns: bool
+    ) -> Measuring:
+        return item.launch.running(folder, task(item.case, self._offers[item.case.id], workloads()), on_message)
 
     def ranks(self, attempt: Attempt) -> list[CommRank]:
         return [comm_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]

@@ -93,7 +93,7 @@ class Adapter(ABC):
     trainer: str  # "adapters.pytorch.worker:trainer", resolved inside the bundle
     requires: tuple[str, ...] = ()  # modules that its interpreter must have
     environment: str | None = None  # tox environment; None: any interpreter with NumPy does
-    remedy: str = ""  # the command that makes its environment
+    remedy: str = ""  # the command that makes its environment, and behind "  # " what to know of it
     builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it
     oracle: bool = False  # whether it is the one, in float64, that every other is proven against
     # Phrases by which its framework says that memory ran out, in any case of letters; those of Python, C++, CUDA and

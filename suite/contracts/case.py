@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 # In this order: after compute_only the ranks no longer hold the same parameters.
 PASSES = ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
@@ -155,7 +155,7 @@ class Case(Configuration):
     sampling: Sampling = field(default_factory=Sampling)
     training: Training = field(default_factory=Training)
     # "strong": made from a batch for all devices together, which a sweep over devices keeps; one device is "weak".
-    scaling: str = "weak"
+    scaling: Literal["weak", "strong"] = "weak"
     graph_digest: str = ""
     time_limit: float = 1800.0  # seconds for one process group
     silence_limit: float = 300.0  # seconds without any sign of progress from a rank

@@ -124,7 +124,9 @@ def tox_folders() -> list[Path]:
 
 def remedy(adapter: Needs) -> str:
     """What a person can do about a missing interpreter."""
-    made = f"Make its environment with `{adapter.remedy}`, or name" if adapter.remedy else "Name"
+    command, _, comment = (adapter.remedy or "").partition("  # ")
+    beside = f" ({comment})" if comment else ""
+    made = f"Make its environment with `{command}`{beside}, or name" if command else "Name"
     return f"{made} one with --python {adapter.name}=/path/to/python"
 
 

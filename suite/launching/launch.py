@@ -18,7 +18,7 @@ from suite.errors import Unavailable
 from suite.files import write_whole
 from suite.launching import bundle, jobs, placement_check
 from suite.plugins import adapters, launchers, workloads
-from suite.supervision import Attempt, Limits, run
+from suite.supervision import Attempt, Limits, Measuring, in_one_go, running
 from suite.worker.job import Job, Task, encode
 from suite.worker.messages import Message
 from suite.worker.rendezvous import free_port
@@ -44,16 +44,25 @@ class Launch:
     bundle: Path
     limits: Limits
 
+    @property
+    def here(self) -> bool:
+        """Whether all ranks certainly run on this machine."""
+        hosts = self.configuration.placement.hosts
+        return all(map(here, hosts)) if hosts else not self.launcher.chooses_hosts
+
     def run(self, folder: Path, task: Task, on_message: OnMessage = ignore) -> Attempt:
         """Run a task to its end; evidence stays in `folder`."""
+        return in_one_go(self.running(folder, task, on_message))
+
+    def running(self, folder: Path, task: Task, on_message: OnMessage = ignore, in_turns: bool = False) -> Measuring:
+        """The same, with pauses in which others may work; see suite.supervision.running."""
         folder = folder.resolve()
         job_file = folder / "job.json"
         write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))
         request = self._request(folder, job_file)
         ranks = self.configuration.placement.ranks
-        attempt = run(
-            self.launcher.processes(request), ranks, folder, self.limits, on_message, self.adapter.out_of_memory
-        )
+        started, phrases = self.launcher.processes(request), self.adapter.out_of_memory
+        attempt = yield from running(started, ranks, folder, self.limits, on_message, phrases, in_turns)
         problem = self._placement_problem(attempt, request.environ) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
 

@@ -19,7 +19,6 @@ from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Configuration, Schedule
 from suite.contracts.optimisers import for_proof
-from suite.environments.hosts import here
 from suite.environments.inherited import inherited
 from suite.errors import StagebenchError
 from suite.files import write_whole
@@ -59,7 +58,7 @@ class Proofs:
             return Proof(key=None, **dict(subject(case)), passed=False, reason=f"no proof could be made: {error}")
 
     def _prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
-        proven = configuration_of_proof(case, launch.adapter, launch.workload, runs_here(launch))
+        proven = configuration_of_proof(case, launch.adapter, launch.workload, launch.here)
         # A compiler says nothing for minutes; until it begins, a rank is as patient as the case.
         limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
         launch = replace(launch, configuration=proven, limits=limits)
@@ -103,7 +102,7 @@ class Proofs:
 
     def _machine(self, launch: Launch) -> list[Any]:
         """What computes: this machine, or others by their names, or whichever the launcher chooses."""
-        if runs_here(launch):
+        if launch.here:
             return [self._host.cpu, self._host.gpus if launch.configuration.placement.device != "cpu" else []]
         return [launch.launcher.name, *launch.configuration.placement.hosts]
 
@@ -124,12 +123,6 @@ def _remembered(path: Path) -> Proof | None:
     except (OSError, ValidationError):
         return None
     return None if found.misfit(path, text) else found
-
-
-def runs_here(launch: Launch) -> bool:
-    """Whether all ranks certainly run on this machine."""
-    hosts = launch.configuration.placement.hosts
-    return all(map(here, hosts)) if hosts else not launch.launcher.chooses_hosts
 
 
 def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload, local: bool = True) -> Configuration:

@@ -4,8 +4,10 @@ import json
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from suite.errors import RequestError, StoreError
+from suite.plain import CODES, without_codes
 from suite.results import older
 from suite.results.records import FORMAT
 from suite.results.stored import Part, object_of, parsed, text_of
@@ -20,8 +22,33 @@ def read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> P
     return understood(text_of(path, remedy), path, kind, upgrade, remedy)
 
 
+def coded(text: bytes) -> bool:
+    """Whether a JSON text may hold what `without_codes` takes out; nearly no file does, and there are thousands."""
+    if text.isascii():
+        return b"\\u" in text or b"\x7f" in text
+    return b"\\u" in text or CODES.search(text.decode(errors="replace")) is not None
+
+
+def cleaned(value: Any) -> Any:
+    """A JSON value whose texts, keys too, are fit for a terminal and a page, whoever wrote it."""
+    if isinstance(value, str):
+        return without_codes(value)
+    if isinstance(value, dict):
+        return {without_codes(key): cleaned(each) for key, each in value.items()}
+    return [cleaned(each) for each in value] if isinstance(value, list) else value
+
+
 def understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
     """The same of its text; `upgrade` is what suite.results.older has for this file."""
+    try:
+        if coded(text):
+            text = json.dumps(cleaned(object_of(text, path, remedy))).encode()
+        return _understood(text, path, kind, upgrade, remedy)
+    except RecursionError:
+        raise StoreError(f"{path} has values within values within values, too many; {remedy}") from None
+
+
+def _understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
     if TODAYS.match(text):
         with suppress(StoreError):  # which the long way words better
             return parsed(kind, text, path, remedy)

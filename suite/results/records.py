@@ -170,7 +170,8 @@ class AnyRecord(Stored):
     outcome: Outcome
     reason: str = ""
     started: str  # ISO 8601, UTC
-    seconds: float  # from the first process's start until all had ended
+    seconds: float  # from the first process's start until all had ended, without what others had between its turns
+    turns_with: tuple[str, ...] = ()  # the ids of the cases that were measured side by side with it
     interpreter: Interpreter
     bundle: str  # the digest of the code that ran
     load: Load

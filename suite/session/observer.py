@@ -28,7 +28,7 @@ class Observer(Generic[C, R]):
         """A process group is about to be launched."""
 
     def message(self, case: C, rank: int, message: Message) -> None:
-        """A rank's message."""
+        """A rank's message; of several cases that take turns it tells whose turn it is."""
 
     def finished(self, case: C, record: R) -> None:
         """A record has been written."""

@@ -1,13 +1,14 @@
 """A session over the cases of one run folder: interleaved rounds, a record for each process group, resumed at any time.
 
 Rounds, not blocks: every case gets its first process before any gets its second, so a drift of the machine hits all
-alike. What has a record is not measured again. What is measured (training, communication) a subclass says.
+alike; within a round those that will be compared take turns, where they can. What has a record is not measured again.
+What is measured (training, communication) a subclass says.
 """
 
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,8 @@ from suite.results.run_folder import ResultFolder
 from suite.results.this_host import load, this_host
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
-from suite.supervision import Attempt
+from suite.session.turns import Room, Turned, take_turns
+from suite.supervision import Attempt, Measuring
 from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
@@ -75,8 +77,8 @@ class Session(ABC, Generic[C, Entry, Measured]):
         """The launch of a case, its bundle below `bundles`; Unavailable says what this machine lacks."""
 
     @abstractmethod
-    def attempt(self, item: Runnable[C], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
-        """Measure once, for the time number `repeat`."""
+    def attempt(self, item: Runnable[C], repeat: int, folder: Path, on_message: OnMessage, in_turns: bool) -> Measuring:
+        """Measure once, for the time number `repeat`; alone on this machine, or in turns with others."""
 
     @abstractmethod
     def ranks(self, attempt: Attempt) -> Sequence[AnyRank]:
@@ -89,6 +91,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def wanting(self, items: list[Runnable[C]], processes: int) -> list[Runnable[C]]:
         """Those that want a process more; asked before each further round, when they have `processes` at most."""
         return []
+
+    def beside(self, item: Runnable[C]) -> Hashable:
+        """Those of which this is the same take turns; None: it is measured in one go."""
+        return None
 
     def before(self, item: Runnable[C]) -> dict[str, Any]:
         """Called before each process group; further fields of its record."""
@@ -107,8 +113,13 @@ class Session(ABC, Generic[C, Entry, Measured]):
             total = sum(self.processes(item.case) for item in items)
             self._observer.begin([item.case for item in items], total, self._done(items))
             try:
-                for repeat, item in self._rounds(items):
-                    self._measure(item, repeat)
+                time_is_up = self._end.clock()
+                for repeat, todo in self._rounds(items):
+                    while todo and not time_is_up():
+                        take_turns(self._starting(todo, repeat, time_is_up))
+                    if todo:
+                        self._observer.time_is_up()
+                        break
             except KeyboardInterrupt:
                 raise Interrupted(
                     f"stopped; {self._done(items)} of {total} records are in {self._folder.path}. "
@@ -145,9 +156,8 @@ class Session(ABC, Generic[C, Entry, Measured]):
             self._observer.refused(*each)
         return found
 
-    def _rounds(self, items: list[Runnable[C]]) -> Iterator[tuple[int, Runnable[C]]]:
-        """What to measure next, a round after the other: the plan's, then as many as `wanting` asks for."""
-        time_is_up = self._end.clock()
+    def _rounds(self, items: list[Runnable[C]]) -> Iterator[tuple[int, list[Runnable[C]]]]:
+        """What to measure next, and side by side if there is room: the plan's rounds, then what `wanting` asks for."""
         planned = max(self.processes(item.case) for item in items)
         for repeat in range(self._most(planned)):
             wanting = [item for item in items if repeat < self.processes(item.case)]
@@ -158,11 +168,9 @@ class Session(ABC, Generic[C, Entry, Measured]):
             todo = [item for item in wanting if not self._have(item.case, repeat)]
             if repeat >= planned and todo:
                 self._observer.further(len(todo))
-            for item in todo:
-                if time_is_up():
-                    self._observer.time_is_up()
-                    return
-                yield repeat, item
+            keys = [self.beside(item) or item.case.id for item in todo]
+            for key in dict.fromkeys(keys):
+                yield repeat, [item for item, own in zip(todo, keys, strict=True) if own == key]
 
     def _most(self, planned: int) -> int:
         return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
@@ -173,8 +181,23 @@ class Session(ABC, Generic[C, Entry, Measured]):
             return False
         return not (self._retry and record.outcome in RETRIED)
 
-    def _measure(self, item: Runnable[C], repeat: int) -> None:
-        case, beside, before = item.case, self.before(item), load()
+    def _starting(self, todo: list[Runnable[C]], repeat: int, time_is_up: Callable[[], bool]) -> Iterator[Turned]:
+        """Those of `todo`, taken out of it, that stand side by side: the first, and as many as there is room for."""
+        fields, several, room = {item.case.id: self.before(item) for item in todo}, len(todo) > 1, Room()
+        together: list[str] = []
+
+        def first() -> Turned:
+            item = todo.pop(0)
+            together.append(item.case.id)
+            return self._measuring(item, repeat, fields[item.case.id], together if several else [])
+
+        yield first()
+        while todo and not time_is_up() and room.for_one_more():
+            yield first()
+
+    def _measuring(self, item: Runnable[C], repeat: int, fields: dict[str, Any], together: list[str]) -> Turned:
+        """`together`: the ids of what is measured side by side, as soon as it has been started; empty: it is alone."""
+        case, before = item.case, load()
         started, began = datetime.now(UTC), time.monotonic()  # a clock on the wall may be set back meanwhile
         self._observer.started(case, repeat)
 
@@ -192,9 +215,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "reason": attempt.reason,
                 "started": started.isoformat(timespec="seconds"),
                 "seconds": attempt.seconds,
+                "turns_with": tuple(one for one in together if one != case.id),
                 "interpreter": {**vars(item.launch.interpreter), "path": str(item.launch.interpreter.path)},
                 "bundle": bundle.written_digest(item.launch.bundle),
-                **beside,
+                **fields,
                 "load": {"before": before, "after": load()},
                 "ranks": self.ranks(attempt),
                 "evidence": attempt.evidence or None,
@@ -203,11 +227,13 @@ class Session(ABC, Generic[C, Entry, Measured]):
             self._folder.write_record(record)
             return record
 
+        folder = self._folder.attempt(case.id, repeat)
         try:
-            attempt = self.attempt(item, repeat, self._folder.attempt(case.id, repeat), on_message)
-        except KeyboardInterrupt:
+            attempt = yield from self.attempt(item, repeat, folder, on_message, bool(together))
+        except (KeyboardInterrupt, GeneratorExit) as error:
             seconds = time.monotonic() - began
-            write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, by Ctrl-C or SIGTERM", {}, seconds, {}))
+            how = "by Ctrl-C or SIGTERM" if isinstance(error, KeyboardInterrupt) else "with another whose turn it was"
+            write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, {how}", {}, seconds, {}))
             raise
         self._observer.finished(case, write(attempt))
 

@@ -1,6 +1,6 @@
 """A session that measures training: each case proven before its first process, then measured in rounds."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from suite.results.run_folder import RunFolder
 from suite.session.end_rule import PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
-from suite.supervision import Attempt, Limits
+from suite.supervision import Attempt, Limits, Measuring
 
 # (folder, cases, each with whether it is synchronous, processes so far at most, half-width): ids worth another round.
 OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[str]]
@@ -82,10 +82,22 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         proof = self._prove(item, self._proofs)
         return {"declared": declared, "proof": proof.key, "proof_reason": proof.reason}
 
-    def attempt(self, item: Runnable[Case], repeat: int, folder: Path, on_message: OnMessage) -> Attempt:
+    def beside(self, item: Runnable[Case]) -> Hashable:
+        """The cases of one comparison, as far as what waits on this machine takes nothing of it."""
+        case, place, adapter = item.case, item.case.placement, item.launch.adapter
+        busy = adapter.sidecars(case) or not adapter.synchronous(case) or case.straggler or place.device != "cpu"
+        if "native" not in case.passes or busy or not item.launch.here or case.input.page_cache == "cold":
+            return None
+        devices = place.ranks * place.devices
+        return case.workload, case.data, case.batch, case.precision, case.tuning, devices, place.threads
+
+    def attempt(
+        self, item: Runnable[Case], repeat: int, folder: Path, on_message: OnMessage, in_turns: bool
+    ) -> Measuring:
         case, launch = item.case, item.launch
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
-        found = launch.run(folder, measuring(case, repeat, launch.workload, data), on_message)
+        task = measuring(case, repeat, launch.workload, data)
+        found = yield from launch.running(folder, task, on_message, in_turns)
         return replace(found, reason=found.reason + slowed(case, found))
 
     def ranks(self, attempt: Attempt) -> list[Rank]:

@@ -6,7 +6,7 @@ and what stands in their logs. Whatever happens, nothing that was started stays 
 
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,16 @@ from suite.supervision.lost_logins import lost
 from suite.supervision.mailbox import Mailbox
 from suite.supervision.oom import oom_kills
 from suite.supervision.outcome import judge
+from suite.supervision.pipes import Pipes
 from suite.supervision.processes import Group
 from suite.supervision.watchdog import Limits, Watchdog
-from suite.worker.messages import Message
+from suite.worker.messages import Message, Waiting
+from suite.worker.turns import PIPE
 
-__all__ = ["Attempt", "Limits", "run"]
+__all__ = ["Attempt", "Limits", "Measuring", "in_one_go", "run", "running"]
 
 LOOK_EVERY = 0.1  # seconds; a process that ends is noticed at once
+LOOK_EVERY_TURN = 0.02  # where turns are taken: until then all wait
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,22 @@ class Attempt:
     outcome: str  # ok | unsupported | unavailable | oom | timeout | crash | diverged
     reason: str  # "" when ok; else who, what and the last lines
     messages: dict[int, list[Message]]  # of each rank, in order, without Progress
-    seconds: float  # from the first start until all had ended
+    seconds: float  # from the first start until all had ended, without what others had between its turns
     evidence: dict[str, Any]  # exit codes, last lines of the logs, limits: ready for JSON
+
+
+# Yields each time that all ranks wait for their turn: whether they will want another in this pass. To go on gives it.
+Measuring = Generator[bool, None, Attempt]
+
+
+def in_one_go(measuring: Measuring) -> Attempt:
+    """What came of it, with nobody else to wait for."""
+    while True:
+        try:
+            next(measuring)
+        except StopIteration as end:
+            found: Attempt = end.value
+            return found
 
 
 def run(
@@ -56,22 +73,51 @@ def run(
     raises, and KeyboardInterrupt, ends the processes and is passed on. `out_of_memory`: phrases by which the framework
     says that memory ran out.
     """
+    return in_one_go(running(processes, ranks, folder, limits, on_message, out_of_memory))
+
+
+def running(
+    processes: list[Process],
+    ranks: int,
+    folder: Path,
+    limits: Limits,
+    on_message: Callable[[int, Message], None],
+    out_of_memory: Collection[str] = (),
+    in_turns: bool = False,
+) -> Measuring:
+    """The same, with pauses in which others may work if the ranks take turns; all of them are on this machine then.
+
+    To close it ends the processes.
+    """
     prepare(folder)
-    began, kills = time.monotonic(), oom_kills()
+    pipes = pipes_of(folder, ranks if in_turns else 0)
+    began, kills, rested = time.monotonic(), oom_kills(), 0.0
     mailbox, engine = Mailbox(folder, ranks), LineReader(folder / FILE, CODEC.decode)
     reported: list[EngineMessage] = []
+    waiting: dict[int, Waiting] = {}
     group = Group(processes, folder)
     watchdog = Watchdog(limits, ranks, any(process.queues for process in processes))
     try:
         group.start()
         while group.alive():
-            group.wait(LOOK_EVERY)
+            group.wait(LOOK_EVERY_TURN if in_turns else LOOK_EVERY)
             for each in engine.new():
                 reported.append(each)
                 watchdog.engine_reported(each)
             for rank, message in mailbox.new():
                 watchdog.received(rank, message)
                 on_message(rank, message)
+                if isinstance(message, Waiting):
+                    waiting[rank] = message
+            if len(waiting) == ranks:
+                pipes.opened()
+                pause = time.monotonic()
+                yield any(each.more for each in waiting.values())
+                waiting.clear()
+                pause = time.monotonic() - pause
+                watchdog.rested(pause)
+                rested += pause
+                pipes.give()
             if watchdog.verdict(group.deaths(), lost(folder)) is not None:
                 break
         group.end()
@@ -83,6 +129,7 @@ def run(
         group.end()
         mailbox.close()
         engine.close()
+        pipes.close()
     evidence = Evidence(
         ranks=ranks,
         lost=lost(folder),
@@ -98,14 +145,22 @@ def run(
     )
     outcome, reason = judge(evidence)
     kept = {**evidence.to_record(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
-    return Attempt(outcome, plain(reason), mailbox.messages, time.monotonic() - began, kept)
+    return Attempt(outcome, plain(reason), mailbox.messages, time.monotonic() - began - rested, kept)
+
+
+def pipes_of(folder: Path, ranks: int) -> Pipes:
+    """As many; none, so that the ranks wait for nobody, where the folder's file system has no pipes."""
+    try:
+        return Pipes(folder, ranks)
+    except OSError:
+        return Pipes(folder, 0)
 
 
 def prepare(folder: Path) -> None:
     """Make the folder and remove what an earlier, unfinished attempt left in it; StoreError when that fails."""
     with disk(f"cannot prepare {folder}", "free some space or name another folder with -o"):
         folder.mkdir(parents=True, exist_ok=True)
-        for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", FILE, LOGINS):
+        for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", FILE, LOGINS, PIPE.replace("%d", "*")):
             for stale in folder.glob(pattern):
                 stale.unlink()
         with tempfile.TemporaryFile(dir=folder) as probe:  # a full disk is better met here than in a rank

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from suite.supervision.line_reader import LineReader
-from suite.worker.messages import Message, Progress, decode
+from suite.worker.messages import Message, Progress, Waiting, decode
 
 
 class Mailbox:
@@ -24,12 +24,13 @@ class Mailbox:
     def new(self) -> Iterator[tuple[int, Message]]:
         """The messages that came since the last call; a half-written line waits for its end.
 
-        All are given, but Progress is not kept: there may be thousands.
+        All are given, but Progress and Waiting are not kept: there may be thousands.
         """
         for rank, file in self._files.items():
             for message in file.new():
-                self.last[rank] = message
-                if not isinstance(message, Progress):
+                if not isinstance(message, Waiting):  # what it did is told, not that others had a turn
+                    self.last[rank] = message
+                if not isinstance(message, (Progress, Waiting)):
                     self.messages[rank].append(message)
                 yield rank, message
 

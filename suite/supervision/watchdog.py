@@ -62,6 +62,11 @@ class Watchdog:
             self._began = time.monotonic()
             self._last_received = dict.fromkeys(self._last_received, self._began)
 
+    def rested(self, seconds: float) -> None:
+        """So long the ranks waited while others had their turns, which no limit counts."""
+        self._began += seconds
+        self._last_received = {rank: at + seconds for rank, at in self._last_received.items()}
+
     def verdict(self, deaths: list[Death], lost: list[Login] | None = None) -> Stopped | None:
         """Why the group must be ended now, or None; a host that is lost does not come back."""
         if lost or any(death.code != 0 for death in deaths):

@@ -1,7 +1,7 @@
 """The measuring loop: warm up until no trend is left, then time an agreed number of steps.
 
 In one go; in blocks, by turns with another body; or in parts, of which those count that others left alone: a load that
-comes and goes is then gone, and one that stays is measured beside.
+comes and goes is then gone, and one that stays is measured beside. Before each part other measurements may have theirs.
 """
 
 import math
@@ -12,6 +12,7 @@ from suite.worker.job import Sampling
 from suite.worker.messages import HostUse
 from suite.worker.noise import Meter, disturbance, together
 from suite.worker.trainer import Trainer
+from suite.worker.turns import Turns
 
 WINDOW, QUICK_WINDOW = 8, 6  # last steps that are looked at for a trend; the shorter where fewer are asked for
 LEAST_FALL = 0.03  # a trend is at least this: the later half's median below the earlier half's
@@ -21,6 +22,7 @@ BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in 
 FIRST = 3  # steps of the other side before turns begin: the first may compile
 RESUMED = 2  # untimed steps at the begin of a block that reads
 PART_S = 0.5  # at least; the system counts in hundredths of a second
+RESUMED_SHARE = 16  # untimed steps that a turn begins with are such a part of its own: caches hold another's data
 MOST_WAIT_S = 5.0  # for others to leave the host alone, or as long as the pass itself
 REPORT_S = 0.1  # of steps between reports of progress: a step's data push a report's code out of the caches
 
@@ -49,7 +51,7 @@ class Part(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One of two bodies that are measured in turns."""
+    """A body that is measured in turns with another one, of the same process or of another."""
 
     body: Callable[[], Any]
     begin: Callable[[], None] = lambda: None  # called before each block
@@ -59,8 +61,11 @@ class Side(NamedTuple):
 class Loop:
     """Runs the body of a pass on every rank with the same number of steps."""
 
-    def __init__(self, trainer: Trainer, sampling: Sampling, progress: Callable[..., None]) -> None:
-        self._trainer, self._sampling, self._progress = trainer, sampling, progress
+    def __init__(
+        self, trainer: Trainer, sampling: Sampling, progress: Callable[..., None], turns: Optional[Turns] = None
+    ) -> None:
+        """Without `turns` nobody else is waited for."""
+        self._trainer, self._sampling, self._progress, self._turns = trainer, sampling, progress, turns
 
     def run(
         self,
@@ -81,21 +86,25 @@ class Loop:
         seconds, begin, wall, returned = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
         return Timed(warmup, steady, seconds, begin, wall, returned)
 
-    def undisturbed(self, name: str, body: Callable[[], Any]) -> Tuple[Timed, List[float], Optional[HostUse]]:
+    def undisturbed(self, name: str, side: Side) -> Tuple[Timed, List[float], Optional[HostUse]]:
         """(the steps that count, seconds of those that were set aside, what the system counted during the former).
 
         Warm up, then time parts behind a common barrier each. One during which others used the host of any rank is set
         aside and another one run; those are as many as were wanted, or take MOST_WAIT_S or `warmup_limit_s`, at most.
-        Then the parts count that others used least: how long the steps took has no say in it.
+        Then the parts count that others used least: how long the steps took has no say in it. Where turns are taken,
+        each part is one, and the pass ends with a turn that lasts.
         """
-        warmup, steady = self._warm_up(name, body)
+        warmup, steady = self._warm_up(name, side.body)
         size, wanted, more = self._agreed_parts(warmup)
         every, meter, parts = reported_every(warmup), Meter(), []  # type: int, Meter, List[Part]
         while len(parts) < wanted + more and sum(part.disturbance < 1.0 for part in parts) < wanted:
+            self._resume(side, size)
             meter.begin()
-            timed = self._timed(name, body, size, every, len(parts) * size, max(wanted, len(parts) + 1) * size)
+            timed = self._timed(name, side.body, size, every, len(parts) * size, max(wanted, len(parts) + 1) * size)
             use = meter.end()
             parts.append(Part(self._trainer.maximum(disturbance(use)), *timed, use))
+        if self._turns is not None:
+            self._turns.wait(more=False)
         chosen = sorted(range(len(parts)), key=lambda at: max(parts[at].disturbance, 1.0))[:wanted]
         kept = [part for at, part in enumerate(parts) if at in chosen]
         aside = [each for at, part in enumerate(parts) if at not in chosen for each in part.step_s]
@@ -104,6 +113,15 @@ class Loop:
         wall_s = sum(part.wall_s for part in kept)
         whole = Timed(warmup, steady, steps, kept[0].begin_s, wall_s, returned)
         return whole, aside, together([part.use for part in kept])
+
+    def _resume(self, side: Side, size: int) -> None:
+        """Wait for this group's turn to time `size` steps, if it takes turns."""
+        if self._turns is None or not self._turns.taken:
+            return
+        self._turns.wait(more=True)
+        side.begin()
+        for _ in range(max(side.untimed, size // RESUMED_SHARE)):
+            side.body()
 
     def in_turns(self, name: str, native: Side, other: Side) -> Tuple[Timed, List[List[float]]]:
         """(all blocks of `other` as one, [native, other] seconds per step of every pair of blocks).

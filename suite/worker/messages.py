@@ -78,6 +78,12 @@ class Progress(NamedTuple):
     of: int
 
 
+class Waiting(NamedTuple):
+    """A rank waits for its turn, which it takes with other measurements on its host (suite.worker.turns)."""
+
+    more: bool  # whether it will wait again within this pass
+
+
 class Failed(NamedTuple):
     """The last message of a rank that met an error."""
 
@@ -261,6 +267,7 @@ Message = Union[
     Joined,
     Phase,
     Progress,
+    Waiting,
     Failed,
     Done,
     Pass,
@@ -283,6 +290,7 @@ CODEC = LineCodec(
         "joined": Joined,
         "phase": Phase,
         "progress": Progress,
+        "waiting": Waiting,
         "failed": Failed,
         "done": Done,
         "pass": Pass,

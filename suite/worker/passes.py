@@ -51,13 +51,16 @@ class Passes:
 
     def _native(self) -> Pass:
         self._feed.drain()
-        timed, aside, self.host_use = self._loop.undisturbed("native", self._reading)
+        timed, aside, self.host_use = self._loop.undisturbed("native", self._native_side())
         return self._result("native", timed)._replace(
             io_s=timed.returned,
             loss=self._trainer.loss(),
             gradient_bytes=self._trainer.gradient_bytes(),
             set_aside_s=aside,
         )
+
+    def _native_side(self) -> Side:
+        return Side(self._reading, self._feed.drain, RESUMED) if self._feed.reads else Side(self._reading)
 
     def _reading(self) -> float:
         """A native step; returns how long the host waited for its batch."""
@@ -68,8 +71,7 @@ class Passes:
         return waited
 
     def _resident(self) -> Pass:
-        native = Side(self._reading, self._feed.drain, RESUMED)
-        return self._difference("resident", native, Side(self._on(self._trainer.step)))
+        return self._difference("resident", self._native_side(), Side(self._on(self._trainer.step)))
 
     def _compute_only(self) -> Pass:
         native = Side(self._on(self._trainer.step))

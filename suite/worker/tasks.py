@@ -19,6 +19,7 @@ from suite.worker.sources import Source, open_source
 from suite.worker.split import split
 from suite.worker.trainer import Trainer
 from suite.worker.training import Training
+from suite.worker.turns import Turns
 from workloads import weights
 from workloads.graph import Graph
 
@@ -34,7 +35,8 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
     build(trainer, task.graph, outbox)
     feed = feed_of(trainer, task, output)
     outbox.send(messages.Notes(feed.notes()))
-    passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress))
+    turns = Turns(output, trainer.setup.rank, outbox.send)
+    passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress, turns))
     before, staged = reference(trainer), False
     for name in task.passes:
         if passes.skipped(name):

@@ -83,9 +83,9 @@ def figures(html: str) -> list[dict[str, Any]]:
 def test_speed_ups_begin_with_one_device_and_take_nodes_of_as_many_devices_together(pages: dict[str, str]) -> None:
     (alexnet, _) = figures(after(pages["paper"], "Figure 5: speed-up over nodes"))
     lines = {trace["name"]: trace for trace in alexnet["data"]}
-    assert lines["pytorch/ddp · nodes of 2"]["x"] == [1, 2, 4, 8]
-    assert lines["pytorch/ddp · nodes of 2"]["y"][0] == 1.0
-    assert lines["pytorch/ddp · nodes of 1"]["x"] == [1, 4]
+    assert lines["pytorch/ddp · 2 devices per node"]["x"] == [1, 2, 4, 8]
+    assert lines["pytorch/ddp · 2 devices per node"]["y"][0] == 1.0
+    assert lines["pytorch/ddp · 1 device per node"]["x"] == [1, 4]
 
 
 def test_nodes_and_links_are_drawn_as_found(pages: dict[str, str]) -> None:

@@ -112,9 +112,9 @@ def test_a_link_between_hosts_of_one_machine_says_so(folder, capsys, boots, simu
 
 def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path):
     page = write(folder, tmp_path / "out").read_text()
-    assert "All ranks begin a sample at one time" in page
-    assert "where servers sum (kvstore), it is that convention and no wire's speed" in page
-    assert "those of non-blocking operations as they were begun" in page
+    assert "All ranks begin a sample at the same time" in page
+    assert "where servers sum (kvstore), it follows the same formula and is no wire" in page
+    assert "non-blocking operations as they were begun" in page
     for part in ("links", "fits", "gradients", "overlap", "outcomes", "method"):
         assert f'<section id="{part}">' in page
     assert "the &lt;wire&gt; was cut" in page

@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from reports.command import import_, report
 from reports.devices import over_devices
+from reports.exports import FORMATS, TRACKERS
 from reports.exports import write as export
 from reports.panels import for_charts
 from reports.programs import Result, read
+from reports.publish import publish
 from suite.analysis.conditions import MeasuredRun
 from suite.analysis.links import links
 from suite.analysis.summary import summarise
@@ -18,6 +21,7 @@ from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.foreign.folder import ForeignComm, ForeignRun, opened, write
 from suite.results.run_folder import RunFolder
+from tests.reports.parsed import Page
 
 PRINTED = Path(__file__).parents[1] / "fixtures" / "foreign"
 
@@ -115,6 +119,35 @@ def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Pat
     assert {(line["precision"], line["tuning"]) for line in lines} == {(None, None)}
     with pytest.raises(RequestError, match="holds a run of foreign training"):
         MeasuredRun.read(article)
+
+
+def test_a_single_value_has_no_interval_anywhere(tmp_path: Path) -> None:
+    import_([PRINTED / "tf_cnn_benchmarks.log"], tmp_path / "runs" / "one", None)
+    folder = opened(tmp_path / "runs" / "one", RunFolder)
+    assert {row.rate.scatters for row in summarise(folder) if row.rate} == {False}
+    publish(tmp_path / "runs", tmp_path / "site")
+    report([tmp_path / "runs" / "one"], tmp_path / "single", True, False)
+    for name in FORMATS:
+        if name not in (*TRACKERS, "parquet", "charts"):
+            export(folder, name, tmp_path / "exports")
+    files = [path for name in ("site/one", "exports") for path in (tmp_path / name).rglob("*.*")]
+    assert len(files) > 10
+    for path in (*files, tmp_path / "site" / "index.html"):
+        text = path.read_text()
+        assert re.findall(r"\bnan\b|±|\bInfinity\b|(?<![\d.])([\d.]+(?: %)?) … \1(?![\d.])", text, re.I) == [], path
+    pages = {path.name: Page(path.read_text()).text for path in (tmp_path / "site" / "one").glob("*.html")}
+    assert pages.keys() == {"index.html", "speed.html", "scaling.html", "case.html"}
+    assert "tensorflow/horovod · 1 rank foreign 300 300 imported: tf_cnn_benchmarks" in pages["speed.html"]
+    assert "2 devices 541 1.80 90.1 % tensorflow/horovod resnet50 1 rank" in pages["scaling.html"]
+    assert "foreign, unproven, and compared with nothing" in pages["index.html"]
+    (first, _) = json.loads((tmp_path / "exports" / "results.json").read_text())
+    assert (first["samples_per_second"], first["samples_per_second_low"], first["samples_per_second_high"]) == (
+        300.1,
+        None,
+        None,
+    )
+    (drawn,) = Page((tmp_path / "site" / "one" / "speed.html").read_text()).figures
+    assert "error_x" not in drawn["data"][0]
 
 
 def published(which: str, framework: str, model: str, repeat: int, batch: int) -> list[float]:

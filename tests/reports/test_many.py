@@ -1,6 +1,7 @@
 """Several runs on one site, published and served."""
 
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -10,12 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+from reports.command import import_
 from reports.many import runs_in
 from reports.publish import ATOM, WORKFLOW, publish, write_workflow
 from reports.serve import server
 from suite.errors import RequestError
+from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
+
+PRINTED = Path(__file__).parents[1] / "fixtures" / "foreign"
 
 
 @pytest.fixture
@@ -39,9 +44,55 @@ def test_every_run_has_a_permanent_address_a_badge_and_an_entry_in_the_feed(resu
     assert {"../assets/site.css", "../index.html"} <= set(run.addresses)
     assert len(list((tmp_path / "site").rglob("plotly*"))) == 1
     feed = ElementTree.parse(tmp_path / "site" / "feed.xml")
-    links = {link.get("href") for link in feed.iter(f"{{{ATOM}}}link")}
+    links = {link.get("href") for link in feed.iterfind(f"{{{ATOM}}}entry/{{{ATOM}}}link")}
     assert links == {f"https://bench.example/pages/{name}/index.html" for name in ("quick", "quick~2")}
+    (own,) = feed.iterfind(f"{{{ATOM}}}link")
+    assert (own.get("rel"), own.get("href")) == ("self", "https://bench.example/pages/feed.xml")
+    assert feed.findtext(f"{{{ATOM}}}author/{{{ATOM}}}name") == "stagebench"
+    assert {"feed.xml", "badges/quick.svg", "badges/quick~2.svg"} <= set(first.addresses)
     assert "2 ok" in (tmp_path / "site" / "badges" / "quick~2.svg").read_text()
+
+
+def test_a_new_run_takes_no_other_one_s_address(results: Path, tmp_path: Path) -> None:
+    before = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")}
+    new = MadeRun(results / "0" / "quick")
+    new.refuse(case_of(), None, "")
+    new.folder.write_about(new.folder.about.but(created="2026-11-22T10:00:00+00:00"))
+    after = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")}
+    assert after == {**before, "quick~3": "2026-11-22T10:00:00+00:00"}
+
+
+def test_a_run_that_leads_nobody_still_has_a_summary_and_a_badge(tmp_path: Path) -> None:
+    import_([PRINTED / "all_reduce_perf.txt"], tmp_path / "runs" / "nccl", None)
+    made_experiments.time_to_train(tmp_path / "runs" / "trained")
+    entries = {entry.folder: entry for entry in publish(tmp_path / "runs", tmp_path / "site")}
+    assert (entries["nccl"].title, entries["nccl"].outcomes) == ("Imported: nccl-tests", "1 foreign")
+    feed = ElementTree.parse(tmp_path / "site" / "feed.xml")
+    summaries = {one.text for one in feed.iter(f"{{{ATOM}}}summary")}
+    assert summaries == {"1 foreign.", entries["trained"].findings[0]}
+    assert "a training takes 0.066 minutes on 4 devices (0.129 on one)" in entries["trained"].findings[0]
+    assert "1 foreign" in (tmp_path / "site" / "badges" / "nccl.svg").read_text()
+
+
+def test_the_latest_run_is_compared_with_one_of_its_plan(tmp_path: Path) -> None:
+    for name, plan, day in (("old", "quick", 1), ("other", "paper", 2), ("new", "quick", 3)):
+        run = MadeRun(tmp_path / name, plan)
+        run.proven(case_of())
+        if name != "old":
+            run.proven(case_of("caffempi"))
+        run.folder.write_about(run.folder.about.but(created=f"2026-11-2{day}T10:00:00+00:00"))
+    publish(tmp_path, tmp_path / "site")
+    text = Page((tmp_path / "site" / "compared.html").read_text()).text
+    assert "new against old" in text
+    assert "Measured only in new: 1 case caffempi/single alexnet 1 rank batch 8 imagenet-like: old has no such" in text
+
+
+def test_runs_of_one_moment_have_no_axis_of_milliseconds(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        MadeRun(tmp_path / name).proven(case_of())
+    publish(tmp_path, tmp_path / "site")
+    (figure,) = Page((tmp_path / "site" / "compared.html").read_text()).figures
+    assert figure["layout"]["xaxis"]["ticktext"] == ["2026-11-20"]
 
 
 def test_runs_of_the_same_cases_stand_beside_each_other(tmp_path: Path) -> None:
@@ -89,6 +140,21 @@ def test_a_workflow_is_written_once(tmp_path: Path) -> None:
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="holds no run folder"):
         runs_in(tmp_path)
+
+
+def test_a_run_that_has_just_begun_is_waited_for(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    with server(tmp_path / "run", tmp_path / "site", 0) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{running.server_address[1]}/run/index.html"
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(address)
+        assert (refused.value.code, refused.value.headers["Refresh"]) == (500, "5")
+        assert "cases.json" in refused.value.read().decode()
+        run.proven(case_of())
+        with urllib.request.urlopen(address) as answer:
+            assert "1 case," in Page(answer.read().decode()).text
+        running.shutdown()
 
 
 def test_a_served_run_shows_what_was_measured_meanwhile(tmp_path: Path) -> None:

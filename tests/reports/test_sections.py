@@ -75,7 +75,7 @@ def test_a_run_of_one_process_a_case_says_why_nobody_leads_and_what_to_do(tmp_pa
     assert "</i>forward" in source
     assert "</i>bubble" not in source, "a key of what no chart shows"
     assert "begun 2026-11-20 10:00 UTC" in page.text
-    assert "No verdict: who leads shows from two rounds on" in page.text
+    assert "No verdict: a verdict needs two rounds or more" in page.text
     assert "with --until 3% adds rounds" in page.text
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_fetched(page, source):
         "alexnet on photographs: accuracy by seconds of training",
         "0.9850",
         "2.0e-07",
-        "4.50 3.00 … 6.00 0.98 6 of 6 2.00 2.00 … 2.00",
+        "4.50 3.00 … 6.00 0.98 6 of 6 2 4.50 3.00 … 6.00",
         "2 devices; layers: timed one by one; link: comm_only on 2 devices, as if it had no latency",
     ],
 )
@@ -150,10 +150,10 @@ def test_a_reader_finds(page, words):
 
 
 def test_the_runner_ups_stage_is_named_only_where_stages_add_up(folder):
-    group = next(group for group in groups_of(summarise(folder)) if "mostly by" in sentence(group))
+    group = next(group for group in groups_of(summarise(folder)) if "mostly because of" in sentence(group))
     for row in group.rows:
         row.marks.append("large residual")
-    assert "mostly by" not in sentence(group)
+    assert "mostly because of" not in sentence(group)
     assert "the stages cannot tell (large residual: " in sentence(group)
 
 

@@ -9,6 +9,7 @@ from reports.pictures import charts_of
 from reports.site import render
 from reports.trackers import TRACKERS
 from suite.analysis.summary import summarise
+from suite.contracts.case import Training
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
 from tests.reports.made_experiments import DIGITS, batches, taught
@@ -76,15 +77,20 @@ def test_the_mlperf_package_parses_every_line_of_a_training(tmp_path: Path) -> N
         assert lines[-1].value["metadata"]["status"] in ("success", "aborted")
 
 
-def test_the_mlperf_checker_accepts_a_benchmark_of_mlperf_s(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rules", ["1.0.0", "2.1.0", "3.1.0", "4.0.0"])  # the last that have the benchmark
+def test_the_mlperf_checker_accepts_a_benchmark_of_mlperf_s(tmp_path: Path, rules: str) -> None:
     checker = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
     run = MadeRun(tmp_path / "run")
-    case = case_of(workload="resnet50", data=DIGITS, passes=("train",))
-    run.proven(case, repeats=1, ranks=taught(case))
-    (log,) = write(run.folder, "mlperf", tmp_path).glob("*.log")
-    rules = checker.make_checker("training", "4.0.0", quiet=True, werror=False)
-    accepted = rules.check_file(str(log), "training_4.0.0/common.yaml")
-    assert accepted, (rules.overwritable, rules.not_overwritable)
+    for ranks, target in ((1, 0.5), (2, 0.999)):  # reached, and missed
+        training = Training(epochs=4, target=target)
+        case = case_of(workload="resnet50", ranks=ranks, data=DIGITS, passes=("train",), training=training)
+        run.proven(case, repeats=1, ranks=taught(case))
+    logs = {log: log.read_text() for log in write(run.folder, "mlperf", tmp_path).glob("*.log")}
+    assert sorted(text.count('"success"') for text in logs.values()) == [0, 1]
+    for log in logs:
+        found = checker.make_checker("training", rules, quiet=False, werror=True)
+        accepted = found.check_file(str(log), f"training_{rules}/common.yaml")
+        assert accepted, (found.warnings, found.overwritable, found.not_overwritable)
 
 
 def test_the_charts_of_all_pages_are_found_by_name(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from suite.analysis.budget import STAGES, of_process, over_processes
-from suite.analysis.differences import joined, mean
+from suite.analysis.differences import joined, mean, pairs
 from suite.results.rank_report import Rank
 from tests.reports.made_run import case_of, passes_of
 
@@ -80,9 +80,20 @@ def test_waiting_for_the_last_rank_is_what_the_rank_that_waits_least_waits():
 def test_two_processes_join_their_pairs_and_are_no_surer_than_they_agree():
     alike = joined([mean([1.0, 1.1, 0.9, 1.0]), mean([1.05, 1.0, 0.95, 1.0])])
     assert alike.value == pytest.approx(1.0)
-    assert (alike.of, 0.9 < alike.low < alike.high < 1.1) == (8, True)
+    # Student's t of six degrees; the root of both means' variances, 0.02/3/4 and 0.005/3/4, halved: the mean of two.
+    reach = 2.4469 * ((0.02 / 12 + 0.005 / 12) ** 0.5) / 2
+    assert (alike.of, alike.high - 1.0, 1.0 - alike.low) == (8, *[pytest.approx(reach, rel=1e-4)] * 2)
     apart = joined([mean([1.0, 1.0, 1.0, 1.001]), mean([2.0, 2.0, 2.0, 2.001])])
-    assert (apart.low < 1.0, apart.high > 2.0) == (True, True)
+    assert (apart.high - apart.value, apart.value - apart.low) == (pytest.approx(2.4469 * 0.5, rel=1e-4),) * 2
+    odd = joined([mean([1.0, 1.2]), mean([1.0, 1.1, 0.9])])
+    assert odd.high - odd.value == pytest.approx(3.1824 * ((0.02 / 2 + 0.01 / 3) ** 0.5) / 2, rel=1e-4)
+
+
+def test_pairs_that_a_rank_lacks_are_none_of_the_process():
+    whole, lacking = rank(0, compute_only=turns((1.0, 0.7))), rank(1)
+    assert pairs([whole], "compute_only") == [(1.0, 0.7)]
+    assert pairs([whole, lacking], "compute_only") is None
+    assert pairs([lacking], "compute_only") is None
 
 
 def test_each_side_of_a_pair_is_the_slowest_rank_s():

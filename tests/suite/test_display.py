@@ -258,7 +258,7 @@ def test_the_rate_comes_with_the_steps_of_the_native_pass() -> None:
         (6.0, "native", "measure", 31),
         (7.0, "native", "measure", 1),
     ):
-        estimate.message(messages.Progress(name, phase, step, 50))
+        estimate.message(TWO, messages.Progress(name, phase, step, 50))
         rates.append(estimate.rate)
     assert rates == [None, None, 80.0, 80.0, 120.0, None], "10 steps of 16 samples in 2 s, 30 in 4 s, a new beginning"
 
@@ -270,7 +270,7 @@ def test_the_first_estimate_comes_from_how_far_the_first_process_is() -> None:
     assert estimate.left is None
     estimate.started(ONE, 0)
     clock.now = 10.0
-    estimate.message(messages.Progress("staged", "measure", 5, 5))
+    estimate.message(ONE, messages.Progress("staged", "measure", 5, 5))
     assert estimate.left == pytest.approx(10.0 + 3 * 20.0)  # two of four passes in 10 s
 
 

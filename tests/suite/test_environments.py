@@ -4,6 +4,7 @@ import sys
 import time
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -80,6 +81,11 @@ def test_a_tox_environment_that_lacks_something_is_told_when_nothing_else_has_it
         f"the running interpreter ({sys.executable}) has no no_such_framework and no nor_this. "
         "Make its environment with `tox run -e wanting`, or name one with --python wanting=/path/to/python"
     )
+
+
+def test_a_remark_on_the_remedy_stands_outside_the_command():
+    found = environments.remedy(SimpleNamespace(name="slow", remedy="tox run -e slow  # takes: ten minutes"))
+    assert found.startswith("Make its environment with `tox run -e slow` (takes: ten minutes), or name one with")
 
 
 def test_a_setting_goes_before_a_variable_and_that_before_tox(tox_environment, monkeypatch):

@@ -5,6 +5,7 @@ import json
 import os
 import py_compile
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from suite.cli import app, main
 from suite.errors import StagebenchError
+from suite.results.stored import sealed
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "runs"
 RUNS = max(FIXTURES.iterdir())  # of the newest format
@@ -110,6 +112,44 @@ def test_a_host_of_a_record_cannot_leave_the_folder(tmp_path: Path) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), key: "../../escaped"}))
         assert f"{key}: String should match pattern" in ends_well("collect", run, "-o", tmp_path / "all")
     assert not list(tmp_path.rglob("*escaped*"))
+
+
+CODES = "\x1b]0;title\x07\x1b[31m[/red]<script>alert(1)</script>\u202e"
+
+
+def seal_again(path: Path, text: str) -> None:
+    """Write a record or a proof as its writer would."""
+    path.write_text(sealed(re.sub(r'"digest": "\w+"', '"digest": ""', text, count=1)))
+
+
+@pytest.mark.parametrize("key", ["adapter", "workload", "precision", "scaling", "decay", "plan", "cpu", "reason"])
+def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(key: str, tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    shutil.copytree(RUNS / "training", run)
+    for path in run.rglob("*.json"):
+        if not (key == "plan" and path.parent != run):  # of a record: the digest of plan.toml
+            seal_again(path, re.sub(rf'"{key}": "[^"]*"', lambda _: f'"{key}": {json.dumps(CODES)}', path.read_text()))
+    told = [
+        ends_well("show", run),
+        ends_well("predict", run),
+        ends_well("history", run),
+        ends_well("report", run, "-o", out / "pages"),
+        ends_well("export", run, "csv", "markdown", "junit", "trace", "-o", out / "export"),
+    ]
+    files = [path for path in out.rglob("*") if path.is_file() and path.name != "plotly.min.js"]
+    for text in (*told, *(path.read_text() for path in files)):
+        assert not re.search(r"[\x1b\x07\u202e]", text)
+    for page in out.rglob("*.html"):
+        assert "<script>alert(1)" not in page.read_text()
+
+
+def test_no_code_of_a_plan_reaches_a_page(tmp_path: Path) -> None:
+    run = shutil.copytree(RUNS / "training", tmp_path / "run")
+    plan = run / "plan.toml"
+    plan.write_text(f"title = {json.dumps(CODES)}\n# {CODES}\n{plan.read_text()}")
+    ends_well("report", run, "-o", tmp_path / "pages")
+    for page in (tmp_path / "pages").rglob("*.html"):
+        assert not re.search(r"[\x1b\u202e]|<script>alert", page.read_text())
 
 
 @pytest.fixture(scope="module")

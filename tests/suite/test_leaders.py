@@ -1,10 +1,23 @@
 """Who leads, and who only came out first."""
 
+from math import exp
+
 import numpy as np
 import pytest
 
-from suite.analysis.leaders import Against, _spent, against_fastest, compared, open_questions
-from suite.analysis.stats import NO_VERDICT, Interval, Rates
+from suite.analysis.leaders import (
+    Against,
+    _beyond,
+    _far_noisier,
+    _hopeless,
+    _open,
+    _spent,
+    _stretch,
+    against_fastest,
+    compared,
+    open_questions,
+)
+from suite.analysis.stats import NO_VERDICT, Centre, Interval, Rates
 from tests.support.noise import even, visited, with_one_faster
 
 
@@ -37,6 +50,15 @@ def test_several_share_the_lead():
     assert found["a"].leaders == found["b"].leaders == ("b", "c")
     assert found["c"].fastest == "b"
     assert found["c"].ratio.low < 1.0 < found["c"].ratio.high
+
+
+def test_the_leaders_come_the_fastest_first():
+    assert verdicts({"a": ALIKE, "b": FAST})["a"].leaders == ("b", "a")
+
+
+def test_rounds_that_one_row_lacks_count_for_nothing():
+    longer = {**FAST, 3: 7.0, 4: 900.0}
+    assert verdicts({"a": longer, "b": ALIKE, "c": SLOW})["c"].verdict == "slower"
 
 
 def test_two_common_rounds_are_wanted():
@@ -164,6 +186,67 @@ def test_a_load_that_hit_one_round_makes_no_row_noisy():
 def test_of_two_rounds_nobody_is_called_noisy():
     wild, quiet = rounds(50.0, 150.0), {row: rounds(100.0, 100.0 + at) for at, row in enumerate("abc")}
     assert len(compared(known({**quiet, "wild": wild}))) == 12
+
+
+def logs(*values):
+    return {at: exp(value) for at, value in enumerate(values)}
+
+
+def test_a_stretch_holds_most_rounds():
+    """All of four; of five, one may lie outside."""
+    still = logs(0.0, 0.0, 0.0, 0.0, 0.0)
+    assert _stretch(logs(1.0, 2.0, 0.0, 10.0), still) == pytest.approx(10.0)
+    assert _stretch(logs(1.0, 2.0, 0.0, 10.0, 5.0), still) == pytest.approx(5.0)
+    assert _stretch(logs(9.0, 10.0, 0.0, 11.0, 12.0), still) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "count", "noisier"), [(2.5, 4, set()), (2.5, 7, {"w"}), (3.0, 4, set()), (3.2, 4, {"w"})]
+)
+def test_a_row_is_far_noisier_by_its_variance_of_a_round(error, count, noisier):
+    """Ten times the usual row's: (error of the mean)^2 x rounds."""
+    group = known({"a": logs(0.0, 0.01, 0.0), "b": logs(0.0, 0.0, 0.0), "w": logs(0.0, 3.0, 1.0)})
+    pairs = {("a", "b"): Centre(0.0, 1.0, 4, 3), ("a", "w"): Centre(0.0, error, count, 3)}
+    pairs["b", "w"] = pairs["a", "w"]
+    assert _far_noisier(group, pairs) == noisier
+
+
+def test_what_is_beyond_is_more_than_so_many_times_the_usual():
+    noise = {("a", "b"): 1.0, ("a", "c"): 10.0, ("b", "c"): 10.0}
+    assert (_beyond(noise, 10.0), _beyond(noise, 9.9)) == (set(), {"c"})
+
+
+def test_every_open_row_is_measured_again():
+    ties = {"a": FAST, "b": ALIKE, "c": rounds(99.0, 101.2, 99.4)}
+    assert open_questions({**ties, "d": {}}, 0.001, 3) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize(
+    ("found", "threshold", "left_open"),
+    [
+        (Interval(1.0, 1.0, 1.0, 1), 0.03, True),  # of one round nothing is known
+        (Interval(1.0, 1.0, 1.0, 2), 0.03, False),
+        (Interval(1.0, 0.5, 1.5, 2), 0.5, False),  # as tight as was asked for
+        (Interval(1.0, 0.5, 1.5, 2), 0.49, True),
+    ],
+)
+def test_what_is_wider_than_was_asked_for_is_open(found, threshold, left_open):
+    assert _open(found, threshold) is left_open
+
+
+@pytest.mark.parametrize(
+    ("value", "high", "rounds", "threshold", "given_up"),
+    [
+        (1.0, exp(3.0), 5, 0.03, True),  # 3 x sqrt(5 / 50) / 2 is far more than 3 %
+        (1.0, exp(3.0), 4, 0.03, False),  # too early to know the noise
+        (1.0, exp(0.5), 50, exp(0.2) - 1, True),
+        (1.0, exp(0.5), 50, exp(0.26) - 1, False),
+        (2.0, 6.0, 50, 0.03, False),  # half of log 3 is less than log 2: a difference would show
+        (1.0, 1.0, 50, 0.0, False),
+    ],
+)
+def test_what_is_given_up_would_stay_too_wide_were_the_noise_half_as_large(value, high, rounds, threshold, given_up):
+    assert _hopeless(Interval(value, value / 2, high, rounds), threshold) is given_up
 
 
 def test_what_has_no_two_rounds_is_open():

@@ -42,6 +42,7 @@ passes = ["native"]
         ("\x9b31mC1", "31mC1"),
         ("back\b\b\rspace\x00", "backspace"),
         ("\x1b", ""),
+        ("ab\u202edc\u202c", "abdc"),
         ("two\n\tlines", "two\n\tlines"),
         ("Grüße, 日本", "Grüße, 日本"),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from suite.contracts.case import Case, Placement
 from suite.launching.launch import launch_of
-from suite.proofs.make import Proofs, configuration_of_proof, runs_here
+from suite.proofs.make import Proofs, configuration_of_proof
 from suite.supervision import Limits
 from workloads.networks.__init__ import by_name
 
@@ -50,16 +50,16 @@ def on(launch, **changes):
 
 
 def test_another_machine_is_named_instead_of_this_one(launch):
-    assert runs_here(on(launch, hosts=("localhost",)))
+    assert on(launch, hosts=("localhost",)).here
     assert key(on(launch, hosts=("localhost",))) == key(launch)
     far = [on(launch, hosts=(name,)) for name in ("far.example", "farther.example")]
-    assert not any(map(runs_here, far))
+    assert not any(each.here for each in far)
     assert len({key(launch), *map(key, far)}) == 3
 
 
 def test_a_launcher_that_chooses_hosts_may_take_others(launch):
     chooser = type("Chooser", (), {"name": "chooser", "chooses_hosts": True})()
-    assert not runs_here(replace(launch, launcher=chooser))
+    assert not replace(launch, launcher=chooser).here
 
 
 def test_on_another_machine_it_takes_the_placement_s_own_threads(launch):

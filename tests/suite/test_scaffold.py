@@ -185,7 +185,7 @@ def test_the_conformance_suite_of_a_fresh_scaffold_fails_at_the_stubs_and_says_s
 
 def test_the_tox_environment_of_a_fresh_scaffold_finds_a_built_wheel(installed, tmp_path):
     """And two folders to look in; the suite runs as far as needs no framework."""
-    pytest.importorskip("tox", reason="the environment `scaffold` has it")
+    pytest.importorskip("tox", reason="tox is a part of the tests' environment")
     folder, _ = installed
     copy = shutil.copytree(folder, tmp_path / folder.name)
     places = " ".join((str(tmp_path), str(folder.parent), os.environ.get("PIP_FIND_LINKS", "")))

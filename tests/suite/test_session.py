@@ -23,7 +23,7 @@ from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
-from suite.worker.messages import Phase
+from suite.worker.messages import Phase, Progress
 from workloads.networks import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
@@ -121,6 +121,52 @@ def test_an_interrupted_session_goes_on_where_it_stopped(folder):
     again = Listener()
     assert run(folder, [case(), case(batch=3)], again) == {"ok": 4}
     assert again.order == [(3, 1)]
+
+
+LONG = replace(BRIEF, seconds=1.2)  # two parts and more
+
+
+class Hearing(Listener):
+    """Which cases were heard of while they measured, in that order, each once in a row; may stop the session there."""
+
+    def __init__(self, stop_after=sys.maxsize):
+        super().__init__()
+        self.heard, self.most = [], stop_after
+
+    def message(self, case, rank, message):
+        if isinstance(message, Progress) and message.phase == "measure" and message.name == "native":
+            self.heard += [case.id] if self.heard[-1:] != [case.id] else []
+            if len(self.heard) > self.most:
+                raise KeyboardInterrupt
+
+
+def test_cases_that_will_be_compared_take_turns(folder):
+    cases = [case(sampling=LONG, seed=1), case(sampling=LONG, seed=2), case(sampling=LONG, batch=3)]
+    one, other, alone = [each.id for each in cases]
+    listener = Hearing()
+    assert run(folder, cases, listener) == {"ok": 6}
+    assert listener.heard[:3] == [other, one, other], "each was started before any had its turn; then forth and back"
+    assert {name: folder.record(name, 0).turns_with for name in (one, other, alone)} == {
+        one: (other,), other: (one,), alone: ()
+    }  # fmt: skip
+    for name in (one, other, alone):
+        native = folder.record(name, 0).ranks[0].passes["native"]
+        assert native.wall_s == pytest.approx(sum(native.step_s), rel=0.1)
+    assert list(folder.path.glob("attempts/**/turns-*")) == []
+
+
+def test_cases_that_took_turns_are_all_written_down_when_they_are_stopped(folder):
+    cases = [case(sampling=LONG, seed=1), case(sampling=LONG, seed=2)]
+    with pytest.raises(Interrupted, match="0 of 4 records"):
+        run(folder, cases, Hearing(stop_after=1))
+    assert [folder.record(each.id, 0).outcome for each in cases] == ["cancelled", "cancelled"]
+    assert run(folder, cases) == {"ok": 4}
+
+
+def test_a_case_that_fails_leaves_those_alone_that_it_took_turns_with(folder):
+    cases = [case(sampling=LONG, seed=1), case(sampling=LONG, seed=2, lr=1e30)]
+    outcomes = run(folder, cases)
+    assert outcomes == {"ok": 2, "diverged": 2}
 
 
 class Impatient(Listener):

@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
+from suite.cli import tables, tell
 from suite.cli.show import print_results
 from suite.groups import Refused, once_per_reason
+from suite.plain import without_codes
 from tests.reports.made_run import MadeRun, case_of
 
 
@@ -30,6 +32,27 @@ def test_a_terminal_shows_what_fits_and_who_leads(run, monkeypatch, capsys, colu
     assert all("% of the leader" in line for line in rows[2:])
     assert [("tuned" in line, "default" in line) for line in rows] == [(True, False), (False, True)] * 2
     assert any("quick" in line for line in rows) == shown
+
+
+def test_what_a_terminal_is_told_is_broken_between_words(run, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    print_results(run)
+    told = capsys.readouterr().out
+    remark = told[told.index("too few processes") :]
+    assert "\n" in remark.strip()
+    assert max(map(len, remark.splitlines())) <= 60
+    tell("the case-of-hyphens is nowhere; " * 3)
+    lines = without_codes(capsys.readouterr().err).splitlines()
+    assert {line.split()[-1] for line in lines} <= {"the", "case-of-hyphens", "is", "nowhere;"}
+
+
+def test_numbers_are_aligned_beside_a_row_that_has_none(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    tables.show([{"case": "a", "speed": "1.50"}, {"case": "b", "speed": "1,200"}, {"case": "c"}], ["case", "speed"])
+    ends = {line.rindex("0") for line in capsys.readouterr().out.splitlines() if "0" in line.partition("case")[0]}
+    assert len(ends) == 1
 
 
 def test_an_interval_that_says_nothing_is_no_pair_of_numbers(tmp_path, capsys):

@@ -1,9 +1,12 @@
 """A trend within the measured region is found; noise, spikes and a load that comes and goes are none."""
 
+from itertools import combinations
+from statistics import NormalDist, median
+
 import numpy as np
 import pytest
 
-from suite.analysis.trend import Trend, drifts, trend
+from suite.analysis.trend import ALL_AT, ALONE_AT, NOTICED, Trend, drifts, trend
 
 
 def steps(random, count, change=0.0, noise=0.04):
@@ -17,6 +20,24 @@ def test_a_change_is_found_with_its_size(count, change):
     found = trend(steps(np.random.default_rng(count), count, change, noise=0.01))
     assert found.change == pytest.approx(change, abs=0.04)
     assert found.chance < 0.01
+
+
+@pytest.mark.parametrize(
+    "times", [[1.0, 2.0, 3.0, 5.0, 4.0, 6.0], [7.0, 1.0, 2.0, 3.0, 5.0], [2.0, 8.0, 4.0, 9.0, 7.0, 5.0, 3.0]]
+)
+def test_its_figures_are_those_of_mann_kendall_and_sen(times):
+    """By the definitions, pair for pair."""
+    count, pairs = len(times), list(combinations(range(len(times)), 2))
+    balance = sum((times[j] > times[i]) - (times[j] < times[i]) for i, j in pairs)
+    spread = (count * (count - 1) * (2 * count + 5) / 18) ** 0.5
+    slope = median((times[j] - times[i]) / (j - i) for i, j in pairs)
+    found = trend(np.array(times))
+    assert found.chance == pytest.approx(2 * NormalDist().cdf(-max(abs(balance) - 1, 0) / spread), rel=1e-12)
+    assert found.change == pytest.approx(slope * (count - 1) / median(times), rel=1e-12)
+
+
+def test_no_order_at_all_is_as_likely_as_can_be():
+    assert trend(np.ones(6)) == Trend(0.0, 1.0)
 
 
 def test_noise_alone_gives_the_chance_that_it_says():
@@ -52,6 +73,9 @@ FASTER, SLOWER, SLIGHT, CHANCE = Trend(-0.1, 0.02), Trend(0.1, 0.02), Trend(-0.0
         ([FASTER, FASTER, None], False),
         ([FASTER], False),  # a lone process wants more certainty
         ([Trend(-0.1, 0.009)], True),
+        ([Trend(-0.1, ALL_AT)] * 2, False),
+        ([Trend(-0.1, ALONE_AT)], False),
+        ([Trend(-NOTICED, 0.0)] * 2, False),
     ],
 )
 def test_every_process_must_drift_the_same_way(trends, marked):

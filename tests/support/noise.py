@@ -26,6 +26,15 @@ def visited(random: np.random.Generator, rows: int, rounds: int, switches: float
     return _named(random.normal(0, 0.015, (rows, rounds)) - np.log1p(state).reshape(rounds, rows).T)
 
 
+def in_turns(random: np.random.Generator, rows: int, rounds: int, switches: float = 0.05, parts: int = 8) -> Rounds:
+    """The same, where the rows of a round time their parts in turns, forth and back, half a second each."""
+    slots = rounds * parts * rows
+    states = np.where(random.random(slots + 1) < 0.5, 0.0, random.uniform(0.05, 0.35, slots + 1))
+    slowed = 1 + states[np.cumsum(random.random(slots) < switches)].reshape(rounds, parts, rows)
+    slowed[:, 1::2] = slowed[:, 1::2, ::-1]
+    return _named(random.normal(0, 0.015, (rows, rounds)) - np.log(slowed.mean(axis=1)).T)
+
+
 def drawn(random: np.random.Generator, rows: int, rounds: int, deviations: NDArray[np.float64]) -> Rounds:
     """Logarithms of real processes' rates over their row's median, drawn with replacement."""
     return _named(random.choice(deviations, (rows, rounds)))

@@ -108,7 +108,7 @@ def beside(monkeypatch, sampling):
         monkeypatch.setattr("suite.worker.loop.Meter", Counted)
         rule = sampling._replace(warmup_steps=3, steps=5, seconds=seconds, warmup_limit_s=limit)
         loop = Loop(toy.ToyTrainer(trainers.setup()), rule, silent)
-        return loop.undisturbed("native", lambda: (body(), body.steps)[1])
+        return loop.undisturbed("native", Side(lambda: (body(), body.steps)[1]))
 
     return run
 
@@ -193,7 +193,7 @@ def test_ranks_of_different_speed_agree_on_every_count(sampling):
 
     def work(rank):
         # Rank 1 is faster, and gets quicker for a while: both must wait for it to settle.
-        sleeps = [0.005 * 0.9**n for n in range(12)] if rank else []
+        sleeps = [0.04 * 0.8**n for n in range(12)] if rank else []
         trainer = Ranked(trainers.setup(rank=rank, world=2))
         pace = 0.0012 if rank else 0.01
         rule = sampling._replace(warmup_limit_s=20.0, seconds=0.1)

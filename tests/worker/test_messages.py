@@ -15,6 +15,7 @@ EVERY = [
     messages.Joined(0, 1, "gloo", {"torch": "2"}, 1, {}),
     messages.Phase("build"),
     messages.Progress("native", "measure", 3, 50),
+    messages.Waiting(True),
     messages.Failed("oom", "MemoryError: no room", "Traceback ...", 1.5),
     messages.Done(),
     messages.Pass("io_only", 16, True, [0.5], [0.25, 0.25], 0.5),

@@ -7,7 +7,7 @@ import pytest
 from workloads import kinds
 from workloads.build import Builder
 from workloads.graph import Graph
-from workloads.networks import BUILT_IN
+from workloads.networks import BUILT_IN, by_name
 
 
 def graph():
@@ -32,6 +32,19 @@ REFUSED = [
     ("x", "conv", ("input",), {"out": 2, "kernel": 9}, r"input \(3, 8, 8\) leaves nothing: \(2, 0, 0\)"),
     ("x", "add", ("input", "c"), {}, r"cannot add"),
     ("x", "concat", ("input", "c"), {}, r"cannot join"),
+    ("x", "add", (), {}, r"'x' \(add\): wants inputs, not 0"),
+    ("x", "relu", ("input", "c"), {}, r"'x' \(relu\): wants one input, not 2"),
+    (
+        "x",
+        "conv",
+        ("input",),
+        {"out": 2.5, "kernel": 3},
+        r"'x' \(conv\) has out = 2\.5; it wants a whole number from 1",
+    ),
+    ("x", "conv", ("input",), {"out": 2, "kernel": 3, "bias": 0}, r"bias = 0; it wants true or false"),
+    ("x", "dropout", ("input",), {"rate": 1.0}, r"rate = 1\.0; it wants a number from 0 to less than 1"),
+    ("x", "dense", ("f",), {"out": 2, "init": {"weight": {"kind": "he", "std": 1}}}, r"an initialiser for each role"),
+    ("x", "dense", ("f",), {"out": 2, "init": {"weight": {"kind": "gaussian"}}}, r"an initialiser for each role"),
 ]
 
 
@@ -39,6 +52,40 @@ REFUSED = [
 def test_a_bad_layer_is_refused_with_its_name(name, kind, inputs, attrs, message):
     with pytest.raises(ValueError, match=message):
         graph().add(name, kind, inputs, **attrs)
+
+
+ODD = (None, [], {}, "x", "", -1, 0, 2.5, float("nan"), float("inf"), 10**30, 10**400, True, [[]], {"a": 1}, [-1, 2])
+
+
+def places(value, path=()):
+    """Every place in a JSON value but the root."""
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield path + (key,)
+        for inner in places(each, path + (key,)):
+            yield inner
+
+
+@pytest.mark.parametrize("name", ["mnist_small", "resnet50", "googlenet"])
+def test_a_description_with_an_odd_value_is_refused_or_a_network(name):
+    """Whatever stands in a file: no other error, and nothing that no network can have."""
+    whole, kinds_seen = json.dumps(by_name()[name].graph().to_dict()), set()
+    for place in places(json.loads(whole)):
+        layer = json.loads(whole)["layers"][place[1]]["kind"] if place[0] == "layers" and len(place) > 1 else ""
+        alike = (layer,) + tuple("#" if isinstance(key, int) else key for key in place)
+        if alike in kinds_seen:
+            continue
+        kinds_seen.add(alike)
+        for odd in ODD:
+            content = inner = json.loads(whole)
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = odd
+            try:
+                found = Graph.from_dict(content)
+            except ValueError:
+                continue
+            assert 0 < found.macs < 10**30
+            assert 0 < found.parameter_count < 10**30
 
 
 def test_a_head_of_the_wrong_width_is_refused():

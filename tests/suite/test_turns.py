@@ -1,0 +1,105 @@
+"""Measurements side by side: who works when, that one's end is its own, that all end when the session does."""
+
+import contextlib
+
+import pytest
+
+from suite.session import turns
+from suite.session.turns import Room, take_turns
+
+MIB = 1 << 20
+
+
+def measurement(name, parts, happened):
+    """One with so many turns in its pass."""
+    happened.append(f"{name} starts")
+    try:
+        for number in range(parts):
+            yield True
+            happened.append(f"{name}{number}")
+        yield False
+        happened.append(f"{name} ends")
+    except GeneratorExit:
+        happened.append(f"{name} is stopped")
+
+
+def test_turns_go_forth_and_back_and_the_rest_follows_one_by_one():
+    happened = []
+    take_turns(measurement(name, 3, happened) for name in "abc")
+    assert happened[:3] == ["a starts", "b starts", "c starts"]
+    assert happened[3:12] == ["c0", "b0", "a0", "a1", "b1", "c1", "c2", "b2", "a2"]
+    assert sorted(happened[12:]) == ["a ends", "b ends", "c ends"]
+
+
+def test_who_needs_fewer_turns_waits_for_the_others():
+    happened = []
+    take_turns([measurement("a", 1, happened), measurement("b", 3, happened)])
+    assert happened.index("a ends") > happened.index("b2")
+
+
+def test_one_alone_just_runs():
+    happened = []
+    take_turns([measurement("a", 2, happened)])
+    assert happened == ["a starts", "a0", "a1", "a ends"]
+
+
+def test_one_that_ends_before_its_turn_leaves_the_others_alone():
+    happened = []
+    take_turns([_ended(), measurement("a", 1, happened)])
+    assert happened[-1] == "a ends"
+
+
+def _ended():
+    return
+    yield
+
+
+def test_what_one_raises_stops_all():
+    happened = []
+
+    def interrupted():
+        yield True
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take_turns([measurement("a", 2, happened), interrupted(), measurement("b", 2, happened)])
+    assert {"a is stopped", "b is stopped"} < set(happened)
+
+
+def test_one_that_cannot_be_stopped_keeps_none_from_being_stopped():
+    happened = []
+
+    def stubborn():
+        try:
+            yield True
+        finally:
+            raise OSError("the disk is full")
+
+    def interrupted():
+        yield True
+        raise KeyboardInterrupt
+
+    with contextlib.suppress(OSError, KeyboardInterrupt):
+        take_turns([measurement("a", 2, happened), stubborn(), interrupted()])
+    assert "a is stopped" in happened
+
+
+def test_room_is_twice_what_the_others_took_in_the_mean(monkeypatch):
+    free = [1000 * MIB]
+    monkeypatch.setattr(
+        turns.psutil,
+        "virtual_memory",
+        lambda: type("Memory", (), {"available": free[0]}),  # what psutil gives
+    )
+    room = Room()
+    found = []
+    for left in (700, 400, 390):
+        free[0] = left * MIB
+        found.append(room.for_one_more())
+    assert found == [True, False, False]
+
+
+def test_there_are_never_more_than_a_comparison_usually_has(monkeypatch):
+    room = Room()
+    monkeypatch.setattr(turns.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 1 << 60}))
+    assert [room.for_one_more() for _ in range(turns.MOST)] == [True] * (turns.MOST - 1) + [False]
