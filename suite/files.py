@@ -37,8 +37,9 @@ def scratch() -> Iterator[Path]:
 
 
 def file_name(*words: str) -> str:
-    """Words that were read from a file, as a name that cannot leave its folder."""
-    return "-".join(re.sub(r"[^A-Za-z0-9_.-]+", "_", word).lstrip(".") for word in words)
+    """Words that were read from a file, as a name that cannot leave its folder; "unnamed" where nothing is left."""
+    kept = "-".join(re.sub(r"[^A-Za-z0-9_.-]+", "_", word).lstrip(".") for word in words)
+    return kept.lstrip("-")[:200] or "unnamed"
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -28,7 +28,7 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
-from suite.files import ROOM, disk, stands, usable, write_whole
+from suite.files import ROOM, disk, file_name, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
 from suite.results.formats import read, understood
@@ -230,8 +230,9 @@ class ResultFolder(Generic[Entry, Measured]):
         write_whole(path, sealed(named.model_dump_json(indent=1) + "\n"))
         self.invalid.pop(path.name, None)
         for hello in (rank.hello for rank in record.ranks if rank.hello):
-            if hello.machine and not (self.path / "hosts" / f"{hello.host}.json").exists():
-                self.write_host(Host(**dict(hello.machine), host=hello.host, cores_installed=hello.host_cores))
+            name = file_name(hello.host)
+            if hello.machine and not (self.path / "hosts" / f"{name}.json").exists():
+                self.write_host(Host(**dict(hello.machine), host=name, cores_installed=hello.host_cores))
 
     def write_proof(self, proof: Proof) -> None:
         """Write a proof that has a key."""

@@ -4,6 +4,7 @@ import os
 import platform
 import socket
 
+from suite.files import file_name
 from suite.results.records import Host
 from suite.worker.machine import machine
 
@@ -11,7 +12,7 @@ from suite.worker.machine import machine
 def this_host() -> Host:
     return Host(
         **machine()._asdict(),
-        host=socket.gethostname(),
+        host=file_name(socket.gethostname()),
         cores=len(os.sched_getaffinity(0)),
         cores_installed=os.cpu_count(),
         python=platform.python_version(),

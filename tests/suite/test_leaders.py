@@ -9,8 +9,10 @@ from suite.analysis.leaders import (
     Against,
     _beyond,
     _far_noisier,
+    _faster,
     _hopeless,
     _open,
+    _pooled,
     _spent,
     _stretch,
     against_fastest,
@@ -54,6 +56,33 @@ def test_several_share_the_lead():
 
 def test_the_leaders_come_the_fastest_first():
     assert verdicts({"a": ALIKE, "b": FAST})["a"].leaders == ("b", "a")
+
+
+def test_the_slower_are_compared_with_the_fastest_leader_at_the_group_s_level():
+    rates = {"a": SLOW, "b": rounds(90.0, 91.0, 89.5), "c": FAST, "d": ALIKE}
+    found = verdicts(rates)
+    assert (found["a"].fastest, found["b"].fastest) == ("c", "c")
+    assert found["a"].ratio == compared(known(rates))["a", "c"]
+
+
+def test_who_may_be_equal_is_not_faster():
+    assert not _faster(Interval(1.1, 1.0, 1.2, 3))
+    assert _faster(Interval(1.1, 1.001, 1.2, 3))
+
+
+def test_pairs_have_no_less_scatter_than_their_mean_and_degrees_by_satterthwaite():
+    pairs = {("a", "b"): Centre(0.1, 1.0, 4, 4), ("a", "c"): Centre(0.2, 1.0, 4, 5), ("b", "c"): Centre(0.3, 3.0, 4, 4)}
+    found = _pooled(pairs)
+    usual, squares = (4 + 4 + 36) / 3, (16 + 16 + 1296) / 3 / (1 + 2 / 4)
+    assert [each.error for each in found.values()] == pytest.approx([(usual / 4) ** 0.5, (usual / 4) ** 0.5, 3.0])
+    assert [each.degrees for each in found.values()] == pytest.approx([4 * usual**2 / squares * 2] * 3)
+    still = {pair: Centre(each.value, 0.0, 4, 4) for pair, each in pairs.items()}
+    assert {(each.error, each.degrees) for each in _pooled(still).values()} == {(0.0, 8.0)}
+
+
+def test_rows_may_have_begun_at_different_rounds():
+    rates = {"a": rounds(*[100.0, 101.0] * 4), "b": rounds(*[90.0, 91.5] * 4), "c": rounds(80.0, 81.0)}
+    assert [verdicts(rates)[row].verdict for row in "ab"] == ["leads", "slower"]
 
 
 def test_rounds_that_one_row_lacks_count_for_nothing():

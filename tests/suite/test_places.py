@@ -1,6 +1,7 @@
 """Places that a person names: unusable ones, and one that another session holds."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from suite.files import expanded, scratch, write_whole
 from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
+from suite.results.this_host import this_host
 
 
 @pytest.mark.parametrize("below", ["", "run", "a/run"])
@@ -45,6 +47,18 @@ def test_an_unusable_cache_names_its_variable(monkeypatch: pytest.MonkeyPatch, p
     monkeypatch.setenv("STAGEBENCH_CACHE", place)
     with pytest.raises(RequestError, match=rf"{place}/proofs cannot be made: .*; set STAGEBENCH_CACHE to"):
         cache_folder("proofs")
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("vm-1.site", "vm-1.site"), ("my host!", "my_host_"), ("../x", "_x"), ("-o", "o"), ("", "unnamed"), ("é", "_")],
+)
+def test_a_host_is_kept_under_a_name_that_a_file_can_have(
+    monkeypatch: pytest.MonkeyPatch, name: str, kept: str
+) -> None:
+    """A system calls itself as it likes."""
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert this_host().host == kept
 
 
 @pytest.fixture
