@@ -1,5 +1,7 @@
 """The experiments that ship, end to end at their smallest useful scale, and what all learn alike; before a release."""
 
+import re
+
 import pytest
 
 from suite.analysis.summary import summarise
@@ -14,9 +16,13 @@ FRAMEWORKS = {
     "autotune": {"pytorch", "mxnet"},
     "prediction": {"pytorch", "caffempi"},
     "model-parallel": {"pytorch", "tensorflow"},
+    "readers": {"pytorch", "mxnet"},
     "stragglers": {"pytorch", "caffempi"},
     "time-to-train": {"pytorch", "mxnet", "caffempi"},
 }
+
+# What the first sentence of a plan's page must say.
+ANSWERS = {"autotune": r'class="findings"><li>alexnet on [^<]*: what an expert gains over the defaults: '}
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -41,6 +47,7 @@ def test_an_experiment_answers_its_question(name, experiment):
     assert len(measured) > 1, "a comparison takes two frameworks"
     assert done.folder.scale == "small"
     assert all(adapter in done.pages["evidence.html"] for adapter in measured)
+    assert re.search(ANSWERS.get(name, ""), done.pages["index.html"])
 
 
 @pytest.mark.parametrize(
