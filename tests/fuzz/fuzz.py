@@ -49,7 +49,7 @@ from tests.support.memory import little_memory  # noqa: E402
 
 SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input, both; characters of a refusal
 IMAGES, LABELS = idx.PARTS["train"]
-PLACES = {"plan": "plan.toml", "record": "records/", "data": "set.npz", "mnist": IMAGES}  # what a refusal names
+PLACES = {"plan": "plan.toml", "record": "records/", "data": "set.npz", "mnist": "/mnist"}  # what a refusal names
 # What follows says what would be right.
 REMEDY = re.compile(r"; |should |did you mean|known: |wants |is one of |: (take|write) ")
 CORPUS = Path(__file__).parent / "corpus"
@@ -225,12 +225,13 @@ def read_data(content: bytes, folder: Path) -> None:
 
 def read_mnist(content: bytes, folder: Path) -> None:
     """Packed and as it is."""
-    found = []
+    found, place = [], folder / "mnist"
+    place.mkdir(exist_ok=True)
     for images, other, written in ((IMAGES, f"{IMAGES}.gz", content), (f"{IMAGES}.gz", IMAGES, gzip.compress(content))):
-        (folder / other).unlink(missing_ok=True)
-        (folder / images).write_bytes(written)
-        (folder / LABELS).write_bytes(struct.pack(">4BI", 0, 0, idx.UNSIGNED_BYTES, 1, 4) + bytes(range(4)))
-        found.append(invoke("data", "check", str(folder)))
+        (place / other).unlink(missing_ok=True)
+        (place / images).write_bytes(written)
+        (place / LABELS).write_bytes(struct.pack(">4BI", 0, 0, idx.UNSIGNED_BYTES, 1, 4) + bytes(range(4)))
+        found.append(invoke("data", "check", str(place)))
     for code, output in found:
         refused(code, output)
 
