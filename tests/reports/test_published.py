@@ -43,4 +43,4 @@ def test_an_adapter_s_name_cannot_leave_the_folder(tmp_path):
     exports.write(run.folder, "mlperf", tmp_path / "deep" / "er")
     assert len(list((tmp_path / "deep" / "er" / "mlperf").iterdir())) == 3
     assert not list(tmp_path.rglob("escaped*"))
-    assert file_name("..", "a/b\0c", "mxnet") == "-a_b_c-mxnet"
+    assert file_name("..", "a/b\0c", "mxnet") == "a_b_c-mxnet"
