@@ -34,9 +34,7 @@ class Dropout(Layer):
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
         """Zero with probability `rate`, else scale by 1 / (1 - rate)."""
         kept = 1.0 - self.attrs["rate"]
-        self._mask: Any = torch.empty_like(xs[0]).bernoulli_(kept)
-        if kept:
-            self._mask.div_(kept)
+        self._mask: Any = torch.empty_like(xs[0]).bernoulli_(kept).div_(kept)
         return xs[0] * self._mask
 
     def predict(self, xs: Sequence[Tensor]) -> Tensor:
