@@ -268,24 +268,27 @@ def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], s
 def _measured_link(
     series: Series, layers: Sequence[LayerCost], network: Network, every: Sequence[Series]
 ) -> KnownLink | None:
-    """From the layers' own exchanges of the staged pass, else from `comm_only`; None where the run has neither."""
+    """From `comm_only`, else from the layers' own exchanges of the staged pass; None where the run has neither.
+
+    `comm_only` of one network does not tell latency from bandwidth: the layers' exchanges do, where they lie near a
+    line. They need not, since a layer's may hold the wait for another rank.
+    """
     devices = series.devices
     if devices < 2:
-        return None
-    sent = [layer for layer in series.base.layers or () if layer.bytes and layer.communication_s > 0]
-    found = fitted([layer.bytes for layer in sent], [layer.communication_s for layer in sent])
-    if found and found.beta:
-        return of_fit(found, devices, network, f"link: each layer's exchange on {devices} devices")
-    size = sum(layer.bytes for layer in layers)
-    if not series.budget.comm_only or not size:
         return None
     cost = _of_networks(series, every)
     if cost:
         source = f"link: comm_only of several networks on {devices} devices"
-    else:
-        cost = Cost(0.0, series.budget.comm_only / size)
-        source = f"link: comm_only on {devices} devices, as if it had no latency"
-    return KnownLink(network.link_of(devices, cost), 0.0, source)
+        return KnownLink(network.link_of(devices, cost), 0.0, source)
+    sent = [layer for layer in series.base.layers or () if layer.bytes and layer.communication_s > 0]
+    found = fitted([layer.bytes for layer in sent], [layer.communication_s for layer in sent])
+    if found and found.beta and found.describes:
+        return of_fit(found, devices, network, f"link: each layer's exchange on {devices} devices")
+    whole, size = series.budget.comm_only, sum(layer.bytes for layer in layers)
+    if not whole or not size:
+        return None
+    source = f"link: comm_only on {devices} devices, as if it had no latency"
+    return KnownLink(network.link_of(devices, Cost(0.0, whole / size)), 0.0, source)
 
 
 def _of_networks(series: Series, every: Sequence[Series]) -> Cost | None:

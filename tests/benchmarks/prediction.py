@@ -5,12 +5,13 @@
 Four ranks on two cores would crowd each other out. So every process of a framework runs in a control group of its own
 that has a quarter of a core from its first pass on, on one rank as on four: the interpreters are replaced by a few
 lines of shell that enter such a group first (cgroup 1 or 2). With half a core each, four ranks kept both cores busy at
-the same time, where two of them seldom did, and computed 6 to 10 % more slowly. Turns are of 5 ms; but a kernel that
-looks 250 times a second lets it overrun a turn by up to 4 ms, and then holds it back the longer. What takes less than
-some 20 ms is held unevenly, so the plan's batches make steps longer. MPI's ranks poll while they wait, which
-their share pays for on as few ranks as cores, and hardly on more: here whoever yields its core sleeps. Over the
-laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command goes on where it
-stopped.
+the same time, where two of them seldom did, and computed 6 to 10 % more slowly. A kernel that looks 250 times a second
+lets a process overrun its turn by up to 4 ms, and holds it back the longer afterwards; whoever waits for that core
+meanwhile must not lose its share, or four ranks compute 15 % more slowly than two: so a share may be saved for one turn
+(Linux 5.14). What takes less than some 20 ms is held unevenly, so the plan's batches make steps longer. MPI's ranks
+poll while they wait, which their share pays for on as few ranks as cores, and hardly on more: here whoever yields its
+core sleeps. Over the laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command
+goes on where it stopped.
 """
 
 import argparse
@@ -30,21 +31,22 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from suite.environments.find import find
 from suite.plugins import adapters
 
+PLAN = Path(__file__).parents[2] / "suite" / "plans" / "prediction.toml"
 ADAPTERS = ("pytorch", "caffempi")
 RATES = ("1gbit", "200mbit")
 LAB = "predict"
 HOSTS = [f"{LAB}{number}" for number in (1, 2, 3, 4)]
 CGROUPS = Path("/sys/fs/cgroup")
 NAME = "stagebench-share"
-TURN, SHARE = 5_000, 0.25  # microseconds, of a core
+TURN, SHARE = 10_000, 0.25  # microseconds, of a core
 PATIENT = """
 #include <time.h>
 int sched_yield(void) { return nanosleep(&(struct timespec){0, 20000}, 0); }
 """
 
 LIMIT = {  # of the group $g
-    1: 'echo {turn} >"$g/cpu.cfs_period_us" && echo {quota} >"$g/cpu.cfs_quota_us"',
-    2: 'echo "{quota} {turn}" >"$g/cpu.max"',
+    1: 'cd "$g" && echo {turn} >cpu.cfs_period_us && echo {quota} >cpu.cfs_quota_us && echo {quota} >cpu.cfs_burst_us',
+    2: 'cd "$g" && echo "{quota} {turn}" >cpu.max && echo {quota} >cpu.max.burst',
 }
 # A group for each process: made, entered, and limited once a pass begins, or starting would take as long as all passes.
 # The job's file is the last word.
@@ -53,7 +55,7 @@ g="{root}/{name}-$$"; mkdir "$g" || exit 70
 for job; do :; done
 (
     until grep -qs '"phase", "name": "native"' "${{job%/*}}"/rank-*.jsonl; do kill -0 $$ || exit; sleep 0.1; done
-    {limit}
+    {limit} || kill $$
 ) </dev/null >/dev/null 2>&1 &
 echo $$ >"$g/cgroup.procs" || exit 70
 """
@@ -108,6 +110,19 @@ def stagebench(*words: str | Path, before: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
+def measured(out: Path, *words: str | Path, before: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Every training on four ranks.
+
+    One adapter after the other: those that may be compared would take turns, and each turn begins with a step in which
+    the ranks' shares of a core are out of step.
+    """
+    for name in ADAPTERS:
+        plan = out.with_name(f"{name}.toml")
+        plan.write_text(PLAN.read_text().replace(".keep]\n", f'.keep]\nadapter = "{name}"\n'))
+        stagebench("run", plan, *words, "-o", out / name, before=before)
+        yield from predicted(out / name)
+
+
 def predicted(run: Path) -> Iterator[dict[str, Any]]:
     """Every training of the run on four ranks."""
     for answer in json.loads(stagebench("predict", run, "--ranks", "4", "--json")):
@@ -130,18 +145,16 @@ def main() -> None:
     found = {}
     with groups(out) as pythons:
         given = [word for name, path in pythons.items() for word in ("--python", f"{name}={path}")]
-        words = ("run", "prediction", "--no-proofs", *given, *asked.words)
-        stagebench(*words, "--scale", "one-host", "-o", out / "one-host")
-        found["one host"] = list(predicted(out / "one-host"))
+        words = ("--no-proofs", *given, *asked.words)
+        found["one host"] = list(measured(out / "one-host", *words, "--scale", "one-host"))
         for rate in RATES:
             stagebench("lab", "up", "4", "--rate", rate, "--name", LAB)
             try:
                 inside = (sys.executable, "-m", "suite.cli", "lab", "exec", "--name", LAB, HOSTS[0], "--")
                 hosts = ("--hosts", ",".join(HOSTS))
-                stagebench(*words, "--scale", "hosts", *hosts, "-o", out / rate, before=inside)
+                found[rate] = list(measured(out / rate, *words, "--scale", "hosts", *hosts, before=inside))
             finally:
                 stagebench("lab", "down", "--name", LAB)
-            found[rate] = list(predicted(out / rate))
     errors = [abs(one["error"]) for several in found.values() for one in several]
     summary = {"median_error": median(errors), "worst_error": max(errors)} if errors else {}
     print(json.dumps({"cores": os.cpu_count(), "core_share": SHARE, **summary, "settings": found}, indent=1))

@@ -79,6 +79,20 @@ def test_without_layers_exchanges_all_of_comm_only_is_bandwidth(run):
     assert asked.scenario.schedule == "wfbp"
 
 
+def test_exchanges_of_layers_that_lie_near_no_line_tell_nothing_of_the_link(run):
+    """The last layer's goes first and may hold all of the wait for another rank."""
+
+    def waited(record):
+        for rank in record["ranks"]:
+            for layer, seconds in zip(rank["layers"], (0.045, 0.03, 0.06, 0.005), strict=True):
+                layer["communication_s"] = seconds
+
+    run.changed(follow_the_model(run, "wfbp", 2), waited)
+    (series,) = series_of(summarise(run.folder))
+    asked = fit(run.folder, series, UNKNOWN, None, False)
+    assert "link: comm_only on 2 devices, as if it had no latency" in asked.sources
+
+
 def test_networks_that_meet_the_same_link_tell_its_latency(run):
     def exchanging(record, size, seconds):
         for rank in record["ranks"]:

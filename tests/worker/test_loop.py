@@ -1,5 +1,6 @@
 """The measuring loop: when it begins to count, how long it counts, on every rank alike."""
 
+import gc
 import math
 import time
 
@@ -169,6 +170,28 @@ def test_measured_is_called_once_between_warm_up_and_steps(sampling, settled):
     loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, silent)
     loop.run("staged", lambda: events.append("step"), measured=lambda: events.append("measured"))
     assert events == ["step"] * 6 + ["measured"] + ["step"] * 3
+
+
+@pytest.mark.skipif(not hasattr(gc, "freeze"), reason="Python 3.6 cannot set objects apart from collections")
+@pytest.mark.parametrize("measure", ["run", "undisturbed", "in_turns"])
+def test_garbage_is_collected_only_among_what_a_pass_makes(sampling, settled, measure):
+    apart = []
+    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(seconds=0.0), silent)
+
+    def body():
+        time.sleep(0.05)
+        apart.append(gc.get_freeze_count())
+
+    side = Side(body)
+    gc.unfreeze()
+    {
+        "run": lambda: loop.run("staged", side.body),
+        "undisturbed": lambda: loop.undisturbed("native", side),
+        "in_turns": lambda: loop.in_turns("compute_only", side, side),
+    }[measure]()
+    assert apart[0] == 0  # of a warm-up, which may make what stays
+    assert apart[-1] > 1000
+    assert gc.get_freeze_count() == 0
 
 
 def test_progress_reports_pass_phase_and_step(sampling, settled):
