@@ -24,8 +24,7 @@ def show(rows: Sequence[Row], columns: Sequence[str], title: str = "", as_json: 
     if not cells:
         typer.echo(f"{title}: none is installed" if title else "none is installed")
         return
-    if sys.stdout.isatty():
-        _table(cells, columns, title)
+    if sys.stdout.isatty() and _table(cells, columns, title):
         return
     if title:
         typer.echo(title)
@@ -53,20 +52,38 @@ def words(value: Any) -> str:
     return str(value)
 
 
-def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> None:
+def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> bool:
+    """Print a table that breaks headers and long words, but no number; False where the terminal is too narrow."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    console, table = Console(), Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.title, table.title_justify, table.title_style = title or None, "left", "bold"
-    for index, column in enumerate(columns):
-        known = [line[index] for line in cells if line[index]]
+    by_column = list(zip(*cells, strict=True))
+    longest = [max(map(len, column)) for column in by_column]
+    whole = [width <= _unbroken(column) for width, column in zip(longest, by_column, strict=True)]
+    least = [width if kept else SHORT for width, kept in zip(longest, whole, strict=True)]
+    wide = [max(width, len(name)) if kept else width for width, kept, name in zip(least, whole, columns, strict=True)]
+    room = console.width - (len(columns) - 1)
+    if sum(least) > room:
+        return False
+    for name, column, width, kept in zip(columns, by_column, least, whole, strict=True):
+        known = [cell for cell in column if cell]
         numeric = bool(known) and all(cell.replace(",", "").replace(".", "").isdigit() for cell in known)
-        longest = NAME if all(" " not in line[index] for line in cells) else SHORT
-        short = max(len(line[index]) for line in cells) <= longest
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
+        table.add_column(
+            name,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=kept and sum(wide) <= room,
+            min_width=width,
+        )
     for line in cells:
         table.add_row(*map(Text, line))
-    Console().print(table)
+    console.print(table)
+    return True
+
+
+def _unbroken(column: Sequence[str]) -> int:
+    return NAME if all(" " not in cell for cell in column) else SHORT
