@@ -97,6 +97,9 @@ def predict(
     _needed("--microbatches", microbatches != 1, "--stages", stages > 1)
     _needed("--backend", backend is not None, "--comm", comm is not None)
     _needed("--gamma", gamma != 0.0, "--alpha and --beta", alpha is not None)
+    for option, path in (("--trace", trace), ("--chakra", chakra)):
+        if path and not path.parent.is_dir():
+            raise RequestError(f"{option} {path}: there is no folder {path.parent}; make it, or name another place")
     within = _link(node_alpha, node_beta, gamma, "--node-")
     network = Network(Link(0.0, 0.0), within, ranks_per_node, algorithm or "ring", servers)
     link = _known_link(_link(alpha, beta, gamma, "--"), comm, backend, network)
@@ -213,7 +216,7 @@ def _write_trace(path: Path, answers: Sequence["Answer"]) -> None:
     from suite.predict.perfetto import trace
     from suite.predict.prediction import timeline
 
-    answer = _written("--trace", path, answers)
+    answer = _written(path, answers)
     line = timeline(answer.scenario_of(answer.largest), answer.largest.ranks)
     write_whole(path, json.dumps(trace(line)) + "\n")
 
@@ -221,7 +224,7 @@ def _write_trace(path: Path, answers: Sequence["Answer"]) -> None:
 def _write_chakra(prefix: Path, answers: Sequence["Answer"]) -> None:
     from suite.predict import chakra
 
-    answer = _written("--chakra", prefix, answers)
+    answer = _written(prefix, answers)
     if answer.largest.ranks > MOST_FILES:
         raise RequestError(
             f"--chakra writes a file for each rank, and {answer.largest.ranks:,} are too many; "
@@ -230,10 +233,8 @@ def _write_chakra(prefix: Path, answers: Sequence["Answer"]) -> None:
     chakra.write(prefix, answer.scenario_of(answer.largest), answer.largest.ranks)
 
 
-def _written(option: str, path: Path, answers: Sequence["Answer"]) -> "Answer":
-    """The first training, of which that is told; RequestError where nothing can be written."""
-    if not path.parent.is_dir():
-        raise RequestError(f"{option} {path}: there is no folder {path.parent}; make it, or name another place")
+def _written(path: Path, answers: Sequence["Answer"]) -> "Answer":
+    """The first training, of which that is told."""
     answer = answers[0]
     of = f", the first of {len(answers)} (--workload chooses)" if len(answers) > 1 else ""
     typer.echo(f"{path}: {answer.asked.label} on {_place(answer.largest)}{of}", err=True)
