@@ -97,9 +97,7 @@ def predict(
     _needed("--microbatches", microbatches != 1, "--stages", stages > 1)
     _needed("--backend", backend is not None, "--comm", comm is not None)
     _needed("--gamma", gamma != 0.0, "--alpha and --beta", alpha is not None)
-    for option, path in (("--trace", trace), ("--chakra", chakra)):
-        if path and not path.parent.is_dir():
-            raise RequestError(f"{option} {path}: there is no folder {path.parent}; make it, or name another place")
+    _writable(trace=trace, chakra=chakra)
     within = _link(node_alpha, node_beta, gamma, "--node-")
     network = Network(Link(0.0, 0.0), within, ranks_per_node, algorithm or "ring", servers)
     link = _known_link(_link(alpha, beta, gamma, "--"), comm, backend, network)
@@ -121,14 +119,19 @@ def predict(
     if json:
         show_json([one.to_dict() for one in answers])
     else:
-        for found in answers:
-            _print(found)
+        _print(answers)
     for refusal in refusals:
         typer.echo(f"not predicted: {refusal}", err=True)
     if trace:
         _write_trace(trace, answers)
     if chakra:
         _write_chakra(chakra, answers)
+
+
+def _writable(**places: Path | None) -> None:
+    for option, path in places.items():
+        if path and not path.parent.is_dir():
+            raise RequestError(f"--{option} {path}: there is no folder {path.parent}; make it, or name another place")
 
 
 def _needed(option: str, given: bool, other: str, there: bool) -> None:
@@ -245,19 +248,20 @@ def _place(one: "Prediction") -> str:
     return f"{one.ranks} rank{'s' if one.ranks > 1 else ''}, {one.schedule}"
 
 
-def _print(answer: "Answer") -> None:
+def _print(answers: Sequence["Answer"]) -> None:
     from suite.cli import tables
 
-    shown = (*COLUMNS, *COMPARED) if any(map(answer.measured, answer.predictions)) else COLUMNS
-    tables.show([_cells(answer, one) for one in answer.predictions], shown, answer.asked.label)
-    for source in answer.asked.sources:
-        typer.echo(f"  {source}")
-    place = _place(answer.largest)
-    typer.echo(f"critical path on {place}: {answer.largest.critical_path}")
-    gains = [gain for gain in answer.gains if gain.gain > WORTH_A_LINE]
-    typer.echo(f"what would help most on {place}:{'' if gains else ' nothing that the model knows'}")
-    for gain in gains:
-        typer.echo(f"  {gain.gain:+.1%}  {gain.change}")
+    for answer in answers:
+        shown = (*COLUMNS, *COMPARED) if any(map(answer.measured, answer.predictions)) else COLUMNS
+        tables.show([_cells(answer, one) for one in answer.predictions], shown, answer.asked.label)
+        for source in answer.asked.sources:
+            typer.echo(f"  {source}")
+        place = _place(answer.largest)
+        typer.echo(f"critical path on {place}: {answer.largest.critical_path}")
+        gains = [gain for gain in answer.gains if gain.gain > WORTH_A_LINE]
+        typer.echo(f"what would help most on {place}:{'' if gains else ' nothing that the model knows'}")
+        for gain in gains:
+            typer.echo(f"  {gain.gain:+.1%}  {gain.change}")
 
 
 def _cells(answer: "Answer", one: "Prediction") -> dict[str, Any]:

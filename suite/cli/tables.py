@@ -62,28 +62,31 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> bool:
     console, table = Console(), Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.title, table.title_justify, table.title_style = title or None, "left", "bold"
     by_column = list(zip(*cells, strict=True))
-    longest = [max(map(len, column)) for column in by_column]
-    whole = [width <= _unbroken(column) for width, column in zip(longest, by_column, strict=True)]
-    least = [width if kept else SHORT for width, kept in zip(longest, whole, strict=True)]
-    wide = [max(width, len(name)) if kept else width for width, kept, name in zip(least, whole, columns, strict=True)]
-    room = console.width - (len(columns) - 1)
-    if sum(least) > room:
+    widths = _widths(by_column, columns, console.width - 2 * len(columns))  # less the gaps, and the edges
+    if widths is None:
         return False
-    for name, column, width, kept in zip(columns, by_column, least, whole, strict=True):
+    for name, column, width in zip(columns, by_column, widths, strict=True):
         known = [cell for cell in column if cell]
         numeric = bool(known) and all(cell.replace(",", "").replace(".", "").isdigit() for cell in known)
-        table.add_column(
-            name,
-            justify="right" if numeric else "left",
-            overflow="fold",
-            no_wrap=kept and sum(wide) <= room,
-            min_width=width,
-        )
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", width=width)
     for line in cells:
         table.add_row(*map(Text, line))
     console.print(table)
     return True
 
 
-def _unbroken(column: Sequence[str]) -> int:
-    return NAME if all(" " not in cell for cell in column) else SHORT
+def _widths(by_column: Sequence[Sequence[str]], names: Sequence[str], room: int) -> list[int] | None:
+    """As wide as its cells for each column, or SHORT for long words; what is left goes to headers, then to words."""
+    longest = [max(map(len, column)) for column in by_column]
+    widths = [
+        width if width <= (SHORT if any(" " in cell for cell in column) else NAME) else SHORT
+        for width, column in zip(longest, by_column, strict=True)
+    ]
+    left = room - sum(widths)
+    if left < 0:
+        return None
+    for wanted in ([len(name) for name in names], longest):
+        for at, width in enumerate(wanted):
+            more = min(left, max(0, width - widths[at]))
+            widths[at], left = widths[at] + more, left - more
+    return widths
