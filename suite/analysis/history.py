@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from suite.analysis.change_points import change_points
+from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.conditions import ALLOWED, NAMED, MeasuredRun, differing, same_but_knobs, same_but_sampling
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
@@ -81,7 +82,22 @@ def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
             loosely = _loosely(row)
             key = same_but_sampling(row.case).id if loosely in ambiguous else loosely
             found.setdefault((key, run.about.method), []).append(Point(run, row))
+    if not found:
+        raise RequestError(
+            f"these runs have no case for a history; {'; '.join(left_out(ordered)) or 'nothing was measured'}"
+        )
     return [_series(points, threshold) for points in found.values()]
+
+
+def left_out(runs: Sequence[MeasuredRun]) -> list[str]:
+    """What a history does not show, a sentence for each mark that speaks against it."""
+    marks = Counter(
+        mark for run in runs for row in run.measured.values() for mark in row.marks if mark in DISQUALIFYING
+    )
+    return [
+        f"{count} row{'s' if count > 1 else ''} left out, {mark}: {DISQUALIFYING[mark]}"
+        for mark, count in marks.items()
+    ]
 
 
 def _sound(run: MeasuredRun) -> Iterable[Row]:

@@ -23,16 +23,20 @@ def history(
     """Show each case's speed over runs, the first run of every change, and what else changed there."""
     from suite.analysis.conditions import MeasuredRun
     from suite.analysis.history import history as series_of
+    from suite.analysis.history import left_out
     from suite.cli import tables
     from suite.session.end_rule import share_of
 
     least = share_of("--threshold", threshold)
-    found = series_of([MeasuredRun.read(path) for path in runs], least)
+    read = [MeasuredRun.read(path) for path in runs]
+    found = series_of(read, least)
     if json:
         tables.show_json([series.to_dict() for series in found])
         return
     for series in found:
         _print(series)
+    for line in left_out(read):
+        typer.echo(without_codes(line))
 
 
 def _print(series: "Series") -> None:

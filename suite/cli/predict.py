@@ -3,6 +3,7 @@
 Heavy imports wait until the command runs, so that --help is quick.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from suite.errors import RequestError
 
 if TYPE_CHECKING:
-    from suite.predict.answer import Answer
+    from suite.predict.answer import Answer, Asked
     from suite.predict.collectives import Link, Network
     from suite.predict.from_numbers import Numbers
     from suite.predict.known_link import KnownLink
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("ranks", "schedule", "samples/s", "95 % interval", "ms/step", "efficiency", "exposed ms")
 COMPARED = ("measured", "error")
 WORTH_A_LINE = 0.001  # of a gain
+MOST_FILES = 4096  # of execution traces
 
 
 def register(app: typer.Typer) -> None:
@@ -38,10 +40,11 @@ def predict(
         ),
     ] = None,
     algorithm: Annotated[
-        str, typer.Option(help="Of the exchange: ring, tree, doubling, halving, hierarchical or server.")
-    ] = "ring",
+        str | None,
+        typer.Option(help="Of the exchange: ring (default), tree, doubling, halving, hierarchical or server."),
+    ] = None,
     workload: Annotated[
-        str | None, typer.Option(help="A workload, or a network's file; of a run: only this one.")
+        str | None, typer.Option(help="A workload, or a network's file; of a run: only this one, by its name.")
     ] = None,
     layers: Annotated[
         Path | None, typer.Option(help="A JSON list of layers with their seconds, instead of a workload and --rate.")
@@ -86,33 +89,78 @@ def predict(
     from suite.predict.collectives import Link, Network
 
     sizes = ranks_from(ranks)
+    _needed(
+        "--node-alpha and --node-beta", (node_alpha, node_beta) != (None, None), "--ranks-per-node", ranks_per_node > 1
+    )
+    _needed("--algorithm hierarchical", algorithm == "hierarchical", "--ranks-per-node", ranks_per_node > 1)
+    _needed("--servers", servers != 1, "--algorithm server", algorithm == "server")
+    _needed("--microbatches", microbatches != 1, "--stages", stages > 1)
+    _needed("--backend", backend is not None, "--comm", comm is not None)
+    _needed("--gamma", gamma != 0.0, "--alpha and --beta", alpha is not None)
+    _writable(trace=trace, chakra=chakra)
     within = _link(node_alpha, node_beta, gamma, "--node-")
-    network = Network(Link(0.0, 0.0), within, ranks_per_node, algorithm, servers)
+    network = Network(Link(0.0, 0.0), within, ranks_per_node, algorithm or "ring", servers)
     link = _known_link(_link(alpha, beta, gamma, "--"), comm, backend, network)
     numbers = from_numbers.Numbers(batch, rate, workload, layers, read_rate, readers, jitter, spread)
+    pipeline = {"compression": compression, "stages": stages, "microbatches": microbatches}
+    refusals: list[str] = []
     if run is None:
+        _needed("--readers", readers is not None, "--read-rate", read_rate is not None)
         asked = [from_numbers.asked(numbers, network, link)]
+        asked = [replace(one, scenario=one.scenario.but(**_pipeline(stages), **pipeline)) for one in asked]
     else:
         from suite.predict.from_run import asked_of
         from suite.results.run_folder import RunFolder
 
         _only_without_a_run(run, numbers)
-        asked = asked_of(RunFolder.open(run), workload, network, link, schedule is None)
-    answers = []
-    for one in asked:
-        default = "fused" if stages > 1 else one.scenario.schedule
-        changes = {"schedule": default, "compression": compression, "stages": stages, "microbatches": microbatches}
-        one = replace(one, scenario=one.scenario.but(**changes))
-        answers.append(Answer(one, _schedules(schedule, default), sizes))
-    if trace:
-        _write_trace(trace, answers[0])
-    if chakra:
-        _write_chakra(chakra, answers[0])
+        asked, refusals = asked_of(RunFolder.open(run), workload, link)
+        asked = [_what_if(one, network if algorithm or ranks_per_node > 1 else None, link, pipeline) for one in asked]
+    answers = [Answer(one, _schedules(schedule, one.scenario.schedule), sizes) for one in asked]
     if json:
         show_json([one.to_dict() for one in answers])
     else:
-        for found in answers:
-            _print(found)
+        _print(answers)
+    for refusal in refusals:
+        typer.echo(f"not predicted: {refusal}", err=True)
+    if trace:
+        _write_trace(trace, answers)
+    if chakra:
+        _write_chakra(chakra, answers)
+
+
+def _writable(**places: Path | None) -> None:
+    for option, path in places.items():
+        if path and not path.parent.is_dir():
+            raise RequestError(f"--{option} {path}: there is no folder {path.parent}; make it, or name another place")
+
+
+def _needed(option: str, given: bool, other: str, there: bool) -> None:
+    if given and not there:
+        raise RequestError(f"{option} says nothing without {other}; give both, or neither")
+
+
+def _pipeline(stages: int) -> dict[str, Any]:
+    """What a pipeline has no choice of: its gradients leave last, when nothing computes beside them."""
+    return {"schedule": "fused", "interference": 0.0} if stages > 1 else {}
+
+
+def _what_if(asked: "Asked", network: "Network | None", link: "KnownLink | None", pipeline: dict[str, Any]) -> "Asked":
+    """The training of a run with what the options change of it; `link` may be what it was fitted to."""
+    own, changed = asked.scenario.network, []
+    if link and link.source not in asked.sources:
+        own = replace(own, between=link.link)
+        changed.append(link.source)
+    if network:
+        own = replace(network, between=own.between)
+        nodes = f", {own.ranks_per_node} ranks a node" if own.ranks_per_node > 1 else ""
+        changed.append(f"exchange: {own.algorithm}{nodes}")
+    if pipeline["compression"] != 1:
+        changed.append(f"gradients: {pipeline['compression']:g} times smaller")
+    if pipeline["stages"] > 1:
+        changed.append(f"a pipeline of {pipeline['stages']} stages, without the fitted schedule and interference")
+    if not changed:
+        return asked
+    return asked.changed(changed, network=own, **_pipeline(pipeline["stages"]), **pipeline)
 
 
 def ranks_from(option: str) -> list[int]:
@@ -156,47 +204,70 @@ def _only_without_a_run(run: Path, numbers: "Numbers") -> None:
 def _schedules(option: str | None, default: str) -> list[str]:
     from suite.predict.scenario import SCHEDULES
 
-    return [default] if option is None else list(SCHEDULES) if option == "all" else option.split(",")
+    if option in (None, "all"):
+        return list(SCHEDULES) if option else [default]
+    words = [word.strip() for word in option.split(",")]
+    if not all(words):
+        raise RequestError(f"--schedule {option!r} should read A,B,...: schedules such as wfbp,merged, or all")
+    return words
 
 
-def _write_trace(path: Path, answer: "Answer") -> None:
+def _write_trace(path: Path, answers: Sequence["Answer"]) -> None:
     import json
 
     from suite.files import write_whole
     from suite.predict.perfetto import trace
     from suite.predict.prediction import timeline
 
-    last = answer.predictions[-1]
-    line = timeline(answer.asked.scenario.but(schedule=last.schedule), last.ranks)
+    answer = _written(path, answers)
+    line = timeline(answer.scenario_of(answer.largest), answer.largest.ranks)
     write_whole(path, json.dumps(trace(line)) + "\n")
 
 
-def _write_chakra(prefix: Path, answer: "Answer") -> None:
+def _write_chakra(prefix: Path, answers: Sequence["Answer"]) -> None:
     from suite.predict import chakra
 
-    last = answer.predictions[-1]
-    chakra.write(prefix, answer.asked.scenario.but(schedule=last.schedule), last.ranks)
+    answer = _written(prefix, answers)
+    if answer.largest.ranks > MOST_FILES:
+        raise RequestError(
+            f"--chakra writes a file for each rank, and {answer.largest.ranks:,} are too many; "
+            f"ask for {MOST_FILES:,} at most"
+        )
+    chakra.write(prefix, answer.scenario_of(answer.largest), answer.largest.ranks)
 
 
-def _print(answer: "Answer") -> None:
+def _written(path: Path, answers: Sequence["Answer"]) -> "Answer":
+    """The first training, of which that is told."""
+    answer = answers[0]
+    of = f", the first of {len(answers)} (--workload chooses)" if len(answers) > 1 else ""
+    typer.echo(f"{path}: {answer.asked.label} on {_place(answer.largest)}{of}", err=True)
+    return answer
+
+
+def _place(one: "Prediction") -> str:
+    return f"{one.ranks} rank{'s' if one.ranks > 1 else ''}, {one.schedule}"
+
+
+def _print(answers: Sequence["Answer"]) -> None:
     from suite.cli import tables
 
-    shown = (*COLUMNS, *COMPARED) if answer.asked.measured else COLUMNS
-    tables.show([_cells(answer, one) for one in answer.predictions], shown, answer.asked.label)
-    for source in answer.asked.sources:
-        typer.echo(f"  {source}")
-    last = answer.predictions[-1]
-    typer.echo(f"critical path on {last.ranks} ranks, {last.schedule}: {last.critical_path}")
-    gains = [gain for gain in answer.gains if gain.gain > WORTH_A_LINE]
-    typer.echo(f"what would help most there:{'' if gains else ' nothing that the model knows'}")
-    for gain in gains:
-        typer.echo(f"  {gain.gain:+.1%}  {gain.change}")
+    for answer in answers:
+        shown = (*COLUMNS, *COMPARED) if any(map(answer.measured, answer.predictions)) else COLUMNS
+        tables.show([_cells(answer, one) for one in answer.predictions], shown, answer.asked.label)
+        for source in answer.asked.sources:
+            typer.echo(f"  {source}")
+        place = _place(answer.largest)
+        typer.echo(f"critical path on {place}: {answer.largest.critical_path}")
+        gains = [gain for gain in answer.gains if gain.gain > WORTH_A_LINE]
+        typer.echo(f"what would help most on {place}:{'' if gains else ' nothing that the model knows'}")
+        for gain in gains:
+            typer.echo(f"  {gain.gain:+.1%}  {gain.change}")
 
 
 def _cells(answer: "Answer", one: "Prediction") -> dict[str, Any]:
     from suite.cli.formatting import significant
 
-    measured, error, (low, high) = answer.asked.measured.get(one.ranks), answer.error(one), one.rates
+    measured, error, (low, high) = answer.measured(one), answer.error(one), one.rates
     return {
         "ranks": one.ranks,
         "schedule": one.schedule,

@@ -24,8 +24,7 @@ def show(rows: Sequence[Row], columns: Sequence[str], title: str = "", as_json: 
     if not cells:
         typer.echo(f"{title}: none is installed" if title else "none is installed")
         return
-    if sys.stdout.isatty():
-        _table(cells, columns, title)
+    if sys.stdout.isatty() and _table(cells, columns, title):
         return
     if title:
         typer.echo(title)
@@ -53,20 +52,41 @@ def words(value: Any) -> str:
     return str(value)
 
 
-def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> None:
+def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> bool:
+    """Print a table that breaks headers and long words, but no number; False where the terminal is too narrow."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    console, table = Console(), Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.title, table.title_justify, table.title_style = title or None, "left", "bold"
-    for index, column in enumerate(columns):
-        known = [line[index] for line in cells if line[index]]
+    by_column = list(zip(*cells, strict=True))
+    widths = _widths(by_column, columns, console.width - 2 * len(columns))  # less the gaps, and the edges
+    if widths is None:
+        return False
+    for name, column, width in zip(columns, by_column, widths, strict=True):
+        known = [cell for cell in column if cell]
         numeric = bool(known) and all(cell.replace(",", "").replace(".", "").isdigit() for cell in known)
-        longest = NAME if all(" " not in line[index] for line in cells) else SHORT
-        short = max(len(line[index]) for line in cells) <= longest
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", width=width)
     for line in cells:
         table.add_row(*map(Text, line))
-    Console().print(table)
+    console.print(table)
+    return True
+
+
+def _widths(by_column: Sequence[Sequence[str]], names: Sequence[str], room: int) -> list[int] | None:
+    """As wide as its cells for each column, or SHORT for long words; what is left goes to headers, then to words."""
+    longest = [max(map(len, column)) for column in by_column]
+    widths = [
+        width if width <= (SHORT if any(" " in cell for cell in column) else NAME) else SHORT
+        for width, column in zip(longest, by_column, strict=True)
+    ]
+    left = room - sum(widths)
+    if left < 0:
+        return None
+    for wanted in ([len(name) for name in names], longest):
+        for at, width in enumerate(wanted):
+            more = min(left, max(0, width - widths[at]))
+            widths[at], left = widths[at] + more, left - more
+    return widths

@@ -1,7 +1,7 @@
 """A training asked about, and what the model answers: every size and schedule, what was measured, what would help."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,11 @@ class Asked:
     fitted_to: int | None = None  # devices; what was measured on as many says nothing of the model
     cases: tuple[str, ...] = ()  # ids of those measured
 
+    def changed(self, what: Sequence[str], **parts: Any) -> "Asked":
+        """The same with parts of the scenario replaced: `what` in words. Nobody has measured that."""
+        sources = (*self.sources, *(f"changed: {each}" for each in what))
+        return replace(self, scenario=self.scenario.but(**parts), sources=sources, measured={}, fitted_to=None)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -36,18 +41,31 @@ class Answer:
         """Sizes first."""
         return [predict(scenario, ranks) for ranks in self.sizes for scenario in self._scenarios]
 
+    @property
+    def largest(self) -> Prediction:
+        """On the most ranks, by the schedule that is the best there."""
+        most = max(self.sizes)
+        return max((one for one in self.predictions if one.ranks == most), key=lambda one: one.order)
+
+    def scenario_of(self, one: Prediction) -> Scenario:
+        return self.asked.scenario.but(schedule=one.schedule)
+
     @cached_property
     def gains(self) -> list[Gain]:
-        """What would help most on the largest size, by the first schedule."""
-        return helps(self._scenarios[0], max(self.sizes))
+        """What would help the largest most."""
+        return helps(self.scenario_of(self.largest), self.largest.ranks)
 
     @property
     def _scenarios(self) -> list[Scenario]:
         return [self.asked.scenario.but(schedule=name) for name in self.schedules]
 
+    def measured(self, one: Prediction) -> Interval | None:
+        """Samples/s on as many devices, by the schedule that was fitted: of another one nothing was measured."""
+        return self.asked.measured.get(one.ranks) if one.schedule == self.asked.scenario.schedule else None
+
     def error(self, one: Prediction) -> float | None:
         """Predicted over measured samples/s, less 1; None where nothing was measured."""
-        found = self.asked.measured.get(one.ranks)
+        found = self.measured(one)
         return one.rate / found.value - 1 if found else None
 
     def to_dict(self) -> dict[str, Any]:

@@ -127,6 +127,10 @@ class Network:
             return Cost(2 * link.alpha, 2 * max(1.0, load) * link.beta + load * link.gamma)
         if self.algorithm in FLAT:
             return FLAT[self.algorithm](ranks, link)
+        if nodes > 1 and ranks % self.ranks_per_node:
+            raise RequestError(
+                f"{ranks} ranks fill no whole number of nodes of {self.ranks_per_node}; ask for a multiple"
+            )
         inner, outer = _ring(min(ranks, self.ranks_per_node), within), _ring(nodes, self.between)
         # The ranks of a node add up their pieces at the same time, but share the interface.
         added = (nodes - 1) / nodes * self.between.gamma * (1 / self.ranks_per_node - 1)

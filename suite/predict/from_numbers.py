@@ -1,5 +1,6 @@
 """A scenario from numbers alone: of a training that nobody measured here, of machines that one only read about."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,14 +41,17 @@ class Numbers:
 
 def asked(numbers: Numbers, network: Network, link: KnownLink | None) -> Asked:
     """RequestError says which number is missing, or cannot be. `network` without the link between ranks."""
-    if link is None:
-        raise RequestError("nothing says how fast the link is; give --alpha and --beta, or --comm with a measured one")
-    if numbers.batch is None:
-        raise RequestError("--batch is missing: the samples of an iteration on one device")
+    missing = list(_missing(numbers, link))
+    if missing or link is None or numbers.batch is None:
+        raise RequestError(f"to predict, give {'; '.join(missing)}; or name a run folder to learn from")
     positive("batch", numbers.batch)
+    if numbers.spread is not None and not 0 <= numbers.spread < 1:
+        raise RequestError(f"--spread {numbers.spread} should be a share, from 0 to below 1")
     if numbers.layers:
         label, layers, source = str(numbers.layers), from_file(numbers.layers), f"layers: {numbers.layers}"
     else:
+        assert numbers.workload is not None
+        assert numbers.rate is not None
         label, layers = _of_workload(numbers.workload, numbers.batch, numbers.rate)
         source = "layers: the rate's time divided by multiply-accumulates, twice as much for backward as for forward"
     if numbers.read_rate is not None:
@@ -65,10 +69,21 @@ def asked(numbers: Numbers, network: Network, link: KnownLink | None) -> Asked:
     return Asked(f"{label} batch {numbers.batch}", scenario, (source, link.source), {})
 
 
-def _of_workload(name: str | None, batch: int, rate: float | None) -> tuple[str, tuple[LayerCost, ...]]:
-    if name is None or rate is None:
-        missing = "--workload" if name is None else "--rate"
-        raise RequestError(f"{missing} is missing: a workload and the samples/s of one device, or --layers with a file")
+def _missing(numbers: Numbers, link: KnownLink | None) -> Iterator[str]:
+    if numbers.layers and (numbers.workload is not None or numbers.rate is not None):
+        raise RequestError("--layers stands in place of --workload and --rate; leave one or the other out")
+    if numbers.layers is None:
+        if numbers.workload is None:
+            yield "--workload, a network (or --layers with a file, in place of --workload and --rate)"
+        if numbers.rate is None:
+            yield "--rate, the samples/s of one device by itself"
+    if numbers.batch is None:
+        yield "--batch, the samples of an iteration on one device"
+    if link is None:
+        yield "--alpha and --beta of the link (or --comm with a measured one)"
+
+
+def _of_workload(name: str, batch: int, rate: float) -> tuple[str, tuple[LayerCost, ...]]:
     positive("rate", rate)
     workload = read_network(Path(name)) if is_path(name) else workloads()[chosen("workload", [name], workloads())[0]]
     return workload.name, by_arithmetic(workload.graph(), batch / rate, batch)

@@ -4,15 +4,16 @@ The rows of one training that differ in their number of devices are a series. Th
 stand beside the prediction and show how wrong it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from suite.analysis.alpha_beta import fitted
 from suite.analysis.budget import Budget
+from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.analysis.scaling import shared
 from suite.analysis.stats import Interval
@@ -31,6 +32,8 @@ from suite.results.run_folder import RunFolder
 SAME = 1e-3  # of an iteration: nearer than that, schedules cannot be told apart
 MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
 MOST_INTERFERENCE = 1.0  # an exchange can stop computing, not more
+WRONG = ("proof failed", "non-finite loss", "missing rank")  # marks of a row that nothing can be learnt from
+TELLING = ("no proof", "trend", "other machine", "disturbed", "large residual")  # marks that a fit's reader should know
 SMALL_JITTER = Jitter.normal(0.01)  # of which a larger one is made where steps show none
 
 
@@ -93,18 +96,39 @@ def series_of(rows: Sequence[Row]) -> list[Series]:
     return [Series(base, tuple(group)) for base, group in zip(bases, series, strict=True) if base]
 
 
-def asked_of(
-    folder: RunFolder, workload: str | None, network: Network, link: KnownLink | None, schedule: bool
-) -> list[Asked]:
-    """Every training of a run (of this workload, if given) as `fit` has it; RequestError says what the run lacks."""
-    rows = [row for row in summarise(folder) if workload in (None, row.case.workload)]
-    if not rows:
-        raise RequestError(f"{folder.path} has no case of the workload {workload!r}; see `stagebench show`")
-    found = series_of(rows)
+def asked_of(folder: RunFolder, workload: str | None, link: KnownLink | None) -> tuple[list[Asked], list[str]]:
+    """(every training of a run, or of this workload, as `fit` has it; why others have nothing to predict from).
+
+    RequestError where that is so of all of them.
+    """
+    rows = summarise(folder)
+    wanted = [row for row in rows if workload in (None, row.case.workload)]
+    if not wanted:
+        names = ", ".join(dict.fromkeys(row.case.workload for row in rows))
+        raise RequestError(
+            f"{folder.path} has no case of the workload {workload!r}; it has {names or 'no case at all'}"
+        )
+    every, found = series_of(rows), []
+    fitted = [series for series in every if workload in (None, series.base.case.workload)]
+    ids = {row.id for series in fitted for row in series.rows}
+    reasons = {row.case.label: str(_unlike(row) or _lacks(row)) for row in wanted if row.id not in ids}
+    for series in fitted:
+        try:
+            found.append(fit(folder, series, every, link))
+        except RequestError as error:
+            reasons[series.label] = str(error)
+    refusals = list(_by_reason(reasons))
     if not found:
-        reasons = "; ".join(dict.fromkeys(f"{row.case.label}: {_unlike(row) or _lacks(row)}" for row in rows))
-        raise RequestError(f"{folder.path} has nothing to predict from. {reasons}")
-    return [fit(folder, series, network, link, schedule, found) for series in found]
+        raise RequestError(f"{folder.path} has nothing to predict from. {' '.join(refusals)}")
+    return found, refusals
+
+
+def _by_reason(reasons: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each reason, with the first of those that it is true of."""
+    for reason in dict.fromkeys(reasons.values()):
+        first, *others = (label for label, why in reasons.items() if why == reason)
+        more = f" and {len(others)} more" if others else ""
+        yield f"{first}{more}: {reason}."
 
 
 def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> list[Answer]:
@@ -117,7 +141,7 @@ def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> list[Answer]:
         sizes = [devices for devices in series.measured if devices > series.devices > 1]
         if sizes:
             with suppress(RequestError):
-                asked = fit(folder, series, Network(Link(0.0, 0.0)), None, True, every)
+                asked = fit(folder, series, every)
                 found.append(Answer(asked, [asked.scenario.schedule], sizes))
     return found
 
@@ -141,6 +165,9 @@ def _unlike(row: Row) -> str | None:
     """Why a model of synchronous SGD has nothing to do with a row; None when it has."""
     if not row.rate:
         return "it was not measured" + (f" ({row.reason})" if row.reason else "")
+    wrong = next((mark for mark in row.marks if mark in WRONG), None)
+    if wrong:
+        return f"{wrong}: {DISQUALIFYING[wrong]}"
     if not row.synchronous:
         return "its strategy is asynchronous"
     if row.declared and row.declared.model_parallel_size > 1:
@@ -151,6 +178,8 @@ def _unlike(row: Row) -> str | None:
 def _lacks(row: Row) -> str | None:
     """Why no model can be fitted to a row; None when one can."""
     if not row.budget:
+        if "incomplete" in row.marks:
+            return "not every process was measured, and none with all passes; resume the run"
         return "it lacks the pass `staged`; measure it with passes native, staged, compute_only and comm_only"
     if row.budget.communication is None:
         return "it lacks the pass `compute_only`"
@@ -159,34 +188,29 @@ def _lacks(row: Row) -> str | None:
     return None
 
 
-def fit(
-    folder: RunFolder,
-    series: Series,
-    network: Network,
-    link: KnownLink | None,
-    schedule: bool,
-    every: Sequence[Series] = (),
-) -> Asked:
+def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: KnownLink | None = None) -> Asked:
     """The scenario of a series; RequestError where nothing says how fast the link is.
 
-    `network` without the link between ranks, which is `link` or what the run has measured, `every` series of it. With
-    `schedule` the one that comes nearest to the run is looked for. What the run took beyond it is charged to the
-    exchange, which slows down the computing beside it; and what is more than that, to ranks that waited for each other.
+    The link is what the run, `every` series of it, has measured of an exchange by a ring; `link` where it has nothing.
+    The schedule is the one that comes nearest to the run. What the run took beyond it is charged to the exchange, which
+    slows down the computing beside it; and what is more than that, to ranks that waited for each other.
     """
     layers, layers_source = _layers(folder, series)
-    link = link or _measured_link(series, layers, network, every)
+    link = _measured_link(series, layers, every) or link
     if link is None:
         raise RequestError(
             f"nothing says how fast the link of {series.label} is; give --alpha and --beta, or --comm with the folder "
             "of a `stagebench comm`, or measure the case on 2 ranks with the passes compute_only and comm_only"
         )
-    sources = [f"stages: {series.base.case.label}", layers_source, link.source]
+    marks = [mark for mark in series.base.marks if mark in TELLING]
+    stages = f"stages: {series.base.case.label}" + (f" ({', '.join(marks)})" if marks else "")
+    sources = [stages, layers_source, link.source]
     whole, rate = _stage_seconds(series), series.base.rate
     assert rate
     scenario = Scenario(
         batch=series.base.case.batch,
         layers=layers,
-        network=replace(network, between=link.link),
+        network=Network(link.link),
         h2d=whole["h2d"],
         update=whole["update"],
         read=(series.budget.io_only or 0.0) * series.base.case.readers,
@@ -195,7 +219,7 @@ def fit(
         compute_error=min(MOST_ERROR, max(rate.high / rate.value - 1, 1 - rate.low / rate.value)),
         link_error=min(MOST_ERROR, link.error),
     )
-    if schedule and series.devices > 1:
+    if series.devices > 1:
         off = {name: _beyond(scenario.but(schedule=name), series) for name in SCHEDULES}
         below = {name: seconds for name, seconds in off.items() if seconds >= -SAME * series.budget.native} or off
         least = min(map(abs, below.values()))
@@ -265,15 +289,13 @@ def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], s
     return joined(costs), "layers: timed one by one"
 
 
-def _measured_link(
-    series: Series, layers: Sequence[LayerCost], network: Network, every: Sequence[Series]
-) -> KnownLink | None:
+def _measured_link(series: Series, layers: Sequence[LayerCost], every: Sequence[Series]) -> KnownLink | None:
     """From `comm_only`, else from the layers' own exchanges of the staged pass; None where the run has neither.
 
     `comm_only` of one network does not tell latency from bandwidth: the layers' exchanges do, where they lie near a
     line. They need not, since a layer's may hold the wait for another rank.
     """
-    devices = series.devices
+    devices, network = series.devices, Network(Link(0.0, 0.0))
     if devices < 2:
         return None
     cost = _of_networks(series, every)

@@ -10,6 +10,7 @@ from suite.predict.scenario import Scenario
 from suite.predict.timeline import Timeline
 
 MOST = 1_000_000  # ranks
+NOTHING = 1e-9  # of an iteration: what sums of floats differ by
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Prediction:
     exchanging: float  # in which the link is busy
     messages: int
     critical_path: str  # in words
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """Greater for the better of two; where both are as quick, for the one that occupies the link for less time."""
+        return float(f"{self.rate:.9g}"), -self.exchanging
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -58,6 +64,7 @@ def predict(scenario: Scenario, ranks: int) -> Prediction:
     unhindered = slowest
     if scenario.stages > 1:
         unhindered = timeline(scenario.but(network=scenario.network.scaled(0, 0)), ranks).trained
+    least = max(unhindered, scenario.input)  # of an iteration without an exchange
     low, high = _interval(scenario, ranks, iteration)
     return Prediction(
         ranks=ranks,
@@ -70,8 +77,8 @@ def predict(scenario: Scenario, ranks: int) -> Prediction:
         stages=stages,
         bubble=unhindered - slowest,
         stragglers=slowest - stages,
-        exposed=line.trained - unhindered,
-        input_wait=iteration - line.trained,
+        exposed=iteration - least if iteration - least > NOTHING * iteration else 0.0,
+        input_wait=least - unhindered,
         exchanging=sum(span.end - span.begin for span in messages),
         messages=len(messages),
         critical_path=line.words,

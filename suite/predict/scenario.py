@@ -18,6 +18,13 @@ SCHEDULES = {
     "merged": "during backward, neighbours merged so that the last one ends earliest (MG-WFBP's aim, met exactly)",
     "priority": "during backward and the next forward, what forward needs first goes first (P3, ByteScheduler)",
 }
+COUNTS = {
+    "batch": "batch",
+    "readers": "number of readers",
+    "compression": "compression",
+    "stages": "number of stages",
+    "microbatches": "number of microbatches",
+}
 _UNITS = (("forward", "seconds"), ("backward", "seconds"), ("bytes", "bytes"), ("activations", "bytes"))
 
 
@@ -59,8 +66,13 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise RequestError(f"there is no schedule {self.schedule!r}; {known(self.schedule, SCHEDULES)}")
-        for name in ("batch", "readers", "compression", "stages", "microbatches"):
-            positive(name, getattr(self, name))
+        for name, words in COUNTS.items():
+            positive(words, getattr(self, name))
+        if self.microbatches > self.batch * self.stages:
+            raise RequestError(
+                f"{self.batch * self.stages} samples of {self.stages} stages cannot be cut into {self.microbatches} "
+                "microbatches; ask for fewer"
+            )
         if self.stages > 1 and self.schedule != "fused":
             raise RequestError(f"a pipeline's gradients leave after backward: schedule fused, not {self.schedule}")
         for name in ("h2d", "update", "read"):

@@ -8,6 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from suite.analysis.stats import Values
+from suite.errors import RequestError
 from suite.predict.collectives import not_negative
 
 REACH, POINTS = 6.0, 1201  # standard deviations on either side, and the points that stand for a normal distribution
@@ -27,11 +28,16 @@ class Jitter:
 
     @classmethod
     def normal(cls, deviation: float) -> "Jitter":
-        """Normally distributed, with this standard deviation relative to the mean; RequestError below 0."""
+        """Normally distributed, with this standard deviation relative to the mean, and never below 0 seconds.
+
+        RequestError below 0 and above 1.
+        """
         not_negative("jitter", deviation, "(standard deviation over mean)")
+        if deviation > 1:
+            raise RequestError(f"the jitter is {deviation}; give the standard deviation over the mean, at most 1")
         points = np.linspace(-REACH, REACH, POINTS)
         middles = points + REACH / (POINTS - 1)  # each value stands for the interval about it
-        return cls(1.0 + deviation * points, np.array([NormalDist().cdf(one) for one in middles]))
+        return cls(np.maximum(1.0 + deviation * points, 0.0), np.array([NormalDist().cdf(one) for one in middles]))
 
     def stretched(self, factor: float) -> "Jitter":
         """With iterations that are so many times as far from their mean."""

@@ -308,7 +308,9 @@ class RunFolder(ResultFolder[CaseEntry, Record]):
 def about_of(path: Path) -> About:
     """run.json of a folder; RequestError when there is none, or of a format that is not known here."""
     if not (path / "run.json").is_file():
-        raise RequestError(f"{path} is not a run folder (no run.json); name a folder written by `stagebench run`")
+        raise RequestError(
+            f"{path} is not a run folder (no run.json); name one that `stagebench run` or `stagebench comm` has written"
+        )
     text = text_of(path / "run.json", OF_THE_RUN)
     about = understood(text, path / "run.json", About, older.about, OF_THE_RUN)
     if not about.id and object_of(text, path / "run.json", OF_THE_RUN).get("format", 1) >= IDENTIFIED:

@@ -7,17 +7,18 @@ joined/          where a reader takes one file: the parts made one
 """
 
 import os
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from suite.worker.photographs import shrunk
 from suite.worker.sources import Source
-from suite.worker.typed_json import load
+from suite.worker.typed_json import from_json, load
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
 MARKER, PART, JOINED = "records.json", "part.json", "joined"
-FORMAT = 1
+FORMAT = 2
+OWN = (PART, "lock.mdb")  # files that are no samples: ours, and what a reader of LMDB writes beside them
 
 
 class Record(NamedTuple):
@@ -59,15 +60,30 @@ class Marker(NamedTuple):
     classes: int
     samples: int
     parts: List[str]
+    files: Dict[str, int]  # bytes of each file of the parts and of what was joined, by its path in the set
     skipped: Skipped
 
 
 def read_marker(folder: str) -> Marker:
     """What is packed in a folder; OSError where nothing whole is, ValueError for another release's set."""
-    marker: Marker = load(Marker, os.path.join(folder, MARKER))
-    if marker.format != FORMAT:
-        raise ValueError("%s has format %d, this release reads %d" % (folder, marker.format, FORMAT))
+    path = os.path.join(folder, MARKER)
+    content = load(Any, path)
+    found = content.get("format") if isinstance(content, dict) else None
+    if isinstance(found, int) and found != FORMAT:
+        raise ValueError("%s has format %d, this release reads %d" % (folder, found, FORMAT))
+    marker: Marker = from_json(Marker, content, path)
     return marker
+
+
+def files_of(folder: str, parts: List[str]) -> Dict[str, int]:
+    """The bytes of every file that holds samples, by its path in the set."""
+    found = {}
+    for name in [*parts, JOINED]:
+        inside = os.path.join(folder, name)
+        for each in sorted(os.listdir(inside)) if os.path.isdir(inside) else ():
+            if each not in OWN:
+                found[os.path.join(name, each)] = os.path.getsize(os.path.join(inside, each))
+    return found
 
 
 def part_of(folder: str) -> Part:
@@ -96,6 +112,12 @@ class RecordSource(Source):
         lost = [part for part in self.parts if not os.path.isdir(part)]
         if lost:
             raise ValueError("%s lacks %s; %s" % (path, ", ".join(map(os.path.basename, lost)), again))
+        there = files_of(path, marker.parts)
+        for name, size in sorted(marker.files.items()):
+            if there.get(name) != size:
+                holds = "%d bytes" % there[name] if name in there else "nothing"
+                problem = "%s holds %s, and %d bytes were packed; %s"
+                raise ValueError(problem % (os.path.join(path, name), holds, size, again))
         self.joined = os.path.join(path, JOINED)
         self.input_shape = self.shape  # a network's; whole images have none before `check`
         self.name = "%s as %s (%d samples)" % (marker.source, self.form, self._samples)
@@ -108,7 +130,7 @@ class RecordSource(Source):
         """Every file of the format; of the joined form where there is one."""
         folders = [self.joined] if os.path.isdir(self.joined) else self.parts
         found = [os.path.join(folder, name) for folder in folders for name in sorted(os.listdir(folder))]
-        return [path for path in found if os.path.basename(path) != PART]
+        return [path for path in found if os.path.basename(path) not in OWN]
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         raise ValueError("%s is read in its reader's own order, not sample by sample" % self.name)

@@ -11,7 +11,19 @@ import numpy as np
 
 from suite.worker.job import Pack
 from suite.worker.outbox import Outbox
-from suite.worker.packed_set import FORMAT, JOINED, MARKER, PART, Marker, Part, Record, Skipped, part_of, record
+from suite.worker.packed_set import (
+    FORMAT,
+    JOINED,
+    MARKER,
+    PART,
+    Marker,
+    Part,
+    Record,
+    Skipped,
+    files_of,
+    part_of,
+    record,
+)
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
 from suite.worker.typed_json import store
@@ -96,6 +108,7 @@ def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
         classes=source.classes,
         samples=samples,
         parts=names,
+        files=files_of(task.folder, names),
         skipped=Skipped(len(skipped), skipped[:NAMED]),
     )
     store(marker, os.path.join(task.folder, MARKER))

@@ -189,6 +189,23 @@ def test_a_history_names_the_first_run_of_a_change_and_what_changed_with_it(comm
     assert "too few runs to tell a change: it takes 5" in command("history", *runs[:2]).out
 
 
+def test_a_history_says_what_it_leaves_out(command, tmp_path):
+    runs = []
+    for day in (10, 11):
+        run = MadeRun(tmp_path / f"day{day}")
+        run.proven(case_of("pytorch"))
+        run.add(case_of("caffempi"))
+        runs.append(run.folder.path)
+    shown = command("history", *runs).out
+    assert "pytorch" in shown
+    assert "2 rows left out, no proof: nothing shows that it trains the same network" in shown
+    bare = [MadeRun(tmp_path / f"bare{day}") for day in (10, 11)]
+    for run in bare:
+        run.add(case_of("caffempi"))
+    done = command("history", *(run.folder.path for run in bare))
+    assert "have no case for a history; 2 rows left out, no proof: " in str(done.error)
+
+
 def test_a_commit_is_that_of_the_repository_one_works_in(tmp_path):
     assert commit_of(tmp_path) == ""
 

@@ -14,7 +14,6 @@ from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from tests.reports.made_run import case_of
 from workloads.networks.resnet import resnet50
 
-UNKNOWN = Network(Link(0.0, 0.0))
 LINK = Link(5e-2, 1e-9)  # makes every schedule differ from every other
 LAYERS = tuple(
     LayerCost(f"layer{index}", 0.01 * index, 0.02 * index, size) for index, size in enumerate((4e5, 3e7, 2e6, 9e6), 1)
@@ -60,7 +59,7 @@ def test_a_run_that_follows_the_model_is_predicted_exactly(run, schedule):
     for ranks in (1, 2, 4):
         follow_the_model(run, schedule, ranks)
     (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series, UNKNOWN, None, True)
+    asked = fit(run.folder, series)
     assert asked.fitted_to == 2
     assert sorted(asked.measured) == [1, 2, 4]
     assert vars(asked.scenario.network.between) == pytest.approx(vars(LINK))
@@ -72,7 +71,7 @@ def test_a_run_that_follows_the_model_is_predicted_exactly(run, schedule):
 def test_without_layers_exchanges_all_of_comm_only_is_bandwidth(run):
     follow_the_model(run, "wfbp", 2, timed=False)
     (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series, UNKNOWN, None, False)
+    asked = fit(run.folder, series)
     comm_only = sum(LINK.alpha * 2 + LINK.beta * layer.bytes for layer in LAYERS)
     assert asked.scenario.network.between.alpha == 0
     assert asked.scenario.network.between.beta == pytest.approx(comm_only / sum(layer.bytes for layer in LAYERS))
@@ -89,25 +88,26 @@ def test_exchanges_of_layers_that_lie_near_no_line_tell_nothing_of_the_link(run)
 
     run.changed(follow_the_model(run, "wfbp", 2), waited)
     (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series, UNKNOWN, None, False)
+    asked = fit(run.folder, series)
     assert "link: comm_only on 2 devices, as if it had no latency" in asked.sources
 
 
 def test_networks_that_meet_the_same_link_tell_its_latency(run):
-    def exchanging(record, size, seconds):
-        for rank in record["ranks"]:
-            one = rank["passes"]["comm_only"]
-            one |= {"wall_s": seconds * len(one["step_s"]), "step_s": [seconds] * len(one["step_s"])}
-            rank["passes"]["native"]["gradient_bytes"] = size
-
     for workload, size in (("alexnet", 240_000_000), ("resnet50", 100_000_000)):
         case = run.proven(case_of("caffempi", workload, 2))
         run.changed(case, lambda record, size=size: exchanging(record, size, 0.01 + 1e-9 * size))
         run.changed(case, without_times_of_exchanges)
     every = series_of(summarise(run.folder))
-    asked = fit(run.folder, every[0], UNKNOWN, None, True, every)
+    asked = fit(run.folder, every[0], every)
     assert vars(asked.scenario.network.between) == pytest.approx({"alpha": 0.005, "beta": 1e-9, "gamma": 0.0})
     assert "link: comm_only of several networks on 2 devices" in asked.sources
+
+
+def exchanging(record, size, seconds):
+    for rank in record["ranks"]:
+        one = rank["passes"]["comm_only"]
+        one |= {"wall_s": seconds * len(one["step_s"]), "step_s": [seconds] * len(one["step_s"])}
+        rank["passes"]["native"]["gradient_bytes"] = size
 
 
 def without_times_of_exchanges(record):
@@ -133,7 +133,7 @@ def test_ranks_that_wait_for_each_other_are_not_charged_to_the_exchange(run):
     """Else a start-up that grows with the number of ranks would multiply it."""
     run.changed(follow_the_model(run, "sequential", 2), taking(3.0))
     (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series, UNKNOWN, None, True)
+    asked = fit(run.folder, series)
     scenario = asked.scenario
     assert scenario.interference == 1.0
     assert predict(scenario, 2).iteration == pytest.approx(series.budget.native)
@@ -146,7 +146,7 @@ def test_what_a_run_took_beyond_its_exchange_grows_with_it(run):
     case = follow_the_model(run, "sequential", 2)
     run.changed(case, taking(1.2))
     (series,) = series_of(summarise(run.folder))
-    scenario = fit(run.folder, series, UNKNOWN, None, True).scenario
+    scenario = fit(run.folder, series).scenario
     assert scenario.schedule == "sequential"
     exact, found = predict(TRUTH.but(schedule="sequential"), 2), predict(scenario, 2)
     assert found.iteration == pytest.approx(1.2 * exact.iteration)
@@ -160,8 +160,8 @@ def test_one_device_wants_a_link(run):
     follow_the_model(run, "wfbp", 1)
     (series,) = series_of(summarise(run.folder))
     with pytest.raises(RequestError, match="--alpha and --beta, or --comm"):
-        fit(run.folder, series, UNKNOWN, None, True)
-    asked = fit(run.folder, series, UNKNOWN, KnownLink(LINK, 0.0, "link: as given"), True)
+        fit(run.folder, series)
+    asked = fit(run.folder, series, link=KnownLink(LINK, 0.0, "link: as given"))
     assert predict(asked.scenario, 8).iteration == pytest.approx(predict(TRUTH, 8).iteration)
 
 
@@ -172,7 +172,7 @@ def of_resnet50(ranks, **changes):
 def test_layers_without_times_are_divided_by_arithmetic(run):
     case = run.proven(of_resnet50(2))
     (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series, UNKNOWN, None, True)
+    asked = fit(run.folder, series)
     assert "layers: no times; divided by multiply-accumulates" in asked.sources
     assert sum(layer.bytes for layer in asked.scenario.layers) == 4 * 25_557_032
     assert asked.scenario.batch == case.batch
@@ -185,7 +185,7 @@ def test_another_network_of_the_same_name_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
     (series,) = series_of(summarise(run.folder))
     with pytest.raises(RequestError, match="its network 'resnet50' is not what is installed"):
-        fit(run.folder, series, UNKNOWN, None, True)
+        fit(run.folder, series)
 
 
 def declaring(**changes):
@@ -204,7 +204,7 @@ def declaring(**changes):
 def test_what_the_model_does_not_describe_is_refused(run, declared, named):
     run.proven(of_resnet50(2), declared=declared)
     with pytest.raises(RequestError, match=named):
-        asked_of(run.folder, None, UNKNOWN, None, True)
+        asked_of(run.folder, None, None)
 
 
 def test_forward_and_backward_that_are_one_are_divided(run):
@@ -216,7 +216,7 @@ def test_forward_and_backward_that_are_one_are_divided(run):
 
     run.changed(case, together)
     (series,) = series_of(summarise(run.folder))
-    scenario = fit(run.folder, series, UNKNOWN, KnownLink(LINK, 0.0, ""), False).scenario
+    scenario = fit(run.folder, series, link=KnownLink(LINK, 0.0, "")).scenario
     assert scenario.forward > 0.3 * scenario.backward > 0
 
 
@@ -241,19 +241,50 @@ def test_a_run_without_the_passes_is_refused_by_their_names(run, name):
     case = run.proven(case_of("pytorch", "resnet50", 2))
     run.changed(case, without(name))
     with pytest.raises(RequestError, match=f"nothing to predict from.*lacks the pass `{name}`"):
-        asked_of(run.folder, None, UNKNOWN, None, True)
+        asked_of(run.folder, None, None)
 
 
 def test_another_network_than_the_run_s_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
     with pytest.raises(RequestError, match="no case of the workload 'alexnet'"):
-        asked_of(run.folder, "alexnet", UNKNOWN, None, True)
+        asked_of(run.folder, "alexnet", None)
+
+
+@pytest.mark.parametrize("mark", ["proof failed", "non-finite loss"])
+def test_nothing_is_learnt_from_a_training_that_went_wrong(run, monkeypatch, mark):
+    run.proven(case_of("pytorch", "resnet50", 2))
+    rows = summarise(run.folder)
+    rows[0].marks.append(mark)
+    monkeypatch.setattr("suite.predict.from_run.summarise", lambda folder: rows)
+    with pytest.raises(RequestError, match=f"nothing to predict from.*{mark}: "):
+        asked_of(run.folder, None, None)
+
+
+def test_other_networks_of_the_run_tell_the_link_of_the_one_that_is_asked_for(run):
+    for workload, size in (("alexnet", 240_000_000), ("resnet50", 100_000_000)):
+        case = run.proven(case_of("caffempi", workload, 2))
+        run.changed(case, lambda record, size=size: exchanging(record, size, 0.01 + 1e-9 * size))
+    every, _ = asked_of(run.folder, None, None)
+    (one,), _ = asked_of(run.folder, "alexnet", None)
+    (same,) = (each for each in every if each.label == one.label)
+    assert "link: comm_only of several networks on 2 devices" in one.sources
+    assert (same.sources, same.scenario.network) == (one.sources, one.scenario.network)
+
+
+def test_what_cannot_be_predicted_is_said_beside_what_can(run):
+    run.proven(case_of("caffempi", "alexnet", 2))
+    for ranks in (2, 4):
+        run.changed(run.proven(case_of("caffempi", "resnet50", ranks)), without("staged"))
+    found, refusals = asked_of(run.folder, None, None)
+    assert [one.label.split()[1] for one in found] == ["alexnet"]
+    (refusal,) = refusals
+    assert " and 1 more: it lacks the pass `staged`" in refusal
 
 
 def test_a_case_that_was_not_measured_is_named(run):
     run.refuse(case_of("pytorch", "resnet50", 2), "unavailable", "there is no PyTorch here")
     with pytest.raises(RequestError, match=r"not measured.*there is no PyTorch"):
-        asked_of(run.folder, None, UNKNOWN, None, True)
+        asked_of(run.folder, None, None)
 
 
 def test_each_training_of_a_run_is_a_series(run):

@@ -137,7 +137,7 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError) as refused:
         RunFolder.open(tmp_path)
     assert str(refused.value) == (
-        f"{tmp_path} is not a run folder (no run.json); name a folder written by `stagebench run`"
+        f"{tmp_path} is not a run folder (no run.json); name one that `stagebench run` or `stagebench comm` has written"
     )
 
 

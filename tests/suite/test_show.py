@@ -55,6 +55,18 @@ def test_numbers_are_aligned_beside_a_row_that_has_none(monkeypatch, capsys):
     assert len(ends) == 1
 
 
+@pytest.mark.parametrize("columns", [200, 80, 60, 30])
+def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    row = {"ranks": 64, "schedule": "sequential", "samples/s": "123,456", "95 % interval": "120,000 to 130,000"}
+    row |= {"efficiency": "98.7%", "exposed ms": "1,234", "measured": "123,999", "error": "+12.5%"}
+    tables.show([row, row], list(row))
+    printed = capsys.readouterr().out
+    assert all(printed.count(str(value)) == 2 for name, value in row.items() if name != "95 % interval")
+    assert printed.count("130,000") == 2
+
+
 def test_an_interval_that_says_nothing_is_no_pair_of_numbers(tmp_path, capsys):
     made = MadeRun(tmp_path / "run")
     noisy = made.proven(case_of(), repeats=2)

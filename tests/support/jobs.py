@@ -4,7 +4,7 @@ import os
 
 from suite.worker.contract import SGD
 from suite.worker.job import DataSet, Group, Input, Measure, Pack, Recipe, Sampling
-from suite.worker.packed_set import FORMAT, MARKER, Marker, Skipped
+from suite.worker.packed_set import FORMAT, MARKER, Marker, Skipped, files_of
 from suite.worker.typed_json import store
 from workloads.networks import by_name
 
@@ -54,5 +54,6 @@ def packing(form, folder, parts=1, kind="folder", shape=(), **changes):
 
 def mark(folder, form, kind, classes, samples, parts, shape=()):
     """What packing writes last: the set in a folder is whole."""
-    content = Marker("made", kind, "", list(shape), 0, "toy", FORMAT, form, classes, samples, parts, Skipped(0, []))
+    files, skipped = files_of(str(folder), parts), Skipped(0, [])
+    content = Marker("made", kind, "", list(shape), 0, "toy", FORMAT, form, classes, samples, parts, files, skipped)
     store(content, os.path.join(str(folder), MARKER))

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -184,14 +185,29 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
     with pytest.raises(ValueError, match=r"nowhere holds no complete set of records \(.*\); pack it"):
         RecordSource(str(tmp_path / "nowhere"))
     change(complete, format=99)
-    with pytest.raises(ValueError, match="has format 99, this release reads 1; remove it and pack it again"):
+    with pytest.raises(ValueError, match="has format 99, this release reads 2; remove it and pack it again"):
         RecordSource(complete)
-    change(complete, format=1, parts=["part-00000", "part-00007"])
+    change(complete, format=2, parts=["part-00000", "part-00007"])
     with pytest.raises(ValueError, match="packed lacks part-00007; remove it and pack it again"):
         RecordSource(complete)
     with open(os.path.join(complete, "records.json"), "w") as stream:
         stream.write("{")
     with pytest.raises(ValueError, match=r"records.json is no JSON: .*; remove it and pack it again"):
+        RecordSource(complete)
+
+
+@pytest.mark.parametrize(
+    ("damage", "holds"),
+    [
+        (lambda path: os.truncate(path, os.path.getsize(path) // 2), "bytes"),
+        (os.remove, "nothing"),
+    ],
+)
+def test_a_set_whose_files_are_not_what_was_packed_is_refused(complete, damage, holds):
+    damaged = next(path for path in RecordSource(complete).paths() if os.path.getsize(path))
+    damage(damaged)
+    told = r"%s holds .*%s, and \d+ bytes were packed; remove it and pack it again" % (re.escape(damaged), holds)
+    with pytest.raises(ValueError, match=told):
         RecordSource(complete)
 
 
