@@ -242,7 +242,7 @@ def test_a_set_is_unavailable_until_it_is_packed_and_when_it_has_changed(
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 0}))
     assert "of another release of stagebench (" in cases(ask)[0].reason
     assert "has format 0, this release reads 2); remove it, then" in cases(ask)[0].reason
-    marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 1}))
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 2}))
     (photos / "bee" / "7.jpg").unlink()
     (changed,) = cases(ask)
     assert changed.outcome == "unavailable"
