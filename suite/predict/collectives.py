@@ -115,6 +115,10 @@ class Network:
         positive("number of ranks per node", self.ranks_per_node)
         positive("number of servers", self.servers)
 
+    def fills(self, ranks: int) -> bool:
+        """Whether so many ranks fill a part of one node or whole nodes, which a hierarchical exchange needs."""
+        return ranks < self.ranks_per_node or ranks % self.ranks_per_node == 0
+
     def all_reduce(self, ranks: int) -> Cost:
         """Of one message over so many ranks; nothing on one."""
         if ranks == 1:
@@ -127,7 +131,7 @@ class Network:
             return Cost(2 * link.alpha, 2 * max(1.0, load) * link.beta + load * link.gamma)
         if self.algorithm in FLAT:
             return FLAT[self.algorithm](ranks, link)
-        if nodes > 1 and ranks % self.ranks_per_node:
+        if not self.fills(ranks):
             raise RequestError(
                 f"{ranks} ranks fill no whole number of nodes of {self.ranks_per_node}; ask for a multiple"
             )

@@ -27,14 +27,14 @@ def helps(scenario: Scenario, ranks: int) -> list[Gain]:
     """Every change, the best first; of schedules and of algorithms only the best. A gain may be negative."""
     now = predict(scenario, ranks).rate
     found: dict[str, Gain] = {}
-    for kind, change, changed in _changes(scenario):
+    for kind, change, changed in _changes(scenario, ranks):
         gain = Gain(change, predict(changed, ranks).rate / now - 1)
         if kind not in found or gain.gain > found[kind].gain:
             found[kind] = gain
     return sorted(found.values(), key=lambda each: -each.gain)
 
 
-def _changes(scenario: Scenario) -> Iterator[tuple[str, str, Scenario]]:
+def _changes(scenario: Scenario, ranks: int) -> Iterator[tuple[str, str, Scenario]]:
     """(kind, words, scenario)."""
     yield "device", "a device twice as fast", scenario.slower(compute=0.5)
     yield "batch", "twice the batch, at the same seconds a sample", _batch(scenario, 2)
@@ -49,14 +49,15 @@ def _changes(scenario: Scenario) -> Iterator[tuple[str, str, Scenario]]:
     for name in SCHEDULES if scenario.stages == 1 else ():
         if name != scenario.schedule:
             yield "schedule", f"schedule {name}", scenario.but(schedule=name)
-    for kind, words, network in _networks(scenario.network):
+    for kind, words, network in _networks(scenario.network, ranks):
         yield kind, words, scenario.but(network=network)
 
 
-def _networks(network: Network) -> Iterator[tuple[str, str, Network]]:
+def _networks(network: Network, ranks: int) -> Iterator[tuple[str, str, Network]]:
     yield "bandwidth", "twice the bandwidth", network.scaled(1, 0.5)
     yield "latency", "half the latency", network.scaled(0.5, 1)
-    for name in (*FLAT, *(["hierarchical"] if network.ranks_per_node > 1 else [])):
+    hierarchical = network.ranks_per_node > 1 and network.fills(ranks)
+    for name in (*FLAT, *(["hierarchical"] if hierarchical else [])):
         if name != network.algorithm:
             yield "algorithm", f"all-reduce by {name}", replace(network, algorithm=name)
     if network.algorithm == "server":

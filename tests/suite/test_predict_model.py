@@ -182,6 +182,12 @@ def test_on_one_rank_only_the_device_helps():
     assert faster["twice the bandwidth"] == pytest.approx(0)
 
 
+@pytest.mark.parametrize(("ranks", "advised"), [(16, True), (18, False)])
+def test_a_hierarchy_is_advised_only_where_the_ranks_fill_the_nodes(ranks, advised):
+    slow_between = scenario_of(schedule="fused", network=Network(Link(0, 1e-7), Link(0, 1e-10), 4))
+    assert ("all-reduce by hierarchical" in {gain.change for gain in helps(slow_between, ranks)}) is advised
+
+
 @pytest.mark.parametrize(
     ("nonsense", "named"),
     [
