@@ -12,6 +12,7 @@ KEEP_MEMORY = {
 
 # Threads but the first have heaps of 64 MiB, and give back what is larger all the same: one heap for all. JAX, whose
 # steps run in a thread of XLA, AlexNet, batch 8: 105,000 page faults a step fall to none, 0.57 s of CPU to 0.38 s.
+# Which heap a thread of MXNet's engine gets is luck: AlexNet's step took 0.52 s in some processes, 0.55 s in others.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 

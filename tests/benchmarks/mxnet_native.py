@@ -37,7 +37,7 @@ from figures import figure, told
 from mxnet_plain import Criterion, plain, trainable
 
 from adapters.mxnet.worker import trainer as trainer_of
-from suite.contracts.allocator import KEEP_MEMORY
+from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
 from tests.support.trainers import setup
@@ -96,7 +96,7 @@ def say(line):
 def launched(name, rounds):
     """One network in a process of its own, with the allocator's settings and one thread."""
     tokens = [sys.executable, __file__, "--inside", "--network", name, "--rounds", str(rounds)]
-    environ = dict(os.environ, OMP_NUM_THREADS="1", **KEEP_MEMORY)
+    environ = dict(os.environ, OMP_NUM_THREADS="1", **KEEP_MEMORY, **ONE_ARENA)
     done = subprocess.run(tokens, env=environ, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 

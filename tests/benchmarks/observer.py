@@ -71,7 +71,8 @@ def main():
             return time.perf_counter() - begin
 
         def observed(steps=STEPS):
-            return loop._timed("native", passes._reading, steps, STEPS, 0, steps)[1]
+            _, _, wall, _ = loop._timed("native", passes._reading, steps, STEPS, 0, steps)
+            return wall
 
         def message():
             outbox.send(Progress("native", "measure", 1, STEPS))

@@ -52,3 +52,20 @@ def test_a_check_that_says_nothing_has_failed(tmp_path: Path, script: str, why: 
     assert result["failed"] == why
     assert json.loads((tmp_path / "trust" / "made.json").read_text())["failed"] == why
     assert f"It failed: {why}" in trust.page(tmp_path / "trust", [trust.Check("made", "Is it so?", ("x",))])
+
+
+def test_several_runs_of_a_check_are_one_figure_each(tmp_path: Path) -> None:
+    counted = tmp_path / "count"
+    script = f"""
+import json, pathlib
+path = pathlib.Path({str(counted)!r})
+count = len(path.read_text()) if path.exists() else 0
+path.write_text("x" * (count + 1))
+speed = dict(what="speed", value=[1.03, 0.98, 1.00][count], low=0.9, high=1.1, at_least=0.99, unit="")
+print(json.dumps(dict(figures=[speed, dict(what="loss", value=[0, 2e-7, 1e-7][count], unit="", at_most=2e-6)])))
+"""
+    result = check(tmp_path, script, runs=3)
+    speed, loss = result["figures"]
+    assert (speed["value"], speed["low"], speed["high"]) == (1.00, 0.98, 1.03)
+    assert loss["value"] == 2e-7
+    assert "3 times" in trust.page(tmp_path / "trust", [trust.Check("made", "Is it so?", ("x",))])

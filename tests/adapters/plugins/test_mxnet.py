@@ -43,7 +43,8 @@ def test_servers_that_prove_identity_start_from_zeroed_memory():
 
 def test_only_tuned_cpu_processes_get_allocator_settings():
     alone = DIST.on(strategy="single", tuning="tuned")
-    assert ADAPTER.environ(alone, PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
+    tuned = ADAPTER.environ(alone, PYTHON)
+    assert (tuned["MALLOC_TRIM_THRESHOLD_"], tuned["MALLOC_ARENA_MAX"]) == (str(32 << 30), "1")
     on_gpu = alone.on(placement=Placement(device="cuda"))
     assert ADAPTER.environ(on_gpu, PYTHON) == {"NVIDIA_TF32_OVERRIDE": "0"}, "float32 is not TF32"
     assert ADAPTER.environ(on_gpu.on(precision="float64"), PYTHON) == {}
