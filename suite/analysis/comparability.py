@@ -24,6 +24,8 @@ NOTED = {
     "incomplete": "not every process was measured",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "more threads than cores": "it trains with more threads on a host than physical cores that they may use",
+    "CPU quota": "a control group limits the time of its cores: whoever has used it up waits, and what takes a moment, "
+    "such as the machine's peak, may be faster than what lasts",
     "disturbed": "other programs, or other guests of the machine, used part of its cores during at least one process",
     "subnormal": "parameters or gradients became so small (subnormal numbers) that processors compute slowly",
     "one process": "the interval shows the noise of its steps only",

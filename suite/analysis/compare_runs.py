@@ -1,7 +1,8 @@
 """Two runs of the same cases, before and after a change: which case is which, what may be compared, what differs."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +78,7 @@ class Comparison:
     after: Path
     threshold: float
     cases: Sequence[Compared]
+    unused: Sequence[str] = ()  # which runs of the history say nothing of which cases, and why
 
     @cached_property
     def verdict(self) -> str:
@@ -95,6 +97,7 @@ class Comparison:
             "threshold": self.threshold,
             "verdict": self.verdict,
             "cases": [one.to_dict() for one in self.cases],
+            "history_unused": list(self.unused),
         }
 
 
@@ -120,7 +123,8 @@ def compare(
     pairs = [replace(pair, runs=_between(before, earlier.values(), pair, allowed)) for pair in pairs]
     found = judged({at: pair.sides for at, pair in enumerate(pairs) if not pair.bars}, threshold)
     cases = [replace(pair, found=found.get(at)) for at, pair in enumerate(pairs)]
-    return Comparison(before.path, after.path, threshold, cases)
+    unused = [line for run in history for line in _unused(before, after, run, pairs, allowed)]
+    return Comparison(before.path, after.path, threshold, cases, unused)
 
 
 def paired(before: MeasuredRun, after: MeasuredRun) -> list[tuple[Row | None, Row | None]]:
@@ -173,12 +177,40 @@ def _between(
     """How much runs of a case differ, on logarithms, under the conditions of `before`."""
     if pair.before is None:
         return None
-    key, own = same_but_sampling(pair.before.case), before.conditions(pair.before)
-    found = [
+    of_case = [(run, row) for run in runs for row in _same_case(run, pair.before)]
+    rates = [
         (run.about.created, math.log(row.rates.value))
-        for run in runs
-        for row in run.measured.values()
-        if row.comparable and row.rates and same_but_sampling(row.case) == key
-        if not differing(own, run.conditions(row), barring(allowed))
+        for run, row in of_case
+        if row.rates and not _unlike(before, pair.before, run, row, allowed)
     ]
-    return noise([rate for _, rate in sorted(found)])
+    return noise([rate for _, rate in sorted(rates)])
+
+
+def _same_case(run: MeasuredRun, row: Row) -> list[Row]:
+    key = same_but_sampling(row.case)
+    return [each for each in run.measured.values() if same_but_sampling(each.case) == key]
+
+
+def _unlike(before: MeasuredRun, own: Row, run: MeasuredRun, row: Row, allowed: Collection[str]) -> list[str]:
+    """Why a row of a further run says nothing of how much runs of `own` differ."""
+    marks = [f"{mark}: {DISQUALIFYING[mark]}" for mark in row.marks if mark in DISQUALIFYING]
+    return marks or differing(before.conditions(own), run.conditions(row), barring(allowed))
+
+
+def _unused(
+    before: MeasuredRun, after: MeasuredRun, run: MeasuredRun, pairs: Sequence[Compared], allowed: Collection[str]
+) -> Iterator[str]:
+    """What a run of the history says nothing of, a sentence for each reason."""
+    for which, other in (("second", after), ("first", before)):
+        if run.key == other.key:
+            yield f"--history {run.path} is the {which} run itself"
+            return
+    reasons: Counter[str] = Counter()
+    for own in (pair.before for pair in pairs if pair.before):
+        why = [_unlike(before, own, run, row, allowed) for row in _same_case(run, own)]
+        if not why:
+            reasons["it has no speed of it"] += 1
+        elif all(why):
+            reasons[why[0][0]] += 1
+    for reason, count in reasons.items():
+        yield f"--history {run.path} says nothing of {count} case{'s' if count > 1 else ''}: {reason}"

@@ -77,7 +77,7 @@ def _of_host(host: Host | None, kinds: dict[str, dict[str, Any]]) -> None:
     if host is None:
         return
     gpus = ", ".join(gpu.partition(" (")[0] for gpu in host.gpus)  # without what tells one from another of its model
-    kinds["machine"] |= {"CPU": host.cpu, "cores": host.cores, "GPUs": gpus}
+    kinds["machine"] |= {"CPU": host.cpu, "cores": host.cores, "GPUs": gpus, "CPU quota": host.cpu_quota}
     memory = f"{host.memory_bytes / 2**30:.0f} GiB" if host.memory_bytes else None
     system = {"memory": memory, "kernel": host.kernel, "governor": host.governor, "OS": host.os}
     kinds["system"] |= {**system, "GPU driver": host.gpu_driver}

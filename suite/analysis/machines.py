@@ -10,10 +10,15 @@ from suite.results.run_folder import ResultFolder
 
 
 def described(machine: Machine, cores: int | None) -> str:
-    """What makes its speed: processor, all of its cores, GPUs without what tells one from another of its model."""
+    """What makes its speed: processor, cores, what it may use of them, GPUs less what tells one from its like."""
     gpus = Counter(gpu.partition(" (")[0].rpartition(": ")[2] for gpu in machine.gpus)
-    parts = [machine.cpu or "unknown processor", f"{cores} cores" if cores else ""]
+    parts = [machine.cpu or "unknown processor", f"{cores} cores" if cores else "", quota(machine)]
     return ", ".join(filter(None, [*parts, *(f"{count} {name}" for name, count in sorted(gpus.items()))]))
+
+
+def quota(machine: Machine) -> str:
+    """What its control groups leave of the cores, in words; "" where they set no limit."""
+    return "" if machine.cpu_quota is None else f"the time of {machine.cpu_quota:g} of them"
 
 
 def measured_elsewhere(places: Iterable[tuple[str, Sequence[str], frozenset[str]]]) -> set[str]:

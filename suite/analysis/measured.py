@@ -154,8 +154,7 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
     ]
     if record.outcome == "diverged" or any(one.loss is None for one in trained):
         yield "non-finite loss"
-    if _crowded(record):
-        yield "more threads than cores"
+    yield from _short_of_cores(record)
     noted = {name for rank in ranks for name in rank.notes}
     yield from (mark for name, mark in NOTES.items() if name in noted)
     unsteady = {one.name for rank in ranks for one in rank.passes.values() if not one.steady}
@@ -165,13 +164,18 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
         yield "unsteady breakdown"
 
 
-def _crowded(record: Record) -> bool:
-    """Whether some host has fewer physical cores for its ranks than they train with threads."""
+def _short_of_cores(record: Record) -> Iterable[str]:
+    """Marks of hosts that have fewer physical cores than their ranks' threads, or allow them less than their time."""
     place, cores, threads = record.case.placement, defaultdict[str, set[int]](set), Counter[str]()
-    for hello in (rank.hello for rank in record.ranks if rank.hello and rank.hello.cores):
+    hellos = [rank.hello for rank in record.ranks if rank.hello and rank.hello.cores]
+    for hello in hellos:
         cores[hello.host].update(hello.core_of or hello.cores)
         threads[hello.host] += place.threads * place.devices
-    return any(threads[host] > len(there) for host, there in cores.items())
+    if any(threads[host] > len(there) for host, there in cores.items()):
+        yield "more threads than cores"
+    quotas = [(hello.machine.cpu_quota, len(hello.cores)) for hello in hellos if hello.machine]
+    if any(quota is not None and quota < there for quota, there in quotas):
+        yield "CPU quota"
 
 
 def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:

@@ -37,6 +37,7 @@ ORDER = (
     "unsteady",
     "unsteady breakdown",
     "more threads than cores",
+    "CPU quota",
     "samples skipped",
     "subnormal",
 )

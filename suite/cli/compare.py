@@ -99,6 +99,7 @@ def _notes(found: "Comparison") -> Iterable[str]:
             labels_of.setdefault(f"{unseen}: {_remedy(one.found, one.runs is not None)}", []).append(one.case.label)
     for line, labels in labels_of.items():
         yield f"{line} ({len(labels)} cases)" if len(labels) > 1 else f"{labels[0]}: {line}"
+    yield from found.unused
     if any(one.found and not one.runs for one in found.cases):
         yield f"how much equal runs differ is not known: name {FEWEST - 1} earlier ones or more, --history each"
 

@@ -21,6 +21,7 @@ def facts(folder: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),
         "cores_physical": psutil.cpu_count(logical=False),
+        "cpu_quota": here.cpu_quota,
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
         "load": load(),
@@ -35,6 +36,12 @@ def warnings(found: dict[str, Any]) -> list[str]:
     problems = []
     if found["load"][0] > 0.3 * found["cores"]:
         problems.append(f"the load is {found['load'][0]} on {found['cores']} cores: wait until it is idle")
+    quota = found["cpu_quota"]
+    if quota is not None and quota < found["cores"]:
+        problems.append(
+            f"a control group allows the time of {quota:g} of {found['cores']} cores and stops whoever has used it up: "
+            "raise the limit (Kubernetes: limits.cpu), or measure with no more threads than that"
+        )
     if found["clock_governor"] not in (None, "performance"):
         problems.append(f"the clock governor is {found['clock_governor']!r}: `cpupower frequency-set -g performance`")
     if found["disk_free_bytes"] < 2e9:

@@ -12,6 +12,7 @@ from suite.cli.formatting import significant
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
 
+UNDER_QUOTA = ". A control group limits the cores' time: the peaks, measured in a moment, are higher than what lasts"
 COLUMNS = ("layer", "kind", "Mflop", "MB", "flop/byte", "bound by", "best ms", "measured ms", "of best")
 
 
@@ -40,6 +41,7 @@ def _words(row: Row, found: Roofline) -> str:
         f"at best {significant(found.best_rate)} samples/s on each device, at {arithmetic} Gflop/s and {memory} GB/s"
         f"{speed}. Memory bounds "
         f"{formatting.counted(len(bound), 'row')} of {len(found.rows)}, {found.memory_share:.0%} of that time"
+        f"{UNDER_QUOTA if 'CPU quota' in row.marks else ''}"
     )
 
 

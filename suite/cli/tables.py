@@ -76,7 +76,10 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> bool:
 
 
 def _widths(by_column: Sequence[Sequence[str]], names: Sequence[str], room: int) -> list[int] | None:
-    """As wide as its cells for each column, or SHORT for long words; what is left goes to headers, then to words."""
+    """As wide as its cells for each column, or SHORT for long words.
+
+    What is left goes to the headers' words, then to whole headers, then to words.
+    """
     longest = [max(map(len, column)) for column in by_column]
     widths = [
         width if width <= (SHORT if any(" " in cell for cell in column) else NAME) else SHORT
@@ -85,7 +88,8 @@ def _widths(by_column: Sequence[Sequence[str]], names: Sequence[str], room: int)
     left = room - sum(widths)
     if left < 0:
         return None
-    for wanted in ([len(name) for name in names], longest):
+    words_of_names = [max(map(len, name.split()), default=0) for name in names]
+    for wanted in (words_of_names, [len(name) for name in names], longest):
         for at, width in enumerate(wanted):
             more = min(left, max(0, width - widths[at]))
             widths[at], left = widths[at] + more, left - more

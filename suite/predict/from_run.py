@@ -33,7 +33,7 @@ SAME = 1e-3  # of an iteration: nearer than that, schedules cannot be told apart
 MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
 MOST_INTERFERENCE = 1.0  # an exchange can stop computing, not more
 WRONG = ("proof failed", "non-finite loss", "missing rank")  # marks of a row that nothing can be learnt from
-TELLING = ("no proof", "trend", "other machine", "disturbed", "large residual")  # marks that a fit's reader should know
+TELLING = ("no proof", "trend", "other machine", "disturbed", "CPU quota", "large residual")  # of interest to a reader
 SMALL_JITTER = Jitter.normal(0.01)  # of which a larger one is made where steps show none
 
 

@@ -21,6 +21,7 @@ class Machine(Stored):
     sockets: int | None = None  # processors
     gpu_links: tuple[str, ...] = ()  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
     networks: tuple[str, ...] = ()  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where unknown
+    cpu_quota: float | None = None  # cores' worth of time that its control groups allow; None: no limit
 
 
 class Hello(Stored):

@@ -29,6 +29,7 @@ def machine() -> Machine:
         sockets=len({line for line in _text(CPUS).splitlines() if line.startswith("physical id")}) or None,
         gpu_links=gpu_links(),
         networks=networks(),
+        cpu_quota=cpu_quota(),
     )
 
 
@@ -58,6 +59,35 @@ def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[s
     found = ["%s, %s Mbit/s" % (name, speed) if speed.isdigit() else name for name, speed in speeds]
     ports = sorted(glob.glob(infiniband + "/*/ports/*/rate"))
     return found + ["%s, %s" % (path.split("/")[-4], _text(path).strip()) for path in ports]
+
+
+def cpu_quota(root: str = "/") -> Optional[float]:
+    """Cores' worth of time that the control groups of this process allow it (version 2, or 1); None: no limit.
+
+    The least of its group and of all those around it. A container may see its own group as the root.
+    """
+    found = []
+    for line in _text(root + "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number != "0" and "cpu" not in controllers.split(","):
+            continue
+        mounted = root + "sys/fs/cgroup" + ("" if number == "0" else "/cpu")
+        while True:
+            found += [quota for quota in (_quota(mounted + path.rstrip("/")),) if quota is not None]
+            if path.strip("/") == "":
+                break
+            path = os.path.dirname(path)
+    return min(found) if found else None
+
+
+def _quota(group: str) -> Optional[float]:
+    """Of one control group."""
+    fields = _text(group + "/cpu.max").split()
+    if not fields:
+        fields = [_text(group + "/cpu.cfs_" + name).strip() for name in ("quota_us", "period_us")]
+    if len(fields) != 2 or not all(field.isdigit() for field in fields):  # "max", or -1
+        return None
+    return int(fields[0]) / int(fields[1])
 
 
 def _field(path: str, name: str) -> Optional[str]:

@@ -30,6 +30,7 @@ class Machine(NamedTuple):
     sockets: Optional[int] = None  # processors
     gpu_links: List[str] = []  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
     networks: List[str] = []  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where they do not say it
+    cpu_quota: Optional[float] = None  # cores' worth of time that its control groups allow; None: no limit
 
 
 class Hello(NamedTuple):

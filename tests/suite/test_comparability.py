@@ -166,6 +166,13 @@ def test_two_threads_of_one_core_are_more_threads_than_cores(run, core_of, marks
     assert (row.marks, row.comparable) == (marks, True)
 
 
+@pytest.mark.parametrize(("quota", "marked"), [(None, False), (2.0, False), (1.5, True)])
+def test_a_limit_of_the_cores_time_is_a_mark(run, quota, marked):
+    case = run.add(case_of(sampling=FULL))
+    run.changed(case, lambda record: record["ranks"][0]["hello"].update(cores=[0, 4], machine={"cpu_quota": quota}))
+    assert ("CPU quota" in run.only().marks) is marked
+
+
 def of_method(run, method, *cases):
     """Let a run be measured by another method."""
     run.folder.write_about(run.folder.about.but(method=method))

@@ -133,6 +133,23 @@ def test_runs_that_differ_among_themselves_hide_a_change(command, before, tmp_pa
     assert "equal runs differ too much for any number of processes" in noisy.out
 
 
+def test_runs_of_the_history_that_tell_nothing_are_named(command, before, tmp_path):
+    after = made(tmp_path / "after").folder.path
+    bare = MadeRun(tmp_path / "bare")
+    bare.add(CASES[0])  # without a proof
+    elsewhere = made(tmp_path / "elsewhere", cases=[case_of("pytorch", batch=16), CASES[1]]).folder.path
+    fit = made(tmp_path / "fit").folder.path
+    runs = (bare.folder.path, elsewhere, fit, after)
+    words = [word for run in runs for word in ("--history", run)]
+    lines = json.loads(command("compare", before, after, *words, "--json").stdout)["history_unused"]
+    assert f"--history {bare.folder.path} says nothing of 1 case: it has no speed of it" in lines
+    assert any(line.startswith(f"--history {bare.folder.path} says nothing of 1 case: no proof") for line in lines)
+    assert f"--history {elsewhere} says nothing of 1 case: it has no speed of it" in lines
+    assert f"--history {after} is the second run itself" in lines
+    assert len(lines) == 4
+    assert str(elsewhere) in command("compare", before, after, *words).out.replace("\n", "")
+
+
 def test_too_few_processes_are_told_with_how_many_it_takes(command, tmp_path):
     runs = [made(tmp_path / name, repeats=2).folder.path for name in ("before", "after")]
     out = command("compare", *runs).out

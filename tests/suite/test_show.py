@@ -67,6 +67,16 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, capsys, columns):
     assert printed.count("130,000") == 2
 
 
+def test_headers_break_between_words(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    row = {"case": "pytorch single mnist_small batch 64", "samples/s": "12,345", "95 % interval": "11,900 to 12,800"}
+    row |= {"processes needed": "17", "efficiency of scaling": "97.3%", "exposed ms": "13.4"}
+    tables.show([row], list(row))
+    printed = without_codes(capsys.readouterr().out).split()
+    assert {"processes", "needed", "efficiency", "scaling", "exposed"} <= set(printed)
+
+
 def test_an_interval_that_says_nothing_is_no_pair_of_numbers(tmp_path, capsys):
     made = MadeRun(tmp_path / "run")
     noisy = made.proven(case_of(), repeats=2)
