@@ -40,7 +40,7 @@ def warnings(found: dict[str, Any]) -> list[str]:
     if quota is not None and quota < found["cores"]:
         problems.append(
             f"a control group allows the time of {quota:g} of {found['cores']} cores and stops whoever has used it up: "
-            "raise the limit (Kubernetes: limits.cpu), or measure with no more threads than that"
+            "raise its limit (as a container, its limit of processors), or measure with fewer threads"
         )
     if found["clock_governor"] not in (None, "performance"):
         problems.append(f"the clock governor is {found['clock_governor']!r}: `cpupower frequency-set -g performance`")

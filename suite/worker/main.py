@@ -86,7 +86,7 @@ def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
 
 def redirect_output(path: str) -> None:
     """Send this process's own output, and that of its native libraries, to a file of this rank's."""
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
 

@@ -7,18 +7,24 @@ from suite.worker.messages import Message, Progress, encode
 
 
 class Outbox:
-    """One rank's messages, each flushed as it is sent: the controller takes them as signs of life."""
+    """One rank's messages, each written as it is sent: the controller takes them as signs of life.
+
+    A line is appended by one call. So two processes that both believe that they are this rank, as a launcher of another
+    MPI makes them, do not write into each other's lines, and what they say of it can be read.
+    """
 
     PROGRESS_EVERY = 0.25  # seconds
 
     def __init__(self, folder: str, rank: int) -> None:
-        self._stream = open(os.path.join(folder, "rank-%d.jsonl" % rank), "w")  # noqa: SIM115 - open for the worker's life
+        path = os.path.join(folder, "rank-%d.jsonl" % rank)
+        self._stream = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the worker's life
         self._next_progress = 0.0
 
     def send(self, message: Message) -> None:
-        """Write one message; ValueError names a field of the wrong type."""
-        self._stream.write(encode(message) + "\n")
-        self._stream.flush()
+        """Write one message; ValueError names a field of the wrong type, OSError why it cannot be written."""
+        line = encode(message).encode() + b"\n"
+        while line:  # a disk that is nearly full takes a part; the next call says why
+            line = line[self._stream.write(line) or 0 :]
 
     def progress(self, name: str, phase: str, step: int, of: int) -> None:
         """Send Progress, unless the last one is too recent; cheap enough for every step."""

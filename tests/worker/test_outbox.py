@@ -1,4 +1,4 @@
-"""The outbox: messages are there at once, progress is thinned out."""
+"""The outbox: messages are there at once and whole, progress is thinned out."""
 
 import time
 
@@ -25,6 +25,17 @@ def test_messages_are_there_as_soon_as_they_are_sent(outbox, sent):
     assert sent() == [Phase("build")]
     outbox.send(Done())
     assert sent() == [Phase("build"), Done()]
+
+
+def test_two_who_believe_that_they_are_the_same_rank_leave_each_other_s_lines_whole(tmp_path, sent):
+    both = [Outbox(str(tmp_path), 3) for _ in range(2)]
+    words = ["of %d letters" % length * length for length in (1, 5000)]
+    for said in words:
+        for each in both:
+            each.send(Phase(said))
+    for each in both:
+        each.close()
+    assert sent() == [Phase(said) for said in words for _ in both]
 
 
 def test_progress_is_thinned_out(outbox, sent):
