@@ -79,10 +79,10 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
         page = (write_single if single else write)(folder, output or _inside(run, "report"))
     note = unused_records(folder)
     if note:
-        terminal.print(note, highlight=False, soft_wrap=True)
+        terminal.print(note, highlight=False, markup=False, soft_wrap=True)
     if json and output is None:
         return
-    (terminal if json else Console()).print(f"Report: {page}", highlight=False, soft_wrap=True)
+    (terminal if json else Console()).print(f"Report: {page}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _communication(folder: "CommFolder", directory: Path, single: bool, json: bool, only: bool) -> None:

@@ -154,7 +154,10 @@ class LiveTables(Gathering):
         self._table: Any = None
 
     def unmeasured(self, refused: Refused) -> None:
-        self._console.print(f"[yellow]-[/] {refused.label} [yellow]{refused.outcome}[/]", highlight=False)
+        from rich.text import Text
+
+        line = Text.assemble(("-", "yellow"), f" {refused.label} ", (refused.outcome, "yellow"))
+        self._console.print(line, highlight=False)
         self._console.print(f"  {refused.reason}", style="yellow", highlight=False, markup=False)
 
     def started(self, case: CommCase, repeat: int) -> None:
@@ -169,13 +172,15 @@ class LiveTables(Gathering):
         self._table.add_row(*cells(found))
 
     def skipped(self, case: CommCase, words: str) -> None:
-        self._table.caption = f"[yellow]{words}[/]"
+        from rich.text import Text
+
+        self._table.caption = Text(words, style="yellow")
 
     def finished(self, case: CommCase, record: CommRecord) -> None:
         super().finished(case, record)
         self.end()
         if record.outcome != "ok":
-            self._console.print(f"[red]✗ {record.outcome}[/]", highlight=False)
+            self._console.print(f"✗ {record.outcome}", style="red", highlight=False, markup=False)
             self._console.print(f"  {record.reason}", style="red", highlight=False, markup=False)
 
     def end(self) -> None:

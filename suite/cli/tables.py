@@ -60,7 +60,7 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> bool:
     from rich.text import Text
 
     console, table = Console(), Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.title, table.title_justify, table.title_style = title or None, "left", "bold"
+    table.title, table.title_justify = Text(title, style="bold") if title else None, "left"
     by_column = list(zip(*cells, strict=True))
     widths = _widths(by_column, columns, console.width - 2 * len(columns))  # less the gaps, and the edges
     if widths is None:
@@ -68,7 +68,7 @@ def _table(cells: list[list[str]], columns: Sequence[str], title: str) -> bool:
     for name, column, width in zip(columns, by_column, widths, strict=True):
         known = [cell for cell in column if cell]
         numeric = bool(known) and all(cell.replace(",", "").replace(".", "").isdigit() for cell in known)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold", width=width)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", width=width)
     for line in cells:
         table.add_row(*map(Text, line))
     console.print(table)

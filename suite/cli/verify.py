@@ -44,6 +44,7 @@ def verify(
     Exit code 1 when a proof failed. What an adapter refuses, or this machine lacks, is named; in JSON `passed` is null.
     """
     from rich.console import Console
+    from rich.text import Text
 
     from suite.cli.options import interpreters_from, knobs_from
     from suite.plan.networks import register
@@ -73,7 +74,7 @@ def verify(
     try:
         for number, (case, refused) in enumerate(cases, 1):
             name = f"[{number}/{len(cases)}] {_name(case, wanted)}"
-            with console.status(f"proving {name}"):
+            with console.status(Text(f"proving {name}")):
                 found = Proven("unsupported", refused) if refused else _proven(case, maker, interpreters)
             unproven = {**subject(case).model_dump(), "passed": None, "verdict": found.verdict, "reason": found.reason}
             proofs.append(found.proof.model_dump(mode="json") if found.proof else unproven)

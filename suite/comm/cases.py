@@ -13,6 +13,7 @@ from suite.contracts.backend import FLOAT32, OPERATIONS
 from suite.contracts.case import Configuration, Placement
 from suite.contracts.launcher import starters
 from suite.plugins import launchers
+from suite.suggest import shown
 from suite.supervision import Limits
 from suite.worker.communicator import ITEMSIZES
 from suite.worker.job import Communicate
@@ -40,6 +41,12 @@ class CommCase:
     workload: str | None = None  # instead of counts: its gradient tensors
     graph_digest: str = ""
     dtype: str = FLOAT32  # of the numbers
+
+    def __post_init__(self) -> None:
+        """A case is also read from files; ValueError for an operation or a type that there is not."""
+        for value, known in ((self.operation, OPERATIONS), (self.dtype, tuple(ITEMSIZES))):
+            if value not in known:
+                raise ValueError(f"{shown(value)} is none of {', '.join(known)}")
 
     @property
     def id(self) -> str:

@@ -11,6 +11,7 @@ from suite.results.rank_report import AnyRank
 from suite.results.records import AnyEntry, AnyRecord, Cases
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Stored
+from suite.suggest import shown
 from suite.worker import messages
 
 KIND: Literal["comm"] = "comm"
@@ -108,8 +109,13 @@ class CommFolder(ResultFolder[CommEntry, CommRecord]):
     record_type = CommRecord
 
     def broken(self, record: CommRecord) -> str | None:
-        """Beside what holds of every record: ranks took the same samples, and each took some time."""
+        """Beside what holds of every record: every rank took the same samples of the case's operation, in some time."""
         for number, rows in enumerate(zip(*(rank.rows for rank in record.ranks), strict=False)):
+            for row in rows:
+                if not isinstance(row, SkippedSizes) and row.operation != record.case.operation:
+                    return f"row {number} is of {shown(row.operation)}, its case of {record.case.operation}"
+            if len({row.bytes for row in rows}) > 1:
+                return f"row {number} is not of as many bytes on every rank"
             taken = [
                 {name: times for name, times in row if name.endswith("_s") and isinstance(times, tuple)} for row in rows
             ]

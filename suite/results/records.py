@@ -4,6 +4,7 @@ A type's fields are the file's: `suite.results.run_folder` reads and writes them
 report is in `suite.results.rank_report`. Times are seconds. null is what was not measured, not reported, or no number.
 """
 
+from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
@@ -25,6 +26,15 @@ Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash",
 CANCELLED: Outcome = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
 
 
+def _moment(text: str) -> str:
+    if text:
+        datetime.fromisoformat(text)  # ValueError names what is none
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601, UTC; "" where nobody wrote it down
+
+
 class About(Stored):
     """run.json: which run this is."""
 
@@ -33,7 +43,7 @@ class About(Stored):
     kind: str = TRAINING  # or "comm", see suite.comm.records
     id: str = ""  # of this run, which its records name; "": before format 3
     stagebench: str = ""  # the version that began it; "" and the like: format 1 did not say
-    created: str = ""  # ISO 8601, UTC
+    created: Moment = ""
     command: tuple[str, ...] = ()
     plan: str = ""  # as asked for: a ready-made plan's name, or a file
     commit: str = ""  # of the git repository that the command ran in, "-dirty" after it where files had changed
@@ -169,7 +179,7 @@ class AnyRecord(Stored):
     repeat: int
     outcome: Outcome
     reason: str = ""
-    started: str  # ISO 8601, UTC
+    started: Moment
     seconds: float  # from the first process's start until all had ended, without what others had between its turns
     turns_with: tuple[str, ...] = ()  # the ids of the cases that were measured side by side with it
     interpreter: Interpreter

@@ -122,19 +122,34 @@ def seal_again(path: Path, text: str) -> None:
     path.write_text(sealed(re.sub(r'"digest": "\w+"', '"digest": ""', text, count=1)))
 
 
-@pytest.mark.parametrize("key", ["adapter", "workload", "precision", "scaling", "decay", "plan", "cpu", "reason"])
-def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(key: str, tmp_path: Path) -> None:
+def keys(kind: str) -> list[str]:
+    """Of every string in the files of a run."""
+    found: set[str] = set()
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        found.update(key for key, value in pairs if isinstance(value, str))
+
+    for path in (RUNS / kind).rglob("*.json"):
+        json.loads(path.read_text(), object_pairs_hook=note)
+    return sorted(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind in ("training", "comm") for key in keys(kind)])
+def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(kind: str, key: str, tmp_path: Path) -> None:
     run, out = tmp_path / "run", tmp_path / "out"
-    shutil.copytree(RUNS / "training", run)
+    shutil.copytree(RUNS / kind, run)
     for path in run.rglob("*.json"):
         if not (key == "plan" and path.parent != run):  # of a record: the digest of plan.toml
             seal_again(path, re.sub(rf'"{key}": "[^"]*"', lambda _: f'"{key}": {json.dumps(CODES)}', path.read_text()))
+    formats = ("csv", "markdown", "junit", "trace") if kind == "training" else ("csv", "markdown")
     told = [
         ends_well("show", run),
         ends_well("predict", run),
         ends_well("history", run),
+        ends_well("compare", RUNS / kind, run),
         ends_well("report", run, "-o", out / "pages"),
-        ends_well("export", run, "csv", "markdown", "junit", "trace", "-o", out / "export"),
+        ends_well("export", run, *formats, "-o", out / "export"),
     ]
     files = [path for path in out.rglob("*") if path.is_file() and path.name != "plotly.min.js"]
     for text in (*told, *(path.read_text() for path in files)):

@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
 from suite.analysis.summary import summarise, unused_records
+from suite.comm.records import CommFolder
 from suite.contracts.case import Placement, Sampling
 from suite.errors import StoreError
 from suite.results.invariants import broken
@@ -16,6 +18,7 @@ from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
 from tests.reports.made_run import case_of, learner_of, record_of
 
+COMMUNICATION = max((Path(__file__).parents[1] / "fixtures" / "runs").iterdir()) / "comm"  # of the newest format
 FULL = Sampling(processes=3)
 
 
@@ -275,3 +278,25 @@ def test_unreadable_json_is_named(run):
     row = run.only()
     assert row.outcome == "invalid"
     assert f"records/{case.id}-r1.json is not readable JSON" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda row: row.update(operation="gossip"), "row 0 is of 'gossip', its case of all-reduce"),
+        (lambda row: row.update(bytes=3), "row 0 is not of as many bytes on every rank"),
+        (lambda row: row["sample_s"].pop(), "row 0 is not of the same samples on every rank"),
+        (lambda row: row["sample_s"].__setitem__(0, 0.0), "row 0 has no samples, or some that took no time"),
+    ],
+)
+def test_a_record_of_communication_that_cannot_be_gives_no_figure(tmp_path, change, words):
+    run = CommFolder(shutil.copytree(COMMUNICATION, tmp_path / "run"))
+    before = list(run.records())
+    record = next(each for each in before if each.case.operation == "all-reduce" and each.ranks[0].rows)
+    path = run.path / "records" / f"{record.case_id}-r{record.repeat}.json"
+    content = json.loads(path.read_text())
+    change(content["ranks"][1]["rows"][0])
+    path.write_text(sealed(json.dumps({**content, "digest": ""})))
+    assert len(list(run.records())) == len(before) - 1
+    (reason,) = run.unusable()
+    assert words in reason
