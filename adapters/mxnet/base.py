@@ -1,8 +1,7 @@
 """What all strategies of MXNet share: hybridised Gluon on a process's devices, gradients summed, every device updated.
 
 MXNet's engine is asynchronous: a call returns before it is done. `step` ends by waiting
-for its own loss, as every loop that looks at its loss does; the backward and the update
-go on meanwhile, and the interpreter is never more than a step ahead.
+for the update of the step before, so the interpreter is never more than a step ahead.
 """
 
 import gc
@@ -25,6 +24,7 @@ from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.peaks import Yardstick
+from suite.worker.step_ends import StepEnds
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
@@ -54,6 +54,7 @@ class MXNetTrainer(Trainer):
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
         self._contexts: List[Any] = []
+        self._ends = StepEnds(1, there)
         self._release()
 
     @abstractmethod
@@ -64,6 +65,7 @@ class MXNetTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built; gluon.Trainer stands in reference cycles."""
+        self._ends.forget()
         self._net: Any = None
         self._joint: Any = None
         self._parameters: List[Any] = []
@@ -114,6 +116,7 @@ class MXNetTrainer(Trainer):
             )
 
     def synchronize(self) -> None:
+        self._ends.settle()
         mx.nd.waitall()
 
     # --- data ---------------------------------------------------------------
@@ -213,8 +216,8 @@ class MXNetTrainer(Trainer):
         self._pace()
 
     def _pace(self) -> None:
-        for loss in self._losses:
-            loss.wait_to_read()
+        """A step is done when its last weights are written: those of the last parameter, of which a copy stays."""
+        self._ends.asked([weights.copy() for weights in self._parameters[-1].list_data()])
 
     def set_learning_rate(self, rate: float) -> None:
         self._optimiser.set_rate(rate)
@@ -255,6 +258,10 @@ class MXNetTrainer(Trainer):
         first = self._contexts[0]
         return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
 
+    def mark(self) -> Any:
+        """When the last step's update is done: MXNet shows no device's own events."""
+        return self._ends.mark()
+
     def layer_times(self, batch: Any) -> List[LayerTimes]:
         """On the first device. MXNet's engine runs a backward in the order of its dependencies: the layers' reverse."""
         params = {name: parameter.data(self._contexts[0]) for name, parameter in self._net.params.items()}
@@ -270,7 +277,7 @@ class MXNetTrainer(Trainer):
             super().notes(),
             hybridize="static_alloc, static_shape",
             optimiser="gluon.Trainer, %s" % rule if self._trainer else "%s, one a parameter" % OPERATORS[rule],
-            pace="a step waits for its loss",
+            pace="a step waits for the update of the one before",
             compression=described(self._compression, self.setup),
         )
         if self._net is not None and any(layer.kind == "lrn" for layer in self._net.graph.layers):
@@ -294,5 +301,10 @@ def like(arrays: Arrays) -> Arrays:
 def wait_for(arrays: Arrays) -> None:
     """Return when the engine has written them all."""
     for devices in arrays:
-        for array in devices:
-            array.wait_to_read()
+        there(devices)
+
+
+def there(arrays: Sequence[Any]) -> None:
+    """Return when the engine has written each."""
+    for array in arrays:
+        array.wait_to_read()

@@ -1,5 +1,6 @@
 """Setups by keyword, and trainers that are closed when a test ends."""
 
+import time
 from contextlib import contextmanager
 
 from suite.worker.contract import SGD, Adam, Setup
@@ -70,6 +71,21 @@ def started(trainer, **defaults):
     finally:
         for each in made:
             each.close()
+
+
+def share_of_steps(trainer, graph, steps):
+    """The time from the first to the last mark of a loop, as a share of its wall time."""
+    trainer.build(graph, dict(weights.initial(graph)))
+    batch = trainer.to_device(synthetic(graph, trainer.setup.batch, 1))
+    trainer.step(batch)  # it may compile
+    trainer.synchronize()
+    begin, first = time.perf_counter(), trainer.mark()
+    for _ in range(steps):
+        trainer.step(batch)
+        last = trainer.mark()
+    trainer.synchronize()
+    wall = time.perf_counter() - begin
+    return trainer.elapsed(first, last) / wall
 
 
 def staged(trainer, batch):

@@ -74,11 +74,13 @@ class Pmap(JaxTrainer):
         """One program, its buffers used again for the new state."""
         *state, self._loss = self._one_at_a_time(self._programs.step(*self._state, tuple(batch)))
         self._state = tuple(state)
+        self._ends.asked(self._loss)
 
     def step_alone(self, batch: Any) -> None:
         """The same without the mean: every device trains its own copy."""
         *state, self._loss = self._programs.step_alone(*self._state, tuple(batch))
         self._state = tuple(state)
+        self._ends.asked(self._loss)
 
     def notes(self) -> Dict[str, Any]:
         found = super().notes()

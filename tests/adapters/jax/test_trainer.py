@@ -195,6 +195,12 @@ def test_one_thread_computes_and_its_host_runs_ahead():
     assert called < 0.5, "a step's call returns before the step is done"
 
 
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_step_lasts_until_the_device_is_done(trainer, steps):
+    """The time between two marks of the host alone would be that of asking for a step."""
+    assert trainers.share_of_steps(trainer(batch=256), by_name()["mnist_small"].graph(), steps) > 0.9
+
+
 def test_versions_name_what_decides_the_speed(trainer):
     assert {"jax", "jaxlib", "xla"} <= set(machine.versions(trainer()._devices))
 

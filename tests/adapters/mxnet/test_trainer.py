@@ -145,3 +145,9 @@ def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
     assert np.asarray(copy.asnumpy()).nbytes == 64
     assert yardstick.library.startswith("MXNet ")
     assert ours.yardstick().library.startswith("NumPy ")  # which serves every framework alike on CPUs
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_step_lasts_until_the_device_is_done(trainer, steps):
+    """The time between two marks of the host alone would be that of asking for a step."""
+    assert trainers.share_of_steps(trainer(batch=256), by_name()["mnist_small"].graph(), steps) > 0.9

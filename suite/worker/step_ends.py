@@ -1,0 +1,62 @@
+"""A time line for frameworks that return before a step is done and have no events to say when it was.
+
+Oldest Python: 3.6.
+"""
+
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Optional, Tuple
+
+
+class Moment:
+    """Seconds on the monotonic clock: None, until the host has seen it come."""
+
+    def __init__(self, at: Optional[float] = None) -> None:
+        self.at = at
+
+    def __sub__(self, earlier: "Moment") -> float:
+        """Seconds; after `StepEnds.settle` both are known."""
+        if self.at is None or earlier.at is None:
+            raise RuntimeError("the device is still at work: synchronize before you ask for the time between two marks")
+        return self.at - earlier.at
+
+
+class StepEnds:
+    """When each step was done, noted by the host while it waits for the step some before the last that it asked for.
+
+    The host must not run ahead without end, so it waits in any case. It never waits for the last step: the device would
+    have nothing to do until the next one is asked for.
+    """
+
+    def __init__(self, behind: int, wait: Callable[[Any], Any], ready: Callable[[Any], bool] = lambda _: False) -> None:
+        """`behind`: steps that may be under way when the host goes on. `wait` returns when a step's result is there.
+
+        `ready`, where a framework can tell: whether it is. A step that is done when it returns is noted at once.
+        """
+        self._behind, self._wait, self._ready = behind, wait, ready
+        self._under_way: Deque[Tuple[Moment, Any]] = deque()
+
+    def asked(self, result: Any) -> None:
+        """A step was asked for that leaves `result`, which no later step overwrites."""
+        self._under_way.append((Moment(), result))
+        while len(self._under_way) > self._behind or (self._under_way and self._ready(self._under_way[0][1])):
+            self._note()
+
+    def mark(self) -> Moment:
+        """When the last step is done; where none is under way, now."""
+        return self._under_way[-1][0] if self._under_way else Moment(time.perf_counter())
+
+    def settle(self) -> None:
+        """Wait for all steps."""
+        while self._under_way:
+            self._note()
+
+    def forget(self) -> None:
+        """Let go of the results: what they belong to is given up."""
+        self._under_way.clear()
+
+    def _note(self) -> None:
+        moment, result = self._under_way[0]
+        self._wait(result)
+        moment.at = time.perf_counter()
+        self._under_way.popleft()

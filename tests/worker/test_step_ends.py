@@ -1,0 +1,91 @@
+"""When the steps of a device that runs behind its host were done. Oldest Python: 3.6."""
+
+import pytest
+
+from suite.worker import step_ends
+from suite.worker.step_ends import StepEnds
+from tests.support.behind import Clock
+
+
+class Device:
+    """Steps take `step_s`; what a step leaves is the time at which it is done."""
+
+    def __init__(self, clock, step_s):
+        self._clock, self._step_s, self._free = clock, step_s, 0.0
+
+    def step(self):
+        self._free = max(self._free, self._clock.now) + self._step_s
+        return self._free
+
+    def wait(self, done):
+        self._clock.now = max(self._clock.now, done)
+
+    def ready(self, done):
+        return done <= self._clock.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(step_ends, "time", clock)
+    return clock
+
+
+def measured(clock, behind, steps, device_s=1.0, host_s=0.0, knows=False):
+    """Seconds of each step as a measuring loop has them, and how far the host was ahead at most."""
+    device = Device(clock, device_s)
+    ends = StepEnds(behind, device.wait, device.ready) if knows else StepEnds(behind, device.wait)
+    marks, ahead = [ends.mark()], 0.0
+    for _ in range(steps):
+        clock.now += host_s
+        result = device.step()
+        ends.asked(result)
+        ahead = max(ahead, result - clock.now)
+        marks.append(ends.mark())
+    ends.settle()
+    return [marks[step + 1] - marks[step] for step in range(steps)], ahead
+
+
+@pytest.mark.parametrize("knows", [False, True])
+@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_each_step_takes_what_the_device_took(clock, behind, steps, knows):
+    assert measured(clock, behind, steps, knows=knows) == ([1.0] * steps, float(min(behind, steps)))
+
+
+def test_the_steps_are_together_as_long_as_the_loop_where_the_host_is_slow(clock):
+    steps, _ = measured(clock, 1, 5, device_s=0.25, host_s=1.0)
+    assert sum(steps) == clock.now == 5.25
+
+
+def test_a_framework_that_can_tell_has_a_slow_hosts_steps_to_the_step(clock):
+    steps, _ = measured(clock, 2, 5, device_s=0.25, host_s=1.0, knows=True)
+    assert steps[1:-1] == [1.0] * 3
+    assert sum(steps) == 5.25
+
+
+def test_a_mark_without_a_step_is_now(clock):
+    ends = StepEnds(1, lambda _: None)
+    begin = ends.mark()
+    clock.now = 3.0
+    assert ends.mark() - begin == 3.0
+    ends.asked("step")
+    ends.settle()
+    clock.now = 4.0
+    assert ends.mark() - begin == 4.0
+
+
+def test_what_is_not_known_yet_is_no_number(clock):
+    ends = StepEnds(2, lambda _: None)
+    begin = ends.mark()
+    ends.asked("step")
+    with pytest.raises(RuntimeError, match="synchronize before"):
+        ends.mark() - begin
+
+
+def test_results_of_what_is_given_up_are_not_waited_for(clock):
+    ends = StepEnds(2, lambda result: 1 / 0)
+    ends.asked("step")
+    ends.forget()
+    ends.settle()
+    assert ends.mark() - ends.mark() == 0.0
