@@ -67,7 +67,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "noise": facts.noise_of(every),
         "software": facts.software_of(every),
         "unused_records": unused_records(folder),
-        "progress": facts.progress_of(every),
+        "progress": facts.progress_of(every, folder.about.command),
         "findings": [
             *(searched + leaders if plan.name == SEARCH else leaders + searched),
             *(devices.answers if devices else []),

@@ -1,8 +1,9 @@
 """What a page says in words: what ran where, how much of it, and what came out in short."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from reports.text import number, share
@@ -46,6 +47,7 @@ class Progress:
     records: int
     wanted: int
     outcomes: list[tuple[str, int]]
+    given: str  # the time that the command gave it, as 20min; "" without one
 
     @property
     def complete(self) -> bool:
@@ -59,11 +61,17 @@ def shared_reasons(rows: Iterable[Row]) -> dict[tuple[str, str], Refused]:
     return {(one.outcome, one.reason): one for one in found if one.cases > 1}
 
 
-def progress_of(rows: list[Row]) -> Progress:
+def progress_of(rows: list[Row], command: Sequence[str] = ()) -> Progress:
     """Records against processes asked for, and the rows' outcomes, most frequent first."""
     wanted = sum(row.case.sampling.processes for row in rows if row.processes or row.outcome == "not measured")
     there = sum(process.outcome != CANCELLED for row in rows for process in row.processes)
-    return Progress(there, wanted, Counter(row.outcome for row in rows).most_common())
+    return Progress(there, wanted, Counter(row.outcome for row in rows).most_common(), _given(command))
+
+
+def _given(command: Sequence[str]) -> str:
+    """The value of `--for`, which stands beside the option or is the next word."""
+    words = [part for word in command for part in (word.split("=", 1) if word.startswith("--for=") else [word])]
+    return next((value for option, value in pairwise(words) if option == "--for"), "")
 
 
 @dataclass(frozen=True)

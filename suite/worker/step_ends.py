@@ -22,10 +22,10 @@ class Moment:
 
 
 class StepEnds:
-    """When each step was done, noted by the host while it waits for the step some before the last that it asked for.
+    """When each step was done, noted by the host while it waits for the steps that it asked for, the first one first.
 
-    The host must not run ahead without end, so it waits in any case. It never waits for the last step: the device would
-    have nothing to do until the next one is asked for.
+    The host must not run ahead without end, so it waits in any case: before the end (`settle`) when more than `behind`
+    steps are under way, then for the first half of them. It never waits for all: the device would have nothing to do.
     """
 
     def __init__(self, behind: int, wait: Callable[[Any], Any], ready: Callable[[Any], bool] = lambda _: False) -> None:
@@ -33,13 +33,16 @@ class StepEnds:
 
         `ready`, where a framework can tell: whether it is. A step that is done when it returns is noted at once.
         """
-        self._behind, self._wait, self._ready = behind, wait, ready
+        self.behind, self._wait, self._ready = behind, wait, ready
         self._under_way: Deque[Tuple[Moment, Any]] = deque()
 
     def asked(self, result: Any) -> None:
         """A step was asked for that leaves `result`, which no later step overwrites."""
         self._under_way.append((Moment(), result))
-        while len(self._under_way) > self._behind or (self._under_way and self._ready(self._under_way[0][1])):
+        if len(self._under_way) > self.behind:
+            for _ in range(max(1, self.behind // 2)):
+                self._note()
+        while self._under_way and self._ready(self._under_way[0][1]):
             self._note()
 
     def mark(self) -> Moment:

@@ -85,7 +85,7 @@ CHECKS = (
         Check(f"layers-{name}", LAYERS.format(title), ("layer_sums.py", name, "alexnet:4", "googlenet:4"), name)
         for name, title in (("pytorch", "PyTorch"), ("tensorflow", "TensorFlow"), ("mxnet", "MXNet"), ("cntk", "CNTK"))
     ),
-    Check("layers-jax", LAYERS.format("JAX"), ("layer_sums.py", "jax", "mnist_small:32", "alexnet:4"), "jax"),
+    Check("layers-jax", LAYERS.format("JAX"), ("layer_sums.py", "jax", "mnist_small:512", "alexnet:4"), "jax"),
     Check("conclusions", "How often is a verdict wrong, and how often is a difference found?", ("conclusions.py",)),
     Check("under-load", "Do verdicts of a loaded machine contradict those of a quiet one?", ("under_load.py",)),
     Check("summarise", "What do 10,000 cases cost to summarise?", ("summarise.py",)),

@@ -159,10 +159,10 @@ def proof_of(case: Case, passed: bool = True) -> dict[str, Any]:
 class MadeRun:
     """A run folder in the making."""
 
-    def __init__(self, path: Path, plan: str = "quick") -> None:
-        """Write run.json, the plan and a host."""
+    def __init__(self, path: Path, plan: str = "quick", options: tuple[str, ...] = ()) -> None:
+        """Write run.json, the plan and a host; `options` are further words of the command."""
         self.folder, self._cases = RunFolder(path), []
-        command = ("stagebench", "run", "quick", "-o", "results/quick")
+        command = ("stagebench", "run", "quick", "-o", "results/quick", *options)
         self.folder.create(About(stagebench="0.1.0", created="2026-11-20T10:00:00+00:00", plan=plan, command=command))
         (path / "plan.toml").write_text(f'name = "{plan}"\ntitle = "Two trainers, real images"\n')
         what = {"cpu": "AMD EPYC 7B13", "cores": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1", "sockets": 1}

@@ -52,6 +52,23 @@ def test_a_prediction_begins_where_it_was_fitted_and_goes_on_to_larger_placement
     assert all(trace["customdata"][0] == "fitted to" and "%" in trace["customdata"][1] for trace in predicted)
 
 
+@pytest.mark.parametrize(
+    ("options", "processes", "found"),
+    [
+        ((), 1, "Incomplete: 1 of 2 processes have been measured."),
+        (("--for", "17min"), 1, "1 of 2 processes have been measured in the time that the command gave, --for 17min."),
+        (("--for=17min",), 1, "1 of 2 processes have been measured in the time that the command gave, --for 17min."),
+        (("--for", "17min"), 2, None),
+    ],
+)
+def test_a_run_that_ended_when_its_time_was_up_is_no_broken_one(tmp_path, options, processes, found):
+    made = MadeRun(tmp_path / "run", options=options)
+    made.proven(case_of(sampling=Sampling(processes=2)), repeats=processes)
+    text = " ".join(re.sub("<[^>]*>", "", render(made.folder, summarise(made.folder))).split())
+    assert ("processes have been measured" in text) == (found is not None)
+    assert (found or "") in text
+
+
 def test_a_large_group_has_its_fastest_rows_in_words_and_in_the_chart(tmp_path):
     made = MadeRun(tmp_path / "run")
     for seed in range(12):

@@ -13,6 +13,7 @@ import pytest
 from adapters.jax import machine
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
+from suite.worker.step_ends import StepEnds
 from tests.support import proofs, trainers
 from tests.support.networks import perceptron, two_heads
 from workloads import weights
@@ -49,16 +50,22 @@ def test_layers_are_timed_one_by_one(trainer, strategy, tuning):
     assert all(row.ready_s is None for row in rows), "XLA puts a backward in an order of its own"
 
 
-def test_a_native_step_is_not_waited_for(trainer, monkeypatch):
+def test_a_native_step_is_not_waited_for(trainer):
     ours = trainer(batch=8)
-    batch, waited = built(ours, perceptron()), []
-    monkeypatch.setattr(jax, "block_until_ready", lambda found: waited.append(found))
-    losses = []
+    batch, waited, losses = built(ours, perceptron()), [], []
+    ours._ends = StepEnds(2, waited.append)
     for _ in range(3):
         ours.step(batch)
         losses.append(ours._loss)
         ours.mark()
-    assert [id(one) for one in waited] == [id(None), id(losses[0]), id(losses[1])]
+    assert [id(one) for one in waited] == [id(losses[0])]
+
+
+@pytest.mark.parametrize(("batch", "steps"), [(64, 32), (2000, 10), (30000, 2)])
+def test_the_host_runs_ahead_as_far_as_batches_leave_memory(trainer, batch, steps):
+    ours, graph = trainer(batch=batch), by_name()["mnist_small"].graph()
+    ours.build(graph, dict(weights.initial(graph)))
+    assert ours._ends.behind == steps
 
 
 def test_the_exchange_averages_and_a_lone_step_does_not(trainer):
