@@ -61,7 +61,7 @@ def shared_reasons(rows: Iterable[Row]) -> dict[tuple[str, str], Refused]:
     return {(one.outcome, one.reason): one for one in found if one.cases > 1}
 
 
-def progress_of(rows: list[Row], command: Sequence[str] = ()) -> Progress:
+def progress_of(rows: list[Row], command: Sequence[str]) -> Progress:
     """Records against processes asked for, and the rows' outcomes, most frequent first."""
     wanted = sum(row.case.sampling.processes for row in rows if row.processes or row.outcome == "not measured")
     there = sum(process.outcome != CANCELLED for row in rows for process in row.processes)

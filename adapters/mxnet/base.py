@@ -54,7 +54,6 @@ class MXNetTrainer(Trainer):
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
         self._contexts: List[Any] = []
-        self._ends = StepEnds(1, there)
         self._release()
 
     @abstractmethod
@@ -65,7 +64,7 @@ class MXNetTrainer(Trainer):
 
     def _release(self) -> None:
         """Let go of what was built; gluon.Trainer stands in reference cycles."""
-        self._ends.forget()
+        self._ends = StepEnds(1, there)
         self._net: Any = None
         self._joint: Any = None
         self._parameters: List[Any] = []

@@ -54,10 +54,6 @@ class StepEnds:
         while self._under_way:
             self._note()
 
-    def forget(self) -> None:
-        """Let go of the results: what they belong to is given up."""
-        self._under_way.clear()
-
     def _note(self) -> None:
         moment, result = self._under_way[0]
         self._wait(result)

@@ -31,8 +31,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 ROOT = Path(__file__).resolve().parents[2]
 HIDDEN, RATIO = 0.85, 1.0  # at least
 
@@ -133,26 +131,25 @@ def turns(rounds: int, ours: Any, ways: dict[str, Callable[[], Any]]) -> tuple[T
 
     A number a round, after a round that does not count; who begins changes.
     """
+    from suite.worker.noise import Meter
+
     seconds: Times = {name: [] for name in ways}
     busy: Times = {name: [] for name in ways}
+    meter = Meter()
     for number in range(rounds + 1):
         first = number % len(ways)
         for name in [*list(ways)[first:], *list(ways)[:first]]:
             ours.maximum(0.0)
-            begin, used = time.perf_counter(), busy_s()
+            meter.begin()
+            begin = time.perf_counter()
             ways[name]()
             seconds[name].append(ours.maximum(time.perf_counter() - begin))
-            busy[name].append(busy_s() - used)
+            used = meter.end()
+            busy[name].append(used.busy_cpu_s if used else 0.0)
         if not number:
             ours.forget_layer_times()
     seconds, busy = ({name: found[1:] for name, found in each.items()} for each in (seconds, busy))
     return seconds, busy
-
-
-def busy_s() -> float:
-    """Seconds that this machine's processors have worked so far, those of the kernel's network included."""
-    times = psutil.cpu_times()
-    return sum(times) - times.idle - times.iowait - times.guest - times.guest_nice - times.steal
 
 
 def verdict(network: str, seconds: Times, busy: Times, layers: list[Any], notes: dict[str, Any]) -> list[str]:

@@ -107,7 +107,9 @@ def measured(communicator, operation, size, options):
         return communicator.maximum(statistics.mean(found.seconds)) / 2
 
     def theirs():
-        return communicator.maximum((plain_allreduce if apart else pingpong)(communicator.comm, size, count))
+        if apart:
+            return communicator.maximum(plain_allreduce(communicator, size, count))
+        return communicator.maximum(pingpong(communicator.comm, size, count))
 
     found = []
     for number in range(options.rounds):
@@ -127,17 +129,15 @@ def pingpong(comm, size, count):
     return mean if comm.rank == 0 else 0.0
 
 
-def plain_allreduce(comm, size, count):
+def plain_allreduce(communicator, size, count):
     """Each call begins at a time that rank 0 chose, on the machine's clock."""
     import numpy as np
-    from mpi4py import MPI
 
+    comm = communicator.comm
     given, taken = np.zeros(size // 4, np.float32), np.zeros(size // 4, np.float32)
     seconds, late = [], []
     for _ in range(2 * count):
-        number = np.array([time.perf_counter() if comm.rank == 0 else 0.0])
-        comm.Allreduce(MPI.IN_PLACE, number, MPI.MAX)
-        at = float(number[0]) + AHEAD
+        at = communicator.maximum(time.perf_counter() if comm.rank == 0 else 0.0) + AHEAD
         now = time.perf_counter()
         while now < at:
             now = time.perf_counter()

@@ -81,11 +81,3 @@ def test_what_is_not_known_yet_is_no_number(clock):
     ends.asked("step")
     with pytest.raises(RuntimeError, match="synchronize before"):
         ends.mark() - begin
-
-
-def test_results_of_what_is_given_up_are_not_waited_for(clock):
-    ends = StepEnds(2, lambda result: 1 / 0)
-    ends.asked("step")
-    ends.forget()
-    ends.settle()
-    assert ends.mark() - ends.mark() == 0.0
