@@ -248,6 +248,23 @@ def test_a_person_s_interrupt_ends_the_group_and_goes_on(tmp_path):
     assert standing_in(tmp_path) == []
 
 
+def test_a_second_interrupt_while_the_group_is_ended_takes_no_child_from_its_waiter(tmp_path, monkeypatch):
+    """Ctrl-C in a join takes the thread for ended; it then waited for a child that was reaped, with a traceback."""
+
+    def slowly(kind, pid, options):
+        while (found := waitid(kind, pid, options | os.WNOHANG)) is None:
+            time.sleep(0.3)
+        return found
+
+    waitid = os.waitid
+    monkeypatch.setattr(os, "waitid", slowly)
+    for seconds in (1.0, 1.5):
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER)
+    assert standing_in(tmp_path) == []
+
+
 def test_an_error_of_the_listener_ends_the_group(tmp_path):
     def listener(rank, message):
         raise LookupError("display")
