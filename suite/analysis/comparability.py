@@ -33,7 +33,7 @@ NOTED = {
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing gains much",
 }
 
-Key = tuple[str | int, ...]
+Key = tuple[str | float, ...]
 
 
 def comparable(marks: Iterable[str]) -> bool:
@@ -59,6 +59,8 @@ def group(case: Case, synchronous: bool = True) -> Key:
         place.ranks_per_node * place.devices,
         place.threads,
         place.binding,
+        place.share_devices,
+        case.straggler,
         case.readers,
         case.batch,
         case.tuning,
