@@ -27,7 +27,8 @@ def read(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[Fou
         yield from _part(folder, cases, method, names)
         return
     ours, theirs = names[: int(OURS * len(names))], names[int(OURS * len(names)) :]
-    command = (sys.executable, "-m", __name__, str(folder.path), theirs[0], theirs[-1])
+    # Not from the folder where we stand: somebody else's code may be there, or another release's.
+    command = (sys.executable, "-P", "-m", __name__, str(folder.path), theirs[0], theirs[-1])
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with (
         TemporaryFile() as found,

@@ -57,6 +57,9 @@ def _run() -> int:
     except StagebenchError as error:
         tell(str(error))
         return error.exit_code
+    except PermissionError as error:
+        tell(f"{error.filename or error}: permission denied; make it readable and writable for you, or name another")
+        return 2
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise

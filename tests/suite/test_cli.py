@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import resource
@@ -162,6 +163,18 @@ def test_an_expected_error_is_one_message(
     monkeypatch.setattr(app, "build", build)
     assert main() == code
     assert capsys.readouterr().err == f"stagebench: {error}\n"
+
+
+def test_a_file_out_of_reach_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build() -> typer.Typer:
+        raise PermissionError(errno.EACCES, "Permission denied", "records")
+
+    monkeypatch.setattr(app, "build", build)
+    assert main() == 2
+    told = capsys.readouterr().err
+    assert told == ("stagebench: records: permission denied; make it readable and writable for you, or name another\n")
 
 
 def test_want_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
