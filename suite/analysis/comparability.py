@@ -9,7 +9,7 @@ FOREIGN = "foreign"
 DISQUALIFYING = {
     FOREIGN: "imported from the output of another program; nothing proves what was trained",
     "no proof": "nothing shows that it trains the same network",
-    "proof of another machine": "its proof ran on other processors than its measurement",
+    "proof of another machine": "its proof ran on other processors, or other GPUs, than its measurement",
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
     "trend": "every process was still getting faster, or slower, while it was measured",

@@ -10,6 +10,7 @@ from suite.results.records import METHOD
 from tests.reports.made_run import case_of
 
 FULL = Sampling(processes=3)
+CARD = "GPU {}: NVIDIA H100 (UUID: GPU-{})"
 
 
 def nothing(record):
@@ -113,7 +114,11 @@ def test_marks(run, change, sampling, repeats, marks):
     assert set(marks) <= {*DISQUALIFYING, *NOTED}
 
 
-CARD = "GPU {}: NVIDIA H100 (UUID: GPU-{})"
+@pytest.mark.parametrize(("device", "marked"), [("cpu", False), ("cuda", True)])
+def test_a_proof_on_other_gpus_does_not_count_where_gpus_train(run, device, marked):
+    case = run.proven(case_of(placement=Placement(device=device)))
+    run.changed(case, on(cpu="AMD EPYC 7B13", gpus=[CARD.format(0, "a")]))
+    assert ("proof of another machine" in run.only().marks) is marked
 
 
 @pytest.mark.parametrize(
