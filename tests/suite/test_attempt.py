@@ -224,6 +224,12 @@ def test_what_a_rank_leaves_behind_is_ended(tmp_path, orphan):
     assert standing_in(tmp_path) == []
 
 
+def test_the_kernel_kills_a_rank_rather_than_the_controller(tmp_path):
+    run(tmp_path, f"open('score', 'w').write(open('/proc/self/oom_score_adj').read());{DONE}")
+    controller = int(Path("/proc/self/oom_score_adj").read_text())
+    assert int((tmp_path / "score").read_text()) == 500 > controller
+
+
 def test_a_child_that_others_started_is_left_alone(tmp_path):
     """Several attempts and probes run side by side: the doctor asks many interpreters at once."""
     started = []
