@@ -69,7 +69,7 @@ class Launch:
     def _request(self, folder: Path, job: Path) -> Request:
         configuration, placement = self.configuration, self.configuration.placement
         command, environ = bundle.command(self.interpreter.path, self.bundle, job, placement.threads)
-        beside = asked(self.adapter.name, tuple, self.adapter.sidecars, configuration)
+        beside = asked(self.adapter.name, tuple | list, self.adapter.sidecars, configuration)
         own = asked(self.adapter.name, dict, self.adapter.environ, configuration, self.interpreter.path)
         return Request(
             placement=placement,
@@ -125,7 +125,7 @@ def launch_of(
     if missing:
         raise Unavailable(missing)
     first = configuration.placement.hosts[0] if configuration.placement.hosts else "localhost"
-    served = asked(adapter.name, tuple, adapter.sidecars, configuration)
+    served = asked(adapter.name, tuple | list, adapter.sidecars, configuration)
     if served and not (launcher.sidecars_on_first_host or here(first)):
         raise Unavailable(
             f"{adapter.name}/{configuration.strategy} meets its servers on the first host, {first}, and they are "
