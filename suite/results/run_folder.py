@@ -21,6 +21,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Generic, Self
 from uuid import uuid4
@@ -272,8 +273,8 @@ class ResultFolder(Generic[Entry, Measured]):
         aside = self.path / "invalid"
         with disk(f"cannot move {path} into {aside}", "move it away"):
             aside.mkdir(exist_ok=True)
-            number = sum(1 for each in aside.iterdir() if each.name.startswith(path.stem))
-            path.rename(aside / f"{path.stem}.{number}.json")
+            places = (aside / f"{path.stem}.{number}.json" for number in count())
+            path.rename(next(place for place in places if not os.path.lexists(place)))  # a rename would overwrite
 
     def record_names(self) -> list[str]:
         """File names: they sort ten times as fast as paths, and a run may have tens of thousands."""
