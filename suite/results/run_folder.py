@@ -259,10 +259,17 @@ class ResultFolder(Generic[Entry, Measured]):
             return None
         misfit = self._identity.misfit(found, path, text) or self.broken(found)
         if misfit:
-            self.invalid[path.name] = f"records/{path.name}: {misfit}; {OF_A_RECORD}"
+            self._refuse(path, misfit)
             return None
         self.invalid.pop(path.name, None)  # it may have been replaced since it was read last
         return found
+
+    def refuse(self, record: Measured, why: str) -> None:
+        """Name a record as invalid that fits its place, and of which whoever reads it can make nothing."""
+        self._refuse(self._place(record.case_id, record.repeat), why)
+
+    def _refuse(self, path: Path, why: str) -> None:
+        self.invalid[path.name] = f"records/{path.name}: {why}; {OF_A_RECORD}"
 
     def broken(self, record: Measured) -> str | None:
         """The first invariant that a record breaks; None when all hold."""

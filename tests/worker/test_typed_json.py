@@ -103,7 +103,7 @@ def test_a_frameworks_own_kind_of_string_is_one():
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
     os.mkfifo(str(tmp_path / "dataset.json"))
-    with pytest.raises(ValueError, match="dataset.json is no regular file"):
+    with pytest.raises(ValueError, match=r"dataset\.json is no regular file"):
         load(Any, str(tmp_path / "dataset.json"))
     with pytest.raises(IsADirectoryError):
         load(Any, str(tmp_path))
