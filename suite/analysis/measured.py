@@ -120,7 +120,7 @@ def process_of(record: Record, method: int) -> Process:
         stage_seconds=_stage_seconds(ranks, budget),
         marks=frozenset(_marks(record, whole, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
-        learnt=learnt(lessons, case.training.target) if whole and learning else None,
+        learnt=learnt(lessons, case.training.target) if whole and learning and lessons[0].epochs else None,
         input_wait=input_wait.of_process(ranks, record.method) if answered else None,
         gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
         memory=tuple(rank.memory for rank in ranks if rank.memory),

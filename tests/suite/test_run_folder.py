@@ -78,6 +78,24 @@ def test_what_was_invalid_is_kept_each_time(run: MadeRun) -> None:
     assert run.folder.record(case.id, 2) is None
 
 
+def test_what_is_kept_aside_is_not_overwritten(run: MadeRun) -> None:
+    """A person may have removed some; another record's name may begin alike."""
+    case = run.proven(case_of(), repeats=1)
+    record = run.folder.record(case.id, 0)
+    assert record is not None
+    aside = run.folder.path / "invalid"
+    aside.mkdir()
+    (aside / f"{case.id}-r0.1.json").write_text("kept")
+    for wrong in ("[]", "{}"):
+        (run.folder.path / "records" / f"{case.id}-r0.json").write_text(wrong)
+        run.folder.write_record(record)
+    assert {each.name.removeprefix(f"{case.id}-r0"): each.read_text() for each in aside.iterdir()} == {
+        ".0.json": "[]",
+        ".1.json": "kept",
+        ".2.json": "{}",
+    }
+
+
 def test_records_of_some_cases(run: MadeRun) -> None:
     cases = [run.proven(case_of(batch=batch), repeats=batch) for batch in (1, 2)]
     (run.folder.path / "records" / "notes.txt").write_text("")
