@@ -69,7 +69,9 @@ class ResultFolder(Generic[Entry, Measured]):
         """An existing run; RequestError when it is none, of another kind, or of a format that is not known here."""
         kind = about_of(path).kind
         if kind != cls.kind:
-            raise RequestError(f"{path} holds a run of {kind}, and one of {cls.kind} is wanted here")
+            raise RequestError(
+                f"{path} holds a run of {kind}, and one of {cls.kind} is wanted here; name another run folder"
+            )
         return cls(path)
 
     def create(self, about: About) -> None:

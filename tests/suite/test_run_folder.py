@@ -51,6 +51,16 @@ def test_a_network_is_kept_and_found_again(folder: RunFolder) -> None:
     own = Graph.from_dict({**graph.to_dict(), "name": "mine"})
     folder.keep_network(own)
     assert network_of(folder.path, case.on(workload="mine", graph_digest=own.digest)) is not None
+    for wrong in ("[]", "{", json.dumps({**graph.to_dict(), "name": 7})):
+        kept.write_text(wrong)
+        with pytest.raises(
+            StoreError, match=r"networks/mnist_small\.json.*; remove it: all but roofs and predictions do"
+        ):
+            network_of(folder.path, case)
+    kept.unlink()
+    os.mkfifo(kept)
+    with pytest.raises(StoreError, match=r"networks/mnist_small\.json.*; remove it: all but roofs"):
+        network_of(folder.path, case)
     shutil.rmtree(kept.parent)
     kept.parent.write_text("")
     with pytest.raises(RequestError, match=f"{folder.path} cannot be a run folder: File exists"):
