@@ -53,7 +53,7 @@ IMAGES, LABELS = idx.PARTS["train"]
 # What a refusal names, one of them.
 PLACES = {"plan": ("plan.toml",), "record": ("records/", "cases.json"), "data": ("set.npz",), "mnist": ("/mnist",)}
 # What follows says what would be right.
-REMEDY = re.compile(r"; |should |did you mean|known: |wants |is one of |: (take|write) ")
+REMEDY = re.compile(r"; |should |did you mean|known: |wants |is one of |: (take|write) |^name a plan |Try 'stagebench ")
 CORPUS = Path(__file__).parent / "corpus"
 RUN = max((ROOT / "tests" / "fixtures" / "runs").iterdir()) / "training"
 ODD: Any = st.one_of(
@@ -279,7 +279,7 @@ def read_line(content: bytes, folder: Path) -> None:
         words[0] = "list"
     if "make" in words or "pack" in words:
         return
-    invoke(*words)
+    refused(*invoke(*words))
 
 
 @cache
@@ -324,7 +324,7 @@ def tried(target: str, content: bytes, folder: Path) -> str:
         with in_time(), little_memory(BYTES):
             TARGETS[target][0](content, folder)
     except StagebenchError as error:
-        problem = fault(target, error)
+        problem = fault(target, error, content)
         if problem:
             raise ValueError(problem) from error
         return "refused"
@@ -335,17 +335,32 @@ def tried(target: str, content: bytes, folder: Path) -> str:
     return "taken"
 
 
-def fault(target: str, refusal: StagebenchError) -> str | None:
-    """What is wrong with a refusal; None when nothing is."""
+def places(target: str, content: bytes) -> tuple[str, ...]:
+    """What a refusal names, one of them: of a command line, the command or what it was given."""
+    if target != "line":
+        return PLACES[target]
+    words = [word[:40] for word in content.decode(errors="surrogatepass").split("\0")]
+    return (
+        "stagebench ",
+        "the options: ",
+        str(RUN),
+        "nowhere",
+        *map(repr, words),
+        *(word for word in words if len(word) > 1),
+    )
+
+
+def fault(target: str, refusal: StagebenchError, content: bytes) -> str | None:
+    """What is wrong with a refusal of some content; None when nothing is."""
     text = str(refusal)
     if any(isinstance(each, MemoryError) for each in causes(refusal)):
         return f"a refusal after {BYTES} bytes: {text}"
     if not 10 < len(LONG_WORD.sub(r"\1", text)) < LONGEST:
         return f"a refusal of {len(text)} characters: {text[:LONGEST]}"
-    if not any(place in text for place in PLACES.get(target, ("",))):
+    if not any(place in text for place in places(target, content)):
         return f"a refusal without its place: {text}"
     for problem in text.splitlines()[1:] * (target == "plan") or [text]:
-        if target in PLACES and not REMEDY.search(problem) and not problem.startswith("and "):
+        if not REMEDY.search(problem) and not problem.startswith("and "):
             return f"a refusal without a remedy: {problem}"
     return None
 

@@ -40,6 +40,13 @@ def test_a_refusal_without_a_place_or_a_remedy_is_a_failure(tmp_path, monkeypatc
         fuzz.tried("data", b"", tmp_path)
 
 
+@pytest.mark.parametrize(("message", "lack"), [("it is wrong; mend it", "place"), ("--json is wrong", "remedy")])
+def test_a_command_line_is_refused_with_its_place_and_a_remedy(tmp_path, monkeypatch, message, lack):
+    monkeypatch.setattr(fuzz, "invoke", lambda *words: (2, message))
+    with pytest.raises(ValueError, match=f"a refusal without (a|its) {lack}"):
+        fuzz.tried("line", b"show\0--json", tmp_path)
+
+
 def test_a_changed_record_reaches_the_invariants_and_the_analysis(tmp_path, monkeypatch):
     """What is sealed again does not stop at its digest."""
     whole = [Record.model_validate_json(content) for content in fuzz.RECORDS.values()]
