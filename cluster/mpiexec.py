@@ -26,7 +26,7 @@ class Mpiexec(Launcher):
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """An mpiexec that fits the interpreter, and a host for every node."""
         far = not all(map(here, placement.hosts))
-        problem = unnamed(placement) or (agent.unusable() if far else None)
+        problem = unnamed(placement) or in_numbers(placement) or (agent.unusable() if far else None)
         if problem:
             return problem
         try:
@@ -55,6 +55,14 @@ class Mpiexec(Launcher):
             ),
             *sidecars(request, variables),
         ]
+
+
+def in_numbers(placement: Placement) -> str | None:
+    """Why hosts cannot be told to mpiexec, whose HOST:RANKS is ambiguous with an IPv6 address; None where they can."""
+    for host in placement.hosts:
+        if ":" in host:
+            return f"mpiexec cannot tell the address {host} from its number of ranks; write the host's name"
+    return None
 
 
 def meeting_place(placement: Placement) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from reports.panels import Panel
 from reports.text import mebibytes, memory, number
+from suite.analysis.notes import noted
 from suite.analysis.rows import Row
 from suite.analysis.stats import ratio
 from suite.groups import grouped
@@ -73,9 +74,9 @@ def traffic(row: Row) -> float | None:
 
     The mean over devices where they differ; None on one device, and where nobody counted.
     """
-    noted = [process.about.notes.get("exchanged_bytes") for process in row.measured]
+    exchanged = [noted(process.about.notes, "exchanged_bytes") for process in row.measured]
     gradients = [process.gradient_bytes for process in row.measured]  # of pipelines side by side a part of it
-    return next((float(each) for each in [*noted, *gradients] if isinstance(each, int | float) and each), None)
+    return next((float(each) for each in [*exchanged, *gradients] if each), None)
 
 
 def _duels(panel: Panel) -> Iterable[Duel]:

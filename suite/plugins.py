@@ -3,7 +3,7 @@
 import inspect
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
@@ -19,6 +19,7 @@ from suite.errors import RequestError, StagebenchError
 from suite.suggest import shown
 from workloads.catalogue import Workload
 
+A = TypeVar("A")
 T = TypeVar("T", Adapter, Launcher, Workload)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also of folders and environments: it stays in its place
 
@@ -69,8 +70,17 @@ def brought(plugins: pluggy.PluginManager, hook: str, what: str) -> Iterator[tup
         yield from ((thing, whose) for thing in things)
 
 
+def asked(adapter: str, kind: Any, question: Callable[..., A], *about: object) -> A:
+    """What an adapter's method says, of the type `kind`; RequestError names the adapter that fails, or says another."""
+    with _blamed(f"the adapter {adapter!r}", f"fails at {question.__name__}"):
+        said = question(*about)
+        if not isinstance(said, kind):
+            raise TypeError(f"it should be {getattr(kind, '__name__', kind)}, not {shown(said)}")
+        return said
+
+
 @contextmanager
-def _blamed(whose: str) -> Iterator[None]:
+def _blamed(whose: str, fails: str = "does not load") -> Iterator[None]:
     """Report a plugin's own mistake as such, with its place: every command needs all plugins."""
     try:
         yield
@@ -78,19 +88,19 @@ def _blamed(whose: str) -> Iterator[None]:
         raise
     except ModuleNotFoundError as error:
         if error.name not in MOVED:
-            raise _not_loaded(whose, error) from error
+            raise _mistake(whose, fails, error) from error
         raise RequestError(
             f"{whose} was written for an older contract: {error.name} is {MOVED[error.name]} now. "
             f"Change\n{changes_since(1)}\nand set `contract = {CONTRACT}` in its adapter"
         ) from error
     except (Exception, SystemExit) as error:  # sys.exit at import would end every command without a word
-        raise _not_loaded(whose, error) from error
+        raise _mistake(whose, fails, error) from error
 
 
-def _not_loaded(whose: str, error: BaseException) -> RequestError:
+def _mistake(whose: str, fails: str, error: BaseException) -> RequestError:
     at = traceback.extract_tb(error.__traceback__)[-1]
     place = "" if at.filename == __file__ else f" ({at.filename}, line {at.lineno})"
-    return RequestError(f"{whose} does not load: {type(error).__name__}: {error}{place}; mend or uninstall it")
+    return RequestError(f"{whose} {fails}: {type(error).__name__}: {error}{place}; mend or uninstall it")
 
 
 def adapters() -> dict[str, Adapter]:

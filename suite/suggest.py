@@ -18,7 +18,7 @@ def chosen(kind: str, asked: Sequence[str], names: Collection[str]) -> list[str]
     """What was asked for, each once, or everything; RequestError with a suggestion for a name that is unknown."""
     for name in asked:
         if name not in names:
-            raise RequestError(f"there is no {kind} {name!r}; {known(name, names)}")
+            raise RequestError(f"there is no {kind} {shown(name)}; {known(name, names)}")
     return list(dict.fromkeys(asked or names))
 
 

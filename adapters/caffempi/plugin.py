@@ -109,7 +109,7 @@ class CaffeMPI(Adapter):
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:trainer"
     requires = ("torch", "mpi4py", "lmdb")
-    arithmetic_variables = ("PYTORCH_", "TORCH_")
+    arithmetic_variables = ("ATEN_", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_")
     other_variables = ("TORCH_HOME",)
     out_of_memory = ("DefaultCPUAllocator",)  # PyTorch's
     environment = "caffempi"

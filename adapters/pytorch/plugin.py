@@ -195,7 +195,7 @@ class PyTorch(Adapter):
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:trainer"
     requires = ("torch",)
-    arithmetic_variables = ("PYTORCH_", "TORCH_")
+    arithmetic_variables = ("ATEN_", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_")
     other_variables = ("TORCH_HOME",)
     out_of_memory = (
         "DefaultCPUAllocator",

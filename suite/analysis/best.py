@@ -62,7 +62,9 @@ def contests(rows: Iterable[Row]) -> list[Contest]:
     for asked in grouped((row for row in rows if row.rates), lambda row: question(row.case)).values():
         members = grouped(asked, lambda row: (row.case.adapter, row.case.strategy, row.synchronous))
         best = [_best(tried) for tried in members.values()]
-        winners = sorted((one for one in best if one and one.tried > 1), key=lambda one: -one.rate)
+        # What is not equal to synchronous training does not stand before it, however fast it is.
+        found = [one for one in best if one and one.tried > 1]
+        winners = sorted(found, key=lambda one: (not one.row.synchronous, -one.rate))
         if winners:
             contests.append(Contest(tuple(winners)))
     return contests

@@ -9,7 +9,7 @@ FOREIGN = "foreign"
 DISQUALIFYING = {
     FOREIGN: "imported from the output of another program; nothing proves what was trained",
     "no proof": "nothing shows that it trains the same network",
-    "proof of another machine": "its proof ran on other processors than its measurement",
+    "proof of another machine": "its proof ran on other processors, or other GPUs, than its measurement",
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
     "trend": "every process was still getting faster, or slower, while it was measured",
@@ -33,7 +33,7 @@ NOTED = {
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing gains much",
 }
 
-Key = tuple[str | int, ...]
+Key = tuple[str | float, ...]
 
 
 def comparable(marks: Iterable[str]) -> bool:
@@ -59,6 +59,8 @@ def group(case: Case, synchronous: bool = True) -> Key:
         place.ranks_per_node * place.devices,
         place.threads,
         place.binding,
+        place.share_devices,
+        case.straggler,
         case.readers,
         case.batch,
         case.tuning,

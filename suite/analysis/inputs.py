@@ -93,9 +93,11 @@ def _fed(row: Row, first: Row, reference: Rates | None) -> Fed:
 
 def unhindered(row: Row) -> Rates:
     """Samples/s with the waiting taken out of every step: what the network takes, as far as the case itself tells."""
+    # Only some processes run the pass that tells.
+    told = [one for one in row.measured if one.input_wait and one.input_wait.share is not None]
     steps = {
         one.repeat: one.step_seconds * (1.0 - min((one.input_wait and one.input_wait.share) or 0.0, 0.99))
-        for one in row.measured
+        for one in told or row.measured
     }
     found = rates_of(steps, row.case.global_batch)
     assert found is not None

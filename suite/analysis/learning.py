@@ -20,7 +20,7 @@ class Epoch:
 
     @property
     def rate(self) -> float:
-        return self.samples / self.seconds
+        return self.samples / self.seconds if self.samples else 0.0  # a slow worker may have had none, in no time
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from suite.analysis.stats import Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
-from suite.results.rank_report import LOSSES, Layer, Memory, Rank
+from suite.results.rank_report import LOSSES, Layer, Memory, Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
@@ -120,7 +120,7 @@ def process_of(record: Record, method: int) -> Process:
         stage_seconds=_stage_seconds(ranks, budget),
         marks=frozenset(_marks(record, whole, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
-        learnt=learnt(lessons, case.training.target) if whole and learning else None,
+        learnt=learnt(lessons, case.training.target) if whole and learning and lessons[0].epochs else None,
         input_wait=input_wait.of_process(ranks, record.method) if answered else None,
         gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
         memory=tuple(rank.memory for rank in ranks if rank.memory),
@@ -209,6 +209,7 @@ def _about(record: Record) -> Provenance:
     ranks = record.ranks
     joined = ranks[0].joined if ranks else None
     machines = [(rank.hello.machine, rank.hello.host_cores) for rank in ranks if rank.hello and rank.hello.machine]
+    device = record.case.placement.device
     notes: dict[str, Any] = {}
     for rank in reversed(ranks):
         notes.update(rank.notes)
@@ -224,7 +225,7 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
-        processors=frozenset(machine.cpu or "unknown" for machine, _ in machines),
+        processors=frozenset().union(*(models(machine.cpu, machine.gpus, device) for machine, _ in machines)),
         machines=frozenset(described(machine, cores) for machine, cores in machines),
         wire=carriers(ranks),
         notes=notes,

@@ -35,10 +35,9 @@ def noise_of(record: Record) -> Noise:
     """Shares and switches are of the native pass, or of a whole training."""
     slow: list[float] = []
     for rank in record.ranks:
-        if rank.noise is None:
-            continue
-        seconds = [*rank.noise.reference_before_s, *rank.noise.reference_after_s]
-        slow.append(median(seconds) / min(seconds))
+        seconds = [*rank.noise.reference_before_s, *rank.noise.reference_after_s] if rank.noise else []
+        if seconds:
+            slow.append(median(seconds) / min(seconds))
     uses = [use for rank in record.ranks if rank.noise and (use := rank.noise.native or rank.noise.train)]
     return Noise(
         busy_share=_most([max(use.busy_cpu_s - use.own_cpu_s, 0.0) / _cores_s(use) for use in uses if use.own_cpu_s]),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from suite.analysis.notes import noted
 from suite.results.rank_report import Rank
 
 
@@ -16,10 +17,16 @@ class Staleness:
 
 
 def of_process(ranks: Sequence[Rank]) -> Staleness | None:
-    """From the ranks' notes ({"mean", "max", "steps"} each); None where no rank notes it."""
+    """From the ranks' notes ({"mean", "max", "steps"} each, other notes of that name are skipped); None without any."""
     notes = [rank.notes.get("staleness") for rank in ranks]
-    reported = [note for note in notes if isinstance(note, dict) and note.get("steps")]
-    return joined([Staleness(float(note["mean"]), float(note["max"]), int(note["steps"])) for note in reported])
+    numbers = [(noted(note, "mean"), noted(note, "max"), noted(note, "steps")) for note in notes]
+    return joined(
+        [
+            Staleness(mean, most, int(steps))
+            for mean, most, steps in numbers
+            if mean is not None and most is not None and steps is not None and steps >= 1
+        ]
+    )
 
 
 def joined(several: Sequence[Staleness]) -> Staleness | None:

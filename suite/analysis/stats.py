@@ -202,10 +202,11 @@ def student_t(probability: float, degrees: float) -> float:
 def determined(share: float, error: float | None) -> float | None:
     """A share, which can be from 0 to 1; None where its error leaves it open, or where it lies outside all the same.
 
-    `error` is the interval's half-width; None where it is not known.
+    One that lies outside within its error is the nearest that can be. `error` is the interval's half-width; None where
+    it is not known.
     """
     reach = error or 0.0
-    return share if reach <= LARGEST_ERROR and -reach <= share <= 1.0 + reach else None
+    return min(max(share, 0.0), 1.0) if reach <= LARGEST_ERROR and -reach <= share <= 1.0 + reach else None
 
 
 def outliers(values: Sequence[float] | Values) -> NDArray[np.bool_]:

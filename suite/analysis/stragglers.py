@@ -9,6 +9,7 @@ from statistics import fmean
 from suite.analysis.curves import WINDOW, smoothed
 from suite.analysis.exchange import same_training
 from suite.analysis.learning import Learnt
+from suite.analysis.notes import noted
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
 from suite.analysis.stats import centre
@@ -97,7 +98,7 @@ def _slowed(rows: list[Row], loss: float) -> Slowed:
         for process, lesson in enumerate(row.lessons):
             seconds.setdefault(row.case.straggler, {})[row.case.seed, process] = time_to(lesson, loss)
         notes = [process.about.notes.get("straggler") for process in row.processes]
-        taken = [note["taken"] for note in notes if isinstance(note, dict) and "taken" in note]
+        taken = [share for note in notes if (share := noted(note, "taken")) is not None]
         shares.setdefault(row.case.straggler, []).extend(taken)
     return Slowed(tuple(rows), seconds, shares)
 

@@ -11,7 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from suite.analysis.measured import Process, process_of
+from suite.errors import StagebenchError
+from suite.results.records import Record
 from suite.results.run_folder import RunFolder
+from suite.suggest import shown
 
 TOGETHER = 200  # records that are read before any is looked at: in turns, each takes a third longer
 MANY = 4000  # records: fewer are read before another interpreter has begun
@@ -27,7 +30,8 @@ def read(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[Fou
         yield from _part(folder, cases, method, names)
         return
     ours, theirs = names[: int(OURS * len(names))], names[int(OURS * len(names)) :]
-    command = (sys.executable, "-m", __name__, str(folder.path), theirs[0], theirs[-1])
+    # Not from the folder where we stand: somebody else's code may be there, or another release's.
+    command = (sys.executable, "-P", "-m", __name__, str(folder.path), theirs[0], theirs[-1])
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with (
         TemporaryFile() as found,
@@ -52,7 +56,20 @@ def read(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[Fou
 def _part(folder: RunFolder, cases: Collection[str], method: int, names: Sequence[str]) -> Iterator[Found]:
     records = folder.records(cases, names)
     while several := list(islice(records, TOGETHER)):
-        yield [(record.case_id, process_of(record, method)) for record in several]
+        derived = [(record.case_id, _process(folder, record, method)) for record in several]
+        yield [(case_id, process) for case_id, process in derived if process]
+
+
+def _process(folder: RunFolder, record: Record, method: int) -> Process | None:
+    """None where its values are each possible and no figures come of them; `folder.invalid` has the reason."""
+    try:
+        return process_of(record, method)
+    except (StagebenchError, MemoryError):
+        raise
+    except Exception as error:  # one record, whoever wrote it, does not keep the others from being shown
+        problem = f"no figures come of its values ({type(error).__name__}: {shown(str(error), 200)[1:-1]})"
+        folder.refuse(record, problem)
+        return None
 
 
 def main(path: str, first: str, last: str) -> None:

@@ -11,7 +11,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+INTERRUPTED = 130  # exit code
 LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
+
+
+def program() -> int:
+    """`main` in a process that ends with it: one more Ctrl-C finds nothing left to interrupt."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def main() -> int:
@@ -46,6 +57,9 @@ def _run() -> int:
     except StagebenchError as error:
         tell(str(error))
         return error.exit_code
+    except PermissionError as error:
+        tell(f"{error.filename or error}: permission denied; make it readable and writable for you, or name another")
+        return 2
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
@@ -56,7 +70,7 @@ def _run() -> int:
         return 1
     except KeyboardInterrupt:  # outside a command; inside, typer makes it exit code 130
         tell("interrupted")
-        return 130
+        return INTERRUPTED
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     return 0

@@ -2,6 +2,6 @@
 
 import sys
 
-from suite.cli import main
+from suite.cli import program
 
-sys.exit(main())
+sys.exit(program())

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from suite.plan import Plan
 
 
+MANY = 1000  # cases: checking more takes seconds
+
+
 def register(app: typer.Typer) -> None:
     app.command()(run)
 
@@ -99,7 +102,7 @@ def run(
 
     end = end_rule(until, for_)
     loaded = registered(_plan(context, plan, scale, knob or [], set_ or []))
-    resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts), launcher)
+    resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts), launcher, _say_how_many)
     if print_plan:
         typer.echo(loaded.text, nl=False)
         return
@@ -115,6 +118,14 @@ def run(
     else:
         print_results(folder, reasons=False)  # printed as they came
     conclude(folder.path, outcomes, quiet=json)
+
+
+def _say_how_many(cases: int, seconds: float) -> None:
+    """At once, for a plan whose checking takes its time."""
+    from suite.cli.formatting import duration
+
+    if cases >= MANY:
+        typer.echo(f"{cases:,} cases, of {duration(seconds)} at least; checking them", err=True)
 
 
 def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: list[str], sets: list[str]) -> "Plan":

@@ -3,24 +3,35 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator
+from pydantic import AfterValidator, Discriminator
 
 from suite.comm.cases import CommCase
 from suite.results.from_messages import life
 from suite.results.rank_report import AnyRank
-from suite.results.records import AnyEntry, AnyRecord, Cases
+from suite.results.records import AnyEntry, AnyRecord, Cases, check_placement
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Stored
 from suite.suggest import shown
 from suite.worker import messages
 
 KIND: Literal["comm"] = "comm"
+MOST_NUMBERS = 10**12  # of a message
+
+
+def _possible(case: CommCase) -> CommCase:
+    check_placement(case.placement)
+    if not all(0 <= count <= MOST_NUMBERS for count in case.counts):
+        raise ValueError(f"{shown(case.counts)} numbers a message; 0 to {MOST_NUMBERS:,} are possible")
+    return case
+
+
+PossibleCommCase = Annotated[CommCase, AfterValidator(_possible)]
 
 
 class CommEntry(AnyEntry):
     """A case of communication."""
 
-    case: CommCase
+    case: PossibleCommCase
 
 
 class ExchangeTimes(Stored):
@@ -95,7 +106,7 @@ class CommRecord(AnyRecord):
     """records/ID-r0.json of a run of `stagebench comm`."""
 
     kind: Literal["comm"] = KIND
-    case: CommCase
+    case: PossibleCommCase
     tensors: tuple[Tensor, ...] | None = None  # in backward order; None: no network's, or format 1
     ranks: tuple[CommRank, ...]
 

@@ -51,5 +51,8 @@ def _arrays(source: Path, samples: int, even: int, folder: Path) -> Path:
     for index in _spread(len(labels), samples):
         first.setdefault(images[index].tobytes(), index)
     chosen = _even(source, list(first.values()), even)
+    if (labels[chosen] == labels[chosen[0]]).all():  # a set of one class would be refused
+        others = np.flatnonzero(labels != labels[chosen[0]])
+        chosen[-1] = next((int(other) for other in others if images[other].tobytes() not in first), chosen[-1])
     np.savez(folder / "some.npz", images=images[chosen], labels=labels[chosen])
     return folder / "some.npz"

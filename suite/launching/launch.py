@@ -17,7 +17,7 @@ from suite.environments.hosts import here
 from suite.errors import Unavailable
 from suite.files import write_whole
 from suite.launching import bundle, jobs, placement_check
-from suite.plugins import adapters, launchers, workloads
+from suite.plugins import adapters, asked, launchers, workloads
 from suite.supervision import Attempt, Limits, Measuring, in_one_go, running
 from suite.worker.job import Job, Task, encode
 from suite.worker.messages import Message
@@ -69,12 +69,13 @@ class Launch:
     def _request(self, folder: Path, job: Path) -> Request:
         configuration, placement = self.configuration, self.configuration.placement
         command, environ = bundle.command(self.interpreter.path, self.bundle, job, placement.threads)
-        beside = self.adapter.sidecars(configuration)
+        beside = asked(self.adapter.name, tuple | list, self.adapter.sidecars, configuration)
+        own = asked(self.adapter.name, dict, self.adapter.environ, configuration, self.interpreter.path)
         return Request(
             placement=placement,
             command=command,
             interpreter=self.interpreter.path,
-            environ={**environ, **self.adapter.environ(configuration, self.interpreter.path)},
+            environ={**environ, **own},
             folder=folder,
             port=free_port(),
             mpi=self.adapter.mpi(configuration),
@@ -124,7 +125,8 @@ def launch_of(
     if missing:
         raise Unavailable(missing)
     first = configuration.placement.hosts[0] if configuration.placement.hosts else "localhost"
-    if adapter.sidecars(configuration) and not (launcher.sidecars_on_first_host or here(first)):
+    served = asked(adapter.name, tuple | list, adapter.sidecars, configuration)
+    if served and not (launcher.sidecars_on_first_host or here(first)):
         raise Unavailable(
             f"{adapter.name}/{configuration.strategy} meets its servers on the first host, {first}, and they are "
             f"started on this machine, {socket.gethostname()}; name this machine first in `hosts`, or run stagebench "

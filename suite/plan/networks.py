@@ -15,6 +15,7 @@ proof_lr, source, preprocessing. A JSON file is what `workloads.graph.Graph.to_d
 """
 
 import json
+import os
 import re
 import runpy
 import traceback
@@ -25,7 +26,7 @@ from typing import Any
 from suite import plugins
 from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
-from suite.errors import RequestError
+from suite.errors import RequestError, StoreError
 from suite.files import expanded, file_name, stands
 from suite.plan.overrides import is_path
 from suite.plan.read import Plan
@@ -33,6 +34,7 @@ from workloads.build import Builder
 from workloads.catalogue import Optimiser, Workload
 from workloads.graph import Graph
 
+OF_A_NETWORK = "remove it: all but roofs and predictions do without it"
 OPTIONAL = ("optimiser", "dataset", "proof_batch", "proof_lr", "source", "preprocessing")
 
 
@@ -82,7 +84,7 @@ def read(file: Path) -> Workload:
         raise RequestError(f"there is no file {file}; name a Python file that uses workloads.build, or a JSON graph")
     found = _from_json(file) if file.suffix == ".json" else _from_python(file)
     graph = found.pop("graph")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", graph.name):
+    if not isinstance(graph.name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", graph.name):
         raise RequestError(f"{file}: the network's name is {graph.name!r}; take letters, digits, '.', '_' and '-'")
     if not graph.layers or not graph.heads:
         raise RequestError(f"{file}: the network {graph.name!r} has no {'head' if graph.layers else 'layer'}")
@@ -98,9 +100,15 @@ def read(file: Path) -> Workload:
 
 
 def network_of(run: Path, case: Case) -> Graph | None:
-    """The network of a case of that run folder; None when it is not here, or is not the one that was measured."""
+    """The network of a case of that run folder; None when it is not here, or is not the one that was measured.
+
+    StoreError names a file of the folder that holds none.
+    """
     file = run / "networks" / f"{file_name(case.workload)}.json"
-    workload = read(file) if file.exists() else plugins.workloads().get(case.workload)
+    try:
+        workload = read(file) if os.path.lexists(file) else plugins.workloads().get(case.workload)
+    except RequestError as error:  # whose remedies are for who writes a network
+        raise StoreError(f"{error}; {OF_A_NETWORK}") from error
     graph = workload.graph() if workload else None
     return graph if graph and graph.digest == case.graph_digest else None
 

@@ -1,7 +1,7 @@
 """From a plan to cases: every value resolved, every case either runnable or refused with a reason."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -51,18 +51,20 @@ def resolve(
     workloads: Mapping[str, Workload],
     hosts: Sequence[str] = (),
     launcher: str = AUTO,
+    told: Callable[[int, float], None] = lambda cases, seconds: None,
 ) -> list[Resolved]:
     """Every case of the plan, in its order, each id once; RequestError lists all that is wrong with the plan.
 
     `hosts` are for the blocks that name none: a case on n nodes takes the first n. `launcher` starts
-    the cases that leave it open.
+    the cases that leave it open. `told` hears at once how many cases the plan spells, and how many seconds their
+    passes take at least.
     """
     if not adapters or not workloads:
         raise RequestError(
             "no adapter or no workload is registered: stagebench itself is not installed; pip install it"
         )
     chosen("launcher", [launcher], (AUTO, *launchers))
-    maker = _Maker(plan, adapters, launchers, workloads, hosts, launcher)
+    maker = _Maker(plan, adapters, launchers, workloads, hosts, launcher, told)
     found = list(maker.all())
     maker.problems.raise_any()
     return _merged(found)
@@ -76,6 +78,7 @@ class _Maker:
     workloads: Mapping[str, Workload]
     hosts: Sequence[str]
     asked: str  # the launcher
+    told: Callable[[int, float], None]
 
     def __post_init__(self) -> None:
         found = self.plan.problems.found.copy()  # the plan may be resolved again
@@ -104,11 +107,12 @@ class _Maker:
         return [written for written in self.plan.blocks if self.names.check(written)]
 
     def check_size(self, blocks: Sequence[Block]) -> None:
-        """RequestError, with how many cases there are and how long they take, for more than the plan allows."""
+        """Say how many cases there are and how long they take; RequestError for more than the plan allows."""
         cases, most, sampling = sum(map(count, blocks)), self.plan.most_cases, self.plan.sampling
-        if cases <= most:
-            return
         seconds = sampling.processes * sampling.seconds * sum(count(block) * len(block.passes) for block in blocks)
+        if cases <= most:
+            self.told(cases, seconds)
+            return
         raise RequestError(
             f"{self.plan.file}: the plan spells {cases:,} cases, which take {seconds / 86400:,.0f} days at least, "
             f"and it allows {most:,}; take values out, or allow more: most_cases = {cases} at the plan's top, or --set "

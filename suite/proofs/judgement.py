@@ -1,10 +1,12 @@
 """From the ranks' evidence to a verdict: is every error within its bound, are the counts equal?"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from suite.proofs.tolerances import Tolerance, tolerance
 from suite.results.proof import Finding, Identity, ProofLosses, Verdict
+from suite.results.rank_report import models
 from suite.supervision import Attempt
 from suite.worker import messages
 from suite.worker.messages import of_type
@@ -45,10 +47,15 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
         graph=graph.digest,
         weights=proofs[0].weights_digest,
         versions=joined[0].versions if joined else {},
-        processors=tuple(sorted({hello.machine.cpu or "unknown" for hello in hellos if hello.machine})),
+        processors=tuple(sorted(_models(hellos, device))),
         tolerance={key: value for key, value in asdict(bounds).items() if isinstance(value, float)},
         looser_because=bounds.reason,
     )
+
+
+def _models(hellos: Sequence[messages.Hello], device: str) -> set[str]:
+    machines = [hello.machine for hello in hellos if hello.machine]
+    return set().union(*(models(machine.cpu, machine.gpus, device) for machine in machines))
 
 
 def joined(measured: Verdict, in_float64: Verdict | None) -> tuple[Verdict, Identity | None]:

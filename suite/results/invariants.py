@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from suite.results.rank_report import Pass, Rank, Training
+from suite.contracts.case import TRAIN
+from suite.results.rank_report import Noise, Pass, Rank, Training
 from suite.results.records import AnyRecord, Record
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor, and by so many seconds more
@@ -20,7 +21,7 @@ def broken(record: AnyRecord) -> str | None:
 def _of_counts(record: AnyRecord) -> Iterator[str]:
     place = record.case.placement
     found = [rank.rank for rank in record.ranks]
-    if found != sorted(set(found)) or not set(found) <= set(range(place.ranks)):
+    if found != sorted(set(found)) or (found and not 0 <= found[0] <= found[-1] < place.ranks):
         yield f"it has the ranks {found}, and its case has {place.ranks}"
     if record.outcome == "ok" and len(found) != place.ranks:
         yield f"its outcome is ok, and {len(found)} of {place.ranks} ranks reported"
@@ -44,6 +45,12 @@ def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
 def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
     if rank.training:
         yield from (f"rank {rank.rank}: {problem}" for problem in _of_training(rank.training, record.seconds))
+        if record.outcome == "ok" and record.case.passes == (TRAIN,) and not rank.training.epochs:
+            yield f"rank {rank.rank}: its outcome is ok, and it trained for no epoch"
+    if rank.noise:
+        yield from (f"rank {rank.rank}: {problem}" for problem in _of_noise(rank.noise))
+    if rank.peaks and min(rank.peaks.flop_per_s, rank.peaks.bytes_per_s) <= 0:
+        yield f"rank {rank.rank}: its peaks are {rank.peaks.flop_per_s:g} FLOP/s and {rank.peaks.bytes_per_s:g} bytes/s"
     spent = sum(each.wall_s + sum(each.warmup_s) + sum(each.set_aside_s or ()) for each in rank.passes.values())
     if spent > CLOCKS * record.seconds + CLOCKS_S:
         yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
@@ -68,6 +75,16 @@ def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
         yield f"its epochs take from {min(spent):g} s, {sum(spent):g} s together, and the whole process {whole_s:g} s"
     if any(epoch.samples < 0 or (epoch.steps or 0) < 0 for epoch in epochs):  # none: a slow worker may have had none
         yield "an epoch has less than no samples, or than no steps"
+    if any(epoch.samples > 0 and epoch.train_s <= 0 for epoch in epochs):
+        yield "an epoch of some samples took no time"
+
+
+def _of_noise(noise: Noise) -> Iterator[str]:
+    if min((*noise.reference_before_s, *noise.reference_after_s), default=1.0) <= 0:
+        yield "its reference computation took no time"
+    for name, use in (("native", noise.native), ("train", noise.train)):
+        if use and (use.seconds <= 0 or use.cores < 1):
+            yield f"the system counted for {use.seconds:g} s on {use.cores} cores during {name}"
 
 
 def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:

@@ -39,7 +39,7 @@ class Verdict(Stored):
     graph: str = ""  # digests
     weights: str = ""
     versions: dict[str, str] = {}
-    processors: tuple[str, ...] = ()  # models of the CPUs that the ranks ran on; () before they were kept
+    processors: tuple[str, ...] = ()  # models of the CPUs and GPUs that the ranks ran on; () before they were kept
     tolerance: dict[str, float] = {}
     looser_because: str = ""
 

@@ -3,6 +3,8 @@
 Times are seconds. Lists hold an item a step, in order. null is what was not measured, not reported, or no number.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from suite.results.stored import Finite, Stored
@@ -22,6 +24,15 @@ class Machine(Stored):
     gpu_links: tuple[str, ...] = ()  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
     networks: tuple[str, ...] = ()  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where unknown
     cpu_quota: float | None = None  # cores' worth of time that its control groups allow; None: no limit
+
+
+GPU = re.compile(r"GPU \d+: (.*) \(UUID: .*\)")  # as nvidia-smi lists one
+
+
+def models(cpu: str | None, gpus: Iterable[str], device: str) -> set[str]:
+    """What computes on a host: the model of its CPU, and those of its GPUs where the device is one."""
+    named = {found[1] if (found := GPU.fullmatch(gpu)) else gpu for gpu in gpus} if device != "cpu" else set()
+    return {cpu or "unknown", *named}
 
 
 class Hello(Stored):

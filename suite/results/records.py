@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from suite.contracts.case import Case
+from suite.contracts.case import Case, Placement
 from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored
 from suite.suggest import shown
@@ -17,7 +17,7 @@ from suite.supervision.lost_logins import Login
 from suite.supervision.watchdog import Limits, Stopped
 
 FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
-METHOD = 6  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
+METHOD = 7  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
 
 MOST = 10**9  # of anything that a case counts
 
@@ -51,13 +51,21 @@ class About(Stored):
     collected: tuple[str, ...] = ()  # the run folders that it was joined from
 
 
-def _possible(case: Case) -> Case:
-    place = case.placement
-    counts = (place.nodes, place.ranks_per_node, place.devices, place.threads, case.batch, case.sampling.processes)
-    if min(counts) < 1 or max(counts) > MOST:
+def check_placement(place: Placement) -> None:
+    """ValueError for a placement of counts that are impossible, each or multiplied."""
+    counts = (place.nodes, place.ranks_per_node, place.devices, place.threads)
+    if min(counts) < 1 or max(*counts, place.device_count) > MOST:
         raise ValueError(
-            f"{shown(counts)} nodes, ranks, devices, threads, samples and processes; 1 to {MOST:,} are possible"
+            f"{shown(counts)} nodes, ranks a node, devices a rank and threads; 1 to {MOST:,} are possible, "
+            "of devices in all, too"
         )
+
+
+def _possible(case: Case) -> Case:
+    check_placement(case.placement)
+    counts = (case.batch, case.sampling.processes)
+    if min(counts) < 1 or max(counts) > MOST:
+        raise ValueError(f"{shown(counts)} samples and processes; 1 to {MOST:,} are possible")
     return case
 
 

@@ -21,6 +21,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Generic, Self
 from uuid import uuid4
@@ -68,7 +69,9 @@ class ResultFolder(Generic[Entry, Measured]):
         """An existing run; RequestError when it is none, of another kind, or of a format that is not known here."""
         kind = about_of(path).kind
         if kind != cls.kind:
-            raise RequestError(f"{path} holds a run of {kind}, and one of {cls.kind} is wanted here")
+            raise RequestError(
+                f"{path} holds a run of {kind}, and one of {cls.kind} is wanted here; name another run folder"
+            )
         return cls(path)
 
     def create(self, about: About) -> None:
@@ -258,10 +261,17 @@ class ResultFolder(Generic[Entry, Measured]):
             return None
         misfit = self._identity.misfit(found, path, text) or self.broken(found)
         if misfit:
-            self.invalid[path.name] = f"records/{path.name}: {misfit}; {OF_A_RECORD}"
+            self._refuse(path, misfit)
             return None
         self.invalid.pop(path.name, None)  # it may have been replaced since it was read last
         return found
+
+    def refuse(self, record: Measured, why: str) -> None:
+        """Name a record as invalid that fits its place, and of which whoever reads it can make nothing."""
+        self._refuse(self._place(record.case_id, record.repeat), why)
+
+    def _refuse(self, path: Path, why: str) -> None:
+        self.invalid[path.name] = f"records/{path.name}: {why}; {OF_A_RECORD}"
 
     def broken(self, record: Measured) -> str | None:
         """The first invariant that a record breaks; None when all hold."""
@@ -272,8 +282,8 @@ class ResultFolder(Generic[Entry, Measured]):
         aside = self.path / "invalid"
         with disk(f"cannot move {path} into {aside}", "move it away"):
             aside.mkdir(exist_ok=True)
-            number = sum(1 for each in aside.iterdir() if each.name.startswith(path.stem))
-            path.rename(aside / f"{path.stem}.{number}.json")
+            places = (aside / f"{path.stem}.{number}.json" for number in count())
+            path.rename(next(place for place in places if not os.path.lexists(place)))  # a rename would overwrite
 
     def record_names(self) -> list[str]:
         """File names: they sort ten times as fast as paths, and a run may have tens of thousands."""

@@ -125,10 +125,11 @@ class Session(ABC, Generic[C, Entry, Measured]):
                     f"stopped; {self._done(items)} of {total} records are in {self._folder.path}. "
                     "Run the same command again to go on"
                 ) from None
-            except OSError as error:
-                if self._folder.path.is_dir():
-                    raise
-                raise StoreError(f"{self._folder.path} is gone ({error}); put it back to go on") from error
+            except OSError as error:  # a disk that fails, where no one looked for it
+                path = self._folder.path
+                gone = f"{path} is gone ({error}); put it back to go on"
+                refused = f"cannot go on in {path}: {error}; what was measured is kept: run the same command again"
+                raise StoreError(refused if path.is_dir() else gone) from error
             finally:
                 self._observer.end()
             return self._outcomes(items)

@@ -7,6 +7,7 @@ and what stands in their logs. Whatever happens, nothing that was started stays 
 import tempfile
 import time
 from collections.abc import Callable, Collection, Generator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def running(
     waiting: dict[int, Waiting] = {}
     group = Group(processes, folder)
     watchdog = Watchdog(limits, ranks, any(process.queues for process in processes))
-    try:
+    with closing(pipes), closing(engine), closing(mailbox), group:  # one after the other, though Ctrl-C breaks into one
         group.start()
         while group.alive():
             group.wait(LOOK_EVERY_TURN if in_turns else LOOK_EVERY)
@@ -125,11 +126,6 @@ def running(
         for rank, message in mailbox.new():
             on_message(rank, message)
         reported += engine.new()
-    finally:
-        group.end()
-        mailbox.close()
-        engine.close()
-        pipes.close()
     evidence = Evidence(
         ranks=ranks,
         lost=lost(folder),

@@ -23,6 +23,7 @@ from contextlib import suppress
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CANNOT_START = 127  # as a shell says it
 AWAITED = {signal.SIGCHLD, signal.SIGTERM}  # blocked, so that none comes between two looks
+FIRST = 500  # of 1,000: where memory is used up, the kernel kills what is measured rather than what measures
 LOOK = 0.1  # seconds between two SIGKILLs: what is being killed may still have forked
 
 
@@ -43,6 +44,8 @@ def main() -> None:
         if os.getppid() != guard:
             os._exit(128 + signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write(str(FIRST))
         become(tokens)
     children = Children(program)
     while children.status is None and signal.sigwait(AWAITED) == signal.SIGCHLD:

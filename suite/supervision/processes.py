@@ -43,10 +43,17 @@ class Group:
         self._processes, self._folder = processes, folder
         self._mark = uuid.uuid4().hex
         self._started: list[subprocess.Popen[bytes]] = []
-        self._waiters: list[threading.Thread] = []
+        # Of each that was started. A waiter is not joined: where Ctrl-C breaks into that, Python takes it for ended.
+        self._ended: list[threading.Event] = []
         self._deaths: list[Death] = []
         self._changed = threading.Event()
         self._ending = False
+
+    def __enter__(self) -> "Group":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
 
     def start(self) -> None:
         """Start them all; one that cannot be started ends with guard.CANNOT_START and says why in its log."""
@@ -70,9 +77,8 @@ class Group:
                 self._deaths.append(Death(index, process.rank, guard.CANNOT_START, time.time(), self._ending))
                 return
         self._started.append(child)
-        waiter = threading.Thread(target=self._wait_for, args=(index, child.pid), daemon=True)
-        self._waiters.append(waiter)
-        waiter.start()
+        self._ended.append(ended := threading.Event())
+        threading.Thread(target=self._wait_for, args=(index, child.pid, ended), daemon=True).start()
 
     def alive(self) -> bool:
         """Whether any of the started processes runs that is not a mere sidecar."""
@@ -98,17 +104,18 @@ class Group:
             for child in left:
                 os.kill(child.pid, signal.SIGTERM)
             deadline = time.monotonic() + FORCED + max(process.patience for process in self._processes)
-            for waiter in self._waiters:
-                waiter.join(max(0.0, deadline - time.monotonic()))
+            for ended in self._ended:
+                ended.wait(max(0.0, deadline - time.monotonic()))
         finally:  # also when a person interrupts the politeness
             self._kill()
 
-    def _wait_for(self, index: int, pid: int) -> None:
+    def _wait_for(self, index: int, pid: int, ended: threading.Event) -> None:
         # Not reaped before the group has ended: until then its number cannot become another process's.
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert found is not None
         code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
         self._deaths.append(Death(index, self._processes[index].rank, code, time.time(), self._ending))
+        ended.set()
         self._changed.set()
 
     def _kill(self) -> None:
@@ -123,13 +130,11 @@ class Group:
         for process in found:  # a container's first process is handed what others leave behind
             with suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
-        for child, waiter in zip(self._started, self._waiters, strict=False):
-            waiter.join(GUARD)
-            if waiter.is_alive():
+        for child, ended in zip(self._started, self._ended, strict=False):
+            if not ended.wait(GUARD):
                 os.kill(child.pid, signal.SIGKILL)
-                waiter.join(FORCED)
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(FORCED)
+            if ended.wait(FORCED):  # or its waiter would be left without a child to wait for
+                child.wait()
 
     def _found(self) -> set[psutil.Process]:
         """Processes with our mark, in our sessions, or descended from such, ended ones too; without the guards."""

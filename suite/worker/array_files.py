@@ -25,6 +25,8 @@ def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
         raise ValueError("%s has pixels that are no numbers (NaN or infinite); correct the array 'images'" % path)
     if images.min() == images.max():
         raise ValueError("%s has the same value in every pixel, which teaches nothing; write it again" % path)
+    if images[0].size > 1 and (images.min(axis=(1, 2)) == images.max(axis=(1, 2))).all():
+        raise ValueError("%s has images of a single colour each, which show nothing; write them again" % path)
     return images, labels
 
 
@@ -49,6 +51,9 @@ def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
         raise ValueError("%s holds no samples; write one image at least" % path)
     if labels.min() < 0:
         raise ValueError("%s has the label %d; number the classes from 0" % (path, labels.min()))
+    if labels.min() == labels.max():
+        raise ValueError("%s has the label %d for every image; write images of two classes at least"
+                         % (path, labels.min()))  # fmt: skip
 
 
 def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:

@@ -58,6 +58,7 @@ class Side(NamedTuple):
     body: Callable[[], Any]
     begin: Callable[[], None] = lambda: None  # called before each block
     untimed: int = 0  # steps that each block begins with
+    multiple: int = 1  # of so many steps are its blocks: as many batches as readers may finish at the same time
 
 
 class Loop:
@@ -98,11 +99,11 @@ class Loop:
         each part is one, and the pass ends with a turn that lasts.
         """
         warmup, steady = self._warm_up(name, side.body)
-        size, wanted, more = self._agreed_parts(warmup)
+        size, wanted, more = self._agreed_parts(warmup, side.multiple)
         every, meter, parts = reported_every(warmup), Meter(), []  # type: int, Meter, List[Part]
         with little_to_collect():
             while len(parts) < wanted + more and sum(part.disturbance < 1.0 for part in parts) < wanted:
-                self._resume(side, size)
+                self._resume(side, size, first=not parts)
                 meter.begin()
                 timed = self._timed(name, side.body, size, every, len(parts) * size, max(wanted, len(parts) + 1) * size)
                 use = meter.end()
@@ -118,13 +119,16 @@ class Loop:
         whole = Timed(warmup, steady, steps, kept[0].begin_s, wall_s, returned)
         return whole, aside, together([part.use for part in kept])
 
-    def _resume(self, side: Side, size: int) -> None:
-        """Wait for this group's turn to time `size` steps, if it takes turns."""
-        if self._turns is None or not self._turns.taken:
+    def _resume(self, side: Side, size: int, first: bool) -> None:
+        """Begin `size` steps: after others' turns if it takes turns, else only once, after the warm-up."""
+        untimed = side.untimed
+        if self._turns is not None and self._turns.taken:
+            self._turns.wait(more=True)
+            untimed = max(untimed, size // RESUMED_SHARE)
+        elif not first:
             return
-        self._turns.wait(more=True)
         side.begin()
-        for _ in range(max(side.untimed, size // RESUMED_SHARE)):
+        for _ in range(untimed):
             side.body()
 
     def in_turns(self, name: str, native: Side, other: Side) -> Tuple[Timed, List[List[float]]]:
@@ -134,7 +138,7 @@ class Loop:
         """
         # No trend is waited for: the native side is warm from its own pass, and what drifts hits both.
         warmup = [self._synchronised(name, other.body, step, FIRST) for step in range(1, FIRST + 1)]
-        steps, pairs = self._agreed_blocks(warmup)
+        steps, pairs = self._agreed_blocks(warmup, max(native.multiple, other.multiple))
         every = reported_every(warmup)
         for _ in range(BLOCK_STEPS):
             native.body()
@@ -216,19 +220,19 @@ class Loop:
         wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual(warmup))))
         return int(self._trainer.maximum(float(wanted)))
 
-    def _agreed_parts(self, warmup: List[float]) -> Tuple[int, int, int]:
+    def _agreed_parts(self, warmup: List[float], multiple: int) -> Tuple[int, int, int]:
         """(steps of a part, parts that are wanted, how many may be run beyond them)."""
         steps, step_s = self._agreed_steps(warmup), usual(warmup)
         part = int(self._trainer.maximum(math.ceil(PART_S / step_s)))
         wait = int(self._trainer.maximum(math.ceil(min(MOST_WAIT_S, self._sampling.warmup_limit_s) / step_s)))
         wanted = max(1, steps // part)
-        size = -(-steps // wanted)
+        size = up_to(multiple, -(-steps // wanted))
         return size, wanted, max(wanted, -(-wait // size))
 
-    def _agreed_blocks(self, warmup: List[float]) -> Tuple[int, int]:
+    def _agreed_blocks(self, warmup: List[float], multiple: int) -> Tuple[int, int]:
         """(steps of a block, pairs of blocks): both sides together are as many steps as a pass by itself."""
         block = max(BLOCK_STEPS, int(math.ceil(BLOCK_S / usual(warmup))))
-        block = int(self._trainer.maximum(float(block)))
+        block = up_to(multiple, int(self._trainer.maximum(float(block))))
         pairs = max(PAIRS, int(math.ceil(self._agreed_steps(warmup) / (2.0 * block))))
         return block, pairs + pairs % 2
 
@@ -262,6 +266,11 @@ def falling(seconds: List[float]) -> bool:
 def reported_every(warmup: List[float]) -> int:
     """Steps from one report of progress to the next."""
     return max(1, int(REPORT_S / usual(warmup)))
+
+
+def up_to(multiple: int, steps: int) -> int:
+    """As many steps, or a few more, in multiples of so many."""
+    return -(-steps // multiple) * multiple
 
 
 def usual(seconds: List[float]) -> float:

@@ -60,7 +60,9 @@ class Passes:
         )
 
     def _native_side(self) -> Side:
-        return Side(self._reading, self._feed.drain, RESUMED) if self._feed.reads else Side(self._reading)
+        if not self._feed.reads:
+            return Side(self._reading)
+        return Side(self._reading, self._feed.drain, RESUMED, max(1, self._trainer.setup.readers))
 
     def _reading(self) -> float:
         """A native step; returns how long the host waited for its batch."""
@@ -112,6 +114,10 @@ class Passes:
             bubbles.append(trainer.bubble())
 
         def measured() -> None:
+            if feed.reads:  # while the first step was compiled, much was read ahead
+                feed.drain()
+                for _ in range(RESUMED):
+                    body()
             clock.forget()
             bubbles.clear()
             trainer.forget_layer_times()

@@ -100,6 +100,10 @@ class Trainer(ABC):
         assert self._reader is not None, "open_input comes first"
         return self._reader.next_batch()
 
+    def skip_batch(self) -> None:
+        """Wait for the next host batch and drop it; for adapters whose `next_batch` only stands for one."""
+        self.next_batch()
+
     def as_numpy(self, batch: Any) -> Batch:
         """What `next_batch` returned as NumPy arrays, in the layout that `Batch` states; for the check of readers."""
         return Batch(np.asarray(batch.images, dtype=np.float32), np.asarray(batch.labels, dtype=np.int64))

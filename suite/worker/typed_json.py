@@ -58,6 +58,8 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
 
 def load(kind: Any, path: str) -> Any:
     """What a JSON file holds, of the type `kind`; OSError where it cannot be read, ValueError names file and field."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise ValueError("%s is no regular file" % path)  # opening a pipe would wait for ever
     with open(path) as stream:
         try:
             content = json.load(stream)

@@ -213,3 +213,9 @@ def test_an_unknown_kind_is_named(bare):
 def test_every_node_wants_a_host(bare):
     lacking = Mpiexec().missing(Placement(nodes=2, hosts=("a",)), bare)
     assert "asks for 2 nodes and names 1 hosts (a); name one per node with `hosts` in the plan or --hosts" in lacking
+
+
+def test_an_address_with_colons_is_refused(bare):
+    lacking = Mpiexec().missing(Placement(nodes=2, hosts=("a", "fe80::1")), bare)
+    assert "the address fe80::1" in lacking
+    assert lacking.endswith("write the host's name")

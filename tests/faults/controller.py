@@ -49,7 +49,7 @@ def main() -> int:
     adapter.register()
     from suite import cli
 
-    return int(cli.main() or 0)
+    return int(cli.program() or 0)
 
 
 if __name__ == "__main__":

@@ -27,16 +27,17 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402 - the checkout stands first
 import typer  # noqa: E402
-from click.testing import CliRunner  # noqa: E402
 from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from suite.analysis.summary import summarise  # noqa: E402
 from suite.cli import LONG_WORD, app  # noqa: E402
 from suite.errors import StagebenchError  # noqa: E402
 from suite.plan.read import load, ready_made  # noqa: E402
@@ -49,9 +50,10 @@ from tests.support.memory import little_memory  # noqa: E402
 
 SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input, both; characters of a refusal
 IMAGES, LABELS = idx.PARTS["train"]
-PLACES = {"plan": "plan.toml", "record": "records/", "data": "set.npz", "mnist": "/mnist"}  # what a refusal names
+# What a refusal names, one of them.
+PLACES = {"plan": ("plan.toml",), "record": ("records/", "cases.json"), "data": ("set.npz",), "mnist": ("/mnist",)}
 # What follows says what would be right.
-REMEDY = re.compile(r"; |should |did you mean|known: |wants |is one of |: (take|write) ")
+REMEDY = re.compile(r"; |should |did you mean|known: |wants |is one of |: (take|write) |^name a plan |Try 'stagebench ")
 CORPUS = Path(__file__).parent / "corpus"
 RUN = max((ROOT / "tests" / "fixtures" / "runs").iterdir()) / "training"
 ODD: Any = st.one_of(
@@ -104,26 +106,37 @@ def broken_bytes(draw: Any, whole: Any) -> bytes:
     return bytes(found)
 
 
+def alike(value: Any) -> Any:
+    """Others of the same kind, beyond what whoever computes with them may expect."""
+    match value:
+        case bool() | str() | None:
+            return st.sampled_from([value, False] if isinstance(value, bool) else [value, "", "x"])
+        case int():
+            return st.sampled_from([0, -1, 1, value + 1, 10**9, 10**30])
+        case float():
+            return st.sampled_from([0.0, -1.0, value / 1000, 1e-300, 1e9, 1e300])
+        case list():
+            return st.sampled_from([[], value[:1], value[:-1], value + value])
+    return st.sampled_from([{}, dict(list(value.items())[1:])])
+
+
 @st.composite
 def broken_json(draw: Any, whole: Any) -> bytes:
     """JSON with a few values of another kind, sealed as its writer would."""
-    content = json.loads(draw(whole))
+    content, like = json.loads(draw(whole)), draw(st.booleans())  # `like`: what a parser takes, in the inner parts
     for _ in range(draw(st.integers(1, 3))):
         place = content
         while isinstance(place, dict | list) and place:
-            key = (
-                draw(st.sampled_from(sorted(place)))
-                if isinstance(place, dict)
-                else draw(st.integers(0, len(place) - 1))
-            )
-            if draw(st.integers(0, 2)) == 0 or not isinstance(place[key], dict | list) or not place[key]:
-                place[key] = draw(ODD)
+            keys = sorted(place) if isinstance(place, dict) else range(len(place))
+            inner = [key for key in keys if place[key] and isinstance(place[key], dict | list)]
+            key = draw(st.sampled_from(inner if like and inner and draw(st.integers(0, 3)) else keys))
+            if not place[key] or not isinstance(place[key], dict | list) or draw(st.integers(0, 2 + 2 * like)) == 0:
+                place[key] = draw(alike(place[key]) if like else ODD)
                 break
             place = place[key]
-    text = json.dumps(content, indent=1) + "\n"
-    return (
-        sealed(text).encode(errors="surrogatepass") if isinstance(content, dict) and "digest" in text else text.encode()
-    )
+    if isinstance(content, dict) and isinstance(content.get("digest"), str):
+        return sealed(json.dumps({**content, "digest": ""}, indent=1) + "\n").encode()
+    return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def arrays() -> bytes:
@@ -207,15 +220,35 @@ def read_plan(content: bytes, folder: Path) -> None:
 
 
 def read_record(content: bytes, folder: Path) -> None:
-    run = folder / "run"
+    """In the place that it names, with its own case for that of cases.json in half of the inputs."""
+    run, sum_ = folder / "run", crc32(content)
     if not run.exists():
         shutil.copytree(RUN, run)
-        for path in sorted((run / "records").iterdir())[1:]:
-            path.unlink()
-    (path,) = (run / "records").iterdir()
-    path.write_bytes(content)
-    for problem in RunFolder(run).unusable():
+    for path in (run / "records").iterdir():
+        path.unlink()
+    record, cases = read_json(content), json.loads((RUN / "cases.json").read_text())
+    place = next((name for name in RECORDS if name.startswith(f"{record.get('case_id')}-r")), min(RECORDS))
+    (run / "records" / place).write_bytes(content)
+    for entry in cases["cases"]:
+        if sum_ % 2 and "case" in record and entry["id"] == record.get("case_id"):
+            entry["case"] = record["case"]
+    (run / "cases.json").write_text(json.dumps(cases))
+    found = RunFolder(run)
+    for row in summarise(found):
+        json.dumps(row.to_dict())
+    if sum_ % 32 < 2:
+        refused(*invoke("report", str(run), "--json"))
+    for problem in found.invalid.values():
         raise StagebenchError(problem)
+
+
+def read_json(content: bytes) -> dict[str, Any]:
+    """The object of a JSON text; an empty one where it is none."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_data(content: bytes, folder: Path) -> None:
@@ -246,7 +279,7 @@ def read_line(content: bytes, folder: Path) -> None:
         words[0] = "list"
     if "make" in words or "pack" in words:
         return
-    invoke(*words)
+    refused(*invoke(*words))
 
 
 @cache
@@ -257,10 +290,15 @@ def command() -> Any:
 
 def invoke(*words: str) -> tuple[int, str]:
     """A command's exit code and output, in this process; what it does not expect is raised."""
-    done = CliRunner().invoke(command(), words)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.exit_code, done.output
+    output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    code = 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            command().main(words, prog_name="stagebench")
+        except SystemExit as ending:
+            code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    output.seek(0)
+    return code, output.read()
 
 
 def refused(code: int, output: str) -> None:
@@ -269,10 +307,11 @@ def refused(code: int, output: str) -> None:
         raise StagebenchError(output)
 
 
-RECORD = min((RUN / "records").iterdir()).read_bytes()
+RECORDS = {path.name: path.read_bytes() for path in sorted((RUN / "records").iterdir())}
+RECORD = st.sampled_from(list(RECORDS.values()))
 TARGETS: dict[str, tuple[Callable[[bytes, Path], None], Any, float]] = {  # (what reads, inputs, share of them)
     "plan": (read_plan, st.one_of(broken_bytes(st.just(ready_made()["quick"].read_bytes())), odd_plans()), 0.45),
-    "record": (read_record, st.one_of(broken_bytes(st.just(RECORD)), broken_json(st.just(RECORD))), 0.45),
+    "record": (read_record, st.one_of(broken_bytes(RECORD), broken_json(RECORD)), 0.45),
     "data": (read_data, st.one_of(broken_bytes(st.just(arrays())), odd_arrays()), 0.04),
     "mnist": (read_mnist, st.one_of(broken_bytes(st.just(mnist())), odd_mnist()), 0.02),
     "line": (read_line, LINES, 0.04),
@@ -285,7 +324,7 @@ def tried(target: str, content: bytes, folder: Path) -> str:
         with in_time(), little_memory(BYTES):
             TARGETS[target][0](content, folder)
     except StagebenchError as error:
-        problem = fault(target, error)
+        problem = fault(target, error, content)
         if problem:
             raise ValueError(problem) from error
         return "refused"
@@ -296,17 +335,32 @@ def tried(target: str, content: bytes, folder: Path) -> str:
     return "taken"
 
 
-def fault(target: str, refusal: StagebenchError) -> str | None:
-    """What is wrong with a refusal; None when nothing is."""
+def places(target: str, content: bytes) -> tuple[str, ...]:
+    """What a refusal names, one of them: of a command line, the command or what it was given."""
+    if target != "line":
+        return PLACES[target]
+    words = [word[:40] for word in content.decode(errors="surrogatepass").split("\0")]
+    return (
+        "stagebench ",
+        "the options: ",
+        str(RUN),
+        "nowhere",
+        *map(repr, words),
+        *(word for word in words if len(word) > 1),
+    )
+
+
+def fault(target: str, refusal: StagebenchError, content: bytes) -> str | None:
+    """What is wrong with a refusal of some content; None when nothing is."""
     text = str(refusal)
     if any(isinstance(each, MemoryError) for each in causes(refusal)):
         return f"a refusal after {BYTES} bytes: {text}"
     if not 10 < len(LONG_WORD.sub(r"\1", text)) < LONGEST:
         return f"a refusal of {len(text)} characters: {text[:LONGEST]}"
-    if PLACES.get(target, "") not in text:
+    if not any(place in text for place in places(target, content)):
         return f"a refusal without its place: {text}"
     for problem in text.splitlines()[1:] * (target == "plan") or [text]:
-        if target in PLACES and not REMEDY.search(problem) and not problem.startswith("and "):
+        if not REMEDY.search(problem) and not problem.startswith("and "):
             return f"a refusal without a remedy: {problem}"
     return None
 

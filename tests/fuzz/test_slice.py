@@ -7,7 +7,10 @@ import pytest
 
 pytest.importorskip("hypothesis")
 
+from suite.analysis import two_readers
 from suite.errors import StagebenchError
+from suite.results import run_folder
+from suite.results.records import Record
 from suite.worker import array_files, idx
 from tests.fuzz import fuzz
 
@@ -35,6 +38,34 @@ def test_a_refusal_without_a_place_or_a_remedy_is_a_failure(tmp_path, monkeypatc
     monkeypatch.setitem(fuzz.TARGETS, "data", (refuses, None, 0))
     with pytest.raises(ValueError, match=f"a refusal without (a|its) {lack}"):
         fuzz.tried("data", b"", tmp_path)
+
+
+@pytest.mark.parametrize(("message", "lack"), [("it is wrong; mend it", "place"), ("--json is wrong", "remedy")])
+def test_a_command_line_is_refused_with_its_place_and_a_remedy(tmp_path, monkeypatch, message, lack):
+    monkeypatch.setattr(fuzz, "invoke", lambda *words: (2, message))
+    with pytest.raises(ValueError, match=f"a refusal without (a|its) {lack}"):
+        fuzz.tried("line", b"show\0--json", tmp_path)
+
+
+def test_a_changed_record_reaches_the_invariants_and_the_analysis(tmp_path, monkeypatch):
+    """What is sealed again does not stop at its digest."""
+    whole = [Record.model_validate_json(content) for content in fuzz.RECORDS.values()]
+    seen = {"broken": 0, "process_of": 0}
+
+    def counted(module, name):
+        wrapped = getattr(module, name)
+
+        def counts(record, *more):
+            seen[name] += all(record.but(digest=each.digest) != each for each in whole)
+            return wrapped(record, *more)
+
+        monkeypatch.setattr(module, name, counts)
+
+    counted(run_folder, "broken")
+    counted(two_readers, "process_of")
+    fuzz.fuzz("record", 120, 7, tmp_path)
+    assert seen["broken"] >= 10
+    assert seen["process_of"] >= 5
 
 
 def test_what_data_check_refuses_is_counted_as_refused(tmp_path):

@@ -224,6 +224,12 @@ def test_what_a_rank_leaves_behind_is_ended(tmp_path, orphan):
     assert standing_in(tmp_path) == []
 
 
+def test_the_kernel_kills_a_rank_rather_than_the_controller(tmp_path):
+    run(tmp_path, f"open('score', 'w').write(open('/proc/self/oom_score_adj').read());{DONE}")
+    controller = int(Path("/proc/self/oom_score_adj").read_text())
+    assert int((tmp_path / "score").read_text()) == 500 > controller
+
+
 def test_a_child_that_others_started_is_left_alone(tmp_path):
     """Several attempts and probes run side by side: the doctor asks many interpreters at once."""
     started = []
@@ -245,6 +251,23 @@ def test_a_person_s_interrupt_ends_the_group_and_goes_on(tmp_path):
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, FOREVER, FOREVER)
+    assert standing_in(tmp_path) == []
+
+
+def test_a_second_interrupt_while_the_group_is_ended_takes_no_child_from_its_waiter(tmp_path, monkeypatch):
+    """Ctrl-C in a join takes the thread for ended; it then waited for a child that was reaped, with a traceback."""
+
+    def slowly(kind, pid, options):
+        while (found := waitid(kind, pid, options | os.WNOHANG)) is None:
+            time.sleep(0.3)
+        return found
+
+    waitid = os.waitid
+    monkeypatch.setattr(os, "waitid", slowly)
+    for seconds in (1.0, 1.5):
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER)
     assert standing_in(tmp_path) == []
 
 

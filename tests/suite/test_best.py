@@ -76,7 +76,10 @@ def test_what_is_no_synchronous_training_is_searched_by_itself(run):
             values = {**PLAIN, "batch": batch, "knobs": knobs}
             run.proven(case_of(**values), slower=1.0 if synchronous else 0.5, declared=about)
     (contest,) = contests(summarise(run.folder))
-    assert [(best.row.synchronous, best.tried) for best in contest.winners] == [(False, 2), (True, 2)]
+    assert [(best.row.synchronous, best.tried) for best in contest.winners] == [
+        (True, 2),
+        (False, 2),
+    ]  # the latter is twice as fast
 
 
 def test_a_default_that_wins_has_no_margin(run):

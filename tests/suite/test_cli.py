@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import resource
@@ -164,6 +165,18 @@ def test_an_expected_error_is_one_message(
     assert capsys.readouterr().err == f"stagebench: {error}\n"
 
 
+def test_a_file_out_of_reach_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build() -> typer.Typer:
+        raise PermissionError(errno.EACCES, "Permission denied", "records")
+
+    monkeypatch.setattr(app, "build", build)
+    assert main() == 2
+    told = capsys.readouterr().err
+    assert told == ("stagebench: records: permission denied; make it readable and writable for you, or name another\n")
+
+
 def test_want_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(app, "build", lambda: bytes(1 << 62))
     assert main() == 1
@@ -206,7 +219,7 @@ def shell(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
         "        if 'TOY_INTERRUPT' in os.environ: raise KeyboardInterrupt\n"
         "        raise ZeroDivisionError('a defect')\n"
     )
-    program = "import sys; from suite.cli import main; sys.exit(main())"
+    program = "import sys; from suite.cli import program; sys.exit(program())"
 
     def run(*arguments: str, limit: int = 0, **environ: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -239,6 +252,25 @@ def test_the_real_program(shell: Shell) -> None:
     assert defect.returncode == 1
     assert "Traceback" in defect.stderr
     assert shell("toy", TOY_INTERRUPT="1").returncode == 130
+
+
+def test_an_interrupt_when_all_has_been_said_shows_no_traceback() -> None:
+    program = """
+import os, signal, sys
+from suite import cli
+def handled(number, handler):
+    before = real(number, handler)
+    if handler == signal.SIG_DFL:
+        os.kill(os.getpid(), signal.SIGINT)
+    return before
+real, signal.signal = signal.signal, handled
+cli._run = lambda: 3
+code = cli.program()
+os.kill(os.getpid(), signal.SIGINT)
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 HOOK = "from suite.contracts.hooks import hookimpl\n@hookimpl\n"

@@ -171,7 +171,7 @@ def test_a_hidden_share_that_noise_made_is_not_told():
     assert shares([2.0] * 3, [1.0] * 3, [4.0] * 3, [0.5] * 3) == (None, None)
     assert shares([2.0, 2.9, 1.4], [1.0] * 3, [2.5, 2.4, 2.6], [2.5] * 3)[0] is None
     found, _ = shares([2.0] * 30, [1.0] * 30, [2.98, 3.03] * 15, [2.5] * 30)
-    assert found == pytest.approx(-0.005)  # a little less than nothing is nothing, within its error
+    assert found == 0.0  # a little less than nothing, within its error
 
 
 @pytest.mark.parametrize(("noise", "least", "most"), [(0.1, 200, 200), (0.5, 60, 140), (1.0, 0, 30)])

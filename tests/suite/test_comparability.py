@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.analysis.comparability import DISQUALIFYING, NOTED
+from suite.analysis.comparability import DISQUALIFYING, NOTED, group
 from suite.analysis.machines import moved
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement, Sampling
@@ -10,6 +10,7 @@ from suite.results.records import METHOD
 from tests.reports.made_run import case_of
 
 FULL = Sampling(processes=3)
+CARD = "GPU {}: NVIDIA H100 (UUID: GPU-{})"
 
 
 def nothing(record):
@@ -113,7 +114,11 @@ def test_marks(run, change, sampling, repeats, marks):
     assert set(marks) <= {*DISQUALIFYING, *NOTED}
 
 
-CARD = "GPU {}: NVIDIA H100 (UUID: GPU-{})"
+@pytest.mark.parametrize(("device", "marked"), [("cpu", False), ("cuda", True)])
+def test_a_proof_on_other_gpus_does_not_count_where_gpus_train(run, device, marked):
+    case = run.proven(case_of(placement=Placement(device=device)))
+    run.changed(case, on(cpu="AMD EPYC 7B13", gpus=[CARD.format(0, "a")]))
+    assert ("proof of another machine" in run.only().marks) is marked
 
 
 @pytest.mark.parametrize(
@@ -208,3 +213,8 @@ def test_unsteady_is_what_method_1_called_noise(run, method, marks):
 def test_a_run_of_an_older_method_is_compared_within_itself(run):
     of_method(run, 1, run.proven(case_of()), run.proven(case_of("caffempi"), slower=2.0))
     assert [row.against.verdict for row in summarise(run.folder)] == ["leads", "slower"]
+
+
+@pytest.mark.parametrize("change", [{"straggler": 0.5}, {"placement": Placement(share_devices=True)}])
+def test_what_slows_a_row_down_on_purpose_is_compared_with_its_like(change):
+    assert group(case_of().on(**change)) != group(case_of())

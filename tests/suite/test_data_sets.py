@@ -170,7 +170,7 @@ def put_mnist(folder: Path, images: int = 5, labels: int = 5) -> None:
     folder.mkdir(parents=True)
     for name, shape in zip(idx.PARTS["train"], ((images, 28, 28), (labels,)), strict=True):
         header = struct.pack(f">4B{len(shape)}I", 0, 0, 8, len(shape), *shape)
-        (folder / name).write_bytes(header + bytes(int(np.prod(shape))))
+        (folder / name).write_bytes(header + bytes(int(np.prod(shape)) - 1) + b"\1")
 
 
 def test_a_person_s_own_mnist_goes_before_digits(data_home: Path) -> None:

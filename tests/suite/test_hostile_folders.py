@@ -17,12 +17,15 @@ from typer.testing import CliRunner
 
 from suite.cli import app, main
 from suite.errors import StagebenchError
+from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
+from workloads.networks import by_name
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "runs"
 RUNS = max(FIXTURES.iterdir())  # of the newest format
 WRONG = (b"", b"[]", b"{}", b"null", b"NaN", b'"x"', b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe\x00\x01")
-FILES = ("run.json", "cases.json", "plan.toml", "hosts", "proofs", "records")
+FILES = ("run.json", "cases.json", "plan.toml", "hosts", "proofs", "records", "networks")
+REMEDY = re.compile(r"; (?=\w)|should |did you mean|known: |cannot be a run folder: ")  # what precedes what is right
 PLAN = """\
 name = "tiny"
 [sampling]
@@ -42,12 +45,17 @@ passes = ["native"]
 """
 
 
-def ends_well(*arguments: str | Path) -> str:
-    """Run a command; what it told. It must not fail otherwise than with a message of a reasonable length."""
+def ends_well(*arguments: str | Path, named: str = "") -> str:
+    """Run a command; what it told. It must not fail otherwise than with a message of a reasonable length.
+
+    The message names what is wrong (`named`, a part of its path) and has a remedy behind it.
+    """
     done = CliRunner().invoke(app.build(), [str(each) for each in arguments])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         assert isinstance(done.exception, StagebenchError), done.exception
         assert len(str(done.exception)) < 2000
+        assert named in str(done.exception)
+        assert REMEDY.search(str(done.exception)), done.exception
     return done.output + str(done.exception or "")
 
 
@@ -62,17 +70,24 @@ def one_of(run: Path, name: str) -> Path | None:
 def test_reading_a_run_with_a_hostile_file(kind: str, name: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(RUNS / kind, run)
+    if name == "networks" and kind == "training":
+        for workload in {entry.case.workload for entry in RunFolder(run).cases}:
+            RunFolder(run).keep_network(by_name()[workload].graph())
     path = one_of(run, name)
     if path is None or not path.exists():
         pytest.skip(f"a run of {kind} has no {name}")
-    whole = path.read_bytes()
+    whole, place = path.read_bytes(), path.relative_to(run)
+    reading = [("report", run, "--json"), *([("predict", run)] if name == "networks" else [])]
     for wrong in (*WRONG, whole[: len(whole) // 2]):
         path.write_bytes(wrong)
-        ends_well("report", run, "--json")
+        of_format_1 = name == "run.json" and wrong == b"{}"  # to which other files do not belong
+        told = "".join(ends_well(*command, named="json" if of_format_1 else str(place)) for command in reading)
+        assert of_format_1 or name not in ("records", "networks", "run.json", "cases.json") or str(place) in told
     path.unlink()
     os.mkfifo(path)
-    for command in (("show", run), ("report", run, "--json"), ("collect", run, "-o", tmp_path / "all")):
-        ends_well(*command)
+    collecting = [("collect", run, "-o", tmp_path / "all")] if kind == "training" else []
+    for command in (*reading, ("show", run), *collecting):
+        ends_well(*command, named=str(place))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -98,8 +113,12 @@ def test_reading_a_run_with_a_hostile_value(seed: int, tmp_path: Path) -> None:
     inner[last] = chance.choice(VALUES)
     kind = source.relative_to(RUNS).parts[0]
     shutil.copytree(RUNS / kind, tmp_path / "run")
-    (tmp_path / "run" / source.relative_to(RUNS / kind)).write_text(json.dumps(content))
-    ends_well("report", tmp_path / "run", "--json")
+    place = source.relative_to(RUNS / kind)
+    text = json.dumps(content)
+    if isinstance(content.get("digest"), str):  # as whoever makes such a file would
+        text = sealed(json.dumps({**content, "digest": ""}))
+    (tmp_path / "run" / place).write_text(text)
+    ends_well("report", tmp_path / "run", "--json", named=str(place))
 
 
 def test_a_host_of_a_record_cannot_leave_the_folder(tmp_path: Path) -> None:

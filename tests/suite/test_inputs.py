@@ -116,6 +116,20 @@ def test_a_network_that_need_not_wait_is_that_much_faster(run):
     assert row.reader.value == pytest.approx(2 * row.rates.value, rel=1e-2)
 
 
+def test_processes_without_a_breakdown_do_not_speak_for_the_network(run):
+    def without(record):
+        if record["repeat"]:
+            for name in ("resident", "io_only"):
+                record["ranks"][0]["passes"].pop(name)
+
+    case = run.proven(case_of())
+    slowed(run, case, 0.5, 0.5)
+    run.changed(case, without)
+    (row,) = summarise(run.folder)
+    told = row.measured[0]
+    assert unhindered(row).value == pytest.approx(case.global_batch / (0.5 * np.mean(told.step_seconds)), rel=1e-2)
+
+
 def test_only_cases_that_differ_in_nothing_else_stand_side_by_side(run):
     for case in (case_of(), case_of(batch=16), case_of("caffempi"), case_of(data="synthetic", seed=2)):
         run.proven(case)

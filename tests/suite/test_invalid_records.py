@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from suite.analysis import two_readers
+from suite.analysis.measured import process_of
 from suite.analysis.summary import summarise, unused_records
-from suite.comm.records import CommFolder
+from suite.comm.cases import CommCase
+from suite.comm.records import CommEntry, CommFolder
 from suite.contracts.case import Placement, Sampling
 from suite.errors import StoreError
 from suite.results.invariants import broken
 from suite.results.rank_report import HostUse, Noise, Pass, Rank
-from suite.results.records import Record
+from suite.results.records import CaseEntry, Record
 from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
 from tests.reports.made_run import case_of, learner_of, record_of
+from tests.support.memory import little_memory
 
 COMMUNICATION = max((Path(__file__).parents[1] / "fixtures" / "runs").iterdir()) / "comm"  # of the newest format
 FULL = Sampling(processes=3)
@@ -52,6 +56,19 @@ FULL = Sampling(processes=3)
         (lambda record: native(record).update(name="staged"), "it calls itself 'staged'"),
         (lambda record: record["ranks"].append(record["ranks"][0]), r"it has the ranks \[0, 0\], and its case has 1"),
         (lambda record: record.update(seconds=-1.0), "neither can be below 0"),
+        (
+            lambda record: heard(record, native={"cores": 0}),
+            r"rank 0: the system counted for 9 s on 0 cores during native",
+        ),
+        (lambda record: heard(record, native={"seconds": 0}), "counted for 0 s on 2 cores during native"),
+        (lambda record: heard(record, train={"cores": 0}), "counted for 9 s on 0 cores during train"),
+        (
+            lambda record: heard(record, reference_after_s=[0.0]),
+            "its reference computation took no time; it is measured",
+        ),
+        (lambda record: peaks(record, flop_per_s=0), "rank 0: its peaks are 0 FLOP/s and 1 bytes/s; it is measured"),
+        (lambda record: peaks(record, bytes_per_s=-1), "rank 0: its peaks are 1 FLOP/s and -1 bytes/s"),
+        (lambda record: record["ranks"][0].update(rank=10**9), r"it has the ranks \[1000000000\], and its case has 1"),
     ],
 )
 def test_a_record_that_cannot_be_is_invalid_named_and_gives_no_figure(run, change, words):
@@ -77,6 +94,19 @@ def native(record):
 
 def staged(record):
     return of(record, "staged")
+
+
+USED = {"seconds": 9.0, "cores": 2, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0}
+
+
+def heard(record, **changes):
+    """What a rank reports of its host, with some values changed."""
+    use = {name: {**USED, **changes.pop(name)} for name in ("native", "train") if name in changes}
+    record["ranks"][0]["noise"] = {"reference_before_s": [0.1], "reference_after_s": [0.1], **use, **changes}
+
+
+def peaks(record, **changes):
+    record["ranks"][0]["peaks"] = {"flop_per_s": 1, "bytes_per_s": 1, "library": "numpy", **changes}
 
 
 STEP = {"name": "native", "samples": 8, "steady": True, "warmup_s": [], "step_s": [1.0], "wall_s": 1.0}
@@ -160,6 +190,7 @@ def test_a_run_without_its_id_cannot_vouch_for_its_records(run):
         ({"loss_s": [-0.2, 0.1]}, "go backwards"),
         ({"epochs": [{"train_s": -1.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "its epochs take from -1 s"),
         ({"epochs": [{"train_s": 99.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "99 s together, and the whole"),
+        ({"epochs": [{"train_s": 0.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "some samples took no time"),
         ({"epochs": [{"train_s": 1.0, "samples": -8, "accuracy": 0.5, "loss": 1.0}]}, "no samples"),
     ],
 )
@@ -175,6 +206,77 @@ def test_a_training_that_cannot_be(change, words):
         record_of(case_of(), 0, seconds=9.0, ranks=[{"rank": 0, "training": {**learnt, **change}}])
     )
     assert words in broken(bad)
+
+
+@pytest.mark.parametrize(("outcome", "shown"), [("ok", "invalid"), ("crash", "crash")])
+def test_a_training_without_an_epoch_is_no_success(run, outcome, shown):
+    learner = learner_of(0.0)
+    learner["training"]["epochs"] = []
+    run.proven(case_of(passes=("train",), sampling=FULL), outcome=outcome, ranks=[learner])
+    row = run.only()
+    assert row.outcome == shown
+    assert outcome == "crash" or "rank 0: its outcome is ok, and it trained for no epoch; it is measured" in row.reason
+    assert json.dumps(row.to_dict())
+
+
+WHOLE = {"mean": 1, "max": 1, "steps": 1}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"steps": 1},
+        {**WHOLE, "mean": "x"},
+        {**WHOLE, "mean": 10**400},
+        {**WHOLE, "max": True},
+        {**WHOLE, "steps": []},
+        {**WHOLE, "steps": 0.5},
+        7,
+    ],
+)
+def test_what_an_adapter_notes_ends_no_report(run, note):
+    case = run.proven(case_of(sampling=FULL))
+    run.changed(case, lambda record: record["ranks"][0]["notes"].update(staleness=note), [0])
+    row = run.only()
+    assert (row.outcome, row.staleness) == ("ok", None)
+
+
+def test_a_record_of_which_no_figures_come_is_named(run, monkeypatch):
+    """Whatever the invariants miss."""
+    case = run.proven(case_of(sampling=FULL))
+
+    def fails(record, method):
+        return {}["figure"] if record.repeat == 1 else process_of(record, method)
+
+    monkeypatch.setattr(two_readers, "process_of", fails)
+    row = run.only()
+    assert (row.outcome, [process.repeat for process in row.processes]) == ("invalid", [0, 2])
+    assert row.reason == (
+        f"records/{case.id}-r1.json: no figures come of its values (KeyError: 'figure'); it is measured again when the "
+        "run goes on"
+    )
+    assert f"1 record skipped, invalid: {row.reason}" == unused_records(run.folder)
+
+
+def test_a_case_of_too_many_ranks_is_refused_at_once(run):
+    for counts in ({"nodes": 10**9, "ranks_per_node": 10**9}, {"ranks_per_node": 10**5, "devices": 10**5}):
+        with (
+            little_memory(1 << 28),
+            pytest.raises(ValueError, match="of devices in all, too"),
+        ):
+            CaseEntry.model_validate({"id": "a", "case": case_of(placement=Placement(**counts))})
+        exchange = CommCase("gloo", "all-reduce", Placement(**counts), 1.0, (1,))
+        with (
+            little_memory(1 << 28),
+            pytest.raises(ValueError, match="of devices in all, too"),
+        ):
+            CommEntry.model_validate({"id": "a", "case": exchange})
+    many = case_of(placement=Placement(nodes=10**9))
+    record = Record.model_validate(record_of(case_of(), 0, outcome="crash")).but(case=many, case_id=many.id)
+    with little_memory(1 << 28):
+        assert broken(record) is None
+    with pytest.raises(ValueError, match="numbers a message; 0 to 1,000,000,000,000 are possible"):
+        CommEntry.model_validate({"id": "a", "case": CommCase("gloo", "all-reduce", Placement(), 1.0, (10**30,))})
 
 
 def test_ranks_that_took_different_steps_are_invalid_but_readers_may(run):

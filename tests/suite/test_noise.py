@@ -56,6 +56,7 @@ def test_steps_that_were_set_aside_are_a_share_of_the_native_steps_time() -> Non
 
 def test_what_nobody_could_tell_is_none() -> None:
     assert noise_of(record(Rank(rank=0))) == Noise(None, None, None, None)
+    assert noise_of(record(rank(0, None))) == Noise(None, None, None, None)
     assert noise_of(record(rank(0, use(None), 0.1))).busy_share is None
     assert noise_of(record(rank(0, None, 0.1))) == Noise(None, None, 1.0, None)
 

@@ -298,8 +298,11 @@ def test_a_sweep_beyond_the_limit_says_how_many_and_how_long(toys: SimpleNamespa
 def test_the_limit_can_be_raised(toys: SimpleNamespace, plan_file: Write) -> None:
     few = plan_file("most_cases = 1\n" + GOOD + "seed = [1, 2]\n")
     assert "the plan spells 2 cases" in refused(toys, few)
-    more = load(few, asked=overrides_from(["most_cases=2"]))
-    assert len(resolve(more, toys.adapters, toys.launchers, toys.workloads)) == 2
+    more, told = load(few, asked=overrides_from(["most_cases=2"])), []
+    for one in resolve(more, toys.adapters, toys.launchers, toys.workloads, told=lambda *size: told.append(size)):
+        assert one.case.seed in (1, 2)
+    assert [cases for cases, _ in told] == [2]
+    assert told[0][1] > 0
     assert "most_cases = 0" in refused(toys, plan_file("most_cases = 0\n" + GOOD))
 
 

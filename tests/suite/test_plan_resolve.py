@@ -260,7 +260,7 @@ def test_a_named_set_keeps_its_name_wherever_it_stands(
 
 
 def test_labels_beyond_the_network_are_refused(cases: Cases, tmp_path: Path) -> None:
-    np.savez(tmp_path / "mine.npz", images=np.zeros((1, 28, 28), np.uint8), labels=np.array([10]))
+    np.savez(tmp_path / "mine.npz", images=np.zeros((2, 28, 28), np.uint8), labels=np.array([0, 10]))
     (found,) = cases(SINGLE + 'data = "mine.npz"\n')
     assert (found.outcome, found.reason) == ("unsupported", "mine.npz has labels up to 10, mnist_small has 10 classes")
 

@@ -1,5 +1,6 @@
 """A plugin's own mistake is one sentence that names the plugin: every command needs all plugins."""
 
+import sys
 import types
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -117,3 +118,20 @@ def test_a_command_s_hook_that_leaves_is_named() -> None:
     manager.register(Lumen(), "lumen")
     with pytest.raises(RequestError, match="the plugin 'lumen' does not load: SystemExit: 3"):
         list(plugins.call(manager, "stagebench_commands", app=None))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            lambda case: 1 / 0,
+            "the adapter 'alpha' fails at <lambda>: ZeroDivisionError: .*test_plugins",
+        ),
+        (lambda case: True, r"fails at <lambda>: TypeError: it should be .*None, not True"),
+        (lambda case: sys.exit(3), "fails at <lambda>: SystemExit: 3"),
+    ],
+)
+def test_what_an_adapter_s_method_does_wrong_is_its_own(answer: Callable[[object], str | None], told: str) -> None:
+    with pytest.raises(RequestError, match=told):
+        plugins.asked("alpha", str | None, answer, None)
+    assert plugins.asked("alpha", str | None, lambda case: "no", None) == "no"

@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 from suite.data.readers import Check
+from suite.data.sample import some
 from suite.environments.find import find
 from suite.errors import RequestError, Unavailable
+from suite.worker.array_files import loaded
 from workloads.networks import by_name
 
 Run = Callable[..., SimpleNamespace]
@@ -149,9 +151,17 @@ def test_a_sample_that_cannot_be_read_is_named_before_anything_starts(
 
 def test_too_few_different_samples_cannot_be_told_apart(gamma: object, tmp_path: Path) -> None:
     same = np.broadcast_to(np.eye(28, dtype=np.uint8), (50, 28, 28))
-    np.savez(tmp_path / "one.npz", images=same, labels=np.zeros(50, int))
+    np.savez(tmp_path / "one.npz", images=same, labels=np.arange(50) % 2)
     with pytest.raises(RequestError, match="holds 1 different samples; comparing readers takes 8 or more"):
         Check(tmp_path / "one.npz", by_name()["mnist_small"], 24, tmp_path)
+
+
+def test_some_samples_of_a_set_are_of_two_classes(tmp_path: Path) -> None:
+    """One class alone would be refused, and so small a share of a set may well miss the other."""
+    images = np.random.default_rng(0).integers(0, 255, (100, 4, 4), np.uint8)
+    np.savez(tmp_path / "set.npz", images=images, labels=(np.arange(100) == 51).astype(int))
+    found = loaded(str(some(tmp_path / "set.npz", 8, 8, tmp_path)))
+    assert sorted(found[1]) == [0] * 7 + [1]
 
 
 def test_labels_that_do_not_match_are_found(stagebench: Run, tmp_path: Path, array: Path) -> None:

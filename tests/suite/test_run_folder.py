@@ -51,6 +51,16 @@ def test_a_network_is_kept_and_found_again(folder: RunFolder) -> None:
     own = Graph.from_dict({**graph.to_dict(), "name": "mine"})
     folder.keep_network(own)
     assert network_of(folder.path, case.on(workload="mine", graph_digest=own.digest)) is not None
+    for wrong in ("[]", "{", json.dumps({**graph.to_dict(), "name": 7})):
+        kept.write_text(wrong)
+        with pytest.raises(
+            StoreError, match=r"networks/mnist_small\.json.*; remove it: all but roofs and predictions do"
+        ):
+            network_of(folder.path, case)
+    kept.unlink()
+    os.mkfifo(kept)
+    with pytest.raises(StoreError, match=r"networks/mnist_small\.json.*; remove it: all but roofs"):
+        network_of(folder.path, case)
     shutil.rmtree(kept.parent)
     kept.parent.write_text("")
     with pytest.raises(RequestError, match=f"{folder.path} cannot be a run folder: File exists"):
@@ -76,6 +86,24 @@ def test_what_was_invalid_is_kept_each_time(run: MadeRun) -> None:
         f"{case.id}-r0.1.json": "{}",
     }
     assert run.folder.record(case.id, 2) is None
+
+
+def test_what_is_kept_aside_is_not_overwritten(run: MadeRun) -> None:
+    """A person may have removed some; another record's name may begin alike."""
+    case = run.proven(case_of(), repeats=1)
+    record = run.folder.record(case.id, 0)
+    assert record is not None
+    aside = run.folder.path / "invalid"
+    aside.mkdir()
+    (aside / f"{case.id}-r0.1.json").write_text("kept")
+    for wrong in ("[]", "{}"):
+        (run.folder.path / "records" / f"{case.id}-r0.json").write_text(wrong)
+        run.folder.write_record(record)
+    assert {each.name.removeprefix(f"{case.id}-r0"): each.read_text() for each in aside.iterdir()} == {
+        ".0.json": "[]",
+        ".1.json": "kept",
+        ".2.json": "{}",
+    }
 
 
 def test_records_of_some_cases(run: MadeRun) -> None:

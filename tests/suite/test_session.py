@@ -1,6 +1,7 @@
 """Sessions run the reference adapter for real: rounds, resume, retry, interruption, a full disk."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -217,6 +218,18 @@ def test_what_is_no_record_is_kept_aside_and_measured_again(folder, content):
     assert again.order == [(2, 1)]
     assert [kept.read_bytes() for kept in (folder.path / "invalid").iterdir()] == [content or other.read_bytes()]
     assert RunFolder.open(folder.path).unusable() == []
+
+
+def test_a_disk_that_fails_where_no_one_looked_is_one_message(folder):
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error", "launcher-0.log")
+
+    listener = Listener()
+    listener.message = fails
+    with pytest.raises(
+        StoreError, match=rf"cannot go on in {folder.path}: .*launcher-0.log.*; what was measured is kept"
+    ):
+        run(folder, [case()], listener)
 
 
 class Remover(Listener):

@@ -247,7 +247,7 @@ def test_a_verdict_needs_an_interval_without_1_and_two_rounds(low, high, process
     ],
 )
 def test_a_share_is_shown_where_its_error_leaves_it_determined(share, error, shown):
-    assert stats.determined(share, error) == (share if shown else None)
+    assert stats.determined(share, error) == (min(max(share, 0.0), 1.0) if shown else None)
 
 
 @pytest.mark.parametrize(("least", "most", "far"), [(-5, 9, 0), (-5.01, 9, 1), (-5, 9.01, 1)])

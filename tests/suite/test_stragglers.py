@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from suite.analysis.learning import Learnt
-from suite.analysis.stragglers import Slowed, crossover, time_to
+from suite.analysis.stragglers import Slowed, crossover, stragglers, time_to
+from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement
 from suite.session.training import slowed
+from tests.reports import made_experiments
 
 
 def way(seconds):
@@ -31,6 +33,17 @@ def test_the_crossover_goes_by_the_shares_that_were_taken():
     freer = way({0.0: (2.0, 2.0), 0.5: (2.0, 2.0), 0.75: (2.0, 2.0)})
     waits = replace(WAITS, shares={0.5: [0.3, 0.4], 0.75: [0.7]})
     assert crossover(waits, replace(freer, shares={0.5: [0.45]})).value == pytest.approx(0.4)
+
+
+def test_a_share_that_is_no_number_is_not_taken(tmp_path):
+    folder = made_experiments.stragglers(tmp_path / "run")
+    for path in (folder.path / "records").iterdir():
+        path.write_text(path.read_text().replace('"taken": 0.71', '"taken": "most of it"'))
+    (found,) = stragglers(summarise(folder))
+    assert {share: one.taken(share) is not None for one in found.variants for share in (0.5, 0.75)} == {
+        0.5: True,
+        0.75: False,
+    }
 
 
 @pytest.mark.parametrize(

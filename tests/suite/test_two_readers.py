@@ -35,6 +35,17 @@ def test_rows_are_the_same_and_so_are_the_names_of_what_is_invalid(run, monkeypa
     assert named.startswith("3 records skipped")
 
 
+def test_code_where_we_stand_is_not_run(run, monkeypatch, tmp_path):
+    run.proven(case_of())
+    (tmp_path / "here" / "suite").mkdir(parents=True)
+    (tmp_path / "here" / "suite" / "__init__.py").write_text("open('ran', 'w').close()")
+    monkeypatch.setattr(two_readers, "MANY", 1)
+    monkeypatch.setattr(two_readers.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.chdir(tmp_path / "here")
+    assert told(run.folder)
+    assert not (tmp_path / "here" / "ran").exists()
+
+
 def test_a_record_that_comes_meanwhile_moves_none_from_one_reader_to_the_other(run, monkeypatch):
     """A page of a run in progress: the other one lists the records later."""
     case = run.proven(case_of())

@@ -21,22 +21,27 @@ class BehindTrainer:
     """Steps take device seconds, batches reader seconds, and the host waits for either only where it must.
 
     `step_s`, `exchange_s` (what is left of the exchange beside computing), `copy_s` of each batch, `read_s` of a reader
-    that keeps up to `ahead` batches ready. `calls` has every call's name.
+    that keeps up to `ahead` batches ready; with `at_once` each reader makes a batch of its own, so that so many are
+    there at the same time, after `at_once` times as long. The first step takes `first_s` longer. `calls` has every
+    call's name.
     """
 
-    def __init__(self, clock, step_s=1.0, exchange_s=0.0, copy_s=0.0, read_s=0.0, ahead=4, **setup):
+    def __init__(
+        self, clock, step_s=1.0, exchange_s=0.0, copy_s=0.0, read_s=0.0, ahead=4, at_once=1, first_s=0.0, **setup
+    ):
         self.setup = trainers.setup(**setup)
         self._clock, self._device_free, self.calls = clock, 0.0, []
         self._step_s, self._exchange_s, self._copy_s = step_s, exchange_s, copy_s
-        self._read_s, self._ready = read_s, [0.0] * ahead  # when each batch that is read ahead will be there
+        self._read_s, self._ready = read_s * at_once, [0.0] * ahead  # when each batch that is read ahead will be there
+        self._at_once, self._first_s = at_once, first_s
 
     def _device(self, seconds):
         self._device_free = max(self._device_free, self._clock.now) + seconds
 
     def next_batch(self):
         self.calls.append("next_batch")
-        # The reader begins a batch when it has delivered the one before, and a place for it is free.
-        self._ready.append(max(self._ready[-1], self._clock.now) + self._read_s)
+        # A reader begins a batch when it has delivered its last one, and a place for it is free.
+        self._ready.append(max(self._ready[-self._at_once], self._clock.now) + self._read_s)
         self._clock.now = max(self._clock.now, self._ready.pop(0))
         return Batch([[0.0]] * self.setup.batch, [0] * self.setup.batch)
 
@@ -50,7 +55,12 @@ class BehindTrainer:
 
     def step(self, batch):
         self.calls.append("step")
-        self._device(self._step_s + self._exchange_s)
+        self._device(self._step_s + self._exchange_s + self._first_s)
+        self._clock.now += self._first_s  # the host compiles
+        self._first_s = 0.0
+
+    def skip_batch(self):
+        self.next_batch()
 
     def step_alone(self, batch):
         self.calls.append("step_alone")

@@ -59,6 +59,8 @@ def test_what_can_train_is_read(tmp_path):
         (GOOD, np.int64(3), "holds images of shape (4, 2, 3) and labels of shape ()"),
         (np.float64(3), CLASSES, "holds images of shape () and labels of shape (4,)"),
         (np.zeros((4, 2, 3)), CLASSES, "has the same value in every pixel"),
+        (GOOD * 0 + np.arange(4).reshape(4, 1, 1), CLASSES, "has images of a single colour each"),
+        (GOOD, CLASSES * 0 + 3, "has the label 3 for every image; write images of two classes at least"),
         (GOOD * np.nan, CLASSES, "has pixels that are no numbers"),
         (GOOD.astype("datetime64[s]"), CLASSES, "the array 'images' is of type datetime64[s]; write it as numbers"),
         (np.array([None] * 4), CLASSES, "the array 'images' is of type object; write it as numbers"),
@@ -71,6 +73,19 @@ def test_what_cannot_train_is_refused(tmp_path, images, labels, told):
         loaded(path)
     assert path in str(refused.value)
     assert "; " in str(refused.value), "a remedy follows"
+
+
+def test_one_class_is_refused_before_the_images_are_read(tmp_path):
+    path = str(tmp_path / "set.npz")
+    np.savez(path, images=GOOD, labels=CLASSES * 0)
+    with pytest.raises(ValueError, match="has the label 0 for every image"):
+        described(path)
+
+
+def test_images_of_one_pixel_differ_by_it(tmp_path):
+    path = str(tmp_path / "set.npz")
+    np.savez(path, images=GOOD[:, :1, :1], labels=CLASSES)
+    assert len(loaded(path)[0]) == 4
 
 
 def npy(path):

@@ -11,7 +11,7 @@ import wires
 from suite.worker import common_clock
 from suite.worker.contract import Unsupported
 from suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, StreamFeed, own_synthetic, share, synthetic
-from suite.worker.loop import Loop
+from suite.worker.loop import RESUMED, Loop
 from suite.worker.passes import Passes
 from tests.support import trainers
 from tests.support.behind import BehindTrainer, Clock
@@ -65,7 +65,15 @@ def test_what_is_called(sampling, name):
     length = len(once)
     assert calls[: WARMUP * length] == once * WARMUP
     assert calls[-3 * length :] == once * 3
-    assert set(calls[WARMUP * length : -3 * length]) == {"maximum"}
+    between = [call for call in calls[WARMUP * length : -3 * length] if call != "maximum"]
+    if name != "io_only":  # what was read ahead while the first step was compiled
+        untimed = [call for call in once * RESUMED if call != "maximum"]
+        assert between[-len(untimed) :] == untimed
+        del between[-len(untimed) :]
+        assert 2 <= len(between) <= READ_AHEAD
+        assert set(between) == {"next_batch"}
+        between = []
+    assert between == []
     assert record.name == name
     assert record.samples == 3 * 4
     assert (len(record.warmup_s), len(record.step_s)) == (WARMUP, 3)
@@ -77,7 +85,12 @@ def test_what_readers_have_ahead_is_read_away_before_they_are_timed(sampling, re
     for name in READS:
         trainer, made = passes(sampling, readers=readers, prefetch=prefetch)
         made.run(name)
-        assert trainer.calls.count("next_batch") == ahead + STEPS
+        assert trainer.calls[:ahead] == ["next_batch"] * ahead
+        if name == "io_only":
+            assert trainer.calls.count("next_batch") == ahead + STEPS
+        else:
+            then = [call for call in trainer.calls[ahead:] if call != "maximum"]
+            assert then[:2] == ["next_batch", "to_device"]
 
 
 def test_communication_alone_uses_real_gradients_and_leaves_none(sampling):
@@ -230,6 +243,12 @@ def test_exposed_input_is_what_reading_adds_whatever_the_host_waits(behind, read
     assert found.loss == 0.5
 
 
+def test_readers_that_finish_at_the_same_time_hide_nothing(behind):
+    """The first batch of eight is waited for, the others lie ready: a block of two steps would find them all."""
+    found, _ = behind("resident", step_s=1.0, read_s=3.0, at_once=8, ahead=16, readers=8)
+    assert differences(found) == pytest.approx([2.0] * 4, abs=0.4)  # a step of eight at the ends
+
+
 def test_exposed_communication_is_not_hidden_by_a_slow_reader(behind):
     found, trainer = behind("compute_only", world=2, step_s=1.0, exchange_s=0.3, read_s=9.0)
     assert differences(found) == pytest.approx([0.3] * 4)
@@ -240,6 +259,12 @@ def test_exposed_communication_is_not_hidden_by_a_slow_reader(behind):
 def test_nothing_is_prepaid(behind, name):
     found, _ = behind(name, step_s=0.01, read_s=1.0, ahead=16)
     assert found.warmup_s == pytest.approx([1.0] * WARMUP, rel=0.02)
+    assert found.step_s == pytest.approx([1.0] * 3, rel=0.02)
+
+
+def test_nothing_is_prepaid_while_the_first_step_compiles(behind):
+    found, _ = behind("native", step_s=0.01, read_s=1.0, ahead=16, first_s=40.0)
+    assert found.warmup_s[-1] == pytest.approx(0.01)
     assert found.step_s == pytest.approx([1.0] * 3, rel=0.02)
 
 

@@ -2,13 +2,14 @@
 
 import json
 import math
+import os
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import pytest
 
 from suite.worker.contract import SGD, Adam
-from suite.worker.typed_json import from_json, to_json
+from suite.worker.typed_json import from_json, load, to_json
 
 NAN, INF = float("nan"), float("inf")
 
@@ -98,3 +99,13 @@ def test_a_frameworks_own_kind_of_string_is_one():
         pass
 
     assert from_json(str, Version("2.13.0"), "here") == "2.13.0"
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
+    os.mkfifo(str(tmp_path / "dataset.json"))
+    with pytest.raises(ValueError, match=r"dataset\.json is no regular file"):
+        load(Any, str(tmp_path / "dataset.json"))
+    with pytest.raises(IsADirectoryError):
+        load(Any, str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        load(Any, str(tmp_path / "nothing.json"))

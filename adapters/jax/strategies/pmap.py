@@ -78,7 +78,8 @@ class Pmap(JaxTrainer):
 
     def step_alone(self, batch: Any) -> None:
         """The same without the mean: every device trains its own copy."""
-        *state, self._loss = self._programs.step_alone(*self._state, tuple(batch))
+        # It has no exchange to wait for, but `step` waits, and that is no communication.
+        *state, self._loss = self._one_at_a_time(self._programs.step_alone(*self._state, tuple(batch)))
         self._state = tuple(state)
         self._ends.asked(self._loss)
 

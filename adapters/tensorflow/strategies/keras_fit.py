@@ -138,6 +138,11 @@ class KerasFit(Mirrored):
         reader = self._reader
         return reader if isinstance(reader, TensorReader) and reader.distributed else super().next_batch()
 
+    def skip_batch(self) -> None:
+        batch = self.next_batch()
+        if isinstance(batch, TensorReader):
+            batch.take(next)
+
     def to_device(self, batch: Any) -> Any:
         return batch if isinstance(batch, TensorReader) else super().to_device(batch)
 

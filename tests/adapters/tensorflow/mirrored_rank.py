@@ -51,6 +51,7 @@ def read_and_train(trainer, graph, folder):
     trainer.open_input(View(source, READ_ONCE, 1, str(folder / "skipped.log")))
     losses = []
     for _ in range(4):
+        trainer.skip_batch()
         trainer.step(trainer.to_device(trainer.next_batch()))
         losses.append(trainer.loss())
     trainer.forward(trainer.to_device(trainer.next_batch()))
