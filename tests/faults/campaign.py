@@ -1,6 +1,6 @@
 """The fault campaign: real runs, each with one fault at a random moment, and what becomes of them.
 
-    python tests/faults/campaign.py --runs 500 --seed 1 --jobs 2 --page docs/faults.md
+    python tests/faults/campaign.py --runs 520 --seed 1 --jobs 2 --page docs/faults.md
 
 A run is two tiny cases, each measured in two processes: one rank, and two ranks with a server beside them or under
 mpiexec (where tox has made the environment mpi-openmpi5); or two ranks on two hosts of a laboratory (where one can
@@ -191,10 +191,11 @@ def page(found: list[dict[str, Any]], seed: int) -> str:
         ends = Counter(run["outcome"].partition(",")[0] for run in runs)
         words = ", ".join(f"{end} {count}" for end, count in ends.most_common())
         rows.append(f"| {fault} | {len(runs)} | {words} | {sum(bool(run['problems']) for run in runs)} |")
+    faulted = sum(run["fault"] != "none" for run in found)
     problems = [f"- {run['fault']}: {problem}" for run in found for problem in run["problems"]]
     return f"""# What faults do to a run
 
-`tox run -e faults` writes this page: {len(found)} runs, each with one fault at a random moment (seed {seed}).
+`tox run -e faults` writes this page: {len(found)} runs, {faulted} of them with a fault at a random moment (seed {seed}).
 After the fault the same command resumed the run. A run counts as wrong if a finished record was lost, altered
 or measured again, if a row was not whole, if a process stayed behind, if a command hung or showed a traceback,
 or if the resume did not complete.
