@@ -191,11 +191,11 @@ def page(found: list[dict[str, Any]], seed: int) -> str:
         ends = Counter(run["outcome"].partition(",")[0] for run in runs)
         words = ", ".join(f"{end} {count}" for end, count in ends.most_common())
         rows.append(f"| {fault} | {len(runs)} | {words} | {sum(bool(run['problems']) for run in runs)} |")
-    faulted = sum(run["fault"] != "none" for run in found)
+    faulty = sum(run["fault"] != "none" for run in found)
     problems = [f"- {run['fault']}: {problem}" for run in found for problem in run["problems"]]
     return f"""# What faults do to a run
 
-`tox run -e faults` writes this page: {len(found)} runs, {faulted} of them with a fault at a random moment (seed {seed}).
+`tox run -e faults` writes this page: {len(found)} runs, {faulty} of them with a fault at a random moment (seed {seed}).
 After the fault the same command resumed the run. A run counts as wrong if a finished record was lost, altered
 or measured again, if a row was not whole, if a process stayed behind, if a command hung or showed a traceback,
 or if the resume did not complete.
