@@ -22,6 +22,8 @@ DISQUALIFYING = {
 NOTED = {
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
+    "another time": "most of its processes were measured at another time than the run's other rows (the run went on "
+    "later): it is compared with them as rows of two runs are, which takes a larger difference to tell",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "more threads than cores": "it trains with more threads on a host than physical cores that they may use",
     "CPU quota": "a control group limits the time of its cores: whoever has used it up waits, and what takes a moment, "

@@ -17,7 +17,7 @@ from suite.analysis.machines import described
 from suite.analysis.noise import Noise, noise_of
 from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
-from suite.analysis.stats import Values
+from suite.analysis.stats import Round, Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
@@ -62,6 +62,7 @@ class Process:
     """What one record of outcome `ok`, or what is left of another, says."""
 
     repeat: int
+    round: Round
     outcome: str
     reason: str
     step_seconds: Values  # native pass, slowest rank, scaled so that they sum to its wall time
@@ -96,6 +97,15 @@ def rate(record: Record) -> float | None:
     return sum(one.samples for one in native) / wall if len(native) == len(record.ranks) and wall > 0 else None
 
 
+def round_of(record: Record) -> Round:
+    """What it shares with those that it was measured in one go with.
+
+    A person may run, install another framework and run again: the repeats have the same numbers then, days apart. Where
+    the session was not kept yet, the day (UTC) tells them apart.
+    """
+    return record.session or record.started[:10], record.repeat
+
+
 def process_of(record: Record, method: int) -> Process:
     """`method` is the run's: another one's figures mean something else."""
     case, ranks = record.case, record.ranks
@@ -111,6 +121,7 @@ def process_of(record: Record, method: int) -> Process:
     budget = of_process(ranks, case.placement.device_count, reads, record.method) if answered else None
     return Process(
         repeat=record.repeat,
+        round=round_of(record),
         outcome=record.outcome,
         reason=record.reason,
         step_seconds=steps * (wall / steps.sum()) if steps.size else steps,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+from uuid import uuid4
 
 from suite import __version__
 from suite.errors import Interrupted, StoreError, Unavailable
@@ -68,7 +69,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
     ) -> None:
         """`retry`: measure again what failed or was unavailable. Nothing is started yet."""
         self._folder, self._planned, self._observer = folder, planned, observer
-        self._retry, self._end = retry, end
+        self._retry, self._end, self._id = retry, end, uuid4().hex
 
     # --- what a subclass says -------------------------------------------------
 
@@ -217,6 +218,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "started": started.isoformat(timespec="seconds"),
                 "seconds": attempt.seconds,
                 "turns_with": tuple(one for one in together if one != case.id),
+                "session": self._id,
                 "interpreter": {**vars(item.launch.interpreter), "path": str(item.launch.interpreter.path)},
                 "bundle": bundle.written_digest(item.launch.bundle),
                 **fields,

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from cluster.local import Local
+from suite.analysis.measured import round_of
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement, Sampling
 from suite.contracts.launcher import Process, Request
@@ -122,6 +123,16 @@ def test_an_interrupted_session_goes_on_where_it_stopped(folder):
     again = Listener()
     assert run(folder, [case(), case(batch=3)], again) == {"ok": 4}
     assert again.order == [(3, 1)]
+
+
+def test_what_another_command_measured_is_of_another_round(folder):
+    """A framework that was installed later has the same repeats as those that were there before."""
+    first, later = case(seed=1), case(seed=2)
+    run(folder, [first])
+    run(folder, [first, later])
+    rounds = [[round_of(folder.record(each.id, repeat)) for repeat in (0, 1)] for each in (first, later)]
+    assert len({session for session, _ in rounds[0]}) == len({session for session, _ in rounds[1]}) == 1
+    assert set(rounds[0]).isdisjoint(rounds[1])
 
 
 LONG = replace(BRIEF, seconds=1.2)  # two parts and more
