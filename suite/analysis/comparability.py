@@ -12,7 +12,7 @@ DISQUALIFYING = {
     "proof of another machine": "its proof ran on other processors, or other GPUs, than its measurement",
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
-    "trend": "every process was still getting faster, or slower, while it was measured",
+    "trend": "nearly every process was still getting faster, or slower, while it was measured",
     "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
     "other method": "its figures are defined differently from those of the rest of the run",
     "other machine": "one of its processes ran on another machine than the rest of the run",
