@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from suite import __version__
 from suite.errors import Interrupted, StoreError, Unavailable
+from suite.groups import grouped
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
 from suite.plan.resolve import Planned
@@ -97,6 +98,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
         """Those of which this is the same take turns; None: it is measured in one go."""
         return None
 
+    def side_by_side(self, items: list[Runnable[C]]) -> list[list[Runnable[C]]]:
+        """Those that `beside` joins, as they are to stand together if there is room."""
+        return [items]
+
     def before(self, item: Runnable[C]) -> dict[str, Any]:
         """Called before each process group; further fields of its record."""
         return {}
@@ -170,9 +175,9 @@ class Session(ABC, Generic[C, Entry, Measured]):
             todo = [item for item in wanting if not self._have(item.case, repeat)]
             if repeat >= planned and todo:
                 self._observer.further(len(todo))
-            keys = [self.beside(item) or item.case.id for item in todo]
-            for key in dict.fromkeys(keys):
-                yield repeat, [item for item, own in zip(todo, keys, strict=True) if own == key]
+            for joined in grouped(todo, lambda item: self.beside(item) or item.case.id).values():
+                for several in self.side_by_side(joined):
+                    yield repeat, several
 
     def _most(self, planned: int) -> int:
         return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
