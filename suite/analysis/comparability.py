@@ -16,6 +16,8 @@ DISQUALIFYING = {
     "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
     "other method": "its figures are defined differently from those of the rest of the run",
     "other machine": "one of its processes ran on another machine than the rest of the run",
+    "other driver or governor": "one of its processes ran with another driver of its GPUs, or another governor of the "
+    "clock, than the rest of the run",
     "missing rank": "not all ranks reported, or the engine connected a different number of them",
 }
 # Marks that a reader should know, without more.

@@ -13,7 +13,7 @@ from suite.analysis import input_wait, staleness
 from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
-from suite.analysis.machines import described
+from suite.analysis.machines import adjusted, described
 from suite.analysis.noise import Noise, noise_of
 from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
@@ -53,6 +53,7 @@ class Provenance:
     hosts: list[str]
     processors: frozenset[str]  # models
     machines: frozenset[str]  # as `described` has them; empty where nobody kept them
+    adjusted: frozenset[str]  # likewise; empty, too, where the machines hide it
     wire: dict[str, Carrier] | None  # by host
     notes: dict[str, Any]
 
@@ -238,6 +239,7 @@ def _about(record: Record) -> Provenance:
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
         processors=frozenset().union(*(models(machine.cpu, machine.gpus, device) for machine, _ in machines)),
         machines=frozenset(described(machine, cores) for machine, cores in machines),
+        adjusted=frozenset(filter(None, (adjusted(machine, device) for machine, _ in machines))),
         wire=carriers(ranks),
         notes=notes,
     )

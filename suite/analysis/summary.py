@@ -69,10 +69,16 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
         processes[case_id].append(process)
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
-    places = ((row.id, row.case.placement.hosts, one.about.machines) for row in rows for one in row.processes)
-    elsewhere, apart = measured_elsewhere(places), _measured_apart(rows)
+    every = [(row.id, row.case.placement, one.about) for row in rows for one in row.processes]
+    found = {
+        "other machine": measured_elsewhere((id_, place.hosts, about.machines) for id_, place, about in every),
+        "other driver or governor": measured_elsewhere(
+            (id_, (place.hosts, place.device), about.adjusted) for id_, place, about in every
+        ),
+        "another time": _measured_apart(rows),
+    }
     for row in rows:
-        row.marks += ["other machine"] * (row.id in elsewhere) + ["another time"] * (row.id in apart)
+        row.marks += [mark for mark, marked in found.items() if row.id in marked]
     return rows
 
 
