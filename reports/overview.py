@@ -34,7 +34,7 @@ class Group:
 
     @property
     def decided(self) -> bool:
-        """Whether somebody leads; nobody does before two rounds in common."""
+        """Whether somebody leads; nobody does before two processes."""
         return any(each.leads for each in self.against)
 
 

@@ -12,16 +12,20 @@ DISQUALIFYING = {
     "proof of another machine": "its proof ran on other processors, or other GPUs, than its measurement",
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
-    "trend": "every process was still getting faster, or slower, while it was measured",
+    "trend": "nearly every process was still getting faster, or slower, while it was measured",
     "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
     "other method": "its figures are defined differently from those of the rest of the run",
     "other machine": "one of its processes ran on another machine than the rest of the run",
+    "other driver or governor": "one of its processes ran with another driver of its GPUs, or another governor of the "
+    "clock, than the rest of the run",
     "missing rank": "not all ranks reported, or the engine connected a different number of them",
 }
 # Marks that a reader should know, without more.
 NOTED = {
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
+    "another time": "most of its processes were measured at another time than the run's other rows (the run went on "
+    "later): it is compared with them as rows of two runs are, which takes a larger difference to tell",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "more threads than cores": "it trains with more threads on a host than physical cores that they may use",
     "CPU quota": "a control group limits the time of its cores: whoever has used it up waits, and what takes a moment, "

@@ -28,7 +28,7 @@ def _row(id_: str, speeds: list[Speed]) -> Row:
         marks=[FOREIGN],
         proof_reason="imported",
         published=[tuple((each, _samples(speed)) for each in speed.epoch_s) for speed in speeds if speed.epoch_s],
-        rates=Rates({at: speed.samples_per_second for at, speed in enumerate(speeds)}, parts),
+        rates=Rates({(id_, at): speed.samples_per_second for at, speed in enumerate(speeds)}, parts),
     )
 
 

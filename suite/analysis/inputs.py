@@ -96,7 +96,7 @@ def unhindered(row: Row) -> Rates:
     # Only some processes run the pass that tells.
     told = [one for one in row.measured if one.input_wait and one.input_wait.share is not None]
     steps = {
-        one.repeat: one.step_seconds * (1.0 - min((one.input_wait and one.input_wait.share) or 0.0, 0.99))
+        one.round: one.step_seconds * (1.0 - min((one.input_wait and one.input_wait.share) or 0.0, 0.99))
         for one in told or row.measured
     }
     found = rates_of(steps, row.case.global_batch)

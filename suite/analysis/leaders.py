@@ -9,6 +9,7 @@ pairs differ in their scatter (F. E. Satterthwaite, "An approximate distribution
 1946). In the other, a pair has its own scatter alone. Both hold together at half the chance of error each. A row that
 scatters far more than the others says nothing of their noise, nor they of its own: its pairs have the latter only. Its
 plain scatter tells, since three rounds of five agree by chance too often; and not by one round alone, which a load hit.
+So has a pair that was measured at different times, since nothing cancels in it: it is compared as two runs are.
 
 A measurement that goes on until its verdicts are clear looks after every round, and each look is another chance to be
 wrong. The looks share the 5 % (K. K. G. Lan, D. L. DeMets, "Discrete sequential boundaries for clinical trials", 1983):
@@ -22,21 +23,34 @@ from itertools import combinations
 from math import exp, log, log1p, sqrt
 from statistics import fmean, median_low
 
-from suite.analysis.stats import DRAWN_IN, LEVEL, NO_VERDICT, Centre, Interval, Rates, around, paired, ratio
+from suite.analysis.stats import (
+    DRAWN_IN,
+    LEVEL,
+    NO_VERDICT,
+    Centre,
+    Interval,
+    Rates,
+    Round,
+    around,
+    independent,
+    paired,
+    ratio,
+)
 from suite.session.end_rule import MOST_PROCESSES
 
 FAR_NOISIER, FARTHER_APART = 10.0, 2.0  # times the usual row's variance, and the stretch that most rounds lie in
 SEVERAL = 5  # rounds from which the noise is known well enough to give up
 
-Group = Mapping[str, Mapping[int, float]]  # samples/s by row and round
+Group = Mapping[str, Mapping[Round, float]]  # samples/s by row and round
 Pair = tuple[str, str]
+Estimates = dict[Pair, tuple[Centre, ...]]  # of the logarithm of each pair's ratio: plain, Winsorised
 
 
 @dataclass(frozen=True)
 class Against:
     """A row beside the fastest of its group."""
 
-    verdict: str  # "leads", "shares the lead", "slower"; "no verdict: ..." of fewer than two common rounds
+    verdict: str  # "leads", "shares the lead", "slower"; "no verdict: ..." of fewer than two processes
     leaders: tuple[str, ...]  # ids, the fastest first
     fastest: str  # id of the row compared with: the fastest, or the fastest of those that are faster for certain
     ratio: Interval  # to that row's speed, all pairs of the group together at 95 %; 1 for that row itself
@@ -74,29 +88,51 @@ def _verdict(row: str, leaders: tuple[str, ...], known: bool) -> str:
 
 
 def compared(group: Mapping[str, Rates]) -> dict[Pair, Interval]:
-    """Every pair's ratio of speeds, the first over the second, both ways; pairs without two common rounds are missing.
+    """Every pair's ratio of speeds, the first over the second, both ways; pairs with a lone process are missing.
 
     The intervals hold together at LEVEL, and at all looks together, where anybody looked.
     """
-    estimates = {pair: paired(*(group[row].by_round for row in pair)) for pair in combinations(group, 2)}
-    pairs = {pair: found for pair, found in estimates.items() if found is not None}
+    pairs, apart = _estimates(group)
+    first_look, chance = _first_look(group.values()), (1 - LEVEL) / max(1, len(pairs) + len(apart))
+    intervals = {}
+    for (one, other), (centres, ways) in {**_of_rounds(group, pairs), **_alone(apart)}.items():
+        level = 1 - chance / ways * _spent(centres[0].count, first_look)
+        half, narrowest = min((centre.half_width(level), centre) for centre in centres)
+        intervals[one, other] = around(exp(narrowest.value), half, narrowest.count)
+        intervals[other, one] = around(exp(-narrowest.value), half, narrowest.count)
+    return intervals
+
+
+def _estimates(group: Mapping[str, Rates]) -> tuple[Estimates, Estimates]:
+    """Of the pairs that were measured in common rounds, and of those that were measured at different times."""
+    pairs, apart = {}, {}
+    for pair in combinations(group, 2):
+        one, other = (group[row] for row in pair)
+        if found := paired(one.by_round, other.by_round):
+            pairs[pair] = found
+        elif found := independent(one, other):
+            apart[pair] = found
+    return pairs, apart
+
+
+def _alone(apart: Estimates) -> dict[Pair, tuple[tuple[Centre, ...], int]]:
+    """With the number of centres that share the chance of error, as has `_of_rounds`."""
+    return {pair: (found, len(found)) for pair, found in apart.items()}
+
+
+def _of_rounds(group: Mapping[str, Rates], pairs: Estimates) -> dict[Pair, tuple[tuple[Centre, ...], int]]:
+    """A pair's centres: with the scatter of the group, and with its own where there are enough to tell."""
     if not pairs:
         return {}
-    first_look = _first_look(group.values())
     ways = max(map(len, pairs.values()))  # in which ratios are estimated: plain, Winsorised
     several = len(pairs) > 1 and max(found[0].count for found in pairs.values()) > 2  # of two rounds it says nothing
     noisier = _far_noisier(group, {pair: found[0] for pair, found in pairs.items()}) if several else set()
     alike = {pair: found for pair, found in pairs.items() if not noisier & set(pair)} or pairs
     pooled = [_pooled({pair: found[min(way, len(found) - 1)] for pair, found in alike.items()}) for way in range(ways)]
-    each = (1 - LEVEL) / len(pairs) / (ways + several)
-    intervals = {}
-    for (one, other), found in pairs.items():
-        level = 1 - each * _spent(found[0].count, first_look)
-        centres = [*(way[one, other] for way in pooled if (one, other) in way), *found[:several]]
-        half, narrowest = min((centre.half_width(level), centre) for centre in centres)
-        intervals[one, other] = around(exp(narrowest.value), half, narrowest.count)
-        intervals[other, one] = around(exp(-narrowest.value), half, narrowest.count)
-    return intervals
+    return {
+        pair: ((*(way[pair] for way in pooled if pair in way), *found[:several]), ways + several)
+        for pair, found in pairs.items()
+    }
 
 
 def _first_look(group: Collection[Rates]) -> int | None:
@@ -119,7 +155,7 @@ def _far_noisier(group: Mapping[str, Rates], pairs: Mapping[Pair, Centre]) -> se
     return _beyond(variances, FAR_NOISIER) & _beyond(stretches, FARTHER_APART)
 
 
-def _stretch(one: Mapping[int, float], other: Mapping[int, float]) -> float:
+def _stretch(one: Mapping[Round, float], other: Mapping[Round, float]) -> float:
     """The shortest that holds all the logarithms of the ratios but one of DRAWN_IN."""
     ratios = sorted(log(one[at] / other[at]) for at in one.keys() & other.keys())
     most = len(ratios) - len(ratios) // DRAWN_IN

@@ -13,11 +13,11 @@ from suite.analysis import input_wait, staleness
 from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
-from suite.analysis.machines import described
+from suite.analysis.machines import adjusted, described
 from suite.analysis.noise import Noise, noise_of
 from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
-from suite.analysis.stats import Values
+from suite.analysis.stats import Round, Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.launching.placement_check import RankReport, busiest
@@ -53,6 +53,7 @@ class Provenance:
     hosts: list[str]
     processors: frozenset[str]  # models
     machines: frozenset[str]  # as `described` has them; empty where nobody kept them
+    adjusted: frozenset[str]  # likewise; empty, too, where the machines hide it
     wire: dict[str, Carrier] | None  # by host
     notes: dict[str, Any]
 
@@ -62,6 +63,7 @@ class Process:
     """What one record of outcome `ok`, or what is left of another, says."""
 
     repeat: int
+    round: Round
     outcome: str
     reason: str
     step_seconds: Values  # native pass, slowest rank, scaled so that they sum to its wall time
@@ -96,6 +98,15 @@ def rate(record: Record) -> float | None:
     return sum(one.samples for one in native) / wall if len(native) == len(record.ranks) and wall > 0 else None
 
 
+def round_of(record: Record) -> Round:
+    """What it shares with those that it was measured in one go with.
+
+    A person may run, install another framework and run again: the repeats have the same numbers then, days apart. Where
+    the session was not kept yet, the day (UTC) tells them apart.
+    """
+    return record.session or record.started[:10], record.repeat
+
+
 def process_of(record: Record, method: int) -> Process:
     """`method` is the run's: another one's figures mean something else."""
     case, ranks = record.case, record.ranks
@@ -111,6 +122,7 @@ def process_of(record: Record, method: int) -> Process:
     budget = of_process(ranks, case.placement.device_count, reads, record.method) if answered else None
     return Process(
         repeat=record.repeat,
+        round=round_of(record),
         outcome=record.outcome,
         reason=record.reason,
         step_seconds=steps * (wall / steps.sum()) if steps.size else steps,
@@ -227,6 +239,7 @@ def _about(record: Record) -> Provenance:
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
         processors=frozenset().union(*(models(machine.cpu, machine.gpus, device) for machine, _ in machines)),
         machines=frozenset(described(machine, cores) for machine, cores in machines),
+        adjusted=frozenset(filter(None, (adjusted(machine, device) for machine, _ in machines))),
         wire=carriers(ranks),
         notes=notes,
     )

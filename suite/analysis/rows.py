@@ -100,8 +100,8 @@ class Row:
     @cached_property
     def reader(self) -> Rates | None:
         """Samples/s of all ranks' readers together when nothing else runs (io_only); None without that pass."""
-        alone = {one.repeat: one.input_wait.alone for one in self.measured if one.input_wait}
-        return rates_of({repeat: steps for repeat, steps in alone.items() if steps.size}, self.case.global_batch)
+        alone = {one.round: one.input_wait.alone for one in self.measured if one.input_wait}
+        return rates_of({at: steps for at, steps in alone.items() if steps.size}, self.case.global_batch)
 
     @property
     def memory(self) -> list[int]:

@@ -2,7 +2,8 @@
 
 Steps within a process resemble each other more than steps of different processes (memory layout, core placement,
 clocks), so a process is the unit, on logarithms, since speeds are positive. A ratio comes from the rounds that both
-sides were measured in: drift that lasts longer than a round cancels.
+sides were measured in: drift that lasts longer than a round cancels. Sides that were measured at different times have
+hardly any; theirs is that of independent measurements, whose interval has the scatter of both.
 
 A load that comes and goes hits single processes. Their scatter is therefore Winsorised: from five values on, the
 fifth at each end is drawn in to its neighbour. Student's t then has the degrees of freedom of the values in between,
@@ -13,7 +14,7 @@ together (Bonferroni); the narrower one is given. tests/benchmarks/conclusions.p
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import median
@@ -28,9 +29,10 @@ BATCHES = 10  # of a lone process's steps: neighbours resemble each other, means
 
 UNTOLD = 10  # times the low end of an interval: with a higher end it says nothing
 LARGEST_ERROR = 0.3  # of a figure that is printed; beyond it, it is not determined
-NO_VERDICT = "no verdict: fewer than two rounds in common"
+NO_VERDICT = "no verdict: fewer than two processes to compare"
 
 Values = NDArray[np.float64]
+Round = Hashable  # what a measurement's other cases were measured in as well: equal for them, and for nothing else
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Interval:
     value: float
     low: float
     high: float
-    processes: int  # of a ratio: rounds that both sides were measured in
+    processes: (
+        int  # of a ratio: rounds that both sides were measured in; without such, processes of the side with fewer
+    )
 
     def scaled(self, factor: float) -> "Interval":
         """The interval of `factor` times the quantity; the factor is positive."""
@@ -58,7 +62,7 @@ class Interval:
 
     @property
     def verdict(self) -> str:
-        """Of a ratio of speeds: "faster", "slower" or "no detectable difference"; none of fewer than two rounds."""
+        """Of a ratio of speeds: "faster", "slower" or "no detectable difference"; none of fewer than two processes."""
         if self.processes < 2:
             return NO_VERDICT
         if self.low > 1.0:
@@ -91,7 +95,7 @@ class Centre:
 class Rates:
     """Samples/s of a row's processes, by the round that each ran in; at least one."""
 
-    by_round: Mapping[int, float]
+    by_round: Mapping[Round, float]
     steps: Values | None = None  # seconds of every step of the only process, for want of others
     first_look: int | None = None  # processes after which more were measured if need be; None: a fixed number
 
@@ -119,18 +123,18 @@ class Rates:
         return centre(np.log(batches)).half_width()
 
 
-def rates_of(steps: Mapping[int, Values], samples_per_step: float) -> Rates | None:
+def rates_of(steps: Mapping[Round, Values], samples_per_step: float) -> Rates | None:
     """From the seconds of every step, by round; None without any."""
     by_round = {one: samples_per_step / float(seconds.mean()) for one, seconds in steps.items()}
     return Rates(by_round, *(steps.values() if len(steps) == 1 else ())) if steps else None
 
 
 def ratio(ours: Rates, theirs: Rates, level: float = LEVEL) -> Interval:
-    """How many times faster `ours` is than `theirs`, from the rounds that both have.
+    """How many times faster `ours` is than `theirs`: from common rounds, or as two independent measurements.
 
-    Of fewer than two it is the quotient of the medians; its interval then takes the two for independent.
+    Where either has fewer than two processes it is the quotient of the medians, without a verdict.
     """
-    found = paired(ours.by_round, theirs.by_round)
+    found = paired(ours.by_round, theirs.by_round) or independent(ours, theirs)
     if found is not None:
         each = 1 - (1 - level) / len(found)
         half, narrower = min((one.half_width(each), one) for one in found)
@@ -139,20 +143,25 @@ def ratio(ours: Rates, theirs: Rates, level: float = LEVEL) -> Interval:
     return around(ours.value / theirs.value, half, len(ours.by_round.keys() & theirs.by_round.keys()))
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[Centre, ...] | None:
-    """The logarithm of the ratio, over the rounds that both have; None of fewer than two.
+def together(ours: Collection[Round], theirs: Collection[Round]) -> bool:
+    """Whether two were measured in the same rounds: at least half of those of the one that has fewer."""
+    return 2 * len(set(ours).intersection(theirs)) >= min(len(ours), len(theirs))
+
+
+def paired(ours: Mapping[Round, float], theirs: Mapping[Round, float]) -> tuple[Centre, ...] | None:
+    """The logarithm of the ratio, over the rounds that both have; None of fewer than two, or of hardly any.
 
     Plain, and from DRAWN_IN rounds on Winsorised too.
     """
-    rounds = sorted(ours.keys() & theirs.keys())
-    if len(rounds) < 2:
+    rounds = [one for one in ours if one in theirs]
+    if len(rounds) < 2 or not together(ours, theirs):
         return None
     logarithms = np.log([ours[one] / theirs[one] for one in rounds])
     return tuple(centre(logarithms, share) for share in ways(len(rounds)))
 
 
 def independent(ours: Rates, theirs: Rates) -> tuple[Centre, ...] | None:
-    """The same of two that share no rounds; None with fewer than two processes of either.
+    """The same of two that were measured at different times; None with fewer than two processes of either.
 
     B. L. Welch, "The generalization of 'Student's' problem when several different population variances are involved",
     1947: the two need not scatter alike.

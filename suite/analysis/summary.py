@@ -6,7 +6,7 @@ incomplete, and its rows say so.
 """
 
 import gc
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -21,7 +21,7 @@ from suite.analysis.measured import RESIDUAL, Process
 from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
-from suite.analysis.stats import Rates
+from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
 from suite.foreign.folder import ForeignRun
 from suite.results.proof import Proof
@@ -69,11 +69,24 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
         processes[case_id].append(process)
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
-    places = ((row.id, row.case.placement.hosts, one.about.machines) for row in rows for one in row.processes)
-    elsewhere = measured_elsewhere(places)
+    every = [(row.id, row.case.placement, one.about) for row in rows for one in row.processes]
+    found = {
+        "other machine": measured_elsewhere((id_, place.hosts, about.machines) for id_, place, about in every),
+        "other driver or governor": measured_elsewhere(
+            (id_, (place.hosts, place.device), about.adjusted) for id_, place, about in every
+        ),
+        "another time": _measured_apart(rows),
+    }
     for row in rows:
-        row.marks += ["other machine"] * (row.id in elsewhere)
+        row.marks += [mark for mark, marked in found.items() if row.id in marked]
     return rows
+
+
+def _measured_apart(rows: Iterable[Row]) -> set[str]:
+    """The rows that have hardly a round in common with most of the run."""
+    rounds = {row.id: frozenset(row.rates.by_round) for row in rows if row.rates}
+    ((usual, _),) = Counter(rounds.values()).most_common(1) or [(frozenset(), 0)]
+    return {id_ for id_, own in rounds.items() if not together(own, usual)}
 
 
 @contextmanager
@@ -131,7 +144,7 @@ def _row(
         row.proof = proofs.get(keys.copy().pop())
     row.proof_reason = _proof_reason(row, keys)
     row.marks = list(_marks(row))
-    by_round = {process.repeat: process.rate for process in row.measured if process.rate}
+    by_round = {process.round: process.rate for process in row.measured if process.rate}
     if by_round:
         planned = entry.case.sampling.processes
         looked = until is not None or len(by_round) > planned  # a later command may have measured on

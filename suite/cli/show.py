@@ -83,6 +83,10 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
         tables.show(cells, [name for name in known if not narrow or name in NARROW])
     for why in sorted({row.against.verdict for row in measured if row.against and ": " in row.against.verdict}):
         _say(f"{why}; resume the run, or measure more processes")
+    later = sum("another time" in row.marks for row in measured)
+    if later:
+        those = "1 row was" if later == 1 else f"{later} rows were"
+        _say(f"{those} measured at another time than the others: compared as rows of two runs are, less sharply")
     for one in once_per_reason(row.refused for row in rows if reasons and row.outcome != "ok"):
         _say(f"{one.outcome}: {one.label}{': ' if one.reason else ''}{one.reason}")
     if measured:

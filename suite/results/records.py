@@ -190,6 +190,7 @@ class AnyRecord(Stored):
     started: Moment
     seconds: float  # from the first process's start until all had ended, without what others had between its turns
     turns_with: tuple[str, ...] = ()  # the ids of the cases that were measured side by side with it
+    session: str = ""  # the id of the command that measured it, a new one each time that a run goes on; "": not kept
     interpreter: Interpreter
     bundle: str  # the digest of the code that ran
     load: Load

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+from uuid import uuid4
 
 from suite import __version__
 from suite.errors import Interrupted, StoreError, Unavailable
+from suite.groups import grouped
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
 from suite.plan.resolve import Planned
@@ -68,7 +70,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
     ) -> None:
         """`retry`: measure again what failed or was unavailable. Nothing is started yet."""
         self._folder, self._planned, self._observer = folder, planned, observer
-        self._retry, self._end = retry, end
+        self._retry, self._end, self._id = retry, end, uuid4().hex
 
     # --- what a subclass says -------------------------------------------------
 
@@ -95,6 +97,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def beside(self, item: Runnable[C]) -> Hashable:
         """Those of which this is the same take turns; None: it is measured in one go."""
         return None
+
+    def side_by_side(self, items: list[Runnable[C]]) -> list[list[Runnable[C]]]:
+        """Those that `beside` joins, as they are to stand together if there is room."""
+        return [items]
 
     def before(self, item: Runnable[C]) -> dict[str, Any]:
         """Called before each process group; further fields of its record."""
@@ -169,9 +175,9 @@ class Session(ABC, Generic[C, Entry, Measured]):
             todo = [item for item in wanting if not self._have(item.case, repeat)]
             if repeat >= planned and todo:
                 self._observer.further(len(todo))
-            keys = [self.beside(item) or item.case.id for item in todo]
-            for key in dict.fromkeys(keys):
-                yield repeat, [item for item, own in zip(todo, keys, strict=True) if own == key]
+            for joined in grouped(todo, lambda item: self.beside(item) or item.case.id).values():
+                for several in self.side_by_side(joined):
+                    yield repeat, several
 
     def _most(self, planned: int) -> int:
         return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
@@ -217,6 +223,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "started": started.isoformat(timespec="seconds"),
                 "seconds": attempt.seconds,
                 "turns_with": tuple(one for one in together if one != case.id),
+                "session": self._id,
                 "interpreter": {**vars(item.launch.interpreter), "path": str(item.launch.interpreter.path)},
                 "bundle": bundle.written_digest(item.launch.bundle),
                 **fields,

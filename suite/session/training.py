@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case
 from suite.data.sets import locate
+from suite.groups import grouped
 from suite.launching.jobs import measuring
 from suite.launching.launch import Launch, OnMessage, launch_of
 from suite.plan import Resolved
@@ -21,6 +23,7 @@ from suite.results.run_folder import RunFolder
 from suite.session.end_rule import PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
+from suite.session.turns import MOST
 from suite.supervision import Attempt, Limits, Measuring
 
 # (folder, cases, each with whether it is synchronous, processes so far at most, half-width): ids worth another round.
@@ -83,13 +86,18 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return {"declared": declared, "proof": proof.key, "proof_reason": proof.reason}
 
     def beside(self, item: Runnable[Case]) -> Hashable:
-        """The cases of one comparison, as far as what waits on this machine takes nothing of it."""
+        """The cases of one comparison and those of the other tuning, as far as what waits here takes nothing of it."""
         case, place, adapter = item.case, item.case.placement, item.launch.adapter
         busy = adapter.sidecars(case) or not adapter.synchronous(case) or case.straggler or place.device != "cpu"
         if "native" not in case.passes or busy or not item.launch.here or case.input.page_cache == "cold":
             return None
         devices = place.ranks * place.devices
-        return case.workload, case.data, case.batch, case.precision, case.tuning, devices, place.threads
+        return case.workload, case.data, case.batch, case.precision, devices, place.threads
+
+    def side_by_side(self, items: list[Runnable[Case]]) -> list[list[Runnable[Case]]]:
+        """Default and tuned together, if all may stand together: who of one tuning leads is asked first."""
+        by_tuning = list(grouped(items, lambda item: item.case.tuning).values())
+        return [list(chain(*by_tuning))] if len(items) <= MOST else by_tuning
 
     def attempt(
         self, item: Runnable[Case], repeat: int, folder: Path, on_message: OnMessage, in_turns: bool

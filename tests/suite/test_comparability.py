@@ -65,12 +65,12 @@ def other_processor(record):
         rank["hello"]["machine"] = {**(rank["hello"].get("machine") or {}), "cpu": "another"}
 
 
-def on(cpu="A", cores=2, gpus=()):
+def on(cpu="A", cores=2, gpus=(), **more):
     """Ranks that report this machine."""
 
     def change(record):
         for rank in record["ranks"]:
-            rank["hello"] |= {"machine": {"cpu": cpu, "gpus": list(gpus)}, "host_cores": cores}
+            rank["hello"] |= {"machine": {"cpu": cpu, "gpus": list(gpus), **more}, "host_cores": cores}
 
     return change
 
@@ -138,6 +138,44 @@ def test_a_row_that_was_measured_on_another_machine_than_the_others_is_marked(ru
     run.changed(cases[1], on(**{"gpus": [CARD.format(0, "c")], **machine}), [2])
     found = [[mark for mark in row.marks if mark != "no proof"] for row in summarise(run.folder)]
     assert found == [[], marks]
+
+
+NOW = {"governor": "performance", "gpu_driver": "580.95"}
+
+
+@pytest.mark.parametrize(
+    ("device", "later", "marked"),
+    [
+        ("cpu", {}, False),
+        ("cuda", {}, False),
+        ("cpu", {"governor": "powersave"}, True),
+        ("cuda", {"governor": "powersave"}, True),
+        ("cuda", {"gpu_driver": "535.183"}, True),
+        ("cpu", {"gpu_driver": "535.183"}, False),  # which computes nothing there
+        ("cpu", {"governor": None, "gpu_driver": None}, False),  # a container hides them
+    ],
+)
+def test_a_row_that_went_on_under_another_driver_or_governor_is_marked(run, device, later, marked):
+    """By what its ranks reported: the run's host file knows the last only. The other device's row never changed."""
+    place = Placement(device=device)
+    cases = [run.proven(case_of(batch=batch, sampling=FULL, placement=place)) for batch in (8, 16)]
+    other = run.proven(case_of(sampling=FULL, placement=Placement(device="cuda" if device == "cpu" else "cpu")))
+    for case in (*cases, other):
+        run.changed(case, on(cpu="AMD EPYC 7B13", **NOW))
+    run.changed(cases[1], on(cpu="AMD EPYC 7B13", **{**NOW, **later}), [2])
+    rows = summarise(run.folder)
+    assert ["other driver or governor" in row.marks for row in rows] == [False, marked, False]
+    assert [row.comparable for row in rows] == [True, not marked, True]
+
+
+def test_a_run_that_goes_on_under_another_governor_says_so(run):
+    bench = next(iter(run.folder.hosts().values()))
+    run.folder.write_host(bench.but(**NOW))
+    run.add(case_of())
+    assert moved(run.folder, bench.but(**NOW)) is None
+    assert moved(run.folder, bench) is None, "it hides them"
+    told = moved(run.folder, bench.but(**NOW | {"governor": "powersave"}))
+    assert "was begun with governor performance, GPU driver 580.95, and this machine now has governor powersave" in told
 
 
 def test_hosts_that_the_plan_names_may_differ_from_other_hosts(run):

@@ -90,7 +90,34 @@ def test_rounds_that_one_row_lacks_count_for_nothing():
     assert verdicts({"a": longer, "b": ALIKE, "c": SLOW})["c"].verdict == "slower"
 
 
-def test_two_common_rounds_are_wanted():
+def at(first, values):
+    """The same rounds, as somebody measured them another day."""
+    return {first + number: value for number, value in values.items()}
+
+
+def test_a_row_of_another_day_is_compared_all_the_same_and_with_less_certainty():
+    drifting = rounds(100.0, 80.0, 130.0)
+    near, alike = (rounds(*(share * each for each in drifting.values())) for share in (0.96, 0.999))
+    together = verdicts({"a": drifting, "b": near, "c": alike})
+    apart = verdicts({"a": drifting, "b": at(50, near), "c": alike})
+    assert (together["b"].verdict, apart["b"].verdict) == ("slower", "shares the lead")
+    assert apart["c"].verdict == "slower", "the others are paired as before"
+    assert verdicts({"a": FAST, "b": at(50, SLOW), "c": ALIKE})["b"].verdict == "slower"
+    alone = verdicts({"a": FAST, "b": at(50, SLOW)})
+    assert (alone["a"].verdict, alone["b"].verdict, alone["b"].ratio.processes) == ("leads", "slower", 3)
+
+
+def test_of_equal_rows_of_different_days_one_group_in_twenty_shows_a_difference():
+    random, false = np.random.default_rng(3), 0
+    for _ in range(1000):
+        group = even(random, 4, 5)
+        later = even(random, 4, 5)
+        mixed = {row: at(50, later[row]) if row in ("row 2", "row 3") else own for row, own in group.items()}
+        false += any(not one.leads for one in verdicts(mixed).values())
+    assert false / 1000 <= 0.065
+
+
+def test_two_processes_are_wanted():
     found = verdicts({"a": FAST, "b": SLOW, "c": {7: 500.0}})
     assert (found["c"].verdict, found["c"].leads, found["c"].fastest) == (NO_VERDICT, False, "a")
     assert found["c"].ratio.value == pytest.approx(5.0)

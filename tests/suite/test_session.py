@@ -15,6 +15,8 @@ import psutil
 import pytest
 
 from cluster.local import Local
+from suite.analysis.measured import round_of
+from suite.analysis.stats import ratio
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement, Sampling
 from suite.contracts.launcher import Process, Request
@@ -23,6 +25,7 @@ from suite.plan import Resolved
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
+from suite.session.resumable import Runnable
 from suite.session.training import Settings, TrainingSession
 from suite.worker.messages import Phase, Progress
 from workloads.networks import by_name
@@ -124,6 +127,16 @@ def test_an_interrupted_session_goes_on_where_it_stopped(folder):
     assert again.order == [(3, 1)]
 
 
+def test_what_another_command_measured_is_of_another_round(folder):
+    """A framework that was installed later has the same repeats as those that were there before."""
+    first, later = case(seed=1), case(seed=2)
+    run(folder, [first])
+    run(folder, [first, later])
+    rounds = [[round_of(folder.record(each.id, repeat)) for repeat in (0, 1)] for each in (first, later)]
+    assert len({session for session, _ in rounds[0]}) == len({session for session, _ in rounds[1]}) == 1
+    assert set(rounds[0]).isdisjoint(rounds[1])
+
+
 LONG = replace(BRIEF, seconds=1.2)  # two parts and more
 
 
@@ -154,6 +167,25 @@ def test_cases_that_will_be_compared_take_turns(folder):
         native = folder.record(name, 0).ranks[0].passes["native"]
         assert native.wall_s == pytest.approx(sum(native.step_s), rel=0.1)
     assert list(folder.path.glob("attempts/**/turns-*")) == []
+
+
+def test_default_and_tuned_of_a_network_take_turns(folder):
+    """What an ordinary user's script loses is a ratio of the two."""
+    one, other = case(sampling=LONG, tuning="default"), case(sampling=LONG, tuning="tuned")
+    run(folder, [one, other])
+    assert [folder.record(each.id, 0).turns_with for each in (one, other)] == [(other.id,), (one.id,)]
+    default, tuned = (row.rates for row in summarise(folder))
+    assert ratio(tuned, default).processes == 2, "a ratio over the rounds of both, with its interval"
+
+
+@pytest.mark.parametrize("frameworks", [4, 5])
+def test_default_and_tuned_stand_together_if_all_of_them_may(folder, frameworks):
+    cases = [case(seed=seed, tuning=tuning) for seed in range(frameworks) for tuning in ("tuned", "default")]
+    session = TrainingSession(folder, [], {}, Listener(), SETTINGS)
+    groups = session.side_by_side([Runnable(each, None) for each in cases])
+    assert [len(group) for group in groups] == ([8] if frameworks == 4 else [5, 5])
+    tunings = [item.case.tuning for group in groups for item in group]
+    assert tunings == ["tuned"] * frameworks + ["default"] * frameworks
 
 
 def test_cases_that_took_turns_are_all_written_down_when_they_are_stopped(folder):

@@ -94,7 +94,7 @@ def test_why_there_is_no_verdict_is_said_once_with_a_remedy(tmp_path, capsys):
     for adapter in ("pytorch", "caffempi"):
         made.proven(case_of(adapter), repeats=1)
     print_results(made.folder)
-    remedy = "no verdict: fewer than two rounds in common; resume the run, or measure more processes"
+    remedy = "no verdict: fewer than two processes to compare; resume the run, or measure more processes"
     assert capsys.readouterr().out.count(remedy) == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import t, ttest_ind
 
 from suite.analysis import stats
-from suite.analysis.stats import NO_VERDICT, Centre, Interval, Rates, centre, independent, rates_of, ratio
+from suite.analysis.stats import NO_VERDICT, Centre, Interval, Rates, centre, independent, paired, rates_of, ratio
 
 
 def rates(*values, first=0):
@@ -85,13 +85,38 @@ def test_verdicts(factor, verdict):
     assert found.low < found.value < found.high
 
 
-def test_without_two_common_rounds_there_is_no_verdict():
+def test_of_one_process_there_is_no_verdict():
     steps = np.linspace(0.1, 0.12, 60)
     found = ratio(Rates({0: 80.0}, steps), Rates({0: 16.0}, steps))
     assert (found.value, found.processes, found.verdict) == (5.0, 1, NO_VERDICT)
     assert 1.0 < found.low < 5.0 < found.high
-    apart = ratio(rates(5.0, 5.1), rates(1.0, 1.01, first=7))
-    assert (apart.processes, apart.verdict) == (0, NO_VERDICT)
+
+
+def test_what_was_measured_at_different_times_is_compared_as_two_runs_are():
+    """Their drifts have nothing to do with each other; in the same rounds they would cancel."""
+    drift = np.array([1.0, 0.8, 1.3, 0.6, 1.1])
+    ours, together, apart = (rates(*(speed * drift), first=first) for speed, first in ((104, 0), (100, 0), (100, 7)))
+    assert ratio(ours, together).verdict == "faster"
+    assert ratio(ours, apart).verdict == "no detectable difference"
+    known = ttest_ind(*(np.log(list(one.by_round.values())) for one in (ours, apart)), equal_var=False)
+    assert ratio(ours, apart).high >= math.exp(known.confidence_interval().high)
+    assert ratio(rates(5.0, 5.1), rates(1.0, 1.01, first=7)).verdict == "faster", "as large a difference shows"
+
+
+@pytest.mark.parametrize(("first", "common"), [(2, True), (3, False), (4, False)])
+def test_rounds_are_paired_where_half_of_them_are_common(first, common):
+    """Of four; a resumed run leaves single rounds that are not."""
+    ours, theirs = rates(1.0, 2.0, 3.0, 4.0), rates(1.0, 1.1, 1.2, 1.3, first=first)
+    assert (paired(ours.by_round, theirs.by_round) is not None) == common
+
+
+@pytest.mark.parametrize("counts", [(3, 3), (5, 5), (4, 10)])
+def test_of_equal_speeds_at_different_times_5_in_100_differ(counts):
+    random, false = np.random.default_rng(counts), 0
+    for _ in range(1000):
+        ours, theirs = (np.exp(random.normal(0, 0.02, count)) for count in counts)
+        false += ratio(rates(*ours), rates(*theirs, first=50)).verdict != "no detectable difference"
+    assert false / 1000 <= 0.065
 
 
 def test_speeds_that_have_nothing_in_common_are_numbers_all_the_same():
@@ -191,8 +216,8 @@ def test_a_ratio_of_five_rounds_is_the_narrower_of_two_at_half_the_chance_each(l
     assert (math.log(found.value), half(found)) == (pytest.approx(narrower.value), pytest.approx(widths[narrower]))
 
 
-def test_two_medians_without_common_rounds_are_taken_for_independent():
-    ours, theirs = of_logarithms(0.0, 0.2), rates(50.0, 55.0, first=9)
+def test_two_medians_of_which_one_is_a_lone_value_are_taken_for_independent():
+    ours, theirs = of_logarithms(0.0, 0.2), Rates({9: 50.0}, np.linspace(0.1, 0.12, 60))
     found = ratio(ours, theirs)
     assert found.value == pytest.approx(ours.value / theirs.value)
     assert half(found) == pytest.approx(math.hypot(half(ours.interval), half(theirs.interval)))

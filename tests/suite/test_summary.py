@@ -158,6 +158,56 @@ def test_readers_and_binding_are_part_of_the_question(run, other):
     assert [row.against for row in summarise(run.folder)] == [None, None]
 
 
+def drifting(record):
+    """The machine's speed in a round, which cases of other times know nothing of."""
+    native = record["ranks"][0]["passes"]["native"]
+    factor = (1.0, 1.25, 0.8)[record["repeat"]]
+    native["step_s"] = [factor * seconds for seconds in native["step_s"]]
+    native["wall_s"] *= factor
+
+
+ONE_DAY, ANOTHER = {"session": "one"}, {"session": "another"}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "apart"),
+    [
+        (ONE_DAY, ONE_DAY, False),
+        (ONE_DAY, ANOTHER, True),
+        # Before sessions were kept:
+        ({"started": "2026-11-20T23:59:00+00:00"}, {"started": "2026-11-20T09:00:00+00:00"}, False),
+        ({"started": "2026-11-20T10:00:00+00:00"}, {"started": "2026-11-21T10:00:00+00:00"}, True),
+    ],
+)
+def test_rounds_of_different_days_are_not_paired_and_the_row_says_so(run, capsys, first, later, apart):
+    """A person runs, installs another framework, and runs again: its repeats have the same numbers."""
+    cases = [run.proven(case_of(adapter), **about) for adapter, about in (("pytorch", first), ("caffempi", later))]
+    for case in cases:
+        run.changed(case, drifting)
+    rows = summarise(run.folder)
+    verdict = "shares the lead" if apart else "slower"  # 6 %, beside a machine whose speed changes by 20 %
+    assert rows[1].against.verdict == verdict
+    assert [("another time" in row.marks) for row in rows] == [False, apart]
+    print_results(run.folder)
+    assert ("1 row was measured at another time than the others" in capsys.readouterr().out) is apart
+    assert ("most of its processes were measured at another time" in render(run.folder, rows)) is apart
+
+
+def test_a_large_difference_shows_though_all_rows_of_one_framework_were_measured_later(run):
+    run.proven(case_of(), **ONE_DAY)
+    run.proven(case_of("caffempi"), slower=1.5, **ANOTHER)
+    fast, slow = summarise(run.folder)
+    assert (fast.against.verdict, slow.against.verdict, slow.comparable) == ("leads", "slower", True)
+
+
+def test_a_round_that_a_resumed_run_measured_in_two_parts_is_the_only_one_lost(run):
+    cases = [run.proven(case_of(adapter), **ONE_DAY) for adapter in ("pytorch", "caffempi")]
+    run.changed(cases[1], lambda record: record.update(ANOTHER), [2])
+    rows = summarise(run.folder)
+    assert rows[1].against.ratio.processes == 2
+    assert not any("another time" in row.marks for row in rows)
+
+
 def test_rows_are_json(run):
     run.proven(case_of())
     run.proven(case_of("caffempi", ranks=2))
