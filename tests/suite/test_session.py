@@ -354,6 +354,7 @@ def test_a_proof_stands_beside_the_records(folder, tmp_path, monkeypatch):
     proof = folder.proofs()[record.proof]
     assert proof.passed, proof.reason
     assert proof.parameter_count == 402_442
+    assert [memory.host_bytes > 1 << 20 for memory in (*proof.memory, record.ranks[0].memory)] == [True, True]
 
 
 @pytest.mark.parametrize("binding", ["none", "cores"])
