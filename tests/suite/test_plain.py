@@ -78,7 +78,13 @@ def test_a_log_s_last_lines_and_a_reason_are_plain(tmp_path):
 
 def test_variables_that_bear_a_secret_are_not_reported(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
-    given = {"HOROVOD_SECRET_KEY": "1", "TF_API_TOKEN": "1", "NCCL_DEBUG": "INFO", "LD_PRELOAD": "/home/ada/x.so"}
+    given = {
+        "HOROVOD_SECRET_KEY": "1",
+        "TF_API_TOKEN": "1",
+        "TF_db_password": "1",
+        "NCCL_DEBUG": "INFO",
+        "LD_PRELOAD": "/home/ada/x.so",
+    }
     assert settings(given, Variables(["TF_"], ["HOROVOD_"])) == {"NCCL_DEBUG": "INFO", "LD_PRELOAD": "~/x.so"}
 
 
