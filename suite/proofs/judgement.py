@@ -69,7 +69,7 @@ def environment_of(hello: messages.Hello) -> Environment | None:
     """Of one rank; None where it does not say."""
     if hello.arithmetic is None:
         return None
-    values = {name: hello.settings[name] for name in hello.arithmetic.names}
+    values = {name: hello.settings.get(name, "") for name in hello.arithmetic.names}
     return Environment(values=values, digest=hello.arithmetic.digest)
 
 

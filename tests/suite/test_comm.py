@@ -182,6 +182,9 @@ def test_each_rank_s_record_says_how_quiet_its_host_was(stagebench: Run, wired: 
         assert rank.noise.comm.seconds > 0
         assert rank.noise.native is None
         assert rank.memory.host_bytes > 1 << 20
+    assert folder.broken(record) is None
+    no_time = tuple(rank.but(noise=rank.noise.but(reference_after_s=(0.0,))) for rank in record.ranks)
+    assert folder.broken(record.but(ranks=no_time)) == "rank 0: its reference computation took no time"
 
 
 def test_a_table_a_fit_and_what_comes_next(stagebench: Run, wired: object, tmp_path: Path) -> None:
